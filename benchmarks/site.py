@@ -30,6 +30,11 @@ class Site:
     folder: Path
     pids: dict[str, int]
 
+    def cpu_seconds(self, name: str) -> float:
+        """The processor time that a process has used, user and system."""
+        text = Path(f"/proc/{self.pids[name]}/stat").read_text().rpartition(")")[2].split()
+        return (int(text[11]) + int(text[12])) / os.sysconf("SC_CLK_TCK")
+
     def peak_mib(self, name: str) -> float:
         """The most memory that a process has had at once."""
         for line in Path(f"/proc/{self.pids[name]}/status").read_text().splitlines():

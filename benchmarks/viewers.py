@@ -1,6 +1,7 @@
 """Five hundred viewers on one web process: how soon they know, how much they are sent.
 
-Run by hand: ``python -m benchmarks.viewers [--viewers N] [--seconds N]``; prints JSON entries.
+Run by hand: ``python -m benchmarks.viewers [--viewers N] [--seconds N] [--fetches N]``;
+prints JSON entries.
 Jobs end twice a second; every viewer follows the overview, and a tenth their queue too. Meanwhile
 parts of the page are fetched at the pace that the server asks its viewers for.
 """
@@ -33,10 +34,11 @@ class Watch:
     behind: list[int] = field(default_factory=list)
     bytes: list[int] = field(default_factory=list)
     ready: int = 0
+    cpu_seconds: float = 0.0
 
 
 class Viewer:
-    """One tab: knows the board by its steps alone."""
+    """One tab: knows the devices in use by its messages alone."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -51,8 +53,6 @@ class Viewer:
         self.watch.bytes.append(len(text))
         if message["topic"] != "overview":
             return
-        if message["base"] not in (None, self.version):
-            raise RuntimeError(f"{message['base']} was never sent")
         if self.version is None:
             self.watch.ready += 1
         self.version = message["version"]
@@ -68,11 +68,13 @@ class Viewer:
             self.told += 1
 
 
-def measure(viewers: int, seconds: float) -> list[dict[str, Any]]:
+def measure(
+    viewers: int, seconds: float, fetches: float = FETCHES_PER_SECOND
+) -> list[dict[str, Any]]:
     """All entries, as in ``results/latest.json``."""
     with site() as found:
         before = found.resident_mib("web")
-        watch = asyncio.run(_watch(found, viewers, seconds))
+        watch = asyncio.run(_watch(found, viewers, seconds, fetches))
         after, peak = found.resident_mib("web"), found.peak_mib("web")
     context = f"{viewers} websockets on one web process, jobs end every 0.5 s; {SIZE}"
     return [
@@ -81,12 +83,19 @@ def measure(viewers: int, seconds: float) -> list[dict[str, Any]]:
         entry("viewers_largest_message", max(watch.bytes), "bytes", "lower", context),
         entry("viewers_most_versions_behind", max(watch.behind), "versions", "lower", context),
         entry("viewers_versions", len(watch.first_seen), "versions", "higher", context),
+        entry(
+            "viewers_web_cpu_per_change",
+            watch.cpu_seconds / len(watch.changes),
+            "s",
+            "lower",
+            f"{context}; {len(watch.changes)} changes, {fetches:g} fetches/s included",
+        ),
         entry("viewers_web_memory", after, "MiB", "lower", f"{context}; {before:.0f} before"),
         entry("viewers_web_memory_peak", peak, "MiB", "lower", context),
     ]
 
 
-async def _watch(found: Site, viewers: int, seconds: float) -> Watch:
+async def _watch(found: Site, viewers: int, seconds: float, fetches: float) -> Watch:
     watch = Watch()
     cookies = [await asyncio.to_thread(session_cookie, name) for name in ("root", "alice", "bob")]
     gate = asyncio.Semaphore(20)
@@ -98,11 +107,13 @@ async def _watch(found: Site, viewers: int, seconds: float) -> Watch:
     while watch.ready < viewers:
         _raise_first(tabs)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"only {watch.ready} of {viewers} viewers have the board")
+            raise TimeoutError(f"only {watch.ready} of {viewers} viewers have a message")
         await asyncio.sleep(0.1)
-    fetching = asyncio.create_task(_fetch_parts(found, cookies, watch))
+    fetching = asyncio.create_task(_fetch_parts(found, cookies, watch, fetches))
+    before = found.cpu_seconds("web")
     await asyncio.to_thread(_change, watch, seconds)
     await asyncio.sleep(2)
+    watch.cpu_seconds = found.cpu_seconds("web") - before
     _raise_first(tabs)
     fetching.cancel()
     for tab in tabs:
@@ -131,16 +142,16 @@ async def _view(
     topics = ["overview", "rounds"]
     if number % 30 == 1:  # alice
         topics.append("queue:scale-vision-a")
-    await socket.send(json.dumps({"subscribe": topics, "since": dict.fromkeys(topics)}))
+    await socket.send(json.dumps({"subscribe": topics}))
     async for text in socket:
         viewer.take(str(text))
     raise ConnectionError("a viewer was thrown out")
 
 
-async def _fetch_parts(found: Site, cookies: Sequence[str], watch: Watch) -> None:
+async def _fetch_parts(found: Site, cookies: Sequence[str], watch: Watch, fetches: float) -> None:
     number = 0
-    while True:
-        await asyncio.sleep(1 / FETCHES_PER_SECOND)
+    while fetches:
+        await asyncio.sleep(1 / fetches)
         number += 1
         cookie = cookies[number % len(cookies)]
         newest = max(watch.first_seen)
@@ -185,8 +196,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--viewers", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--fetches", type=float, default=FETCHES_PER_SECOND, help="per second")
     options = parser.parse_args()
-    print(json.dumps(measure(options.viewers, options.seconds), indent=2))
+    print(json.dumps(measure(options.viewers, options.seconds, options.fetches), indent=2))
 
 
 if __name__ == "__main__":

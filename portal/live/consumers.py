@@ -1,4 +1,4 @@
-"""The one websocket of a tab: authorises topics, joins groups, forwards the newest of each."""
+"""The one websocket of a tab: authorises topics, follows them, forwards the newest of each."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.contrib.auth import HASH_SESSION_KEY
 from django.utils.crypto import constant_time_compare
 
-from portal.live.boards import has_board, hub
+from portal.live.hub import hub
 from portal.live.pulse import pulse
 from portal.live.topics import RefusedTopicError, group_for, job_of_log
 from scheduling.services.log_reads import note_log_read
@@ -39,12 +39,11 @@ SPREAD_SECONDS: Final = 2.0
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels has no types
     """``{subscribe: [...]}`` and ``{unsubscribe: [...]}`` in, ``{topic, version, data}`` out.
 
-    With ``confirm: true`` a subscription is answered once it holds. A topic that is named in
-    ``since``, with the version that the client has or null, is followed by versions: messages say
-    the ``base`` that they build on, null for the whole.
+    With ``confirm: true`` a subscription is answered once it holds. Messages of whole pages also
+    have ``pace``: seconds over which to spread what is fetched because of them.
 
-    A client that reads slowly gets the newest message of each topic and misses those in between,
-    or one step over all of them; nobody else waits for it. Who may no longer hear a topic (a token
+    A client that reads slowly gets the newest message of each topic and misses those in between;
+    nobody else waits for it. Who may no longer hear a topic (a token
     that ended, a membership that was taken away) stops hearing it within ``look_again_seconds``.
     Who has no session and sends no token is let go after ``sign_in_seconds``. A ``confirmed`` that
     nobody asked for says that news may have been lost, so that what is shown is to be fetched.
@@ -60,9 +59,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         self.viewer: Viewer | None = None
         self.key = ""
         self.groups_of_topics: dict[str, str] = {}
-        self.versions: dict[str, int | None] = {}
-        self.behind: dict[str, None] = {}
-        self.outbox: dict[str, dict[str, Any]] = {}
+        self.outbox: dict[str, str] = {}
         self.filled = asyncio.Event()
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -112,28 +109,23 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         if len(wanted) + len(unwanted) > MOST_IN_A_MESSAGE:
             await self.close(CLOSE_MALFORMED)
             return
-        since = _since(content)
         for topic in wanted:
-            await self._subscribe(topic, since)
+            await self._subscribe(topic)
         for topic in unwanted:
             await self._unsubscribe(topic)
         if content.get("confirm") is True:
             await self._confirm(wanted)
 
-    async def live_message(self, event: dict[str, Any]) -> None:
-        """News from a group; handed on by the sender, the newest of a topic first."""
-        self._put({"topic": event["topic"], "version": event["version"], "data": event["data"]})
-
-    def due(self, topic: str) -> None:
-        """A topic that is followed by versions has a newer one."""
-        self.behind[topic] = None
+    def take(self, topic: str, text: str) -> None:
+        """The newest message of a topic; it takes the place of one that was not sent yet."""
+        self.outbox[topic] = text
         self.filled.set()
 
     def missed(self) -> None:
         """News may have been lost: the client shall look, but not all clients at once."""
         wait = random.uniform(0, self.spread_seconds)  # noqa: S311
         asyncio.get_running_loop().call_later(
-            wait, self._put, _confirmation(list(self.groups_of_topics))
+            wait, lambda: self.take(CONFIRMED, _confirmation(list(self.groups_of_topics)))
         )
 
     @classmethod
@@ -154,33 +146,15 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         for topic in list(self.groups_of_topics):
             await self._unsubscribe(topic)
 
-    def _put(self, message: dict[str, Any]) -> None:
-        self.outbox[message["topic"]] = message
-        self.filled.set()
-
     async def _send_outbox(self) -> None:
         with suppress(asyncio.CancelledError):
             while True:
                 await self.filled.wait()
                 self.filled.clear()
-                while self.outbox or self.behind:
-                    await self._send_next()
-
-    async def _send_next(self) -> None:
-        """One message, or one step; returns once the client has room for more."""
-        if self.outbox:
-            topic = next(iter(self.outbox))
-            await self.send_json(self.outbox.pop(topic))
-            return
-        topic = next(iter(self.behind))
-        del self.behind[topic]
-        group = self.groups_of_topics.get(topic)
-        if group is None or topic not in self.versions:
-            return
-        version, texts = hub().step(group, topic, self.versions[topic])
-        self.versions[topic] = version
-        for text in texts:
-            await self.send(text_data=text)
+                while self.outbox:
+                    text = self.outbox.pop(next(iter(self.outbox)))
+                    # Returns once the client has room for more.
+                    await self.send(text_data=text)
 
     async def _sign_in(self, key: str) -> None:
         found = await sync_to_async(_token_now)(key)
@@ -221,7 +195,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
                 await self._unsubscribe(topic)
                 await self.send_json({"topic": topic, "error": "refused"})
 
-    async def _subscribe(self, topic: str, since: Mapping[str, int | None]) -> None:
+    async def _subscribe(self, topic: str) -> None:
         if topic in self.groups_of_topics or self.viewer is None:
             return
         has_room = len(self.groups_of_topics) < MOST_TOPICS
@@ -233,16 +207,12 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         if job_id is not None:
             await sync_to_async(note_log_read)(viewer=self.viewer, job_id=job_id)
         self.groups_of_topics[topic] = group
-        if topic in since and has_board(group):
-            self.versions[topic] = since[topic]
-            await hub().follow(group, topic, self)
-        else:
-            await self.channel_layer.group_add(group, self.channel_name)
+        await hub().follow(group, topic, self)
 
     async def _confirm(self, topics: list[str]) -> None:
         """Say from when on nothing is missed: what happened before, the client has to fetch."""
         heard = [topic for topic in topics if topic in self.groups_of_topics]
-        await self.send_json(_confirmation(heard))
+        await self.send(text_data=_confirmation(heard))
 
     async def _group_of(self, topic: str, viewer: Viewer) -> str | None:
         with suppress(RefusedTopicError):
@@ -253,17 +223,13 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         group = self.groups_of_topics.pop(topic, None)
         if group is None:
             return
-        if topic in self.versions:
-            del self.versions[topic]
-            await hub().leave(group, self)
-        else:
-            # The layer forgets the channel before it tells Redis, which may be away.
-            with suppress(Exception):
-                await self.channel_layer.group_discard(group, self.channel_name)
+        self.outbox.pop(topic, None)
+        await hub().leave(group, self)
 
 
-def _confirmation(topics: list[str]) -> dict[str, Any]:
-    return {"topic": CONFIRMED, "version": time.time_ns() // 1_000, "data": {"topics": topics}}
+def _confirmation(topics: list[str]) -> str:
+    version = time.time_ns() // 1_000
+    return json.dumps({"topic": CONFIRMED, "version": version, "data": {"topics": topics}})
 
 
 def _token_now(key: str) -> tuple[User, ApiToken] | None:
@@ -293,15 +259,3 @@ def _is_of(session: Any, user: User) -> bool:
 def _topics(content: dict[str, Any], verb: str) -> list[str]:
     asked = content.get(verb)
     return [topic for topic in asked if isinstance(topic, str)] if isinstance(asked, list) else []
-
-
-def _since(content: dict[str, Any]) -> dict[str, int | None]:
-    """Versions that the client has by topic; None for none that is known."""
-    told = content.get("since")
-    if not isinstance(told, dict):
-        return {}
-    return {
-        topic: version if type(version) is int else None
-        for topic, version in told.items()
-        if isinstance(topic, str)
-    }

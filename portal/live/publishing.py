@@ -55,6 +55,7 @@ class Publisher:
             return
         message = {
             "type": MESSAGE_TYPE,
+            "group": group,
             "topic": topic,
             "version": time.time_ns() // 1_000,
             "data": dict(data),

@@ -1,6 +1,6 @@
 """Parts of pages that hundreds of viewers fetch for one and the same change: made once.
 
-A page that follows a topic by versions names the version in its requests (``v``). Whoever names
+A page names the version of the message for which it fetches a part (``v``). Whoever names
 the same one, may see the same and looks at it in the same way and language gets the same text,
 for as long as viewers spread what they fetch. Not for longer: use of devices, waits and names
 change without a version, and whoever opens the page in a quiet hour would get those of long ago.

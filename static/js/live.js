@@ -1,10 +1,9 @@
 // One websocket a tab. Elements say what they show with data-topic and where its REST twin is with data-twin; every message
 // is dispatched on the document as `tessera:<topic>` and on those elements as `tessera:update`, both with
 // detail {topic, version, data}. The socket is a hint and the REST resource is the truth: after every (re)connect the
-// twins are fetched, and while no socket can be had they are polled. Topics of many viewers are followed by versions
-// (boards.js): a reconnect goes on from the version that is there.
-import { isFollowed, nameVersions, since, take } from "./boards.js";
+// twins are fetched, and while no socket can be had they are polled. Messages of whole pages have a pace (paced.js).
 import { $, $$, getJson, say } from "./dom.js";
+import { isPaced, nameVersions, take } from "./paced.js";
 
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 30_000;
@@ -63,14 +62,9 @@ function receive(event) {
     badge();
     return;
   }
-  if (isFollowed(topic) && data && message.base !== undefined) {
-    // A step from a version that is not here: one was lost, so ask for the whole.
-    if (!take(message)) ask([topic], { [topic]: null }, [topic]);
-    badge();
-    return;
-  }
+  if (message.pace !== undefined) take(message);
   // In the order in which they come: their versions are times of several clocks, and a clock may be set back.
-  dispatch(topic, version, data);
+  else dispatch(topic, version, data);
   badge();
 }
 
@@ -88,7 +82,7 @@ async function fetchTwin(element) {
 function catchUp(topics) {
   for (const element of $$("[data-topic]")) {
     const { topic } = element.dataset;
-    if (!topics.has(topic) || topic === "rounds" || isFollowed(topic)) continue;
+    if (!topics.has(topic) || topic === "rounds" || isPaced(topic)) continue;
     if (element.dataset.twin) fetchTwin(element).catch(() => {});
     else element.dispatchEvent(new CustomEvent("tessera:refetch", { detail: { topic: element.dataset.topic } }));
   }
@@ -97,7 +91,7 @@ function catchUp(topics) {
 /** Ask every twin once; elements without one are told that they may be behind. */
 export async function fetchTwins() {
   await Promise.allSettled($$("[data-topic]").map((element) => {
-    if (socket?.readyState === WebSocket.OPEN && isFollowed(element.dataset.topic)) return null;
+    if (socket?.readyState === WebSocket.OPEN && isPaced(element.dataset.topic)) return null;
     if (!element.dataset.twin) element.dispatchEvent(new CustomEvent("tessera:refetch", { detail: { topic: element.dataset.topic } }));
     return fetchTwin(element);
   }));
@@ -120,10 +114,7 @@ async function pollOnce() {
   if (pollTimer === own) pollTimer = setTimeout(pollOnce, spread(pollWait));
 }
 
-const ask = (topics, versionsThere, instead = []) => {
-  if (instead.length) socket?.send(JSON.stringify({ unsubscribe: instead }));
-  socket?.send(JSON.stringify({ subscribe: topics, since: versionsThere, confirm: true }));
-};
+const ask = (topics) => socket?.send(JSON.stringify({ subscribe: topics, confirm: true }));
 
 function connect() {
   clearTimeout(retryTimer);
@@ -137,7 +128,7 @@ function connect() {
     wasOpen = true;
     lastWord = performance.now();
     poll(false);
-    ask([...wanted], since(wanted));
+    ask([...wanted]);
     if (again) fetchTwins();
     badge();
   });
@@ -163,7 +154,7 @@ export function lookForTopics() {
   const fresh = [...new Set(found)];
   if (!fresh.length) return;
   fresh.forEach((topic) => wanted.add(topic));
-  if (socket?.readyState === WebSocket.OPEN) ask(fresh, since(fresh));
+  if (socket?.readyState === WebSocket.OPEN) ask(fresh);
   else if (!socket && !retryTimer) connect();
 }
 

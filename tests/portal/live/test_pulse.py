@@ -11,14 +11,14 @@ from channels.routing import URLRouter
 from channels_redis.pubsub import RedisPubSubChannelLayer
 from redis import RedisError
 
-from portal.live.boards import Hub
 from portal.live.consumers import LiveConsumer
+from portal.live.hub import Hub
 from portal.live.pulse import Pulse, pulse
 from portal.live.routing import websocket_urlpatterns
 from portal.live.topics import job_group, overview_group
 from portal.supervisor.redis_server import NoRedisError, answers, find_redis, redis_command
-from tests.portal.live.test_boards import Listener, Reader, until
 from tests.portal.live.test_consumers import prepare, publish
+from tests.support.followers import Counter, Listener, until
 from tests.support.layers import layer_of
 from tests.support.websockets import Tab
 
@@ -70,17 +70,17 @@ async def test_after_a_gap_everybody_is_told_once(how):
         assert own._task is None
 
 
-async def test_what_no_value_tells_counts_as_news_after_a_gap():
-    board = Hub(Reader(), tick_seconds=0.01)
-    one = Listener(board, overview_group())
-    await board.follow(overview_group(), "overview", one)
+async def test_a_gap_counts_as_news_of_whole_pages():
+    own, one = Hub(Counter(), tick_seconds=0.01), Listener()
+    await own.follow(overview_group(), "overview", one)
     await until(lambda: one.texts)
+    before = one.newest()
 
-    board.missed()
+    own.missed()
 
-    await until(lambda: len(one.texts) == 2)
-    assert '"data":{"news":1}' in one.texts[1]
-    await board.leave(overview_group(), one)
+    await until(lambda: one.newest()["version"] > before["version"])
+    assert one.newest()["data"] == {"in_use": 1}
+    await own.leave(overview_group(), one)
 
 
 @pytest.fixture

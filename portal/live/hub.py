@@ -1,0 +1,248 @@
+"""Fans news out to all sockets of this process: one subscription and one text for each topic.
+
+One hub for each event loop. News of jobs and logs go to their followers at once. Topics of whole
+pages have many followers and much news: their newest message goes out once a tick, and it says
+over how many seconds all followers together spread what they fetch because of it.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
+
+from channels.layers import get_channel_layer
+from django.db import close_old_connections, connections
+
+from portal.live.pulse import pulse
+from portal.live.topics import nodes_group, overview_group
+from scheduling.selectors.cluster_facts import devices_in_use
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS: Final = 0.25
+LONGEST_SILENCE_SECONDS: Final = 5.0
+SHARE_OF_TIME: Final = 2.0
+"""After a count, the next one waits at least for this multiple of the time that it took."""
+
+FETCHES_PER_SECOND: Final = 25.0
+SOONEST_FETCH_SECONDS: Final = 1.0
+
+_QUEUE: Final = re.compile(r"live\.queue\.[0-9]+")
+
+
+class Follower(Protocol):
+    """Somebody who follows topics."""
+
+    def take(self, topic: str, text: str) -> None:
+        """The newest message of ``topic`` as JSON; returns at once."""
+
+
+class Hub:
+    """The followers of one event loop.
+
+    Args:
+        count: counts the devices in use, for the overview.
+        tick_seconds: time between two messages of a paced topic; more if counting takes long.
+    """
+
+    def __init__(
+        self, count: Callable[[], int] = devices_in_use, *, tick_seconds: float = TICK_SECONDS
+    ) -> None:
+        self._count = count
+        self._tick_seconds = tick_seconds
+        self._followers: dict[str, dict[Follower, str]] = {}
+        self._newest: dict[str, str] = {}
+        self._news: dict[str, Mapping[str, Any]] = {}
+        self._has_news = asyncio.Event()
+        self._in_use: int | None = None
+        self._version = 0
+        self._channel = ""
+        self._starting = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def follow(self, group: str, topic: str, follower: Follower) -> None:
+        """Hand the news of a group to ``follower`` from now on.
+
+        A follower of a paced topic gets its newest message at once.
+
+        Args:
+            group: the topic's group, which says that the follower may hear it.
+            topic: what the follower calls it.
+            follower: who is told.
+
+        Raises:
+            Exception: the channel layer failed; the follower leaves as if it had followed.
+        """
+        self._followers.setdefault(group, {})[follower] = topic
+        layer = get_channel_layer()
+        await self._start(layer)
+        if follower in self._followers.get(group, {}):
+            await layer.group_add(group, self._channel)
+        if follower not in self._followers.get(group, {}):
+            return  # it has left meanwhile
+        if group in self._newest:
+            follower.take(topic, self._newest[group])
+        elif is_paced(group):
+            self._put(group, {})
+
+    async def leave(self, group: str, follower: Follower) -> None:
+        """Tell ``follower`` no more; with the last one all work ends."""
+        followers = self._followers.get(group, {})
+        followers.pop(follower, None)
+        if not followers:
+            self._followers.pop(group, None)
+            self._newest.pop(group, None)
+            self._news.pop(group, None)
+            # The layer forgets the channel before it tells Redis, which may be away.
+            with suppress(Exception):
+                await get_channel_layer().group_discard(group, self._channel)
+        if not self._followers:
+            for task in self._tasks:
+                task.cancel()
+            self._tasks, self._channel, self._in_use = [], "", None
+            pulse().leave(self)
+
+    def missed(self) -> None:
+        """News may have been lost: assume that there was some of every paced topic."""
+        for group in filter(is_paced, self._followers):
+            self._put(group, {})
+
+    async def _start(self, layer: Any) -> None:
+        async with self._starting:
+            if self._tasks:
+                return
+            channel = await layer.new_channel()
+            if not self._followers:
+                return  # they have left meanwhile
+            self._channel = channel
+            self._tasks = [
+                asyncio.create_task(self._listen(layer)),
+                asyncio.create_task(self._tell_paced()),
+            ]
+            pulse().join(self)
+
+    def _put(self, group: str, data: Mapping[str, Any]) -> None:
+        self._news[group] = data or self._news.get(group, {})
+        self._has_news.set()
+
+    async def _listen(self, layer: Any) -> None:
+        """Hear the news that publishers send, from any process."""
+        while True:
+            try:
+                while True:
+                    self._hear(await layer.receive(self._channel))
+            except Exception as error:
+                # Whatever the layer fails with: the pulse notices what was lost meanwhile.
+                logger.debug("news are not heard now: %r", error)
+                await asyncio.sleep(1)
+                with suppress(Exception):
+                    self._channel = await layer.new_channel()
+                    for group in list(self._followers):
+                        await layer.group_add(group, self._channel)
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        group = message["group"]
+        if group not in self._followers:
+            return
+        if is_paced(group):
+            self._put(group, message["data"])
+            return
+        self._tell(group, _text({name: message[name] for name in ("topic", "version", "data")}))
+
+    def _tell(self, group: str, text: str) -> None:
+        for follower, topic in self._followers[group].items():
+            follower.take(topic, text)
+
+    async def _tell_paced(self) -> None:
+        thread = ThreadPoolExecutor(1, thread_name_prefix="live-hub")
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._has_news.wait(), LONGEST_SILENCE_SECONDS)
+                self._has_news.clear()
+                spent = 0.0
+                try:
+                    spent = await self._look(thread)
+                except Exception as error:
+                    # A database that is away must not end the live pages.
+                    logger.warning("the devices in use could not be counted: %r", error)
+                self._tell_news()
+                await asyncio.sleep(max(self._tick_seconds, SHARE_OF_TIME * spent))
+        finally:
+            thread.submit(connections.close_all)
+            thread.shutdown(wait=False)
+
+    async def _look(self, thread: ThreadPoolExecutor) -> float:
+        """Count for the overview; returns the processor seconds that it took.
+
+        A number that changed without news is news: a publisher may have lost some.
+        """
+        if overview_group() not in self._followers:
+            return 0.0
+        loop = asyncio.get_running_loop()
+        in_use, spent = await loop.run_in_executor(thread, _counted, self._count)
+        if in_use != self._in_use and overview_group() in self._followers:
+            self._in_use = in_use
+            self._news.setdefault(overview_group(), {})
+        return spent
+
+    def _tell_news(self) -> None:
+        news, self._news = self._news, {}
+        pace = self._pace() if news else 0.0
+        for group, data in news.items():
+            # Versions of this process: larger than all before, also if the clock is set back.
+            self._version = max(time.time_ns() // 1_000, self._version + 1)
+            message = {
+                "topic": next(iter(self._followers[group].values())),
+                "version": self._version,
+                "pace": pace,
+                "data": {**data, **self._values(group)},
+            }
+            self._newest[group] = _text(message)
+            self._tell(group, self._newest[group])
+
+    def _values(self, group: str) -> dict[str, int]:
+        """Numbers that pages show at once, without a fetch."""
+        if group != overview_group() or self._in_use is None:
+            return {}
+        return {"in_use": self._in_use}
+
+    def _pace(self) -> float:
+        """Seconds over which all followers together fetch what a web process can bear."""
+        followers = sum(len(self._followers[group]) for group in filter(is_paced, self._followers))
+        return round(max(SOONEST_FETCH_SECONDS, followers / FETCHES_PER_SECOND), 1)
+
+
+def hub() -> Hub:
+    """The hub of the running event loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _HUBS:
+        _HUBS[loop] = Hub()
+    return _HUBS[loop]
+
+
+def is_paced(group: str) -> bool:
+    """Whether a group's topic is one of whole pages, with many followers."""
+    return group in {overview_group(), nodes_group()} or _QUEUE.fullmatch(group) is not None
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    return json.dumps(message, separators=(",", ":"))
+
+
+def _counted(count: Callable[[], int]) -> tuple[int, float]:
+    close_old_connections()
+    begun = time.thread_time()
+    try:
+        return count(), time.thread_time() - begun
+    finally:
+        close_old_connections()
+
+
+_HUBS: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
