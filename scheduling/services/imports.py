@@ -59,8 +59,8 @@ class ImportReport:
         virtual_clusters_archived: not in the document, and without jobs.
         virtual_clusters_emptied: not in the document; their jobs go on, borrowing.
         warnings: what was not understood, or is different from what the document says.
-        conflicts: what the import is refused for while jobs run (``devices-in-use``); only a dry
-            run reports it, since the import itself raises it.
+        conflicts: faults for which the import itself is refused now (``devices-in-use``); only a
+            dry run reports them, since the import raises them.
     """
 
     dry_run: bool
@@ -277,7 +277,7 @@ class _Importing:
         }
 
     def _write_devices(self, after: TopologyNow) -> tuple[int, int, tuple[FieldError, ...]]:
-        """Write rows for all leaves; returns devices added and removed, and what jobs still hold.
+        """Write rows for all leaves; returns devices added and removed, and the conflicts.
 
         Raises:
             DevicesInUseError: jobs hold devices that would vanish, and this is not a dry run.

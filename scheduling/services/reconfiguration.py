@@ -137,7 +137,7 @@ def edit_virtual_cluster(
         expected_version: version of the virtual cluster that the editor saw.
 
     Returns:
-        What a dry run has found; None once the edit is written.
+        The result of a dry run; None once the edit is written.
 
     Raises:
         NotFoundError, ForbiddenError: the viewer may not see it, or not change that of it.
@@ -195,10 +195,10 @@ class _Run:
         return Reconfigured(dry_run=self.dry_run, version=shown, effect=effect)
 
     def _effect(self, before: ClusterSpec, draft: Draft) -> Effect:
-        """What becomes of the jobs; nothing where cells, promises and levels stay.
+        """The effect on the jobs; empty if cells, promises and levels stay.
 
-        Nobody reads the jobs of a single edit once it is written, and at 10,000 devices they cost
-        a second in the transaction: then only the fit is judged.
+        Once a single edit is written nobody reads its effect on the jobs, which takes a second at
+        10,000 devices: then only the fit is judged.
         """
         if not draft.is_judged:
             return Effect(change=Reconfiguration(fits=True))

@@ -33,7 +33,7 @@ def name_faults(name: object) -> list[FieldError]:
 
 
 def value_faults(values: VcValues, names: Collection[str] = VC_COLUMNS) -> list[FieldError]:
-    """What is wrong with the columns ``names`` of ``values``.
+    """The faults of the columns ``names`` of ``values``.
 
     A column without a rule of its own is checked by its kind in the model: a number counts
     devices, and a text has at most as many characters as the column holds.

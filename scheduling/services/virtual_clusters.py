@@ -1,4 +1,4 @@
-"""Rows of virtual clusters: who may edit one, and writing what a draft wants of them."""
+"""Rows of virtual clusters: permissions of an edit, and writing the rows of a draft."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -185,7 +185,7 @@ def _created(draft: Draft, name: str) -> dict[str, object]:
 def _written(
     vc: VirtualCluster, draft: Draft, more: Mapping[str, Any]
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """Write the columns of a stored virtual cluster; returns what the audit stores of it."""
+    """Write the columns of a stored virtual cluster; returns before and after for the audit."""
     before, after = draft.changes_of(vc.name)
     before, after = {**before, **dict.fromkeys(more)}, {**after, **more}
     columns = dict(after)

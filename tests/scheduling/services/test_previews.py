@@ -131,7 +131,7 @@ EDITS: st.SearchStrategy[Edit] = st.one_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a call answered or raised."""
+    """The answer or the error of a call."""
 
     done: Reconfigured | None = None
     error: DomainError | None = None
@@ -157,7 +157,7 @@ def everything() -> dict[type[Any], list[tuple[Any, ...]]]:
 def check_preview(
     call: Callable[[bool], Reconfigured | None], *, whole: Callable[[], Reconfigured]
 ) -> None:
-    """Try, then act, and compare; what was written is rolled back.
+    """Try, then act, and compare; all rows are rolled back.
 
     Args:
         call: the edit, with whether it is a dry run.
@@ -188,7 +188,7 @@ def check_preview(
 
 
 def check_done(tried: Outcome, effect: Outcome) -> None:
-    """Compare what a dry run has found with what was written."""
+    """Compare the answer of a dry run with the rows of the edit."""
     assert tried.done is not None, tried.error
     assert tried.done.dry_run
     assert effect.done is not None, effect.error
