@@ -45,7 +45,7 @@ def left_to_leads(job: Job) -> Sought:
         virtual_cluster=job.virtual_cluster.name,
         job_class=job.job_class,
         code=ReasonCode.HELD,
-        text=ASK_A_LEAD,
+        message=ASK_A_LEAD,
     )
     return Sought(proof=(line,))
 

@@ -8,7 +8,6 @@ POLICY_SENTENCES: Final = (
     _("%(bounds)s; %(default)s unless set"),
     _("%(text)s; %(bounds)s; %(default)s unless set"),
     _("%(name)s: %(fault)s; %(policy)s instead"),
-    _("Its owner holds as much of the queue as one user may."),
     _("a change must bring so much more work, as a part"),
     _("devices that one person, or tenant, holds at most"),
     _("of its queue's guarantee, what one user holds at most (0: all)"),

@@ -8,13 +8,17 @@ names and numbers and stay.
 """
 
 import re
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from django.utils import formats
 from django.utils.safestring import SafeData
-from django.utils.translation import get_language, gettext
+from django.utils.translation import get_language, gettext, ngettext, pgettext
 
 from portal.i18n.catalogue import SENTENCES
+from scheduling.core.messages import TABLE
+from tessera.messages import Sentence, render
 
 _FACT: Final = re.compile(r"%\((\w+)\)s")
 _LETTERS: Final = re.compile(r"[A-Za-z]{2}")
@@ -54,9 +58,43 @@ def said(text: Any) -> Any:
     """
     if not isinstance(text, str) or isinstance(text, SafeData | Name) or is_english():
         return text
+    if isinstance(text, Sentence):
+        return _rendered(text)
     if len(text) > _LONGEST or not _LETTERS.search(text):
         return text
     return _said(get_language() or "en", str(text), _DEEPEST)
+
+
+class _Translated:
+    """The words of a message in the language of the page."""
+
+    def text(self, one: str, context: str = "") -> str:
+        """By gettext."""
+        return pgettext(context, one) if context else gettext(one)
+
+    def counted(self, one: str, many: str, number: int) -> str:
+        """By gettext's plurals."""
+        return ngettext(one, many, number)
+
+    def plain(self, words: str) -> str:
+        """A text without a template: what is not a message yet is recognised."""
+        return str(said(words))
+
+    def moment(self, at: float) -> str:
+        """The date as the language writes it, and the time in UTC."""
+        moment = datetime.fromtimestamp(at, tz=UTC)
+        return f"{formats.date_format(moment, 'DATE_FORMAT')} {moment:%H:%M:%S} UTC"
+
+
+_TRANSLATED: Final = _Translated()
+
+
+def _rendered(sentence: Sentence) -> str:
+    try:
+        return render(sentence.message, TABLE, _TRANSLATED)
+    except (KeyError, TypeError, ValueError):
+        # A row of another version, whose template is gone or takes other parameters.
+        return str(said(str(sentence)))
 
 
 @lru_cache(maxsize=8192)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from scheduling.core.jobspec import JobClass
+from scheduling.core.messages import message
 from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.sizing import sized
@@ -56,9 +57,10 @@ class DeviceUse:
             return None
         return Reason(
             code=ReasonCode.OPPORTUNISTIC_CAP,
-            text=f"{vc.name} borrows {borrowed} devices and may borrow {borrow_cap}; "
-            f"this job wants {wanted} more.",
-            unblock=("Ask a cluster admin for a higher cap on opportunistic devices.",),
+            message=message(
+                "borrow-cap", name=vc.name, borrowed=borrowed, cap=borrow_cap, wanted=wanted
+            ),
+            unblock=(message("ask-higher-borrow-cap"),),
         )
 
     def _of_owner(self, job: QueuedJob | HoldingJob, vc: VcFacts) -> Iterator[tuple[int, int]]:
@@ -144,18 +146,11 @@ def _user_cap_reason(job: QueuedJob, cap: int, held: int, wanted: int) -> Reason
     if wanted > cap:
         return Reason(
             code=ReasonCode.EXCEEDS_USER_MAX,
-            text=f"{job.owner_name} may use at most {_devices(cap)}; this job needs {wanted}.",
-            unblock=("Ask for a higher limit, or use fewer devices.",),
+            message=message("user-max", name=job.owner_name, cap=cap, wanted=wanted),
+            unblock=(message("ask-higher-limit-or-fewer"),),
         )
     return Reason(
         code=ReasonCode.USER_CAP_REACHED,
-        text=(
-            f"{job.owner_name} uses {held} of at most {_devices(cap)}; "
-            f"this job needs {wanted} more."
-        ),
-        unblock=("Ask for a higher limit.",),
+        message=message("user-cap", name=job.owner_name, held=held, cap=cap, wanted=wanted),
+        unblock=(message("ask-higher-limit"),),
     )
-
-
-def _devices(number: int) -> str:
-    return f"{number} device" if number == 1 else f"{number} devices"

@@ -20,6 +20,7 @@ from scheduling.core.engines import borrowed_devices, rebindings
 from scheduling.core.fairness import in_turn, tenant_weights
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
+from scheduling.core.messages import message
 from scheduling.core.orders import (
     MakePolicy,
     ask,
@@ -317,9 +318,9 @@ class Deciding:
             return None
         return Reason(
             code=ReasonCode.BEHIND_HIGHER_PRIORITY,
-            text=f"Job {head} stands before it in {self.vcs[job.vc].name} and does not fit yet.",
+            message=message("behind-head", head=head, name=self.vcs[job.vc].name),
             blocked_by=(head,),
-            unblock=("Raise its priority, or allow backfill in the virtual cluster's policy.",),
+            unblock=(message("raise-priority"),),
         )
 
     def refusal(self, job: QueuedJob) -> Reason | None:

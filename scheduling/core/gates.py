@@ -1,11 +1,16 @@
 """What keeps a queued job from being considered at all, whatever is free."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
+from scheduling.core.messages import message
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import QueuedJob
+from tessera.messages import Listing, Message, Moment
+
+MOST_NAMED: Final = 5
+"""Jobs that a message names."""
 
 
 def closed_gate(job: QueuedJob, now: float) -> Reason | None:
@@ -13,32 +18,33 @@ def closed_gate(job: QueuedJob, now: float) -> Reason | None:
     if job.held:
         return Reason(
             code=ReasonCode.HELD,
-            text=_held(job),
-            unblock=("Release it.",),
+            message=message("held")
+            if job.turn_of is None
+            else message("turn-of-sweep", n=job.turn_of),
+            unblock=(message("release"),),
         )
     if job.after_failed:
-        ended = _jobs(job.after_failed)
         return Reason(
             code=ReasonCode.AFTER_JOB,
-            text=f"It comes after {ended}, which did not succeed, so it never starts.",
+            message=message("after-failed", jobs=jobs_named(job.after_failed)),
             blocked_by=job.after_failed,
-            unblock=("Stop it, and submit it again without that dependency.",),
+            unblock=(message("submit-without-dependency"),),
         )
     if job.after:
         return Reason(
             code=ReasonCode.AFTER_JOB,
-            text=f"It comes after {_jobs(job.after)}.",
+            message=message("after-jobs", jobs=jobs_named(job.after)),
             blocked_by=job.after,
         )
     if job.not_before is not None and job.not_before > now:
         return Reason(
             code=ReasonCode.NOT_BEFORE,
-            text=f"It starts not before {_instant(job.not_before)}.",
+            message=message("not-before", not_before=Moment(job.not_before)),
         )
     if job.backoff_until is not None and job.backoff_until > now:
         return Reason(
             code=ReasonCode.BACKOFF_AFTER_FAILURE,
-            text=f"Its last attempt failed; the next is due at {_instant(job.backoff_until)}.",
+            message=message("backoff", backoff_until=Moment(job.backoff_until)),
         )
     return None
 
@@ -76,18 +82,9 @@ def seconds_closed(
     return latest - now
 
 
-def _held(job: QueuedJob) -> str:
-    if job.turn_of is None:
-        return "It is held until somebody releases it."
-    jobs = "job runs" if job.turn_of == 1 else "jobs run"
-    return f"It waits for its turn in the sweep: {job.turn_of} {jobs} at a time."
-
-
-def _jobs(ids: tuple[int, ...]) -> str:
-    shown = ", ".join(str(job_id) for job_id in ids[:5])
-    more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
-    return f"job {shown}{more}" if len(ids) == 1 else f"jobs {shown}{more}"
-
-
-def _instant(moment: float) -> str:
-    return datetime.fromtimestamp(moment, tz=UTC).strftime("%d %b %Y %H:%M:%S UTC")
+def jobs_named(ids: Sequence[int]) -> Message:
+    """Jobs by their numbers, the first ``MOST_NAMED`` of them."""
+    shown = Listing(tuple(ids[:MOST_NAMED]))
+    if len(ids) > MOST_NAMED:
+        return message("jobs-and-more", shown=shown, more=len(ids) - MOST_NAMED)
+    return message("jobs", n=len(ids), shown=shown)

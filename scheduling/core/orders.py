@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from scheduling.core.executors import fewer_are_faster
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import PreemptionRule
+from scheduling.core.messages import message
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies import WRAP, UnknownPolicyError, make_policy
 from scheduling.core.policies.base import Policy
@@ -25,6 +26,7 @@ from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.reverts import is_slower
 from scheduling.core.sizing import sized
 from scheduling.core.values import QueuedJob, VcFacts
+from tessera.messages import message_of
 
 SUSPEND_AFTER_SECONDS: Final = 60.0
 """A job runs at least so long before its policy may suspend it."""
@@ -281,16 +283,24 @@ def _counts(alloc: Alloc) -> Counter[str | None]:
 def _why(plan: Plan, job_id: int, now: float) -> Reason:
     held = plan.hold.get(job_id)
     if held is None:
-        text = plan.why.get(job_id, "The policy gives it nothing in this round.")
-        return Reason(code=ReasonCode.HELD_BY_POLICY, text=text)
-    kind = f" of type {held.type}" if held.type else ""
-    when = max(0, round((held.time - now) / 60.0))
-    told = f"{held.n} devices{kind} are kept for it, from about {when} minutes from now on."
-    return Reason(code=ReasonCode.RESERVATION, text=plan.why.get(job_id, told))
+        return Reason(
+            code=ReasonCode.HELD_BY_POLICY,
+            message=message_of(plan.why[job_id])
+            if job_id in plan.why
+            else message("policy-gives-nothing"),
+        )
+    minutes = max(0, round((held.time - now) / 60.0))
+    if job_id in plan.why:
+        reserved = message_of(plan.why[job_id])
+    elif held.type:
+        reserved = message("policy-reserves-type", n=held.n, type=held.type, minutes=minutes)
+    else:
+        reserved = message("policy-reserves", n=held.n, minutes=minutes)
+    return Reason(code=ReasonCode.RESERVATION, message=reserved)
 
 
 def _final(reason: Reason) -> Reason:
-    return replace(reason, text=reason.text or "Its virtual cluster's policy refuses it.")
+    return reason if reason.text else replace(reason, message=message("policy-refuses"))
 
 
 def _words(alloc: Alloc) -> str:

@@ -19,6 +19,7 @@ from scheduling.core.requests import Restriction, job_of_group, parts_of, restri
 from scheduling.core.sizing import ranks
 from scheduling.core.values import ClusterSnapshot, HeldLeaf, PlacedMember, QueuedJob
 from tessera.isolation import NAMESPACE, at_least
+from tessera.messages import message_of
 
 
 class Restrictions:
@@ -108,8 +109,8 @@ def refused(error: RequestError) -> Reason:
     """The reason of a job whose request the cell engine cannot understand."""
     return Reason(
         code=_CODES.get(error.field, ReasonCode.INVALID_SPEC),
-        text=error.sentence,
-        unblock=(error.remedy,) if error.remedy else (),
+        message=message_of(error.sentence),
+        unblock=(message_of(error.remedy),) if error.remedy else (),
     )
 
 
@@ -134,7 +135,7 @@ def wait_reason(decision: Wait, found: Remedies) -> Reason:
     """The cell engine's refusal as a reason, with what would help."""
     return Reason(
         code=ReasonCode(decision.code.value),
-        text=decision.text,
+        message=decision.message,
         blocked_by=_jobs_of((*found.ends, *decision.blocked_by)),
         unblock=found.unblock,
         free=decision.free if decision.counts else None,
@@ -155,7 +156,7 @@ def restated(reason: Reason, recounted: Wait, found: Remedies) -> Reason:
     kept = tuple([step for step in reason.unblock if step not in outdated])
     return Reason(
         code=ReasonCode(recounted.code.value),
-        text=recounted.text,
+        message=recounted.message,
         blocked_by=reason.blocked_by,
         unblock=kept or recounted.unblock,
         claims=reason.claims,

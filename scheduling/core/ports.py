@@ -4,6 +4,7 @@ from typing import Final
 
 from scheduling.core.jobspec import Demand
 from scheduling.core.jobspec.parsing import MAX_PORTS
+from scheduling.core.messages import message
 from scheduling.core.reasons import Reason, ReasonCode
 
 FIRST_PORT: Final = 15000
@@ -33,9 +34,8 @@ class Ports:
             return None
         return Reason(
             code=ReasonCode.BEHIND_HIGHER_PRIORITY,
-            text=f"Jobs before it hold the ports that it needs: it wants {wanted}, and "
-            f"{self._left} are left.",
-            unblock=("Ask for fewer ports.",),
+            message=message("ports-in-use", wanted=wanted, free=self._left),
+            unblock=(message("ask-fewer-ports"),),
         )
 
     def take(self, demand: Demand) -> None:

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from scheduling.core.messages import sentence
+from tessera.messages import Message, Sentence, message_from, sentence_from
+
 
 class ReasonCode(StrEnum):
     """The public codes. They are part of the API and never change."""
@@ -44,29 +47,55 @@ class Reason:
 
     Attributes:
         code: the stable code.
-        text: a full sentence; it names no job, person or tenant other than the asker's own,
+        message: a full sentence; it names no job, person or tenant other than the asker's own,
             since everybody who may see the job reads it.
         blocked_by: ids of jobs that stand in the way; whoever shows them leaves out or counts
             those that the reader may not see.
         unblock: steps that would help, most useful first; empty: nothing to do but wait.
         claims: the devices that it has claimed from jobs which leave for it (``core/claims.py``).
-        free: devices of the guarantee, or idle ones, that ``text`` leaves over; None: it counts
-            nothing.
+        free: devices of the guarantee, or idle ones, that ``message`` leaves over; None: it
+            counts nothing.
     """
 
     code: ReasonCode
-    text: str
+    message: Message
     blocked_by: tuple[int, ...] = ()
-    unblock: tuple[str, ...] = ()
+    unblock: tuple[Message, ...] = ()
     claims: Mapping[str, Any] | None = field(default=None, hash=False)
     free: int | None = None
 
+    @property
+    def text(self) -> Sentence:
+        """The English text."""
+        return sentence(self.message)
+
     def to_json(self) -> dict[str, Any]:
-        """The stored form; ``code`` and ``text`` have columns of their own."""
+        """The stored form; ``code`` and the English text have columns of their own."""
         detail: dict[str, Any] = {
+            "message": self.message.to_json(),
             "blocked_by": list(self.blocked_by),
-            "unblock": list(self.unblock),
+            "unblock": [sentence(step).to_json() for step in self.unblock],
         }
         if self.free is not None:
             detail["free"] = self.free
         return detail if self.claims is None else {**detail, "claims": dict(self.claims)}
+
+
+def stored_text(text: str, detail: Mapping[str, Any]) -> str:
+    """The text of a stored reason, with its message if the row has one.
+
+    Args:
+        text: the English text of its time.
+        detail: as ``Reason.to_json``.
+    """
+    return Sentence(text, message_from(detail["message"])) if "message" in detail else text
+
+
+def stored_steps(detail: Mapping[str, Any]) -> tuple[str, ...]:
+    """What would help by a stored reason, as ``Reason.to_json`` wrote it."""
+    return tuple(sentence_from(step) for step in detail.get("unblock", ()))
+
+
+def with_message(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored step or refusal whose ``text`` carries the message, if the row has one."""
+    return {**line, "text": stored_text(str(line["text"]), line)}

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from scheduling.core.cells import GangRequest, Member, Placed
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.messages import message
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
 from tessera.isolation import CONTAINER, LEVELS, at_least
@@ -139,8 +140,8 @@ def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Re
         return Restriction(
             reason=Reason(
                 code=ReasonCode.NO_NODE_WITH_DOCKER,
-                text="It wants an image, and no node has a container engine.",
-                unblock=("Remove the image, or ask an admin for a node with Docker.",),
+                message=message("no-container-engine"),
+                unblock=(message("remove-image"),),
             )
         )
     suffices: dict[tuple[float, float], bool] = {}
@@ -192,15 +193,14 @@ def _below(
     )
     if not gone:
         return
-    remedies = ["Ask an admin to raise the isolation level of the nodes (docs/isolation.md)."]
+    remedies = [message("ask-to-raise-isolation")]
     if plain:
-        remedies.append("Give each role an image: jobs with an image run at level container.")
+        remedies.append(message("give-images"))
     yield (
         gone,
         Reason(
             code=ReasonCode.NODE_NOT_ISOLATED,
-            text=f"Jobs of {vc.name} run only on nodes of isolation level {least} or better, and"
-            f" {_count(len(gone))} a lower level.",
+            message=message("below-isolation", name=vc.name, level=least, n=len(gone)),
             unblock=tuple(remedies),
         ),
     )
@@ -215,23 +215,18 @@ def _of_others(
     )
     if not gone:
         return
-    which = "1 node is" if len(gone) == 1 else f"{len(gone)} nodes are"
     yield (
         gone,
         Reason(
             code=ReasonCode.NODE_DEDICATED,
-            text=f"{which} dedicated to other tenants, and no other node has room.",
-            unblock=("Wait for another node, or ask an admin to dedicate a node to this tenant.",),
+            message=message("nodes-dedicated", n=len(gone)),
+            unblock=(message("ask-to-dedicate"),),
         ),
     )
 
 
 def _is_for_others(node: NodeFacts, tenant: int) -> bool:
     return bool(node.tenants) and tenant not in node.tenants
-
-
-def _count(nodes: int) -> str:
-    return "1 node has" if nodes == 1 else f"{nodes} nodes have"
 
 
 class _Part(NamedTuple):
@@ -307,7 +302,6 @@ def _share_reason(job: QueuedJob, nodes: Sequence[NodeFacts]) -> Reason:
     memory = max(node.memory_per_device for node in nodes)
     return Reason(
         code=ReasonCode.CPU_OR_MEMORY,
-        text=f"A device comes with at most {cpus:g} CPUs and {memory / 1e9:.0f} GB; "
-        "an instance of this job wants more than its devices bring.",
-        unblock=("Ask for more devices, or for fewer CPUs and less memory.",),
+        message=message("cpu-or-memory", cpus=cpus, gigabytes=memory / 1e9),
+        unblock=(message("ask-more-devices"),),
     )

@@ -90,7 +90,7 @@ def shadow_round(
         },
         sizes={s.job_id: s.demand.devices for s in again.starts if s.demand is not None},
         why={
-            job_id: again.reasons[job_id].text
+            job_id: str(again.reasons[job_id].text)
             for job_id in was
             if job_id not in wanted and job_id in again.reasons
         },

@@ -15,6 +15,7 @@ from scheduling.core.cells import (
     Wait,
 )
 from scheduling.core.jobspec import JobClass
+from scheduling.core.messages import message
 from scheduling.core.placing import never_together, refused, wait_reason
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import Restriction, requests_of
@@ -75,7 +76,7 @@ def refusal(deciding: "Deciding", job: QueuedJob, restriction: Restriction) -> R
 
 _WAITS = Reason(
     code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
-    text="It starts when the jobs on its cells have saved their work and left.",
+    message=message("waits-for-leaving"),
 )
 
 

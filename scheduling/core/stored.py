@@ -12,7 +12,9 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from scheduling.core.reasons import Reason
 from scheduling.core.values import ClusterSnapshot, RoundResult
+from tessera.messages import Message, message_from
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
@@ -49,6 +51,8 @@ def _reader(kind: Any) -> _Reader:
         return lambda value: None if value is None else inner(value)
     if origin is not None:
         return _many_reader(origin, args)
+    if kind is Message:
+        return message_from
     if isinstance(kind, type):
         if is_dataclass(kind):
             return _value_reader(kind)
@@ -92,6 +96,9 @@ def _value_reader(kind: type[T]) -> Callable[[Mapping[str, Any]], T]:
     }
 
     def read(document: Mapping[str, Any]) -> T:
+        if kind is Reason and "text" in document:
+            # Rounds from before messages have the English text only.
+            document = {**document, "message": document["text"]}
         missing = needed - document.keys()
         if missing:
             raise UnreadableRoundError(f"{kind.__name__} without {', '.join(sorted(missing))}")

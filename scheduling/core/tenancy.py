@@ -19,10 +19,12 @@ from scheduling.core.cells import CellEngine
 from scheduling.core.cells.reserving import NodeRules, Reservation, reserve
 from scheduling.core.engines import borrowed_devices
 from scheduling.core.jobspec import JobClass
+from scheduling.core.messages import message
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import barred_nodes, is_plain
 from scheduling.core.values import ClusterSnapshot, PlacedMember, QueuedJob
 from tessera.isolation import CONTAINER, LEVELS, NAMESPACE, NONE
+from tessera.messages import Listing
 
 Nodes = frozenset[str] | None
 """Names of nodes that may be used; None: all."""
@@ -149,10 +151,18 @@ class Tenancies:
         owned = sorted(
             name for name, owner in self.owners.items() if owner not in (None, job.tenant)
         )
-        text, unblock = _said(owned, sorted(self.owners.keys() - set(owned)))
-        if not self._is_plain(job):
-            unblock = [step for step in unblock if step is not _WITH_IMAGE]
-        return Reason(code=ReasonCode.NODE_NOT_ISOLATED, text=text, unblock=tuple(unblock))
+        unblock = [message("ask-to-enable-namespaces")]
+        if len(owned) == 1:
+            found = message("node-of-other-tenant", node=owned[0])
+        elif owned:
+            found = message("nodes-of-other-tenants", n=len(owned))
+        else:
+            found = message("nodes-needed-by-guarantees")
+        if owned:
+            unblock.insert(0, message("ask-to-reset", nodes=Listing(tuple(owned[:SHOWN]))))
+        if self._is_plain(job) and self.owners:
+            unblock.append(message("give-images-and-engine"))
+        return Reason(code=ReasonCode.NODE_NOT_ISOLATED, message=found, unblock=tuple(unblock))
 
     def _rules(self) -> NodeRules:
         return NodeRules(
@@ -218,27 +228,3 @@ class Tenancies:
 def stricter(one: str, other: str) -> str:
     """The stronger of two isolation levels."""
     return max(one, other, key=LEVELS.index)
-
-
-_WITH_IMAGE: Final = "Give each role an image, and run it on a node with a container engine."
-_ENABLE: Final = "Ask an admin to enable user namespaces on the nodes (docs/isolation.md)."
-
-
-def _said(owned: list[str], others: list[str]) -> tuple[str, list[str]]:
-    """The sentence and the remedies."""
-    if owned:
-        which = (
-            f"node {owned[0]} belongs to another tenant"
-            if len(owned) == 1
-            else f"{len(owned)} nodes belong to other tenants"
-        )
-        shown = ", ".join(owned[:SHOWN])
-        return (
-            f"The job cannot share a node without isolation: {which}.",
-            [f"Ask an admin to reset {shown} when no job runs there.", _ENABLE, _WITH_IMAGE],
-        )
-    text = (
-        "The job cannot share a node without isolation, and the guarantees of other tenants"
-        " need the free ones."
-    )
-    return (text, [_ENABLE, _WITH_IMAGE]) if others else (text, [_ENABLE])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.messages import english, message
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import OPPORTUNISTIC_PRIORITY
 from scheduling.core.values import QueuedJob, VcFacts
@@ -25,6 +26,7 @@ from scheduling.core.variants import (
     smaller,
     variants,
 )
+from tessera.messages import Listing, Message, Parameter
 
 MOST_STEPS: Final = 5
 MOST_BETWEEN: Final = 3
@@ -53,15 +55,16 @@ class Refused:
     virtual_cluster: str
     job_class: str
     code: str
-    text: str
+    message: Message
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, Any]:
         """The stored form."""
         return {
             "virtual_cluster": self.virtual_cluster,
             "class": self.job_class,
             "code": self.code,
-            "text": self.text,
+            "text": english(self.message),
+            "message": self.message.to_json(),
         }
 
 
@@ -174,37 +177,36 @@ def _open_gates(
     go_on: Callable[[], bool],
 ) -> Sought:
     """The gates that the owner has closed, opened at once, and what has to change besides."""
-    opened, words, changes = _opened(job)
-    gate = ", ".join(words).capitalize()
+    opened, gates, changes = _opened(job)
     reason = refusal(opened)
     if reason is None:
-        step = Step(kind="gate", text=f"{gate}, it starts now.", changes=changes)
+        step = Step(kind="gate", how=gates, changes=changes)
         return Sought(steps=(step,)) if may(step) else Sought()
     if reason.code in GATES:
         return Sought()
 
     def with_gate(step: Step) -> Step:
-        text = f"{gate} and {step.text[0].lower()}{step.text[1:]}"
-        return replace(step, text=text, changes={**changes, **step.changes})
+        how = message("gates-and", gates=gates, how=step.how)
+        return replace(step, how=how, changes={**changes, **step.changes})
 
     found = seek(opened, reason, room, refusal, may=lambda step: may(with_gate(step)), go_on=go_on)
     return replace(found, steps=tuple(with_gate(step) for step in found.steps))
 
 
-def _opened(job: QueuedJob) -> tuple[QueuedJob, list[str], dict[str, Any]]:
-    """The job without its gates, how that is said, and the changes of its document."""
+def _opened(job: QueuedJob) -> tuple[QueuedJob, Listing, dict[str, Any]]:
+    """The job without its gates, these, and the changes of its document."""
     changes: dict[str, Any] = {}
-    words: list[str] = []
+    gates: list[Message] = []
     if job.held:
         changes["held"], job = False, replace(job, held=False)
-        words.append("released")
+        gates.append(message("released"))
     if job.after or job.after_failed:
         changes["after"], job = [], replace(job, after=(), after_failed=())
-        words.append("without waiting for other jobs")
+        gates.append(message("without-waiting"))
     if job.not_before is not None:
         changes["not_before"], job = None, replace(job, not_before=None)
-        words.append("without its earliest start")
-    return job, words, changes
+        gates.append(message("without-earliest-start"))
+    return job, Listing(tuple(gates)), changes
 
 
 def _smallest(
@@ -230,7 +232,7 @@ def _smallest(
                         virtual_cluster=vc.name,
                         job_class=job_class.value,
                         code=reason.code.value,
-                        text=reason.text,
+                        message=reason.message,
                     )
                 )
                 continue
@@ -263,18 +265,19 @@ def _shrunk(
                 small, cut = _bare(member, small, cut)
             members.append(small)
             own.update(cut)
-        where = f" in virtual cluster {vc.name}" if vc.id != home.id else ""
-        how = "opportunistic, " if job_class is not job.job_class else ""
-        bare = ", with the processors and memory that come with them," if is_bare else ""
-        shape = " and ".join(
-            f"{m.count} × {m.devices} {'device' if m.devices == 1 else 'devices'} in {m.role}"
-            for m in members
+        shape: Parameter = Listing(
+            tuple(
+                message("role-of-devices", count=m.count, n=m.devices, role=m.role)
+                for m in members
+            ),
+            "and",
         )
-        step = Step(
-            kind="smallest",
-            text=f"With {how}{shape} of any type{bare}{where} it starts now.",
-            changes=own,
-        )
+        if job_class is not job.job_class:
+            shape = message("opportunistic-shape", shape=shape)
+        how = message("with-any-type-and-share" if is_bare else "with-any-type", shape=shape)
+        if vc.id != home.id:
+            how = message("how-in-cluster", how=how, name=vc.name)
+        step = Step(kind="smallest", how=how, changes=own)
         found.append((replace(base, demand=Demand(members=tuple(members))), step))
     return found
 

@@ -6,8 +6,10 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.messages import message, sentence
 from scheduling.core.requests import OPPORTUNISTIC_PRIORITY
 from scheduling.core.values import QueuedJob, VcFacts
+from tessera.messages import Listing, Message, Sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,19 +19,38 @@ class Step:
     Attributes:
         kind: devices, instances, type, class, pinned_cell, level, virtual_cluster, gate or
             smallest (several changes together).
-        text: a sentence.
+        how: the change, which ``message`` puts into a sentence.
         changes: new values by path in the document; None takes a field away.
         number: of devices or instances, where the job asks for fewer; else 0.
     """
 
     kind: str
-    text: str
+    how: Message | Listing
     changes: Mapping[str, Any]
     number: int = 0
 
+    @property
+    def message(self) -> Message:
+        """The sentence."""
+        if self.kind == "gate":
+            return message("starts-now-released", gates=self.how)
+        if self.kind == "level":
+            return message("starts-now-on-node", how=self.how)
+        return message("starts-now", how=self.how)
+
+    @property
+    def text(self) -> Sentence:
+        """The English sentence."""
+        return sentence(self.message)
+
     def to_json(self) -> dict[str, Any]:
         """The stored form."""
-        return {"kind": self.kind, "text": self.text, "changes": dict(self.changes)}
+        return {
+            "kind": self.kind,
+            "text": str(self.text),
+            "message": self.message.to_json(),
+            "changes": dict(self.changes),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +91,11 @@ def _borrowing(job: QueuedJob) -> Iterator[tuple[QueuedJob, Step]]:
     if job.job_class is JobClass.GUARANTEED:
         # No pinned cell is for opportunistic jobs.
         free, unpinned = _without_pins(job)
-        outside = " outside pinned cells" if unpinned else ""
         yield (
             replace(free, job_class=JobClass.OPPORTUNISTIC, priority=OPPORTUNISTIC_PRIORITY),
             Step(
                 kind="class",
-                text=f"As an opportunistic job{outside}, which may be preempted at any time, "
-                "it starts now.",
+                how=message("as-opportunistic-unpinned" if unpinned else "as-opportunistic"),
                 changes={"class": JobClass.OPPORTUNISTIC.value, **unpinned},
             ),
         )
@@ -89,7 +108,7 @@ def _unpinned(job: QueuedJob) -> Iterator[tuple[QueuedJob, Step]]:
             free,
             Step(
                 kind="pinned_cell",
-                text="Outside the pinned cell it starts now.",
+                how=message("outside-pinned"),
                 changes=changes,
             ),
         )
@@ -111,7 +130,7 @@ def _elsewhere(job: QueuedJob, room: Room) -> Iterator[tuple[QueuedJob, Step]]:
             changed,
             Step(
                 kind="virtual_cluster",
-                text=f"In virtual cluster {vc.name} it starts now.",
+                how=message("in-cluster", name=vc.name),
                 changes=changes,
             ),
         )
@@ -131,12 +150,12 @@ def _looser(job: QueuedJob) -> Iterator[tuple[QueuedJob, Step]]:
     if not tight:
         return
     members = tuple(replace(member, within=Within.NODE) for member in job.demand.members)
-    levels = " and ".join(dict.fromkeys(member.within.value for member in tight))
+    levels = Listing(tuple(dict.fromkeys(member.within.value for member in tight)), "and")
     yield (
         replace(job, demand=Demand(members=members)),
         Step(
             kind="level",
-            text=f"Not kept inside one {levels}, it starts now; an instance stays on one node.",
+            how=message("not-inside", levels=levels),
             changes={f"roles.{member.role}.within": Within.NODE.value for member in tight},
         ),
     )
@@ -161,13 +180,17 @@ def smaller(job: QueuedJob, kind: str, number: int) -> tuple[QueuedJob, Step]:
     place, largest = _largest(job)
     members = job.demand.members
     fewer = member_with(largest, SMALLER[kind], number)
-    what = f"{number} {kind if number > 1 else kind.removesuffix('s')}"
-    each = " each" if kind == "devices" and fewer.count > 1 else ""
+    if kind == "instances":
+        how = message("with-instances", n=number, role=largest.role)
+    elif fewer.count > 1:
+        how = message("with-devices-each", n=number, role=largest.role)
+    else:
+        how = message("with-devices", n=number, role=largest.role)
     return (
         replace(job, demand=Demand(members=(*members[:place], fewer, *members[place + 1 :]))),
         Step(
             kind=kind,
-            text=f"With {what}{each} in {largest.role} it starts now.",
+            how=how,
             changes=device_changes(largest, fewer)
             if kind == "devices"
             else {f"roles.{largest.role}.{kind}": number},
@@ -221,7 +244,7 @@ def _other_types(job: QueuedJob, types: Sequence[str]) -> Iterator[tuple[QueuedJ
             replace(job, demand=Demand(members=changed)),
             Step(
                 kind="type",
-                text=f"On devices of type {device_type} it starts now.",
+                how=message("on-type", type=device_type),
                 changes={f"roles.{m.role}.device_types": [device_type] for m in members},
             ),
         )

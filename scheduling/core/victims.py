@@ -5,6 +5,7 @@ from typing import Final
 
 from scheduling.core.jobspec import JobClass
 from scheduling.core.lifecycle import PreemptionRule
+from scheduling.core.messages import message
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import HoldingJob, Preemption, QueuedJob
 
@@ -27,14 +28,9 @@ def order_out(victim: HoldingJob, job: QueuedJob) -> Preemption:
 
 def waits_for(victims: Sequence[int]) -> Reason:
     """What a job is told whose cells are being freed for it."""
-    who = (
-        "the job on its cells has saved its work and left"
-        if len(victims) == 1
-        else f"the {len(victims)} jobs on its cells have saved their work and left"
-    )
     return Reason(
         code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
-        text=f"It starts when {who}.",
+        message=message("waits-for-victims", n=len(victims)),
         blocked_by=tuple(victims),
     )
 
@@ -43,6 +39,6 @@ def given_to(others: Sequence[int]) -> Reason:
     """What a job is told whose cells its policy has just given to others."""
     return Reason(
         code=ReasonCode.BEHIND_HIGHER_PRIORITY,
-        text="The policy has given its cells to other jobs in this round.",
+        message=message("policy-gave-away"),
         blocked_by=tuple(others),
     )

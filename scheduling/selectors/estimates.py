@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from scheduling.core.forecast.calibration import Basis, pinball
 from scheduling.core.forecast.horizon import is_open
+from scheduling.core.messages import message, sentence
 from scheduling.models import EstimateRecord
 from scheduling.models.virtual_clusters import VirtualCluster
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.messages import Sentence
 
 MOST_RECORDS: Final = 5_000
 INSIDE: Final = 0.8
@@ -72,16 +74,15 @@ def eta_of(columns: Mapping[str, Any]) -> Eta | None:
     )
 
 
-def no_estimate_text(unlimited: int) -> str:
+def no_estimate_text(unlimited: int) -> Sentence:
     """Why there is no start estimate although one was tried.
 
     Args:
         unlimited: running jobs without a time limit that the job waits for.
     """
     if not unlimited:
-        return "No reliable estimate: run times in this virtual cluster vary too much."
-    jobs = "1 running job has" if unlimited == 1 else f"{unlimited} running jobs have"
-    return f"No reliable estimate: {jobs} no time limit."
+        return sentence(message("estimate-varies"))
+    return sentence(message("estimate-unlimited", n=unlimited))
 
 
 def no_estimate_of(columns: Mapping[str, Any]) -> str:

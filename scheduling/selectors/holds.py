@@ -2,11 +2,12 @@
 
 from typing import Final
 
+from scheduling.core.messages import message
 from scheduling.models import Job
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
-ASK_A_LEAD: Final = "Ask a lead of the tenant to release it."
+ASK_A_LEAD: Final = message("ask-lead-to-release")
 
 
 def can_release(viewer: Viewer, job: Job) -> bool:

@@ -13,6 +13,8 @@ from django.db.models.fields.json import KeyTransform
 
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
+from scheduling.core.messages import sentence
+from scheduling.core.reasons import stored_steps, stored_text, with_message
 from scheduling.models import Job
 from scheduling.selectors.ahead import jobs_ahead
 from scheduling.selectors.estimates import (
@@ -375,7 +377,7 @@ def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) ->
         started_at=facts["started_at"],
         finished_at=facts["finished_at"],
         reason_code=facts["reason_code"],
-        reason_text=facts["reason_text"],
+        reason_text=stored_text(facts["reason_text"], facts["reason"]),
         unblock=_what_helps(viewer, facts, estimate),
         failure_class=facts["failure_class"],
         exit_code=facts["exit_code"],
@@ -401,12 +403,12 @@ def _what_helps(
         owner=facts["owner_id"],
         holder=facts["held_by_id"],
     ):
-        return (ASK_A_LEAD,)
+        return (sentence(ASK_A_LEAD),)
     is_sought = holds_for(facts["reason_code"], estimate)
     steps = steps_left(estimate["steps"], facts["reason"]) if is_sought else ()
     return (
-        *(str(step["text"]) for step in steps),
-        *(str(step) for step in facts["reason"].get("unblock", ())),
+        *(with_message(step)["text"] for step in steps),
+        *stored_steps(facts["reason"]),
     )
 
 

@@ -6,8 +6,10 @@ from datetime import datetime
 from math import ceil
 from typing import Any, Final
 
+from scheduling.core.gates import jobs_named
 from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
-from scheduling.core.reasons import ReasonCode
+from scheduling.core.messages import message, sentence
+from scheduling.core.reasons import ReasonCode, stored_steps, stored_text, with_message
 from scheduling.models import Attempt, Job, Preemption, StartEstimate
 from scheduling.selectors.ahead import jobs_ahead
 from scheduling.selectors.estimates import (
@@ -23,26 +25,24 @@ from scheduling.selectors.holds import ASK_A_LEAD, waits_for_a_lead
 from scheduling.selectors.jobs import visible_job
 from scheduling.selectors.rounds import Pulse, newest_round, pulse_of
 from tenants.viewers import Viewer
+from tessera.messages import Message, plain
 
 _NOT_WAITING = {
-    JobState.ADMITTED: "Its cells are bound; its nodes are asked to prepare.",
-    JobState.STARTING: "It is being started on its nodes.",
-    JobState.RUNNING: "It runs.",
-    JobState.SUSPECT: "It may be running; its node has not been heard of for a while.",
-    JobState.PREEMPTING: "It saves its work and leaves its devices to another job.",
-    JobState.STOPPING: "It was asked to end and is leaving its nodes.",
+    JobState.ADMITTED: message("admitted"),
+    JobState.STARTING: message("starting"),
+    JobState.SUSPECT: message("suspect"),
+    JobState.PREEMPTING: message("preempting"),
+    JobState.STOPPING: message("stopping"),
 }
 STEPS: Final = "steps"
 ETA: Final = "eta"
-MOST_NAMED: Final = 5
-"""Jobs that a sentence names."""
 
 _RESIZES = (PreemptionRule.RESIZE, PreemptionRule.REVERT)
 _AFTER_FAILURE = {
-    FailureClass.USER: "Its log ends with what it said last; mend it, and clone the job.",
-    FailureClass.RESOURCE_LIMIT: "Ask for more memory, or let it use less, and clone the job.",
-    FailureClass.TIMEOUT: "Clone it with a longer time limit.",
-    FailureClass.IMAGE: "See that its image can be fetched and started, and clone the job.",
+    FailureClass.USER: message("clone-after-user-error"),
+    FailureClass.RESOURCE_LIMIT: message("clone-with-memory"),
+    FailureClass.TIMEOUT: message("clone-with-time"),
+    FailureClass.IMAGE: message("clone-with-image"),
 }
 
 
@@ -102,7 +102,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
     """
     job = visible_job(viewer, job_id)
     if job.state != JobState.QUEUED:
-        return _answer(job, code="", text=_state_in_words(job), unblock=_next_steps(job))
+        return _answer(job, code="", text=sentence(_state(job)), unblock=_next_steps(job))
     number, at = newest_round()
     age = (now - at).total_seconds() if at else None
     waited = (now - job.submitted_at).total_seconds()
@@ -111,11 +111,11 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
         return _answer(
             job,
             code=ReasonCode.SCHEDULER_NOT_RUNNING,
-            text=_silence(age),
-            unblock=("Tell a cluster admin that the scheduler does not run.",),
+            text=sentence(_silence(age)),
+            unblock=(sentence(message("tell-admin-of-scheduler")),),
         )
     if not job.reason_code:
-        text = _due(min(waited, age) if age is not None else waited, round_seconds)
+        text = sentence(_due(min(waited, age) if age is not None else waited, round_seconds))
         answer = _answer(job, code=ReasonCode.WAITING_FOR_ROUND, text=text)
         return replace(answer, pending=(STEPS, ETA))
     return replace(_by_its_reason(viewer, job), round_number=number)
@@ -136,10 +136,10 @@ def _by_its_reason(viewer: Viewer, job: Job) -> Why:
     answer = _answer(
         job,
         code=job.reason_code,
-        text=job.reason_text,
+        text=stored_text(job.reason_text, job.reason),
         blocked_by=tuple(blocker for blocker in blockers if blocker in known),
         blocked_by_others=len(set(blockers) - known),
-        unblock=(*(str(step["text"]) for step in steps), *told),
+        unblock=(*(step["text"] for step in steps), *told),
     )
     answer = replace(
         answer,
@@ -150,7 +150,7 @@ def _by_its_reason(viewer: Viewer, job: Job) -> Why:
     )
     if estimate is None:
         return answer
-    proof = () if STEPS in pending else tuple(estimate.proof)
+    proof = () if STEPS in pending else tuple(map(with_message, estimate.proof))
     return replace(
         answer,
         proof=proof,
@@ -165,10 +165,7 @@ def _limits_to_set(unlimited: tuple[int, ...]) -> tuple[str, ...]:
     """The remedy where running jobs without a time limit prevent a start estimate."""
     if not unlimited:
         return ()
-    shown = ", ".join(map(str, unlimited[:MOST_NAMED]))
-    more = f" and {len(unlimited) - MOST_NAMED} more" if len(unlimited) > MOST_NAMED else ""
-    noun = "job" if len(unlimited) == 1 else "jobs"
-    return (f"Set max_duration on {noun} {shown}{more} to get a start estimate.",)
+    return (sentence(message("set-max-duration", jobs=jobs_named(unlimited))),)
 
 
 def _answer(
@@ -205,19 +202,20 @@ def _what_helps(
 ) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
     """Steps that can be applied, and what else would help, in words."""
     if waits_for_a_lead(viewer, job):
-        return (), (ASK_A_LEAD,)
-    steps = steps_left(estimate.steps, job.reason) if estimate is not None else ()
+        return (), (sentence(ASK_A_LEAD),)
+    found = steps_left(estimate.steps, job.reason) if estimate is not None else ()
+    steps = tuple(map(with_message, found))
     return steps, _not_yet_said(job, steps)
 
 
 def _not_yet_said(job: Job, steps: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
     """What would help by the reason itself, each once, and without what a step offers already."""
     said = {str(step["text"]).rstrip(".").casefold() for step in steps}
-    told = dict.fromkeys(str(step) for step in job.reason.get("unblock", ()))
+    told = dict.fromkeys(stored_steps(job.reason))
     return tuple(step for step in told if step.rstrip(".").casefold() not in said)
 
 
-def _due(age: float, round_seconds: float) -> str:
+def _due(age: float, round_seconds: float) -> Message:
     """When the next round looks at a job that none has tried.
 
     Args:
@@ -225,58 +223,83 @@ def _due(age: float, round_seconds: float) -> str:
         round_seconds: the regular interval of rounds.
     """
     left = round_seconds - age
-    when = f"due within {ceil(left)} s" if left > 0 else f"overdue by {max(ceil(-left), 1)} s"
-    return f"Waiting for the next scheduling round ({when})."
+    if left > 0:
+        return message("round-due", seconds=ceil(left))
+    return message("round-overdue", seconds=max(ceil(-left), 1))
 
 
-def _silence(age: float | None) -> str:
+def _silence(age: float | None) -> Message:
     if age is None:
-        return "No round has ever run, so no job starts."
+        return message("no-round-ever")
     minutes, seconds = divmod(int(age), 60)
-    passed = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
-    return f"No round for {passed}. Running jobs go on; no new job starts."
+    time = (
+        message("minutes-seconds", minutes=minutes, seconds=seconds)
+        if minutes
+        else message("seconds", seconds=seconds)
+    )
+    return message("no-round-for", time=time)
 
 
-def _state_in_words(job: Job) -> str:
-    message = f": {job.end_message}" if job.end_message else ""
+def _state(job: Job) -> Message:
+    cause = plain(job.end_message)
     if job.state == JobState.FAILED:
-        return f"It failed (class {job.failure_class or 'unknown'}){message}."
+        failure = job.failure_class or "unknown"
+        if job.end_message:
+            return message("failed-because", failure_class=failure, cause=cause)
+        return message("failed", failure_class=failure)
     if job.state == JobState.STOPPED:
-        return f"It was stopped{_ran_for(job)}{message}."
+        return _stopped(job, cause)
     if job.state == JobState.SUCCEEDED:
-        return f"Succeeded{_ran_for(job)}."
-    words = _NOT_WAITING[JobState(job.state)]
-    return f"{words}{_other_size(job)}" if job.state == JobState.RUNNING else words
+        time = _run_time(job)
+        return message("succeeded") if time is None else message("succeeded-after", time=time)
+    return _running(job) if job.state == JobState.RUNNING else _NOT_WAITING[JobState(job.state)]
 
 
-def _other_size(job: Job) -> str:
+def _stopped(job: Job, cause: Message) -> Message:
+    time = _run_time(job)
+    if time is None:
+        return message("stopped-because", cause=cause) if job.end_message else message("stopped")
+    if job.end_message:
+        return message("stopped-after-because", time=time, cause=cause)
+    return message("stopped-after", time=time)
+
+
+def _running(job: Job) -> Message:
     """On how many devices an elastic job runs that asked for another number, and why."""
     if "elastic" not in job.terms:
-        return ""
+        return message("running")
     held = Attempt.objects.filter(job=job, ended_at=None).values_list("devices", flat=True).first()
     if not held or held == job.devices:
-        return ""
+        return message("running")
     resizes = Preemption.objects.filter(job=job, cause__in=_RESIZES).order_by("-asked_at")
     rule = resizes.values_list("rule", flat=True).first()
-    why_so = f" {rule}." if rule else " Its policy has given it that size from the start."
-    plural = "device" if held == 1 else "devices"
-    return f" It has {held} {plural} and asked for {job.devices}.{why_so}"
+    return message(
+        "running-resized",
+        n=held,
+        asked=job.devices,
+        rule=plain(f"{rule}.") if rule else message("own-size"),
+    )
 
 
-def _ran_for(job: Job) -> str:
-    """How long it took from its first start to its end, in words."""
+def _run_time(job: Job) -> Message | None:
+    """How long it took from its first start to its end; None: it never started."""
     if job.first_started_at is None or job.finished_at is None:
-        return " before it started"
+        return None
     seconds = int((job.finished_at - job.first_started_at).total_seconds())
     hours, rest = divmod(seconds, 3600)
     minutes, left = divmod(rest, 60)
-    passed = f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"
-    return f" after {passed if hours or minutes else f'{left} s'}"
+    if hours:
+        return message("hours-minutes", hours=hours, minutes=minutes)
+    if minutes:
+        return message("minutes-seconds", minutes=minutes, seconds=left)
+    return message("seconds", seconds=left)
 
 
 def _next_steps(job: Job) -> tuple[str, ...]:
     """What may be done about a job that has failed."""
     if job.state != JobState.FAILED:
         return ()
-    known = FailureClass(job.failure_class) if job.failure_class else None
-    return (_AFTER_FAILURE.get(known, "Clone it to try again.") if known else "Clone it.",)
+    if not job.failure_class:
+        return (sentence(message("clone")),)
+    known = FailureClass(job.failure_class)
+    return (sentence(_AFTER_FAILURE.get(known, message("clone-to-retry"))),)

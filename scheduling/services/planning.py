@@ -18,6 +18,7 @@ from typing import Any, Final
 from scheduling.core.amending import AmendError, amended
 from scheduling.core.gates import closed_gate, seconds_closed
 from scheduling.core.lifecycle import TERMINAL, JobState
+from scheduling.core.messages import sentence
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.terms import read_terms, terms_document
@@ -243,7 +244,7 @@ class _Planning:
             text=told.text,
             blocked_by=tuple(blocker for blocker in told.blocked_by if blocker in known),
             blocked_by_others=len(set(told.blocked_by) - known),
-            unblock=told.unblock,
+            unblock=tuple(map(sentence, told.unblock)),
             alternatives=self.alternatives(told, viewer, ground)
             if _is_about_devices(told)
             else (),

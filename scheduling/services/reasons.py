@@ -46,26 +46,23 @@ def reason_detail(reason: Reason) -> dict[str, Any]:
 
 
 def _rows(reasons: Mapping[int, Reason]) -> list[tuple[str, str, str, int, str]]:
-    # Jobs that wait for the same share one reason, whose detail is then spelled out once.
-    details = {
-        key: json.dumps(reason_detail(reason))
+    # Jobs that wait for the same share one reason, which is then spelled out once.
+    spelled = {
+        key: (reason.code.value, reason.text[:MAX_TEXT], json.dumps(reason_detail(reason)))
         for key, reason in {id(reason): reason for reason in reasons.values()}.items()
     }
-    return [
-        (reason.code.value, reason.text[:MAX_TEXT], details[id(reason)], job_id, QUEUED)
-        for job_id, reason in reasons.items()
-    ]
+    return [(*spelled[id(reason)], job_id, QUEUED) for job_id, reason in reasons.items()]
 
 
 def _document(reasons: Mapping[int, Reason]) -> str:
+    spelled = {
+        key: {
+            "code": reason.code.value,
+            "text": reason.text[:MAX_TEXT],
+            "detail": reason_detail(reason),
+        }
+        for key, reason in {id(reason): reason for reason in reasons.values()}.items()
+    }
     return json.dumps(
-        [
-            {
-                "id": job_id,
-                "code": reason.code.value,
-                "text": reason.text[:MAX_TEXT],
-                "detail": reason_detail(reason),
-            }
-            for job_id, reason in reasons.items()
-        ]
+        [{"id": job_id, **spelled[id(reason)]} for job_id, reason in reasons.items()]
     )

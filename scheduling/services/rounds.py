@@ -30,7 +30,7 @@ from scheduling.services.policy_events import (
     reject_jobs,
     write_faults,
 )
-from scheduling.services.reasons import MAX_TEXT, reason_detail, store_reasons
+from scheduling.services.reasons import reason_detail, store_reasons
 from scheduling.services.starts import create_attempts
 from scheduling.services.stopping import preempt_job
 from scheduling.services.tallies import tallies_written_last
@@ -227,7 +227,7 @@ def _write_reasons(reading: Reading, result: RoundResult) -> bool:
         wanted = spelled.get(id(reason))
         if wanted is None:
             wanted = spelled[id(reason)] = StoredReason(
-                code=reason.code.value, text=reason.text[:MAX_TEXT], detail=reason_detail(reason)
+                code=reason.code.value, detail=reason_detail(reason)
             )
         before = reading.reasons.get(job_id)
         if before != wanted:

@@ -17,6 +17,7 @@ from scheduling.models import Device, Job, StartEstimate, VcLimit, VirtualCluste
 from scheduling.services.limits import time_limit
 from scheduling.services.standing import standing_now
 from scheduling.snapshot import RoundConfig
+from tessera.messages import plain
 
 SECONDS: Final = 1.0
 """How long somebody waits for an answer."""
@@ -41,7 +42,7 @@ def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
     deadline = time.monotonic() + SECONDS
     found = seek(
         waiting,
-        Reason(code=ReasonCode(job.reason_code), text=job.reason_text),
+        Reason(code=ReasonCode(job.reason_code), message=plain(job.reason_text)),
         Rooms(snapshot).of(waiting),
         trials.refusal,
         may=lambda step: _is_well_formed(job.spec, step),

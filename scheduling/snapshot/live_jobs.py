@@ -43,10 +43,12 @@ _TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReason:
-    """The reason that a queued job has now, so that only changes are written."""
+    """The reason that a queued job has now, so that only changes are written.
+
+    The English text is not compared: code and parameters of the message are in ``detail``.
+    """
 
     code: str
-    text: str
     detail: Mapping[str, Any]
 
 
@@ -63,7 +65,6 @@ class JobRow(NamedTuple):
     state: str
     held_text: str
     reason_code: str
-    reason_text: str
     demand_text: str
     submitted_at_text: str
     state_since_text: str
@@ -156,9 +157,9 @@ def holding_jobs(
 
 
 @lru_cache(maxsize=16384)
-def stored_reason(code: str, text: str, detail: str) -> StoredReason:
+def stored_reason(code: str, detail: str) -> StoredReason:
     """A reason from its columns; jobs that ask alike wait for the same."""
-    return StoredReason(code=code, text=text, detail=_json(detail))
+    return StoredReason(code=code, detail=_json(detail))
 
 
 def _queued(key: _WaitingKey) -> QueuedJob:

@@ -185,10 +185,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     )
     return Reading(
         snapshot=snapshot,
-        reasons={
-            row.id: stored_reason(row.reason_code, row.reason_text, row.reason_json)
-            for row in queued
-        },
+        reasons={row.id: stored_reason(row.reason_code, row.reason_json) for row in queued},
         device_ids={address: pk for pk, _, address, *_ in devices},
         node_ids={name: pk for pk, name, *_ in nodes},
         device_types={address: kind for _, _, address, _, _, _, kind, *_ in devices},

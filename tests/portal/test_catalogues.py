@@ -15,10 +15,12 @@ from django.utils import translation
 from portal.i18n import said
 from portal.i18n.catalogue import SENTENCES
 from portal.i18n.scripts import WORDS, script_words
+from scheduling.core.messages import TABLE, message, sentence
+from tessera.messages import PLAIN, Listing, Message, Moment, Sentence
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CATALOGUES: Final = sorted((ROOT / "locale").glob("*/LC_MESSAGES/django.po"))
-FACT: Final = re.compile(r"%\(\w+\)s|\{\w+\}")
+FACT: Final = re.compile(r"%\(\w+\)[\d.]*[sdfg]|\{\w+\}")
 
 
 def entries(path: Path) -> Iterator[dict[str, str]]:
@@ -47,7 +49,8 @@ def test_no_sentence_is_untranslated_or_fuzzy_and_all_name_the_same_facts(path: 
         told = entry.get("msgstr") or entry.get("msgstr[0]", "")
         assert told, entry["msgid"]
         assert "fuzzy" not in entry["flags"], entry["msgid"]
-        assert set(FACT.findall(told)) == set(FACT.findall(entry["msgid"])), entry["msgid"]
+        facts = FACT.findall(entry.get("msgid_plural", entry["msgid"]))
+        assert set(FACT.findall(told)) == set(facts), entry["msgid"]
 
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.parts[-3])
@@ -58,7 +61,8 @@ def test_the_compiled_catalogue_is_that_of_the_source(path: Path) -> None:
     for entry in entries(path):
         context, msgid = entry.get("msgctxt"), entry["msgid"]
         if "msgid_plural" in entry:
-            told = known.npgettext(context or "", msgid, entry["msgid_plural"], 2)
+            forms = (msgid, entry["msgid_plural"], 2)
+            told = known.npgettext(context, *forms) if context else known.ngettext(*forms)
             assert told == entry["msgstr[0]"]
         elif context:
             assert known.pgettext(context, msgid) == entry["msgstr"]
@@ -71,6 +75,18 @@ def test_every_sentence_and_every_word_of_scripts_is_in_the_catalogue(path: Path
     known = {entry["msgid"] for entry in entries(path)}
 
     assert SENTENCES | set(WORDS) <= known
+
+
+@pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.parts[-3])
+def test_every_template_of_a_message_is_in_the_catalogue(path: Path) -> None:
+    known = {
+        (entry.get("msgctxt", ""), entry["msgid"], entry.get("msgid_plural", ""))
+        for entry in entries(path)
+    }
+
+    for code, template in TABLE.items():
+        if code != PLAIN:
+            assert (template.context, template.one, template.many) in known, code
 
 
 def test_no_template_says_what_a_filter_has_marked_safe() -> None:
@@ -93,11 +109,50 @@ def test_the_faults_of_a_form_are_said_one_by_one() -> None:
     assert "There is" not in told
 
 
+def test_a_message_is_rendered_in_the_language_of_the_page() -> None:
+    quota = Listing((message("cells-of-level", count=2, level="node"),))
+    shape = message("instances", n=2, devices=message("devices", n=4))
+    waits = sentence(
+        message(
+            "guarantee-in-use",
+            vc="devices",
+            quota=quota,
+            used=7,
+            total=message("devices", n=8),
+            request=shape,
+        )
+    )
+
+    with translation.override("zh-hans"):
+        assert said(waits) == (
+            "虚拟集群 devices 的保障为 2 × node；其 8 个设备中有 7 个在使用，"
+            "而它需要 2 个各有 4 个设备的实例。"
+        )
+    with translation.override("en"):
+        assert said(waits) == str(waits)
+
+
+def test_a_moment_is_written_as_the_language_writes_dates() -> None:
+    opens = sentence(message("not-before", not_before=Moment(1_700_000_000)))
+
+    with translation.override("zh-hans"):
+        assert said(opens) == "它不早于 2023年11月14日 22:13:20 UTC 启动。"
+
+
+def test_a_message_of_another_version_keeps_the_text_of_its_time() -> None:
+    gone = Sentence("It waits for a tape.", Message("tape", {}))
+    changed = Sentence("It waits for node n-1.", Message("repair-node", {"name": "n-1"}))
+
+    with translation.override("zh-hans"):
+        assert said(gone) == "It waits for a tape."
+        assert said(changed) == "It waits for node n-1."
+
+
 def test_a_reason_is_said_with_the_facts_of_the_english_one() -> None:
     with translation.override("zh-hans"):
         told = said("n7 is declared dead; its jobs may run elsewhere.")
         assert told == "n7 已宣布失效；其作业可在别处运行。"
-        assert said("It is held until somebody releases it.") == "它被保留，直到有人放行。"
+        assert said(sentence(message("held"))) == "它被保留，直到有人放行。"
 
 
 def test_what_has_no_translation_stays_and_english_is_left_alone() -> None:

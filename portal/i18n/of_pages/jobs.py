@@ -203,8 +203,6 @@ JOBS: Final = (
     _("No reliable estimate: 1 running job has no time limit."),
     _("No reliable estimate: %(whole)s running jobs have no time limit."),
     _("No reliable estimate: run times in this virtual cluster vary too much."),
-    _("Set max_duration on job %(key)s to get a start estimate."),
-    _("Set max_duration on jobs %(jobs)s to get a start estimate."),
     _("Start with name:, virtual_cluster: and roles:, or take a template."),
     _("Starts %(p10)s"),
     _("Starts in the next round"),

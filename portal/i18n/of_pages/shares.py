@@ -5,6 +5,8 @@ from typing import Final
 from django.utils.translation import gettext_noop as _
 
 SHARES: Final = (
+    _("Jobs run only on nodes of at least this isolation level."),
+    _("Leave empty for no limit."),
     _("%(add)s watches %(name)s from the next stored round on."),
     _("%(asked)s × %(device_type)s %(level)s is too much: %(most)s beside what else is promised."),
     _("%(lost_failed)s, since the last checkpoint"),

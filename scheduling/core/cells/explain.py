@@ -4,14 +4,17 @@ What would let it start is found by trial, on demand (``remedies``).
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from scheduling.core.cells.gangs import Roster
 from scheduling.core.cells.hindering import hindering_nodes
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
-from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
+from scheduling.core.cells.requests import GangRequest, Member, Wait, WaitCode
 from scheduling.core.cells.search import items_of
+from scheduling.core.messages import message
+from tessera.messages import Listing, Message, Parameter
 
 if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
@@ -101,9 +104,9 @@ def never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait
         return Wait(
             request=request,
             code=WaitCode.UNKNOWN_TYPE,
-            text=f"Virtual cluster {request.vc} has no cells of its own.",
+            message=message("no-quota", vc=request.vc),
             reason=reason,
-            unblock=("Ask for a quota.", *_opportunistic(engine, request)),
+            unblock=(message("ask-quota"), *_opportunistic(engine, request)),
         )
     largest = max(m.leaf_count for m in request.members)
     chain = max(chains, key=lambda c: engine.topology.chains[c].node_size)
@@ -112,9 +115,9 @@ def never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait
         return Wait(
             request=request,
             code=WaitCode.EXCEEDS_VC_MAX,
-            text=f"One instance wants {devices(largest)}; a node has {node}.",
+            message=message("instance-too-large", wanted=devices(largest), most=node),
             reason=reason,
-            unblock=(f"Ask for at most {devices(node)} an instance, and for more instances.",),
+            unblock=(message("ask-smaller-instances", most=devices(node)),),
             chain=chain,
             level=engine.topology.chains[chain].types[engine.topology.chains[chain].node_level],
         )
@@ -122,13 +125,12 @@ def never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait
         asked = (request.within, *(m.within_level for m in request.members))
         level = next(name for name in asked if name is not None)
         known = engine.topology.chains[chain]
-        names = ", ".join(known.types[1:])
         return Wait(
             request=request,
             code=WaitCode.NO_CELL_OF_LEVEL,
-            text=f"No chain in question has a level {level}.",
+            message=message("no-such-level", level=level),
             reason=reason,
-            unblock=(f"Name one of {names}.",),
+            unblock=(message("name-level", names=Listing(tuple(known.types[1:]))),),
             chain=chain,
             level=level,
         )
@@ -155,9 +157,11 @@ def _too_wide(
     return Wait(
         request=request,
         code=WaitCode.EXCEEDS_VC_MAX,
-        text=f"The job wants {devices(request.leaf_count)} in one {level}; one has {most}.",
+        message=message(
+            "job-too-wide", wanted=devices(request.leaf_count), level=level, most=most
+        ),
         reason=reason,
-        unblock=(f"Ask for at most {devices(most)}, or let it spread.",),
+        unblock=(message("ask-at-most-or-spread", most=devices(most)),),
         chain=chain,
         level=level,
     )
@@ -170,27 +174,33 @@ def _too_large(
     most = most_devices(engine, request, chain)
     if request.leaf_count <= most:
         return None
-    owner = f"virtual cluster {request.vc}" if request.guaranteed else "the cluster"
-    there, other = "of one chain", _opportunistic(engine, request)
+    wanted, other = devices(request.leaf_count), _opportunistic(engine, request)
+    owner = (
+        message("the-virtual-cluster", name=request.vc)
+        if request.guaranteed
+        else message("the-cluster")
+    )
+    found = message("job-too-large", wanted=wanted, owner=owner, most=most)
     if request.pinned is not None:
-        owner, there = quota_in_words(engine, request, chain), "in all"
-        other = ("Run it outside the pinned cell.",)
-    ask = f"Ask for at most {devices(most)}."
+        quota = quota_of(engine, request, chain)
+        found = message("job-too-large-for-pinned", wanted=wanted, owner=quota, most=most)
+        other = (message("run-outside-pinned"),)
+    ask = message("ask-at-most", most=devices(most))
     return Wait(
         request=request,
         code=WaitCode.EXCEEDS_VC_MAX,
-        text=f"The job wants {devices(request.leaf_count)}; {owner} has {most} {there}.",
+        message=found,
         reason=reason,
         unblock=(ask, *other) if request.guaranteed else (ask,),
         chain=chain,
-        quota=quota_in_words(engine, request, chain) if request.guaranteed else "",
+        quota=quota_of(engine, request, chain) if request.guaranteed else "",
     )
 
 
-def _opportunistic(engine: "CellEngine", request: GangRequest) -> tuple[str, ...]:
+def _opportunistic(engine: "CellEngine", request: GangRequest) -> tuple[Message, ...]:
     """The advice to run without a quota, where the cluster has as many devices of one chain."""
     most = max((chain.leaf_count for chain in engine.topology.chains.values()), default=0)
-    return ("Run it opportunistically.",) if request.leaf_count <= most else ()
+    return (message("run-opportunistically"),) if request.leaf_count <= most else ()
 
 
 def most_devices(engine: "CellEngine", request: GangRequest, chain: str) -> int:
@@ -212,12 +222,12 @@ class Quota(NamedTuple):
     Attributes:
         chain: the first one in which it has more than in those before.
         total: devices.
-        words: as ``quota_in_words``.
+        cells: as ``quota_of``.
     """
 
     chain: str
     total: int
-    words: str
+    cells: Parameter
 
 
 def _quota(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Quota:
@@ -231,7 +241,7 @@ def _quota(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Quo
         most = most_devices(engine, request, name)
         chain = name if most > total else chain
         total += most
-    found = Quota(chain, total, _quotas_in_words(engine, request, chains))
+    found = Quota(chain, total, _quotas_of(engine, request, chains))
     if request.pinned is None:
         engine.quotas[key] = found
     return found
@@ -283,19 +293,18 @@ def _of_quota(
     apart = not is_used or (
         free >= request.leaf_count and (size > 1 or request.within is not None)
     )
-    what = (
-        f"{free} of their {devices(total)} are free, but not together as {shape(request)}"
-        f" on level {level}"
-        if apart
-        else f"{total - free} of their {devices(total)} are in use, and it wants {shape(request)}"
-    )
+    facts: dict[str, Parameter] = {
+        "vc": request.vc, "quota": mine, "total": devices(total), "request": shape(request),
+    }  # fmt: skip
     return Wait(
         request=request,
         code=WaitCode.NO_CELL_OF_LEVEL if apart else WaitCode.VC_GUARANTEE_IN_USE,
-        text=f"Virtual cluster {request.vc} is guaranteed {mine}; {what}.",
+        message=message("guarantee-apart", **facts, free=free, level=level)
+        if apart
+        else message("guarantee-in-use", **facts, used=total - free),
         reason=reason,
         blocked_by=blocked_by,
-        unblock=("Run it opportunistically.",),
+        unblock=(message("run-opportunistically"),),
         chain=chain,
         level=level,
         quota=mine,
@@ -318,25 +327,31 @@ def _level_of(engine: "CellEngine", chain: str, request: GangRequest) -> str:
     return topology.types[level]
 
 
-def quota_in_words(engine: "CellEngine", request: GangRequest, chain: str) -> str:
+def quota_of(engine: "CellEngine", request: GangRequest, chain: str) -> Parameter:
     """What a virtual cluster is guaranteed in a chain: ``2 × node, 1 × socket``."""
+    return _quotas_of(engine, request, [chain])
+
+
+def _quotas_of(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Parameter:
+    """What it is guaranteed in all these chains together, as their devices are counted."""
     if request.pinned is not None:
-        return f"the pinned cell {request.pinned}"
+        return message("the-pinned-cell", pinned=request.pinned)
+    cells = tuple(
+        message("cells-of-level", count=count, level=level)
+        for chain in chains
+        if len(chains) == 1 or most_devices(engine, request, chain)
+        for level, count in _cells_in(engine, request, chain).items()
+    )
+    return Listing(cells) if cells else message("no-cells")
+
+
+def _cells_in(engine: "CellEngine", request: GangRequest, chain: str) -> dict[str, int]:
+    """How many cells of which level a virtual cluster is guaranteed in a chain."""
     cells: dict[str, int] = {}
     for quota in engine.spec.virtual_clusters[request.vc].quotas:
         if quota.chain == chain and quota.count:
             cells[quota.level] = cells.get(quota.level, 0) + quota.count
-    return ", ".join(f"{count} × {level}" for level, count in cells.items()) or "nothing there"
-
-
-def _quotas_in_words(engine: "CellEngine", request: GangRequest, chains: list[str]) -> str:
-    """What it is guaranteed in all these chains together, as their devices are counted."""
-    if request.pinned is not None:
-        return quota_in_words(engine, request, chains[0])
-    given = [
-        quota_in_words(engine, request, c) for c in chains if most_devices(engine, request, c)
-    ]
-    return ", ".join(given) or "nothing there"
+    return cells
 
 
 def free_devices(ledger: ChainLedger, pool: Pool) -> int:
@@ -353,17 +368,23 @@ def _largest(ranked: list[tuple[int, str]]) -> tuple[str, ...]:
     return tuple([name for _, name in sorted(ranked)[:NAMED]])
 
 
-def devices(count: int) -> str:
-    """A number of devices in words."""
-    return "1 device" if count == 1 else f"{count} devices"
+@lru_cache(maxsize=256)
+def devices(count: int) -> Message:
+    """A number of devices."""
+    return message("devices", n=count)
 
 
-def shape(request: GangRequest) -> str:
-    """What a gang wants, in words: ``2 instances of 4 devices``."""
-    return " and ".join(
-        f"{'1 instance' if m.count == 1 else f'{m.count} instances'} of {devices(m.leaf_count)}"
-        for m in request.members
+@lru_cache(maxsize=1024)  # thousands of gangs ask for the same few shapes
+def _shape(members: tuple[Member, ...]) -> Parameter:
+    return Listing(
+        tuple(message("instances", n=m.count, devices=devices(m.leaf_count)) for m in members),
+        "and",
     )
+
+
+def shape(request: GangRequest) -> Parameter:
+    """What a gang wants: ``2 instances of 4 devices``."""
+    return _shape(request.members)
 
 
 def _no_idle(
@@ -390,17 +411,17 @@ def _no_idle(
         )
     level, idle = _level_of(engine, chain, request), idle_in(chain)
     kind = known[chain].leaf_type
-    there = kind if len(engine.topology.leaf_types[kind]) == 1 else f"{kind} in {chain}"
-    are = f"{devices(idle)} of {there} {'is' if idle == 1 else 'are'}"
-    what = (
-        f"{are} idle, but not as {shape(request)} on level {level}."
-        if idle
-        else f"No device of {there} is idle, and it wants {shape(request)} on level {level}."
-    )
+    facts: dict[str, Parameter] = {
+        "kind": kind
+        if len(engine.topology.leaf_types[kind]) == 1
+        else message("type-in-chain", kind=kind, chain=chain),
+        "request": shape(request),
+        "level": level,
+    }
     return Wait(
         request=request,
         code=WaitCode.OPPORTUNISTIC_NO_IDLE,
-        text=what,
+        message=message("idle-apart", **facts, n=idle) if idle else message("none-idle", **facts),
         reason=reason,
         blocked_by=blocked_by,
         chain=chain,

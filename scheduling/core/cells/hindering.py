@@ -8,6 +8,8 @@ from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.preemption import Plan
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
 from scheduling.core.cells.search import find, find_with_eviction
+from scheduling.core.messages import message
+from tessera.messages import Listing, Message
 
 if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
@@ -101,9 +103,11 @@ def _unhealthy(request: GangRequest, nodes: list[str], where: str) -> Wait:
     return Wait(
         request=request,
         code=WaitCode.CELLS_UNHEALTHY,
-        text=f"It would fit if {_nodes(nodes)} healthy.",
+        message=message(
+            "node-unhealthy" if len(nodes) == 1 else "nodes-unhealthy", names=_names(nodes)
+        ),
         reason=f"have to use at least one bad node {nodes[0]} when scheduling {where}",
-        unblock=tuple(f"Repair node {node}." for node in nodes[:NODES]),
+        unblock=tuple(message("repair-node", node=node) for node in nodes[:NODES]),
         nodes=tuple(nodes),
     )
 
@@ -112,15 +116,17 @@ def _excluded(request: GangRequest, nodes: list[str], where: str) -> Wait:
     return Wait(
         request=request,
         code=WaitCode.NO_CELL_OF_LEVEL,
-        text=f"It would fit if {_nodes(nodes)} not excluded for it.",
+        message=message(
+            "node-excluded" if len(nodes) == 1 else "nodes-excluded", names=_names(nodes)
+        ),
         reason=f"have to use at least one non-suggested node {nodes[0]} when scheduling {where}",
-        unblock=("Submit it again: a new job avoids no node.",),
+        unblock=(message("submit-again"),),
         nodes=tuple(nodes),
     )
 
 
-def _nodes(names: list[str]) -> str:
-    if len(names) == 1:
-        return f"node {names[0]} were"
-    more = f" and {len(names) - NODES} more" if len(names) > NODES else ""
-    return f"nodes {', '.join(names[:NODES])}{more} were"
+def _names(names: list[str]) -> Listing | Message:
+    shown = Listing(tuple(names[:NODES]))
+    if len(names) <= NODES:
+        return shown
+    return message("nodes-and-more", names=shown, more=len(names) - NODES)

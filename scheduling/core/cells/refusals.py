@@ -52,7 +52,7 @@ def _readdress(known: Wait, request: GangRequest) -> Wait:
     return Wait(
         request=request,
         code=known.code,
-        text=known.text,
+        message=known.message,
         reason=known.reason,
         blocked_by=others,
         unblock=known.unblock,

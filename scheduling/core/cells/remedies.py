@@ -17,6 +17,8 @@ from scheduling.core.cells.picking import Item
 from scheduling.core.cells.preemption import PreemptionSearch
 from scheduling.core.cells.requests import OPPORTUNISTIC, GangRequest, Member, Wait, WaitCode
 from scheduling.core.cells.search import find, items_of, scopes_in
+from scheduling.core.messages import message
+from tessera.messages import Message
 
 if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
@@ -39,14 +41,14 @@ class Remedies:
     Attributes:
         ends: gangs that are enough if they end; none of them can be left out.
         cells: addresses of the owned cells under them, of the nodes where they own none.
-        unblock: sentences, most useful first.
+        unblock: most useful first.
         now: those of them that hold only as long as nothing else starts.
     """
 
     ends: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
-    unblock: tuple[str, ...] = ()
-    now: tuple[str, ...] = ()
+    unblock: tuple[Message, ...] = ()
+    now: tuple[Message, ...] = ()
 
 
 def remedies(engine: "CellEngine", wait: Wait, suggested: Collection[str] | None) -> Remedies:
@@ -55,20 +57,23 @@ def remedies(engine: "CellEngine", wait: Wait, suggested: Collection[str] | None
     if wait.code not in _TRIED or not wait.chain or not wait.blocked_by:
         return Remedies(unblock=wait.unblock)
     nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
-    found: list[str] = []
+    found: list[Message] = []
     ends = _ends(engine, wait, nodes)
     if ends:
         size = sum(gang.size for gang in ends)
         found.append(
-            f"One job in its way ends; it has {devices(size)}."
+            message("job-ends", size=devices(size))
             if len(ends) == 1
-            else f"{len(ends)} jobs in its way end; they have {devices(size)} together."
+            else message("jobs-end", ends=len(ends), size=devices(size))
         )
     less = _less(engine, wait, nodes)
-    fits_now = [] if less is None else [f"Ask for {shape(less)}: that fits now."]
+    fits_now = [] if less is None else [message("less-fits", less=shape(less))]
     if request.guaranteed and _fits_idle(engine, wait, nodes):
-        outside = "" if request.pinned is None else ", outside the pinned cell"
-        fits_now.append(f"Run it opportunistically{outside}: there is room now.")
+        fits_now.append(
+            message(
+                "opportunistic-fits" if request.pinned is None else "opportunistic-fits-unpinned"
+            )
+        )
     found += fits_now
     return Remedies(
         ends=tuple(gang.name for gang in ends),

@@ -6,6 +6,8 @@ from enum import StrEnum
 from typing import Final
 
 from scheduling.core.cells.errors import RequestError
+from scheduling.core.messages import english
+from tessera.messages import Message, Parameter
 
 OPPORTUNISTIC: Final = -1
 HIGHEST_PRIORITY: Final = 1000
@@ -191,29 +193,34 @@ class Wait:
 
     Attributes:
         code: reason code.
-        text: one sentence for people.
+        message: one sentence for people.
         reason: the terse wording that schedulers of this family use.
         blocked_by: gangs that hold what is wanted.
-        unblock: what would let it start, each a sentence.
+        unblock: what would let it start.
         chain: where it falls short.
         level: the cell type of which one is missing; empty where no level is.
-        quota: what the virtual cluster is guaranteed there, in words.
+        quota: what the virtual cluster is guaranteed there; empty where that does not matter.
         nodes: names of those it would need and that are out of order, or excluded for it.
-        counts: ``text`` counts devices, of which ``free`` are left over.
+        counts: ``message`` counts devices, of which ``free`` are left over.
     """
 
     request: GangRequest
     code: WaitCode
-    text: str
+    message: Message
     reason: str
     blocked_by: tuple[str, ...] = ()
-    unblock: tuple[str, ...] = ()
+    unblock: tuple[Message, ...] = ()
     chain: str = ""
     level: str = ""
-    quota: str = ""
+    quota: Parameter = ""
     nodes: tuple[str, ...] = ()
     counts: bool = False
     free: int = 0
+
+    @property
+    def text(self) -> str:
+        """The English text of ``message``."""
+        return english(self.message)
 
 
 Decision = Bind | Preempt | Wait

@@ -7,8 +7,10 @@ the devices that there are for them in these chains.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from scheduling.core.cells.explain import devices, most_devices, never, quota_in_words
+from scheduling.core.cells.explain import devices, most_devices, never, quota_of
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
+from scheduling.core.messages import message
+from tessera.messages import Listing, Message
 
 if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
@@ -65,27 +67,37 @@ def _beyond(
     if wanted <= sound:
         return None
     first, chain = inside[0], min(place.chain for place in reach)
-    kinds = " or ".join(sorted({engine.topology.chains[p.chain].leaf_type for p in reach}))
-    what = f"Its roles want {devices(wanted)} of {kinds} together"
+    kinds = Listing(
+        tuple(sorted({engine.topology.chains[p.chain].leaf_type for p in reach})), "or"
+    )
     where = f"in VC {first.vc}" if first.guaranteed else "in physical cluster"
     is_ill = wanted <= most
-    there = f"{sound} are in order" if is_ill else f"{_owner(first, reach)} has {most}"
     return Wait(
         request=first,
         code=WaitCode.CELLS_UNHEALTHY if is_ill else WaitCode.EXCEEDS_VC_MAX,
-        text=f"{what}; {there}.",
+        message=message("roles-need-healthy", wanted=devices(wanted), kinds=kinds, sound=sound)
+        if is_ill
+        else message(
+            "roles-too-large",
+            wanted=devices(wanted),
+            kinds=kinds,
+            owner=_owner(first, reach),
+            most=most,
+        ),
         reason=f"insufficient capacity when scheduling {where}",
-        unblock=() if is_ill else (f"Ask for at most {devices(most)} of {kinds}.",),
+        unblock=()
+        if is_ill
+        else (message("ask-at-most-of-kinds", most=devices(most), kinds=kinds),),
         chain=chain,
-        quota=quota_in_words(engine, first, chain) if first.guaranteed else "",
+        quota=quota_of(engine, first, chain) if first.guaranteed else "",
     )
 
 
-def _owner(request: GangRequest, reach: frozenset[Place]) -> str:
+def _owner(request: GangRequest, reach: frozenset[Place]) -> Message:
     """Whose the devices are that there are for a request."""
     if not request.guaranteed:
-        return "the cluster"
+        return message("the-cluster")
     pinned = {place.pinned for place in reach}
     if len(pinned) == 1 and None not in pinned:
-        return f"the pinned cell {request.pinned}"
-    return f"virtual cluster {request.vc}"
+        return message("the-pinned-cell", pinned=str(request.pinned))
+    return message("the-virtual-cluster", name=request.vc)

@@ -64,7 +64,7 @@ class Plan:
         reject: jobs that are refused for good.
         hold: reservations for jobs that cannot start yet.
         wake: the next instant at which the policy wants to be asked, seconds since the epoch.
-        why: one line for each job that the policy itself lets wait.
+        why: one line for each job that the policy itself lets wait, best a ``Sentence``.
         notes: what the policy says of itself (a bound on its gap, how many were tried).
     """
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from scheduling.core.messages import english
 from scheduling.models import Job
 from scheduling.selectors.holds import ASK_A_LEAD
 from scheduling.selectors.jobs import page_of_queue
@@ -33,6 +34,6 @@ def test_only_who_can_release_a_job_is_offered_that(api: Any) -> None:
     assert helps("lena") == "Released, it starts now."
     assert offered("alice")["steps"] == []
     assert [(line["code"], line["text"]) for line in offered("alice")["proof"]] == [
-        ("held", ASK_A_LEAD)
+        ("held", english(ASK_A_LEAD))
     ]
-    assert helps("alice") == ASK_A_LEAD
+    assert helps("alice") == english(ASK_A_LEAD)

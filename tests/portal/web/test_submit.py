@@ -15,6 +15,7 @@ from portal.api.job_bodies import ground_for, round_config
 from portal.web.submit_check import check as check_text
 from portal.web.submit_panel import panel_of
 from portal.web.submit_text import read_typed
+from scheduling.core.messages import message
 from scheduling.core.variants import Step
 from scheduling.models import Job, Node, SourceArchive, Topology, VcQuota
 from scheduling.services.planning import Fits, JobPlan
@@ -331,7 +332,11 @@ def test_the_panel_links_what_is_in_the_way_and_offers_what_starts_now(nodes: li
         blocked_by=(7,),
         blocked_by_others=2,
         alternatives=(
-            Step(kind="type", text="On b.", changes={"roles.worker.device_types": ["b", "c"]}),
+            Step(
+                kind="type",
+                how=message("on-type", type="b"),
+                changes={"roles.worker.device_types": ["b", "c"]},
+            ),
         ),
     )
 
@@ -339,7 +344,9 @@ def test_the_panel_links_what_is_in_the_way_and_offers_what_starts_now(nodes: li
 
     assert panel.says == "vision-a's 8 devices are in use."
     assert panel.blocked_by == ((7, "/jobs/7/"),)
-    assert panel.alternatives == (("On b.", '{"roles.worker.device_types": "b, c"}'),)
+    assert panel.alternatives == (
+        ("On devices of type b it starts now.", '{"roles.worker.device_types": "b, c"}'),
+    )
 
 
 def test_asking_stores_nothing(alice: Client) -> None:

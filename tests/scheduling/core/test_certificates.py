@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from scheduling.core.cells import Quota, VcSpec
 from scheduling.core.certificates import Certificate, CertificateError, certify, check
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
+from scheduling.core.messages import english
 from scheduling.core.rounds import decide
 from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
 from tests.scheduling.core.test_unblocking import clusters
@@ -121,5 +122,5 @@ def test_a_sentence_counts_the_starts_of_its_round_and_drops_what_they_outdated(
     assert "4 of their 4 devices are in use" in reason.text
     assert certificate.facts["in_use"] == sum(certificate.facts["held"].values()) == 4
     assert reason.free == 0
-    assert not [step for step in reason.unblock if "fits now" in step]
+    assert not [step for step in reason.unblock if "fits now" in english(step)]
     assert check(certificate, snapshot)

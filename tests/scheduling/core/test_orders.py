@@ -15,6 +15,7 @@ from scheduling.core.rounds import decide
 from scheduling.core.sizing import scale_of, sized
 from scheduling.core.values import Known, Seen
 from scheduling.services.limits import time_limit
+from tessera.messages import plain
 from tests.factories.policies import making
 from tests.scheduling.core.test_rounds import LANGUAGE, NOW, VISION, job, running, snapshot
 
@@ -195,7 +196,9 @@ def test_policies_are_asked_while_something_runs_though_nobody_waits():
 
 
 def test_a_job_that_is_rejected_or_has_a_reservation_says_so():
-    reason = Reason(code=ReasonCode.DEADLINE_INFEASIBLE, text="It cannot be done in time.")
+    reason = Reason(
+        code=ReasonCode.DEADLINE_INFEASIBLE, message=plain("It cannot be done in time.")
+    )
     plan = Plan(
         allocs={},
         order=(),

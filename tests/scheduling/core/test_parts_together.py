@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scheduling.core.cells import Bind, GangRequest, RequestError, VcSpec
 from scheduling.core.engines import engine_for
 from scheduling.core.jobspec import Demand, MemberDemand, Within
+from scheduling.core.messages import english
 from scheduling.core.placing import never_together
 from scheduling.core.planning import Plan
 from scheduling.core.reasons import Reason, ReasonCode
@@ -55,7 +56,9 @@ def test_roles_that_fit_alone_and_never_together_are_told_so_under_a_policy():
     assert result.reasons[1].text == (
         "Its roles want 12 devices of a together; virtual cluster vision-a has 8."
     )
-    assert result.reasons[1].unblock == ("Ask for at most 8 devices of a.",)
+    assert [english(step) for step in result.reasons[1].unblock] == [
+        "Ask for at most 8 devices of a."
+    ]
     assert decided(KEEPS_WAITING, two_roles(4)).reasons[1].text == "Not now."
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.messages import english
 from scheduling.core.policies import POLICIES
 from scheduling.core.reasons import ReasonCode
 from scheduling.core.rounds import decide
@@ -276,7 +277,7 @@ def test_a_waiting_job_is_told_the_smallest_change_that_lets_it_start():
     assert reason.code is ReasonCode.VC_GUARANTEE_IN_USE
     assert "is guaranteed 1 × a-node" in reason.text
     assert reason.blocked_by[0] == 2
-    assert reason.unblock[0] == "One job in its way ends; it has 6 devices."
+    assert english(reason.unblock[0]) == "One job in its way ends; it has 6 devices."
 
 
 def test_a_type_that_is_not_there_is_refused_in_words_for_people():
@@ -287,7 +288,7 @@ def test_a_type_that_is_not_there_is_refused_in_words_for_people():
 
     assert reason.code is ReasonCode.UNKNOWN_TYPE
     assert reason.text == "No node has devices of type h100."
-    assert reason.unblock == ("Use one of a.",)
+    assert [english(step) for step in reason.unblock] == ["Use one of a."]
 
 
 def test_a_cordoned_node_gets_nothing_new_and_a_bad_device_is_left_out():

@@ -11,6 +11,7 @@ from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, Vc
 from scheduling.core.cells.reserving import MIXED, NodeRules, reserve
 from scheduling.core.engines import empty_engine, engine_for
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
+from scheduling.core.messages import english
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.tenancy import Tenancies
@@ -152,7 +153,7 @@ def test_two_tenants_get_a_node_each_and_the_third_waits_with_the_reason():
     assert places[1] != places[2]
     reason = result.reasons[3]
     assert reason.code is ReasonCode.NODE_NOT_ISOLATED
-    assert any("reset" in step for step in reason.unblock)
+    assert any("reset" in english(step) for step in reason.unblock)
 
 
 def test_an_opportunistic_job_does_not_take_the_node_that_a_guarantee_needs():

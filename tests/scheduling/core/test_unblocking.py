@@ -12,6 +12,7 @@ from scheduling.core.trials import Trials
 from scheduling.core.unblocking import GATES, PATIENCE, Sought, seek
 from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
 from scheduling.core.variants import Room
+from tessera.messages import plain
 from tests.scheduling.core.test_gates import JOB
 from tests.strategies.waiting_clusters import PolicyOf, clusters, patched, settled, sought, started
 
@@ -27,7 +28,7 @@ QUEUEING = (
 
 
 HOME = VcFacts(id=1, name="v1", tenant=1, policy="fifo")
-REFUSED = Reason(code=ReasonCode.NO_CELL_OF_LEVEL, text="Not together.")
+REFUSED = Reason(code=ReasonCode.NO_CELL_OF_LEVEL, message=plain("Not together."))
 
 
 def check_first_steps(snapshot: ClusterSnapshot) -> None:
@@ -135,7 +136,9 @@ def test_no_more_is_given_up_than_has_to_be(kind: str, wanted: int, room: int, s
 
 
 def test_a_job_whose_victims_are_leaving_is_told_nothing_else() -> None:
-    reason = Reason(code=ReasonCode.WAITING_VICTIM_CHECKPOINT, text="It starts when they left.")
+    reason = Reason(
+        code=ReasonCode.WAITING_VICTIM_CHECKPOINT, message=plain("It starts when they left.")
+    )
 
     found = seek(JOB, reason, Room(home=HOME), lambda _: None)
 

@@ -20,6 +20,7 @@ from scheduling.snapshot import take_snapshot
 from tenants.models import AuditEntry
 from tenants.viewers import Viewer
 from tessera import protocol
+from tessera.messages import plain
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -177,7 +178,9 @@ def test_a_policy_that_hangs_is_given_up_and_the_job_starts_all_the_same():
 
 def test_a_job_that_its_policy_refuses_has_failed_with_the_reason():
     job = elastic_job(deadline="2026-03-02T10:00:00Z")
-    reason = Reason(code=ReasonCode.DEADLINE_INFEASIBLE, text="It cannot be done in time.")
+    reason = Reason(
+        code=ReasonCode.DEADLINE_INFEASIBLE, message=plain("It cannot be done in time.")
+    )
 
     outcome = round_under(Plan(allocs={}, order=(), reject={job.pk: reason}))
 

@@ -34,6 +34,7 @@ from scheduling.services.unblocking import seek_now
 from scheduling.signals import answers_found, round_committed
 from scheduling.snapshot import take_snapshot
 from tenants.errors import ConflictError, ForbiddenError, NotFoundError, StaleEditError
+from tessera.messages import plain
 from tests.factories.cluster import NOW
 from tests.factories.scheduling import CONFIG, end, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
@@ -325,7 +326,9 @@ def test_who_asks_alike_is_answered_when_the_time_for_questions_is_over(
     monkeypatch.setattr(unblocking, "time", SimpleNamespace(monotonic=lambda: next(clock, 1e9)))
     monkeypatch.setattr(unblocking, "seek", lambda *_args, **_options: Sought())
     reading = take_snapshot(number=2, now=LATER, config=CONFIG)
-    reasons = {job.pk: Reason(code=ReasonCode.HELD, text="It waits.") for job in (*alike, other)}
+    reasons = {
+        job.pk: Reason(code=ReasonCode.HELD, message=plain("It waits.")) for job in (*alike, other)
+    }
 
     found = unblocking.seek_for_all(
         snapshot=reading.snapshot, moving=(), reasons=reasons, seconds=5.0

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import JobPhase, Plan, Snapshot
 from scheduling.core.policies.base import rigid_alloc
 from scheduling.core.policies.combinators.base import Combinator
@@ -80,7 +81,8 @@ class Opportunistic(Combinator):
                 (job for job in running_first if job.phase is JobPhase.RUNNING), room, borrowed
             )
             serve_rest(running_first, room, borrowed)
-        waits = {job.id: "Nothing is left or lent." for job in borrowers if job.id not in borrowed}
+        nothing = sentence(message("nothing-left-or-lent"))
+        waits = {job.id: nothing for job in borrowers if job.id not in borrowed}
         order = sorted(borrowed, key=lambda job_id: (jobs[job_id].submitted, job_id))
         return (
             replace(

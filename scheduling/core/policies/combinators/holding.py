@@ -6,6 +6,7 @@ from math import floor
 from typing import Any, ClassVar
 
 from scheduling.core.executors import sharing_gain
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.combinators.base import Combinator, without
 from scheduling.core.policies.engines.filling import account_of
@@ -101,7 +102,7 @@ class Quota(Combinator):
         plan, after = self.inner.plan(view, state)
         plan, beyond = self._beyond(view, plan, books)
         dropped = hidden | beyond
-        kept = without(plan, dropped, "Its account holds as much as it may.")
+        kept = without(plan, dropped, sentence(message("account-is-full")))
         return _held_down(view, kept, books), after
 
     def _books(self, snapshot: Snapshot) -> "_Books":

@@ -6,6 +6,7 @@ from math import floor, log2
 from typing import Any, ClassVar
 
 from scheduling.core.jobspec import Within
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import JobPhase, Plan, PolicyJob, Pool, Reservation, Snapshot
 from scheduling.core.policies.combinators.base import Combinator, without
 from scheduling.core.policies.engines.room import Room, borrows, one_type, present
@@ -58,7 +59,7 @@ class ReserveHead(Combinator):
             and job_id != head.id
             and any(part.type is None or part.type in kinds for part in alloc.parts)
         }
-        held = without(plan, stopped, f"Places are kept for job {head.id}, which waits longest.")
+        held = without(plan, stopped, sentence(message("kept-for-longest", id=head.id)))
         fitted = room.fit(head)
         if fitted is not None:
             allocs = {**held.allocs, head.id: fitted}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from scheduling.core.executors import executors_on
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import Alloc, JobPhase, Kind, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.easyscale.inter import Trainee, share_out
@@ -19,7 +20,7 @@ from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.parameters import parameter
 
 _SETTLED_ROUNDS: Final = 2
-_WAITS: Final = "No type has as many free devices as it needs at least."
+_WAITS: Final = sentence(message("no-type-has-enough"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Final
 
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import Alloc, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.elasticflow.books import Books, Promise
@@ -22,7 +23,7 @@ from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.reasons import Reason, ReasonCode
 
-_LATE: Final = "What is left after the promised shares is too small for it now."
+_LATE: Final = sentence(message("promises-leave-too-little"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +177,6 @@ def _take(room: Room, job: PolicyJob, kind: str, n: int) -> None:
 def _refusal() -> Reason:
     return Reason(
         code=ReasonCode.DEADLINE_INFEASIBLE,
-        text="Its deadline cannot be kept beside those that have been promised.",
-        unblock=("Ask for a later deadline, or submit it without one.",),
+        message=message("deadline-infeasible"),
+        unblock=(message("ask-later-deadline"),),
     )

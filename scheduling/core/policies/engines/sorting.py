@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import Alloc, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.engines.room import Room, borrows, present
 
 Key = Callable[[PolicyJob], tuple[Any, ...]]
 
-WAITS = "Others come before it by the policy's order, and what is left is too small."
+WAITS = sentence(message("others-first"))
 
 
 def sorted_policy(

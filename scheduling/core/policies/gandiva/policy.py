@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import Alloc, Kind, Part, Plan, PolicyJob, Share, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import (
@@ -27,7 +28,7 @@ from scheduling.core.policies.gandiva.packs import Packs
 from scheduling.core.policies.gandiva.slots import Gang, Seat, in_turn, seat
 from scheduling.core.policies.parameters import parameter
 
-_WAITS: Final = "It has its turn in another slice of time."
+_WAITS: Final = sentence(message("other-slice"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import Alloc, Plan, PolicyJob, Share, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import (
@@ -29,7 +30,7 @@ OBJECTIVES = (
     "slo",
     "hierarchical",
 )
-_WAITS = "Its turn comes when its share of the time falls behind."
+_WAITS = sentence(message("share-not-behind"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Reservation, Snapshot
 from scheduling.core.policies.base import Need, rigid_alloc
 from scheduling.core.policies.engines.availability import Calendar
 from scheduling.core.policies.engines.backfill import Waiting, backfill
 from scheduling.core.policies.engines.room import Room, borrows, on_type, present
 from scheduling.core.policies.parameters import parameter
+from tessera.messages import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +64,11 @@ class Backfill:
             offer=True,
             hold=holds,
             why={
-                job.id: f"It has a reservation {_minutes(holds[job.id].time - snapshot.now)}."
-                if job.id in holds
-                else "To start it would put off jobs before it."
+                job.id: sentence(
+                    _reserved(holds[job.id].time - snapshot.now)
+                    if job.id in holds
+                    else message("would-delay")
+                )
                 for job in waiting
                 if job.id not in starts
             },
@@ -138,5 +142,7 @@ def _is_one_piece(job: PolicyJob) -> bool:
     return len({member.device_types for member in job.demand.members}) == 1
 
 
-def _minutes(seconds: float) -> str:
-    return "now" if seconds <= 0 else f"in {max(1, round(seconds / 60))} min"
+def _reserved(seconds: float) -> Message:
+    if seconds <= 0:
+        return message("reservation-now")
+    return message("reservation-in", minutes=max(1, round(seconds / 60)))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import JobPhase, Plan, PolicyJob, Snapshot, Tenant
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.filling import account_of, fill, tree
@@ -19,9 +20,9 @@ from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.queues.shares import in_turn
 from scheduling.core.policies.queues.users import ALL, UserLimits
 
-_WAITS: Final = "Queues that use less of their guarantee come first, or it is too large."
-_USER: Final = "Its owner holds as much of the queue as one user may."
-_GIVES_BACK: Final = "Its queue is above its share, and gives its youngest gangs back."
+_WAITS: Final = sentence(message("other-queues-first"))
+_USER: Final = sentence(message("user-limit-of-queue"))
+_GIVES_BACK: Final = sentence(message("queue-gives-back"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

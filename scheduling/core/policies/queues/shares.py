@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Any, ClassVar, Final
 
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.filling import Account, account_of, fill, tree
@@ -19,7 +20,7 @@ from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.prices import priced, prices_parameter
 
-_WAITS: Final = "Its share is used, or what is left is too small."
+_WAITS: Final = sentence(message("share-is-used"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import floor
 from typing import Any, ClassVar, Final
 
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import Room, borrows, present
@@ -19,7 +20,7 @@ from scheduling.core.policies.parameters import parameter
 
 _TIERS: Final = {"premium": 0, "standard": 1}
 _BASIC: Final = 2
-_NOT_ADMITTED: Final = "What its tier promises does not fit beside what others have been promised."
+_NOT_ADMITTED: Final = sentence(message("tier-does-not-fit"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.core.jobspec import Within
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import Alloc, Part, Plan, PolicyJob, Shape, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.assignment import assign
@@ -30,9 +31,7 @@ from scheduling.core.policies.tessera.worth import (
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_WAITS: Final = (
-    "What there is does more for jobs that are nearer to their end, or have waited longer."
-)
+_WAITS: Final = sentence(message("others-gain-more"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

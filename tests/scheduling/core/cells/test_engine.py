@@ -21,6 +21,7 @@ from scheduling.core.cells import (
     Wait,
     WaitCode,
 )
+from scheduling.core.messages import english
 from tests.support.cell_invariants import check, snapshot
 
 TYPES = {
@@ -176,7 +177,7 @@ def test_a_gang_larger_than_the_share_is_told_so() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.code is WaitCode.EXCEEDS_VC_MAX
-    assert "Run it opportunistically." in decision.unblock
+    assert "Run it opportunistically." in map(english, decision.unblock)
 
 
 def test_a_gang_larger_than_the_cluster_is_not_told_to_do_without_a_quota() -> None:
@@ -186,8 +187,11 @@ def test_a_gang_larger_than_the_cluster_is_not_told_to_do_without_a_quota() -> N
 
     assert isinstance(fits, Wait)
     assert isinstance(too_large, Wait)
-    assert fits.unblock == ("Ask for at most 8 devices.", "Run it opportunistically.")
-    assert too_large.unblock == ("Ask for at most 8 devices.",)
+    assert list(map(english, fits.unblock)) == [
+        "Ask for at most 8 devices.",
+        "Run it opportunistically.",
+    ]
+    assert list(map(english, too_large.unblock)) == ["Ask for at most 8 devices."]
 
 
 def test_fragments_that_do_not_fit_together_are_named_as_such() -> None:

@@ -23,6 +23,8 @@ from scheduling.core.cells import (
     Wait,
     WaitCode,
 )
+from scheduling.core.messages import english, message
+from tessera.messages import Listing
 from tests.strategies.cells import MIXED, NODES, PINNED
 from tests.support.cell_invariants import snapshot
 
@@ -68,8 +70,9 @@ def test_what_is_named_is_enough_and_changes_nothing(spec: ClusterSpec, seed: in
             for left_out in found.ends:
                 rest = tuple(name for name in found.ends if name != left_out)
                 assert not starts(engine, request, rest)
-        assert all(step.endswith(".") for step in found.unblock)
-        check_smaller(engine, request, found.unblock)
+        steps = tuple(map(english, found.unblock))
+        assert all(step.endswith(".") for step in steps)
+        check_smaller(engine, request, steps)
 
 
 def starts(engine: CellEngine, request: GangRequest, ended: tuple[str, ...]) -> bool:
@@ -124,12 +127,12 @@ def test_the_smallest_job_that_is_enough_is_named_first() -> None:
     found = engine.remedies(wait)
 
     assert wait.code is WaitCode.VC_GUARANTEE_IN_USE
-    assert wait.quota == "2 × A-node"
+    assert wait.quota == Listing((message("cells-of-level", count=2, level="A-node"),))
     assert wait.level == "A-pair"
     assert found.ends == ("large",)
     assert len(found.cells) == 1
-    assert found.unblock[0] == "One job in its way ends; it has 3 devices."
-    assert "Run it opportunistically: there is room now." in found.unblock
+    assert english(found.unblock[0]) == "One job in its way ends; it has 3 devices."
+    assert "Run it opportunistically: there is room now." in map(english, found.unblock)
 
 
 def test_several_jobs_are_named_where_one_is_not_enough() -> None:
@@ -140,7 +143,7 @@ def test_several_jobs_are_named_where_one_is_not_enough() -> None:
     found = engine.remedies(wait)
 
     assert set(found.ends) == {"small", "large", "whole"}
-    assert found.unblock[0] == "3 jobs in its way end; they have 8 devices together."
+    assert english(found.unblock[0]) == "3 jobs in its way end; they have 8 devices together."
 
 
 def test_a_smaller_gang_that_fits_now_is_proposed() -> None:
@@ -150,7 +153,8 @@ def test_a_smaller_gang_that_fits_now_is_proposed() -> None:
     wait = engine.schedule(wish(1, 4))
     assert isinstance(wait, Wait)
 
-    assert "Ask for 1 instance of 3 devices: that fits now." in engine.remedies(wait).unblock
+    steps = map(english, engine.remedies(wait).unblock)
+    assert "Ask for 1 instance of 3 devices: that fits now." in steps
 
 
 def test_a_refusal_says_which_level_is_missing() -> None:

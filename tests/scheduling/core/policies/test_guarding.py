@@ -17,6 +17,7 @@ from scheduling.core.policies.plans import (
     steps,
 )
 from scheduling.core.reasons import Reason, ReasonCode
+from tessera.messages import plain
 from tests.strategies.policy_views import make_job, make_view
 
 RUNNING = make_job(1, 2, phase=JobPhase.RUNNING)
@@ -154,7 +155,7 @@ def test_a_plan_is_told_apart_into_what_has_to_happen():
         make_job(5, 1, phase=JobPhase.LEAVING),
     ]
     view = make_view(jobs, {"a": 8, "b": 4})
-    no = Reason(code=ReasonCode.DEADLINE_INFEASIBLE, text="It cannot be done in time.")
+    no = Reason(code=ReasonCode.DEADLINE_INFEASIBLE, message=plain("It cannot be done in time."))
     plan = Plan(allocs=given(1, 2, "b") | given(3, 1), order=(3,), reject={4: no})
 
     found = {step.job_id: step.change for step in steps(view, plan)}

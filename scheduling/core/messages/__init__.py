@@ -1,0 +1,19 @@
+"""The messages of this room: which code has which English words.
+
+``message`` makes a message, and refuses a code or a parameter without a template. ``english`` and
+``sentence`` are for stored rows, REST and logs; pages translate.
+"""
+
+from typing import Final
+
+from scheduling.core.messages.changes import CHANGES
+from scheduling.core.messages.jobs import JOBS
+from scheduling.core.messages.policies import POLICIES
+from scheduling.core.messages.reasons import REASONS
+from scheduling.core.messages.remedies import REMEDIES
+from tessera.messages import BASE, Table
+
+TABLE: Final = Table(BASE, REASONS, REMEDIES, CHANGES, JOBS, POLICIES)
+message = TABLE.message
+english = TABLE.english
+sentence = TABLE.sentence

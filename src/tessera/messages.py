@@ -1,0 +1,316 @@
+"""Messages as values: a code with parameters, tables of English templates, and rendering.
+
+Whoever reports something returns a ``Message`` and formats nothing. A table maps each code to an
+English template; ``render`` puts the parameters in, in the language that it is given. How rows
+store messages is in ADR 57.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any, Final, Literal, Protocol, Union
+
+Parameter = Union[str, int, float, "Message", "Listing", "Moment"]
+"""A name or a number stays as it is; the others are rendered in the language of the message."""
+
+PLAIN: Final = "text"
+"""Code of a message that is only a text: a policy or a person wrote it."""
+
+_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is to be reported, in no language.
+
+    Attributes:
+        code: key of a template.
+        params: values by the names of the template's parameters.
+    """
+
+    code: str
+    params: Mapping[str, Parameter] = field(default_factory=dict, hash=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The stored form; ``message_from`` reads it."""
+        return {
+            "code": self.code,
+            "params": {name: _to_json(value) for name, value in self.params.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Several parameters in a row.
+
+    Attributes:
+        items: in their order; at least one.
+        word: how they are joined; empty: by commas.
+    """
+
+    items: tuple[Parameter, ...]
+    word: Literal["", "and", "or"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point in time, in seconds since the epoch."""
+
+    at: float
+
+
+def plain(text: str) -> Message:
+    """The message of a text that has no template."""
+    return Message(PLAIN, {"text": text})
+
+
+class Sentence(str):
+    """The English text of a message, and the message for readers of other languages."""
+
+    message: Message
+
+    def __new__(cls, text: str, message: Message) -> "Sentence":
+        made = super().__new__(cls, text)
+        made.message = message
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        """The stored form; ``sentence_from`` reads it."""
+        return {**self.message.to_json(), "text": str(self)}
+
+    def __getnewargs__(self) -> tuple[str, Message]:  # type: ignore[override]
+        """Copies and pickles keep the message."""
+        return str(self), self.message
+
+
+def message_of(words: str) -> Message:
+    """The message of a sentence; of any other text, a message that is only that text."""
+    return words.message if isinstance(words, Sentence) else plain(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The English words of a message.
+
+    Attributes:
+        one: with ``%(name)s`` for each parameter; the singular if there is a plural.
+        many: the plural; empty: there is one form.
+        by: the parameter whose number chooses the form.
+        context: tells translators apart what is one word in English; empty: none.
+        names: all parameters.
+    """
+
+    one: str
+    many: str = ""
+    by: str = ""
+    context: str = ""
+    names: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = frozenset(_PLACEHOLDER.findall(self.one + self.many))
+        object.__setattr__(self, "names", names | {self.by} if self.by else names)
+
+
+def fixed(one: str, context: str = "") -> Template:
+    """A template with one form; gettext collects calls of this function."""
+    return Template(one, context=context)
+
+
+def counted(one: str, many: str, by: str = "n") -> Template:
+    """A template with a singular and a plural; gettext collects calls of this function."""
+    return Template(one, many, by)
+
+
+BASE: Final[Mapping[str, Template]] = {
+    PLAIN: Template("%(text)s"),
+    "list": fixed(", "),
+    "list-and": fixed("%(one)s and %(other)s"),
+    "list-or": fixed("%(one)s or %(other)s"),
+}
+
+
+class Language(Protocol):
+    """Where rendered words come from."""
+
+    def text(self, one: str, context: str = "") -> str:
+        """A template with one form."""
+
+    def counted(self, one: str, many: str, number: int) -> str:
+        """The form of a template for a number."""
+
+    def plain(self, words: str) -> str:
+        """A text without a template."""
+
+    def moment(self, at: float) -> str:
+        """A point in time, in seconds since the epoch."""
+
+
+class English:
+    """The language of the templates."""
+
+    def text(self, one: str, context: str = "") -> str:
+        """As it is written."""
+        return one
+
+    def counted(self, one: str, many: str, number: int) -> str:
+        """The singular for 1."""
+        return one if number == 1 else many
+
+    def plain(self, words: str) -> str:
+        """As it was written."""
+        return words
+
+    def moment(self, at: float) -> str:
+        """``23 Nov 2026 11:02:00 UTC``."""
+        return datetime.fromtimestamp(at, tz=UTC).strftime("%d %b %Y %H:%M:%S UTC")
+
+
+ENGLISH: Final = English()
+
+
+class Table(Mapping[str, Template]):
+    """The templates of a room by code, those of the rooms below it included.
+
+    Raises:
+        ValueError: two parts have a template for one code.
+    """
+
+    def __init__(self, *parts: Mapping[str, Template]) -> None:
+        self._templates: dict[str, Template] = {}
+        for part in parts:
+            twice = [
+                code
+                for code, template in part.items()
+                if self._templates.get(code, template) is not template
+            ]
+            if twice:
+                raise ValueError(f"more than one template for {', '.join(sorted(twice))}")
+            self._templates.update(part)
+
+    def __getitem__(self, code: str) -> Template:
+        return self._templates[code]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._templates)
+
+    def __len__(self) -> int:
+        return len(self._templates)
+
+    def message(self, code: str, /, **params: Parameter) -> Message:
+        """The message of a code of this table.
+
+        Raises:
+            KeyError: the table has no such code.
+            TypeError: the parameters are not those of the template.
+        """
+        if params.keys() != self._templates[code].names:
+            wanted = ", ".join(sorted(self._templates[code].names)) or "no parameters"
+            raise TypeError(f"message {code} takes {wanted}, not {', '.join(sorted(params))}")
+        return Message(code, params)
+
+    def english(self, message: Message) -> str:
+        """The English text of a message.
+
+        Raises:
+            KeyError: the table has no such code, or a parameter is missing.
+        """
+        return render(message, self, ENGLISH)
+
+    def sentence(self, message: Message) -> Sentence:
+        """A message for whoever prints English or translates."""
+        return Sentence(self.english(message), message)
+
+
+def render(message: Message, templates: Mapping[str, Template], language: Language) -> str:
+    """The text of a message in a language.
+
+    A sentence that begins with a nested phrase begins with a capital letter.
+
+    Raises:
+        KeyError: there is no template for the code, or the template has a parameter more.
+    """
+    params = message.params
+    if message.code == PLAIN:
+        return language.plain(str(params["text"]))
+    template = templates[message.code]
+    if template.many:
+        number = params[template.by]
+        if not isinstance(number, int):
+            raise KeyError(f"{template.by} of message {message.code} is not a whole number")
+        pattern = language.counted(template.one, template.many, number)
+    else:
+        pattern = language.text(template.one, template.context)
+    if not template.names:
+        return pattern
+    words = pattern % {
+        name: value if isinstance(value, str | int | float) else _words(value, templates, language)
+        for name, value in params.items()
+    }
+    first = _PLACEHOLDER.match(pattern) if pattern.endswith(".") else None
+    if first is None or not isinstance(params[first[1]], Message | Listing):
+        return words
+    return words[:1].upper() + words[1:]
+
+
+def _words(value: Parameter, templates: Mapping[str, Template], language: Language) -> str:
+    if isinstance(value, Message):
+        return render(value, templates, language)
+    if isinstance(value, Moment):
+        return language.moment(value.at)
+    if not isinstance(value, Listing):
+        return str(value)
+    words = [_words(item, templates, language) for item in value.items]
+    if not value.word:
+        return language.text(BASE["list"].one).join(words)
+    pattern = language.text(BASE[f"list-{value.word}"].one)
+    return reduce(lambda one, other: pattern % {"one": one, "other": other}, words)
+
+
+def message_from(document: Any) -> Message:
+    """Read what ``Message.to_json`` or an orjson dump of a message wrote, or a plain text.
+
+    Raises:
+        TypeError: the document is neither.
+    """
+    if isinstance(document, str):
+        return plain(document)
+    found = _from_json(document)
+    if not isinstance(found, Message):
+        raise TypeError(f"not a message: {document!r}")
+    return found
+
+
+def sentence_from(document: Any) -> str:
+    """Read a stored message with its English text; rows from before messages hold a text only."""
+    if isinstance(document, str):
+        return document
+    return Sentence(str(document["text"]), message_from(document))
+
+
+def _to_json(value: Parameter) -> Any:
+    if isinstance(value, Message):
+        return value.to_json()
+    if isinstance(value, Listing):
+        return {"items": [_to_json(item) for item in value.items], "word": value.word}
+    if isinstance(value, Moment):
+        return {"at": value.at}
+    return value
+
+
+def _from_json(document: Any) -> Parameter:
+    if isinstance(document, str | int | float):
+        return document
+    if isinstance(document, Mapping):
+        if "code" in document:
+            params = document.get("params", {})
+            return Message(
+                str(document["code"]), {name: _from_json(value) for name, value in params.items()}
+            )
+        if "items" in document:
+            items = tuple(_from_json(item) for item in document["items"])
+            return Listing(items, document.get("word", ""))
+        if "at" in document:
+            return Moment(document["at"])
+    raise TypeError(f"not a parameter of a message: {document!r}")
