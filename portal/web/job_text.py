@@ -1,64 +1,67 @@
 """Documents of jobs as YAML text for people: keys in a useful order, scripts as blocks."""
 
-import io
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
+import yaml
 
 from portal.api.importers.documents import parse_document
 from portal.api.importers.result import ImportRefusedError
 
-WIDTH = 100_000
+WIDTH: Final = 100_000
 
 
-def round_trip() -> YAML:
-    """The reader and writer that keeps comments, order and quotes."""
-    yaml = YAML(typ="rt")
-    yaml.preserve_quotes = True
-    yaml.width = WIDTH
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    yaml.allow_unicode = True
-    return yaml
+class _Writer(yaml.SafeDumper):
+    """Indents lists below their keys, and writes every value out instead of an alias."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
 
 
-def to_yaml(document: Mapping[str, Any]) -> str:
-    """``document`` as text."""
-    return dump(styled(document))
+def _write_list(writer: _Writer, value: list[Any]) -> yaml.Node:
+    is_plain = all(not isinstance(inner, dict | list) for inner in value)
+    return writer.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=is_plain)
 
 
-def dump(tree: object) -> str:
-    """A tree of ``round_trip`` as text."""
-    into = io.StringIO()
-    round_trip().dump(tree, into)
-    return into.getvalue()
+def _write_text(writer: _Writer, text: str) -> yaml.Node:
+    return writer.represent_scalar("tag:yaml.org,2002:str", text, style=_style_of(text))
 
 
-def styled(value: object) -> Any:
-    """Plain values as a tree whose texts are written so that they are read back as they are."""
+_Writer.add_representer(list, _write_list)
+_Writer.add_representer(str, _write_text)
+
+
+def to_yaml(document: Mapping[str, Any], *, in_line: bool = False) -> str:
+    """``document`` as text; ``in_line``: as ``{key: value}`` on one line."""
+    text: str = yaml.dump(
+        plain(document),
+        Dumper=_Writer,
+        default_flow_style=in_line,
+        sort_keys=False,
+        allow_unicode=True,
+        width=WIDTH,
+    )
+    return text
+
+
+def plain(value: Any) -> Any:
+    """A copy made of dicts and lists, which may be changed."""
     if isinstance(value, Mapping):
-        return CommentedMap((key, styled(inner)) for key, inner in value.items())
-    if isinstance(value, list | tuple):
-        sequence = CommentedSeq(styled(inner) for inner in value)
-        if all(not isinstance(inner, Mapping | list | tuple) for inner in value):
-            sequence.fa.set_flow_style()
-        return sequence
-    return styled_text(value) if isinstance(value, str) else value
+        return {key: plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def styled_text(text: str) -> str:
-    """A text of several lines as a block, where a block can hold it."""
+def _style_of(text: str) -> str | None:
+    """``|`` for several lines, where a block can hold them; quotes where they are needed."""
     lines = text.split("\n")
-    plain = all(character.isprintable() or character == "\n" for character in text)
+    printable = all(character.isprintable() or character == "\n" for character in text)
     as_block = len(lines) > 1 and all(line == line.rstrip() for line in lines)
-    found: str = text
-    if as_block and plain and lines[0] and not lines[0].startswith(" "):
-        found = LiteralScalarString(text)
-    elif not plain or len(lines) > 1 or not _reads_back(text):
-        found = DoubleQuotedScalarString(text)
-    return found
+    if as_block and printable and lines[0] and not lines[0].startswith(" "):
+        return "|"
+    return '"' if not printable or len(lines) > 1 or not _reads_back(text) else None
 
 
 def _reads_back(text: str) -> bool:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from portal.web.job_text import plain
 from portal.web.submit_fields import apply, roles_of, value_at
-from portal.web.submit_text import Typed, copied, with_changes
+from portal.web.submit_text import Typed, with_changes
 from scheduling.core.jobspec import REDACTED
 
 _FIELD: Final = re.compile(r"roles\.([a-z][a-z0-9-]{0,31})\.secrets\.(.+)", re.DOTALL)
@@ -58,7 +59,7 @@ def filled_in(typed: Typed, posted: Mapping[str, str]) -> Typed:
     """The same with a document in which the form's values stand for the placeholders."""
     if typed.document is None or typed.imported is not None:
         return typed
-    document = copied(typed.document)
+    document = plain(typed.document)
     for _, keys, value in _given(posted, typed.document):
         if value_at(document, keys) == REDACTED:
             apply(document, keys, value)

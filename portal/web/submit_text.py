@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ruamel.yaml.comments import CommentedMap
-from ruamel.yaml.error import YAMLError
+import yaml
 
 from portal.api.importers.context import Context
+from portal.api.importers.documents import parse_document
 from portal.api.importers.formats import import_text, recognised
-from portal.api.importers.large import LARGE_YAML_BYTES, one_large_parse
 from portal.api.importers.result import Imported, ImportRefusedError
 from portal.web import submit_fields
-from portal.web.job_text import dump, round_trip, styled, to_yaml
+from portal.web.job_text import plain, to_yaml
+from portal.web.yaml_edits import composed, entry_of, with_value
 from scheduling.services.drafts import from_spec_error
 from tenants.errors import FieldError
 
@@ -91,8 +91,12 @@ def with_changes(typed: Typed, made: Sequence[tuple[tuple[str, ...], object]]) -
     """The text with the form's changes in it; comments and order stay."""
     if not made:
         return typed
-    expected = _plain_with(typed.document or {}, made)
-    text = _edited(typed, made) if typed.imported is None else None
+    expected: dict[str, Any] = plain(typed.document or {})
+    for keys, value in made:
+        submit_fields.apply(expected, keys, plain(value))
+    text = (
+        _edited(typed.text, [keys for keys, _ in made], expected) if not typed.imported else None
+    )
     if text is not None:
         edited = read_typed(text)
         if edited.document == expected:
@@ -106,7 +110,7 @@ def with_role(typed: Typed) -> Typed:
     number = len(roles) + 1
     while (name := f"worker-{number}") in roles:
         number += 1
-    added: object = CommentedMap(instances=1, devices=1, command="hostname")
+    added = {"instances": 1, "devices": 1, "command": "hostname"}
     return with_changes(typed, [(("roles", name), added)])
 
 
@@ -119,57 +123,40 @@ def line_of(text: str, fault: FieldError) -> int | None:
     """The line (from 1) that a fault is about, or that of what should hold it."""
     if match := _AT_LINE.search(fault.message):
         return int(match[1])
-    tree = _tree(text) if fault.field else None
-    return _line_in(tree, fault.field) if isinstance(tree, CommentedMap) else None
+    return _line_in(_tree(text), fault.field) if fault.field else None
 
 
-def _line_in(tree: Any, path: str) -> int | None:
+def _line_in(node: yaml.Node | None, path: str) -> int | None:
     line: int | None = None
     for index, key in _STEP.findall(path):
-        step = int(index) if index else key
-        try:
-            position = tree.lc.item(step) if index else tree.lc.key(step)
-            line, tree = int(position[0]) + 1, tree[step]
-        except (AttributeError, IndexError, KeyError, TypeError):
+        if index and isinstance(node, yaml.SequenceNode) and int(index) < len(node.value):
+            start = node = node.value[int(index)]
+        elif key and isinstance(node, yaml.MappingNode) and (entry := entry_of(node, key)):
+            start, node = entry
+        else:
             break
+        line = int(start.start_mark.line) + 1
     return line
 
 
-def _tree(text: str) -> Any:
-    """The text with its comments, for editing; None for what is too long or cannot be read."""
-    size = len(text.encode())
-    if size > MOST_EDITED_BYTES:
+def _tree(text: str) -> yaml.Node | None:
+    """The nodes of a text; None for one that is too long or cannot be read."""
+    if len(text.encode()) > MOST_EDITED_BYTES:
         return None
     try:
-        with one_large_parse(size, LARGE_YAML_BYTES):
-            return round_trip().load(text)
-    except (YAMLError, ValueError, RecursionError):
+        parse_document(text)  # bounds the depth
+        return composed(text)
+    except (ImportRefusedError, yaml.YAMLError):
         return None
 
 
-def _edited(typed: Typed, made: Sequence[tuple[tuple[str, ...], object]]) -> str | None:
-    tree = _tree(typed.text)
-    if not isinstance(tree, CommentedMap):
-        return None
-    for keys, value in made:
-        submit_fields.apply(tree, keys, None if value is None else styled(value))
-    try:
-        return dump(tree)
-    except (YAMLError, ValueError, RecursionError):
-        return None
-
-
-def _plain_with(
-    document: Mapping[str, Any], made: Sequence[tuple[tuple[str, ...], object]]
-) -> dict[str, Any]:
-    changed: dict[str, Any] = copied(document)
-    for keys, value in made:
-        submit_fields.apply(changed, keys, copied(value))
-    return changed
-
-
-def copied(value: Any) -> Any:
-    """The same mappings and lists made anew, to be changed."""
-    if isinstance(value, Mapping):
-        return {key: copied(inner) for key, inner in value.items()}
-    return [copied(inner) for inner in value] if isinstance(value, list) else value
+def _edited(
+    text: str, places: Sequence[tuple[str, ...]], expected: Mapping[str, Any]
+) -> str | None:
+    """The text with ``expected`` below each of ``places``; None if it cannot be edited."""
+    edited: str | None = text
+    for keys in places:
+        if edited is None or _tree(edited) is None:
+            return None
+        edited = with_value(edited, keys, expected)
+    return edited
