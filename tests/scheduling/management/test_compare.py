@@ -127,7 +127,7 @@ def test_every_chart_of_the_report_has_a_sentence_and_a_table(workloads, tmp_pat
 
     compared(workloads, html=page)
 
-    text = page.read_text()
+    text = " ".join(page.read_text().split())
     charts = re.findall(r'<div class="chart" id="([a-z-]+)" role="img" aria-label="([^"]+)"', text)
     assert len(charts) == 7
     assert all("table" in sentence for _name, sentence in charts)
