@@ -1,4 +1,4 @@
-"""Words for the job's states, and the page made of them and the transition table."""
+"""Descriptions of job states, and the page generated from them and the transition table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,59 +17,62 @@ class StateWords:
 
 WORDS: Final[Mapping[JobState, StateWords]] = {
     JobState.QUEUED: StateWords(
-        "The job waits for a round to give it devices. Its reason says why. A job that was "
-        "preempted or whose attempt failed in a way that is retried is queued again, with the "
-        "number of its attempts kept.",
-        "The row. The next round reads it again; nothing else existed.",
+        "The job waits for a round to allocate devices; its reason names the cause. A job is "
+        "queued again after a preemption, and after a failed attempt that is retried; the count "
+        "of its attempts continues.",
+        "The row. The next round reads it again; the state has no other data.",
     ),
     JobState.ADMITTED: StateWords(
-        "A round has committed an attempt: devices are leased, and each member waits on its node."
-        " No node has received its directives yet, or none has answered.",
-        "Attempt, members (`waiting`), leases. The next service of these nodes derives the "
-        "same directives from the members.",
+        "A round has committed an attempt: devices are leased, and each member waits for its "
+        "node. No node has received its directives yet, or none has answered.",
+        "Attempt, members (`waiting`), leases. The next node service derives the same "
+        "directives from the members.",
     ),
     JobState.STARTING: StateWords(
-        "Nodes prepare the run directories (source, image, secrets, ports); when all are "
-        "prepared the whole gang gets its go. An image that is pulled is a detail of this "
-        "state.",
-        "Members with their step. Prepare is repeated (it is idempotent by run id); go decides "
-        "by a file that is created exclusively, so a second go starts nothing.",
+        "Nodes prepare the run directories (source, image, secrets, ports). When all are "
+        "prepared, each member of the gang gets the directive go. Pulling an image is part of "
+        "this state.",
+        "Members with their step. Prepare is repeated (it is idempotent by run id). Go creates "
+        "a file exclusively, so a second go has no effect.",
     ),
     JobState.RUNNING: StateWords(
-        "Every member of the gang really runs; the process of each has been seen.",
-        "The processes themselves: runners are detached from everything. The next node service "
-        "lists the run directories, adopts what runs and reads what ended meanwhile.",
+        "Every member of the gang runs: its node has reported the process.",
+        "The processes themselves: runners are detached. The next node service lists the run "
+        "directories, adopts the runs and records those that have ended meanwhile.",
     ),
     JobState.SUSPECT: StateWords(
-        "Contact to a node of the job is lost. Nothing is killed and nothing is given away: the"
-        " job is running again when the node answers, and is only started elsewhere when the "
-        "fence has passed (last confirmed lease renewal + lease + grace + 60 s) or an admin "
-        "declares the node dead.",
-        "As running. On the node the runner's own lease deadline goes on counting.",
+        "A node of the job is unreachable. The scheduler kills no process and releases no "
+        "device. When the node answers, the job is running again. The scheduler starts the job "
+        "elsewhere only when the fence has passed (last confirmed lease renewal + lease + grace "
+        "+ 60 s) or an admin declares the node dead.",
+        "As running. On the node the runner's own lease deadline continues.",
     ),
     JobState.PREEMPTING: StateWords(
-        "Another job has a better right to the devices. This one has its notice; it may save "
-        "its work within its grace period, then it leaves and is queued again.",
+        "The scheduler takes the devices for another job, or for another size or place of this "
+        "one. The job has a notice and saves its work within its grace period; then it is "
+        "queued again.",
         "The members' stop request with its time. It is sent again (a stop is idempotent).",
     ),
     JobState.STOPPING: StateWords(
-        "Somebody has asked for the end. The processes get TERM, the grace period, then KILL. If "
-        "a runner or a node fails meanwhile (class node or platform), the job ends as stopped, "
-        "and the event says what failed.",
-        "As preempting; the job ends as stopped, or as what it became by itself meanwhile.",
+        "A person or a rule has requested the end. The processes get TERM, the grace period, "
+        "then KILL. If a runner or a node fails meanwhile (class node or platform), the job "
+        "ends as stopped, and the event names the failure.",
+        "As preempting. The job ends as stopped, or with the result that it reached meanwhile.",
     ),
     JobState.SUCCEEDED: StateWords(
-        "The gang's rules say success; by default every member has ended with exit code 0.",
-        "Everything; an end is final.",
+        "The completion rules of the gang report success; by default every member has ended "
+        "with exit code 0.",
+        "Everything; the state is final.",
     ),
     JobState.FAILED: StateWords(
-        "The gang's rules say failure and no retry was granted. The failure class says whose "
-        "fault it was, and whether trying again makes sense.",
-        "Everything; an end is final.",
+        "The completion rules of the gang report failure, and no retry is left. The failure "
+        "class names the cause (the command, a node, an image, ...) and decides on retries.",
+        "Everything; the state is final.",
     ),
     JobState.STOPPED: StateWords(
-        "It was ended on request: at once while queued, else when its last process was gone.",
-        "Everything; an end is final.",
+        "The job was stopped on request: at once if it was queued, else after the end of its "
+        "last process.",
+        "Everything; the state is final.",
     ),
 }
 
@@ -78,7 +81,7 @@ HEAD: Final = """\
 
 Generated from `scheduling/core/lifecycle.py` by `python -m scheduling.core.statedocs`.
 
-States are public (REST, CLI, pages) and never change. One function writes them
+The names of states are public (REST, CLI, pages) and never change. One function writes states
 (`scheduling.services.lifecycle.apply_job_event`), by compare-and-set.
 """
 
