@@ -28,8 +28,7 @@ from scheduling.core.cells import (
     VcSpec,
 )
 from scheduling.core.cells.buddy import BuddyAllocator
-from scheduling.core.cells.shapes import NodeShape
-from scheduling.core.cells.topology import ClusterTopology
+from scheduling.core.cells.topology import ClusterTopology, NodeShape
 
 RUNS = 5
 SHARES = {"vision": 0.5, "language": 0.25, "speech": 0.25}

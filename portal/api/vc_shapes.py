@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypedDict, cast
 
-from scheduling.core.cells.fragmentation import LargestGang
+from scheduling.core.cells.largest_gangs import LargestGang
 from scheduling.models import VC_COLUMNS, VcValues
 from scheduling.selectors.cluster import VcUse
 from scheduling.selectors.fits import FitRow

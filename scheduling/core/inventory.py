@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Final
 
-from scheduling.core.cells.drafts import child_segment
+from scheduling.core.cells.cell_tree import child_segment
 from scheduling.core.cells.spec import CellType, PhysicalCell
 from scheduling.core.jobspec import Within
 from tessera.inventory import Device, Inventory

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from scheduling.core.cells import CellEngine, ClusterSpec, Feasibility, SpecError, feasible
 from scheduling.core.cells.assignment import AssignedCell, assign
 from scheduling.core.cells.bindings import VirtualCell, cells_of
-from scheduling.core.cells.fragmentation import LargestGang, largest_gangs
+from scheduling.core.cells.largest_gangs import LargestGang, largest_gangs
 from scheduling.core.cells.reconfiguration import Health, RunningGang, take_over
 from scheduling.core.engines import SameSpec, empty_engine
 from scheduling.selectors.fits import FitRow, what_fits

@@ -2,7 +2,7 @@
 
 from functools import cached_property
 
-from scheduling.core.cells.fragmentation import LargestGang
+from scheduling.core.cells.largest_gangs import LargestGang
 from scheduling.selectors.fits import FitRow
 from scheduling.selectors.in_force import EngineInForce, engine_in_force
 from scheduling.selectors.vc_cells import VcCells, vc_cells

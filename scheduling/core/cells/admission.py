@@ -1,31 +1,27 @@
 """Which chains a request may be placed in, or why it can never be placed as written."""
 
-from typing import TYPE_CHECKING
-
+from scheduling.core.cells.books import Books
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.requests import GangRequest
 
-if TYPE_CHECKING:
-    from scheduling.core.cells.engine import CellEngine
 
-
-def candidate_chains(engine: "CellEngine", request: GangRequest) -> list[str]:
+def candidate_chains(books: Books, request: GangRequest) -> list[str]:
     """Chains in the order in which they are tried.
 
     Raises:
         RequestError: unknown virtual cluster, pinned cell or device type.
     """
-    if request.vc not in engine.spec.virtual_clusters:
+    if request.vc not in books.spec.virtual_clusters:
         raise RequestError(
             f"VC {request.vc} does not exist",
             field="vc",
             value=request.vc,
-            remedy=f"use one of {sorted(engine.spec.virtual_clusters)}",
+            remedy=f"use one of {sorted(books.spec.virtual_clusters)}",
             sentence=f"There is no virtual cluster {request.vc}.",
         )
     if request.pinned is not None:
-        return [_chain_of_pinned(engine, request, request.pinned)]
-    by_type = engine.topology.leaf_types
+        return [_chain_of_pinned(books, request, request.pinned)]
+    by_type = books.topology.leaf_types
     types = request.leaf_types or tuple(sorted(by_type))
     chains = list(dict.fromkeys(c for leaf in types for c in by_type.get(leaf, ())))
     if not chains:
@@ -38,7 +34,7 @@ def candidate_chains(engine: "CellEngine", request: GangRequest) -> list[str]:
         )
     if not request.guaranteed:
         return chains
-    owned = [c for c in chains if engine.pool(request.vc, c) is not None]
+    owned = [c for c in chains if books.pool(request.vc, c) is not None]
     if not owned and request.leaf_types:
         raise RequestError(
             f"request has leaf cell type {', '.join(types)} which VC {request.vc} does not have",
@@ -51,10 +47,10 @@ def candidate_chains(engine: "CellEngine", request: GangRequest) -> list[str]:
     return owned
 
 
-def _chain_of_pinned(engine: "CellEngine", request: GangRequest, pinned: str) -> str:
-    chain = engine.pinned_chain(request.vc, pinned)
+def _chain_of_pinned(books: Books, request: GangRequest, pinned: str) -> str:
+    chain = books.pinned_chain(request.vc, pinned)
     if chain is None:
-        known = ", ".join(sorted(engine.spec.virtual_clusters[request.vc].pinned))
+        known = ", ".join(sorted(books.spec.virtual_clusters[request.vc].pinned))
         raise RequestError(
             f"VC {request.vc} does not have pinned cell {pinned}",
             field="pinned",

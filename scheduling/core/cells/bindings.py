@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scheduling.core.cells.engine import CellEngine
+from scheduling.core.cells.books import Books
 from scheduling.core.cells.gangs import Roster
 from scheduling.core.cells.ledger import Owned
 from scheduling.core.cells.pool import Pool
@@ -68,11 +68,11 @@ class VirtualCell:
         return f"{self.vc}/{self.number}"
 
 
-def cells_of(engine: CellEngine, vc: str) -> tuple[VirtualCell, ...]:
+def cells_of(books: Books, vc: str) -> tuple[VirtualCell, ...]:
     """All cells of a virtual cluster by number, bound or not."""
     found = [
         cell
-        for roster in engine.rosters.values()
+        for roster in books.rosters.values()
         for pool in roster.ledger.pools
         if pool.vc == vc
         for cell in _of_pool(roster, pool)

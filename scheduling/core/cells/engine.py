@@ -4,15 +4,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from scheduling.core.cells import answers, explain, lifecycle, together, views
+from scheduling.core.cells import explain, lifecycle, views
 from scheduling.core.cells.admission import candidate_chains
-from scheduling.core.cells.build import build_ledgers
+from scheduling.core.cells.books import Books
+from scheduling.core.cells.decisions import (
+    RefusalCache,
+    claims_are_usable,
+    repeat_decision,
+    to_decision,
+)
+from scheduling.core.cells.doomed_cells import update_doomed_cells
 from scheduling.core.cells.errors import RequestError, StaleDecisionError
-from scheduling.core.cells.gangs import Gang, Roster
-from scheduling.core.cells.health import settle
-from scheduling.core.cells.pool import Pool
-from scheduling.core.cells.preemption import Plan
-from scheduling.core.cells.refusals import Refusals
+from scheduling.core.cells.gangs import Gang
+from scheduling.core.cells.multi_role_fit import never_fit_together
+from scheduling.core.cells.preemption import PlacementPlan
 from scheduling.core.cells.remedies import Remedies, remedies
 from scheduling.core.cells.requests import (
     Bind,
@@ -29,10 +34,9 @@ from scheduling.core.cells.requests import (
 from scheduling.core.cells.restoring import restore_gang
 from scheduling.core.cells.search import find, find_with_eviction
 from scheduling.core.cells.spec import ClusterSpec
-from scheduling.core.cells.topology import ClusterTopology
 
 
-class CellEngine:
+class CellEngine(Books):
     """Decides where gangs go so that no virtual cluster can break another's guarantee.
 
     Decisions change nothing; ``commit`` carries out a ``Bind`` and ``begin`` a ``Preempt``. With
@@ -47,37 +51,16 @@ class CellEngine:
     """
 
     def __init__(self, spec: ClusterSpec, *, healthy: bool = True) -> None:
-        self.spec = spec
-        self.topology = ClusterTopology(spec)
-        self.rosters = {
-            name: Roster(ledger) for name, ledger in build_ledgers(spec, self.topology).items()
-        }
-        self.quotas: dict[tuple[object, ...], explain.Quota] = {}
-        self._start_empty()
-        self._index_pools()
+        super().__init__(spec)
+        self._start_versions()
         if not healthy:
             for node in self.topology.nodes:
                 self.set_node_health(node, healthy=False)
 
-    def _start_empty(self) -> None:
-        self.gangs: dict[str, Gang] = {}
+    def _start_versions(self) -> None:
         self.version = 0
-        self.bad_nodes: set[str] = set()
-        self.bad_devices: set[tuple[str, int]] = set()
-        self._refusals = Refusals()
+        self._refusals = RefusalCache()
         self._chains: dict[tuple[object, ...], list[str]] = {}
-
-    def _index_pools(self) -> None:
-        self._pools: dict[tuple[str, str, str | None], Pool] = {}
-        for name, roster in self.rosters.items():
-            for pool in roster.ledger.pools:
-                self._pools[pool.vc, name if pool.pinned is None else "", pool.pinned] = pool
-        self._pinned_chain = {
-            (pool.vc, pool.pinned): name
-            for name, roster in self.rosters.items()
-            for pool in roster.ledger.pools
-            if pool.pinned is not None
-        }
 
     def fresh_copy(self) -> "CellEngine":
         """An independent engine of the same specification; this one must have no gangs."""
@@ -86,11 +69,8 @@ class CellEngine:
                 "only an engine without gangs can be copied", field="engine", remedy="restore"
             )
         other = object.__new__(CellEngine)
-        other.spec, other.topology, other.quotas = self.spec, self.topology, self.quotas
-        other.rosters = {name: Roster(r.ledger.copy()) for name, r in self.rosters.items()}
-        other._start_empty()
-        other._index_pools()
-        other.bad_nodes, other.bad_devices = set(self.bad_nodes), set(self.bad_devices)
+        other._copy_from(self)
+        other._start_versions()
         return other
 
     # Decisions
@@ -114,11 +94,11 @@ class CellEngine:
         """
         known = self.gangs.get(request.group)
         if known is not None:
-            if phase is not Phase.PREEMPTING or answers.still_good(self, known, suggested):
-                return answers.again(known, self.version)
+            if phase is not Phase.PREEMPTING or claims_are_usable(self, known, suggested):
+                return repeat_decision(known, self.version)
             self.release(known.name)
         nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
-        remembered = self._refusals.recall(request, nodes)
+        remembered = self._refusals.find(request, nodes)
         if remembered is not None:
             return remembered
         chains = self._candidate_chains(request)
@@ -138,7 +118,7 @@ class CellEngine:
             decision = self.schedule(request, suggested=suggested)
         else:
             nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
-            remembered = self._refusals.recall(request, nodes)
+            remembered = self._refusals.find(request, nodes)
             if remembered is not None:
                 return remembered
             chains = self._candidate_chains(request)
@@ -147,7 +127,7 @@ class CellEngine:
                 if plan is not None and plan.applied:
                     return self._placed(request, chain, plan)
                 if plan is not None:
-                    return answers.of_plan(plan, request, chain, self.version)
+                    return to_decision(plan, request, chain, self.version)
             decision = self._evict(request, chains, nodes)
         if isinstance(decision, Bind):
             return replace(decision, placements=self.commit(decision))
@@ -161,11 +141,6 @@ class CellEngine:
             suggested: the nodes that it was restricted to.
         """
         return remedies(self, wait, suggested)
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether no device is ill."""
-        return not self.bad_nodes and not self.bad_devices
 
     def recounted(self, refusals: Iterable[Wait]) -> list[Wait]:
         """Refusals with the numbers of the books as they are now, after further starts.
@@ -181,7 +156,7 @@ class CellEngine:
         Raises:
             RequestError: the request can never be scheduled as written.
         """
-        return explain.never(self, request, self._candidate_chains(request))
+        return explain.never_fits(self, request, self._candidate_chains(request))
 
     def never_together(self, requests: Sequence[GangRequest]) -> Wait | None:
         """Why the parts of a job would not be there at once whatever others did; else None.
@@ -189,7 +164,7 @@ class CellEngine:
         Raises:
             RequestError: one of them can never be scheduled as written.
         """
-        return together.never_together(self, [(r, self._candidate_chains(r)) for r in requests])
+        return never_fit_together(self, [(r, self._candidate_chains(r)) for r in requests])
 
     def hindrance(self, wait: Wait, *, suggested: Collection[str] | None = None) -> Wait | None:
         """Why a refused gang would not start by the end of others alone; None if it might.
@@ -200,7 +175,7 @@ class CellEngine:
         """
         request = wait.request
         nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
-        return explain.hindrance(self, request, self._candidate_chains(request), nodes)
+        return explain.lasting_refusal(self, request, self._candidate_chains(request), nodes)
 
     @contextmanager
     def reserved(self, vc: str, cells: Mapping[str, frozenset[int]]) -> Iterator[None]:
@@ -217,15 +192,15 @@ class CellEngine:
             if pool is not None:
                 pool.reserved = cells.get(name, frozenset())
                 pools.append(pool)
-        self._refusals.forget()
+        self._refusals.clear()
         try:
             yield
         finally:
             for pool in pools:
                 pool.reserved = None
-            self._refusals.forget()
+            self._refusals.clear()
 
-    def _placed(self, request: GangRequest, chain: str, plan: Plan) -> Bind:
+    def _placed(self, request: GangRequest, chain: str, plan: PlacementPlan) -> Bind:
         gang = self.gangs[request.group] = lifecycle.start(plan, request)
         self._changed(frees=False)
         return Bind(
@@ -338,7 +313,7 @@ class CellEngine:
                 for device in ledger.topology.devices_of(number)
             ]
             ledger.set_healthy(number, sum(1 << i for i, well in enumerate(sound) if well))
-            settle(ledger)
+            update_doomed_cells(ledger)
         self._changed(frees=True)
 
     # Views
@@ -354,25 +329,15 @@ class CellEngine:
 
     # Inside
 
-    def pool(self, vc: str, chain: str, pinned: str | None = None) -> Pool | None:
-        """The quota of a virtual cluster in a chain, or its pinned cell if that is there."""
-        if pinned is not None and self.pinned_chain(vc, pinned) != chain:
-            return None
-        return self._pools.get((vc, chain if pinned is None else "", pinned))
-
-    def pinned_chain(self, vc: str, pinned: str) -> str | None:
-        """Chain of a pinned cell of a virtual cluster."""
-        return self._pinned_chain.get((vc, pinned))
-
     def _changed(self, *, frees: bool) -> None:
         self.version += 1
         if frees:
-            self._refusals.forget()
+            self._refusals.clear()
 
-    def _fresh_plan(self, decision: Bind | Preempt) -> Plan:
+    def _fresh_plan(self, decision: Bind | Preempt) -> PlacementPlan:
         plan = decision.plan
         if (
-            not isinstance(plan, Plan)
+            not isinstance(plan, PlacementPlan)
             or decision.version != self.version
             or plan.roster is not self.rosters.get(decision.chain)
         ):
@@ -397,7 +362,7 @@ class CellEngine:
         for chain in chains:
             plan = find(self, request, chain, nodes)
             if plan is not None:
-                return answers.of_plan(plan, request, chain, self.version)
+                return to_decision(plan, request, chain, self.version)
         return self._evict(request, chains, nodes)
 
     def _evict(
@@ -407,7 +372,7 @@ class CellEngine:
         for chain in chains:
             plan = find_with_eviction(self, request, chain, nodes)
             if plan is not None:
-                return answers.of_plan(plan, request, chain, self.version)
-        refusal = explain.wait(self, request, chains, nodes)
-        self._refusals.keep(refusal, nodes)
+                return to_decision(plan, request, chain, self.version)
+        refusal = explain.refusal_of(self, request, chains, nodes)
+        self._refusals.store(refusal, nodes)
         return refusal

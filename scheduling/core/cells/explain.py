@@ -5,39 +5,36 @@ What would let it start is found by trial, on demand (``remedies``).
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
 
+from scheduling.core.cells.books import Books, Guarantee
 from scheduling.core.cells.gangs import Roster
-from scheduling.core.cells.hindering import hindering_nodes
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.requests import GangRequest, Member, Wait, WaitCode
 from scheduling.core.cells.search import items_of
+from scheduling.core.cells.unhealthy_blockers import blocking_nodes
 from scheduling.core.messages import message
 from tessera.messages import Listing, Message, Parameter
-
-if TYPE_CHECKING:
-    from scheduling.core.cells.engine import CellEngine
 
 NAMED = 20  # gangs named in blocked_by
 
 
-def wait(
-    engine: "CellEngine",
+def refusal_of(
+    books: Books,
     request: GangRequest,
     chains: list[str],
     nodes: frozenset[str] | None,
 ) -> Wait:
     """The refusal of a gang that fits in none of its chains."""
-    found = hindrance(engine, request, chains, nodes)
+    found = lasting_refusal(books, request, chains, nodes)
     if found is not None:
         return found
     reason = f"insufficient capacity when scheduling {_where(request)}"
     if request.guaranteed:
-        return _guarantee_in_use(engine, request, chains, reason)
-    return _no_idle(
-        engine, request, chains, reason,
-        idle_in=lambda name: idle_devices(engine.rosters[name].ledger),
+        return _guarantee_in_use(books, request, chains, reason)
+    return _no_idle_devices(
+        books, request, chains, reason,
+        idle_in=lambda name: idle_devices(books.rosters[name].ledger),
     )  # fmt: skip
 
 
@@ -47,8 +44,8 @@ class Recount:
     The gangs that hold devices are not listed again: the text depends only on whether any exist.
     """
 
-    def __init__(self, engine: "CellEngine") -> None:
-        self._engine = engine
+    def __init__(self, books: Books) -> None:
+        self._books = books
         self._free: dict[tuple[object, ...], int] = {}
         self._idle: dict[str, int] = {}
 
@@ -56,48 +53,48 @@ class Recount:
         """The refusal with new numbers, if it has any; ``blocked_by`` stays as it is."""
         if not refusal.counts:
             return refusal
-        engine, request = self._engine, refusal.request
+        books, request = self._books, refusal.request
         if not request.guaranteed:
-            return _no_idle(
-                engine, request, chains, refusal.reason,
+            return _no_idle_devices(
+                books, request, chains, refusal.reason,
                 idle_in=self._idle_in, blocked_by=refusal.blocked_by,
             )  # fmt: skip
         key = (request.vc, request.pinned, *chains)
         if key not in self._free:
-            self._free[key] = _free_in(engine, request, chains)
+            self._free[key] = _free_in(books, request, chains)
         is_used = any(
             roster.has_at_least(pool.number, request.priority)
-            for roster, pool in _pools(engine, request, chains)
+            for roster, pool in _pools(books, request, chains)
         )
         return _of_quota(
-            engine, request, chains, refusal.reason,
+            books, request, chains, refusal.reason,
             free=self._free[key], is_used=is_used, blocked_by=refusal.blocked_by,
         )  # fmt: skip
 
     def _idle_in(self, chain: str) -> int:
         if chain not in self._idle:
-            self._idle[chain] = idle_devices(self._engine.rosters[chain].ledger)
+            self._idle[chain] = idle_devices(self._books.rosters[chain].ledger)
         return self._idle[chain]
 
 
-def hindrance(
-    engine: "CellEngine",
+def lasting_refusal(
+    books: Books,
     request: GangRequest,
     chains: list[str],
     nodes: frozenset[str] | None,
 ) -> Wait | None:
     """Why a gang that fits nowhere would not start by the end of others alone; else None."""
-    hopeless = never(engine, request, chains)
+    hopeless = never_fits(books, request, chains)
     if hopeless is not None:
         return hopeless
-    return hindering_nodes(engine, request, chains, nodes, where=_where(request))
+    return blocking_nodes(books, request, chains, nodes, where=_where(request))
 
 
 def _where(request: GangRequest) -> str:
     return f"in VC {request.vc}" if request.guaranteed else "in physical cluster"
 
 
-def never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait | None:
+def never_fits(books: Books, request: GangRequest, chains: list[str]) -> Wait | None:
     """What no amount of waiting would change."""
     reason = f"insufficient capacity when scheduling {_where(request)}"
     if not chains:
@@ -106,11 +103,11 @@ def never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait
             code=WaitCode.UNKNOWN_TYPE,
             message=message("no-quota", vc=request.vc),
             reason=reason,
-            unblock=(message("ask-quota"), *_opportunistic(engine, request)),
+            unblock=(message("ask-quota"), *_opportunistic(books, request)),
         )
     largest = max(m.leaf_count for m in request.members)
-    chain = max(chains, key=lambda c: engine.topology.chains[c].node_size)
-    node = engine.topology.chains[chain].node_size
+    chain = max(chains, key=lambda c: books.topology.chains[c].node_size)
+    node = books.topology.chains[chain].node_size
     if largest > node:
         return Wait(
             request=request,
@@ -119,12 +116,12 @@ def never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait
             reason=reason,
             unblock=(message("ask-smaller-instances", most=devices(node)),),
             chain=chain,
-            level=engine.topology.chains[chain].types[engine.topology.chains[chain].node_level],
+            level=books.topology.chains[chain].types[books.topology.chains[chain].node_level],
         )
-    if all(items_of(engine.topology.chains[c], request) is None for c in chains):
+    if all(items_of(books.topology.chains[c], request) is None for c in chains):
         asked = (request.within, *(m.within_level for m in request.members))
         level = next(name for name in asked if name is not None)
-        known = engine.topology.chains[chain]
+        known = books.topology.chains[chain]
         return Wait(
             request=request,
             code=WaitCode.NO_CELL_OF_LEVEL,
@@ -134,20 +131,16 @@ def never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait
             chain=chain,
             level=level,
         )
-    return _too_wide(engine, request, chains, reason) or _too_large(
-        engine, request, chains, reason
-    )
+    return _too_wide(books, request, chains, reason) or _too_large(books, request, chains, reason)
 
 
-def _too_wide(
-    engine: "CellEngine", request: GangRequest, chains: list[str], reason: str
-) -> Wait | None:
+def _too_wide(books: Books, request: GangRequest, chains: list[str], reason: str) -> Wait | None:
     """A gang that wants to be inside one cell, and no cell of that level has so many devices."""
     if request.within is None:
         return None
     most, chain, level = 0, chains[0], ""
     for name in chains:
-        topology = engine.topology.chains[name]
+        topology = books.topology.chains[name]
         found = topology.level_named(request.within)
         if found is not None and topology.sizes[max(found, topology.node_level)][1] > most:
             found = max(found, topology.node_level)
@@ -167,14 +160,12 @@ def _too_wide(
     )
 
 
-def _too_large(
-    engine: "CellEngine", request: GangRequest, chains: list[str], reason: str
-) -> Wait | None:
-    chain = max(chains, key=lambda c: most_devices(engine, request, c))
-    most = most_devices(engine, request, chain)
+def _too_large(books: Books, request: GangRequest, chains: list[str], reason: str) -> Wait | None:
+    chain = max(chains, key=lambda c: most_devices(books, request, c))
+    most = most_devices(books, request, chain)
     if request.leaf_count <= most:
         return None
-    wanted, other = devices(request.leaf_count), _opportunistic(engine, request)
+    wanted, other = devices(request.leaf_count), _opportunistic(books, request)
     owner = (
         message("the-virtual-cluster", name=request.vc)
         if request.guaranteed
@@ -182,7 +173,7 @@ def _too_large(
     )
     found = message("job-too-large", wanted=wanted, owner=owner, most=most)
     if request.pinned is not None:
-        quota = quota_of(engine, request, chain)
+        quota = quota_of(books, request, chain)
         found = message("job-too-large-for-pinned", wanted=wanted, owner=quota, most=most)
         other = (message("run-outside-pinned"),)
     ask = message("ask-at-most", most=devices(most))
@@ -193,22 +184,22 @@ def _too_large(
         reason=reason,
         unblock=(ask, *other) if request.guaranteed else (ask,),
         chain=chain,
-        quota=quota_of(engine, request, chain) if request.guaranteed else "",
+        quota=quota_of(books, request, chain) if request.guaranteed else "",
     )
 
 
-def _opportunistic(engine: "CellEngine", request: GangRequest) -> tuple[Message, ...]:
+def _opportunistic(books: Books, request: GangRequest) -> tuple[Message, ...]:
     """The advice to run without a quota, where the cluster has as many devices of one chain."""
-    most = max((chain.leaf_count for chain in engine.topology.chains.values()), default=0)
+    most = max((chain.leaf_count for chain in books.topology.chains.values()), default=0)
     return (message("run-opportunistically"),) if request.leaf_count <= most else ()
 
 
-def most_devices(engine: "CellEngine", request: GangRequest, chain: str) -> int:
+def most_devices(books: Books, request: GangRequest, chain: str) -> int:
     """What jobs like one may have in a chain at most: the quota there, or all of it."""
-    topology = engine.topology.chains[chain]
+    topology = books.topology.chains[chain]
     if not request.guaranteed:
         return topology.leaf_count
-    pool = engine.pool(request.vc, chain, request.pinned)
+    pool = books.pool(request.vc, chain, request.pinned)
     if pool is None:
         return 0
     if pool.pinned is not None:
@@ -216,68 +207,50 @@ def most_devices(engine: "CellEngine", request: GangRequest, chain: str) -> int:
     return sum(len(slots) * topology.sizes[level][1] for level, slots in enumerate(pool.slots))
 
 
-class Quota(NamedTuple):
-    """What a virtual cluster is guaranteed in some chains.
-
-    Attributes:
-        chain: the first one in which it has more than in those before.
-        total: devices.
-        cells: as ``quota_of``.
-    """
-
-    chain: str
-    total: int
-    cells: Parameter
-
-
-def _quota(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Quota:
+def _quota(books: Books, request: GangRequest, chains: list[str]) -> Guarantee:
     """The quota of a gang in all these chains; follows from the specification alone."""
     key = (request.vc, request.pinned, *chains)
-    known = engine.quotas.get(key)
+    known = books.guarantees.get(key)
     if known is not None:
         return known
     chain, total = chains[0], 0
     for name in chains:
-        most = most_devices(engine, request, name)
+        most = most_devices(books, request, name)
         chain = name if most > total else chain
         total += most
-    found = Quota(chain, total, _quotas_of(engine, request, chains))
+    found = Guarantee(chain, total, _quotas_of(books, request, chains))
     if request.pinned is None:
-        engine.quotas[key] = found
+        books.guarantees[key] = found
     return found
 
 
-def _pools(
-    engine: "CellEngine", request: GangRequest, chains: list[str]
-) -> list[tuple[Roster, Pool]]:
-    found = ((engine.rosters[c], engine.pool(request.vc, c, request.pinned)) for c in chains)
+def _pools(books: Books, request: GangRequest, chains: list[str]) -> list[tuple[Roster, Pool]]:
+    found = ((books.rosters[c], books.pool(request.vc, c, request.pinned)) for c in chains)
     return [(roster, pool) for roster, pool in found if pool is not None]
 
 
-def _free_in(engine: "CellEngine", request: GangRequest, chains: list[str]) -> int:
+def _free_in(books: Books, request: GangRequest, chains: list[str]) -> int:
     return sum(
-        free_devices(roster.ledger, pool) for roster, pool in _pools(engine, request, chains)
+        free_devices(roster.ledger, pool) for roster, pool in _pools(books, request, chains)
     )
 
 
-def _guarantee_in_use(
-    engine: "CellEngine", request: GangRequest, chains: list[str], reason: str
-) -> Wait:
+def _guarantee_in_use(books: Books, request: GangRequest, chains: list[str], reason: str) -> Wait:
     holders = [
         ranked
-        for roster, pool in _pools(engine, request, chains)
+        for roster, pool in _pools(books, request, chains)
         for ranked in roster.largest(pool.number, NAMED, priority=request.priority)
     ]
     return _of_quota(
-        engine, request, chains, reason,
-        free=_free_in(engine, request, chains),
+        books, request, chains, reason,
+        free=_free_in(books, request, chains),
         is_used=bool(holders),
         blocked_by=_largest(holders),
     )  # fmt: skip
 
 
 def _of_quota(
-    engine: "CellEngine",
+    books: Books,
     request: GangRequest,
     chains: list[str],
     reason: str,
@@ -287,9 +260,9 @@ def _of_quota(
     blocked_by: tuple[str, ...],
 ) -> Wait:
     """The refusal of a gang in whose quota so many devices are free."""
-    chain, total, mine = _quota(engine, request, chains)
+    chain, total, mine = _quota(books, request, chains)
     size = max([m.leaf_count for m in request.members])
-    level = _level_of(engine, chain, request)
+    level = _level_of(books, chain, request)
     apart = not is_used or (
         free >= request.leaf_count and (size > 1 or request.within is not None)
     )
@@ -313,9 +286,9 @@ def _of_quota(
     )
 
 
-def _level_of(engine: "CellEngine", chain: str, request: GangRequest) -> str:
+def _level_of(books: Books, chain: str, request: GangRequest) -> str:
     """The level that the gang must be inside, or the lowest that can hold its instances."""
-    topology = engine.topology.chains[chain]
+    topology = books.topology.chains[chain]
     whole = topology.level_named(request.within) if request.within is not None else None
     if whole is not None:
         return topology.types[max(whole, topology.node_level)]
@@ -327,28 +300,28 @@ def _level_of(engine: "CellEngine", chain: str, request: GangRequest) -> str:
     return topology.types[level]
 
 
-def quota_of(engine: "CellEngine", request: GangRequest, chain: str) -> Parameter:
+def quota_of(books: Books, request: GangRequest, chain: str) -> Parameter:
     """What a virtual cluster is guaranteed in a chain: ``2 × node, 1 × socket``."""
-    return _quotas_of(engine, request, [chain])
+    return _quotas_of(books, request, [chain])
 
 
-def _quotas_of(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Parameter:
+def _quotas_of(books: Books, request: GangRequest, chains: list[str]) -> Parameter:
     """What it is guaranteed in all these chains together, as their devices are counted."""
     if request.pinned is not None:
         return message("the-pinned-cell", pinned=request.pinned)
     cells = tuple(
         message("cells-of-level", count=count, level=level)
         for chain in chains
-        if len(chains) == 1 or most_devices(engine, request, chain)
-        for level, count in _cells_in(engine, request, chain).items()
+        if len(chains) == 1 or most_devices(books, request, chain)
+        for level, count in _cells_in(books, request, chain).items()
     )
     return Listing(cells) if cells else message("no-cells")
 
 
-def _cells_in(engine: "CellEngine", request: GangRequest, chain: str) -> dict[str, int]:
+def _cells_in(books: Books, request: GangRequest, chain: str) -> dict[str, int]:
     """How many cells of which level a virtual cluster is guaranteed in a chain."""
     cells: dict[str, int] = {}
-    for quota in engine.spec.virtual_clusters[request.vc].quotas:
+    for quota in books.spec.virtual_clusters[request.vc].quotas:
         if quota.chain == chain and quota.count:
             cells[quota.level] = cells.get(quota.level, 0) + quota.count
     return cells
@@ -387,8 +360,8 @@ def shape(request: GangRequest) -> Parameter:
     return _shape(request.members)
 
 
-def _no_idle(
-    engine: "CellEngine",
+def _no_idle_devices(
+    books: Books,
     request: GangRequest,
     chains: list[str],
     reason: str,
@@ -398,7 +371,7 @@ def _no_idle(
 ) -> Wait:
     """All that is in use is in its way, guaranteed or not; a gang stays on one chain."""
     largest, asked = max([m.leaf_count for m in request.members]), request.leaf_count
-    known = engine.topology.chains
+    known = books.topology.chains
     able = [
         name
         for name in chains
@@ -407,13 +380,13 @@ def _no_idle(
     chain = max(able, key=idle_in)
     if blocked_by is None:
         blocked_by = _largest(
-            [ranked for name in able for ranked in engine.rosters[name].largest(None, NAMED)]
+            [ranked for name in able for ranked in books.rosters[name].largest(None, NAMED)]
         )
-    level, idle = _level_of(engine, chain, request), idle_in(chain)
+    level, idle = _level_of(books, chain, request), idle_in(chain)
     kind = known[chain].leaf_type
     facts: dict[str, Parameter] = {
         "kind": kind
-        if len(engine.topology.leaf_types[kind]) == 1
+        if len(books.topology.leaf_types[kind]) == 1
         else message("type-in-chain", kind=kind, chain=chain),
         "request": shape(request),
         "level": level,

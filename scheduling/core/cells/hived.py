@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduling.core.cells.drafts import child_segment
+from scheduling.core.cells.cell_tree import child_segment
 from scheduling.core.cells.errors import SpecError
 from scheduling.core.cells.spec import (
     MAX_DEPTH,

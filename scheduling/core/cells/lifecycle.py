@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable
 
+from scheduling.core.cells.doomed_cells import (
+    doomed_places,
+    restore_doomed_cells,
+    update_doomed_cells,
+)
 from scheduling.core.cells.gangs import Gang, Roster
-from scheduling.core.cells.health import doomed_places, settle, settle_as
-from scheduling.core.cells.preemption import Plan
+from scheduling.core.cells.preemption import PlacementPlan
 from scheduling.core.cells.requests import GangRequest, GroupState
 
 
-def start(plan: Plan, request: GangRequest) -> Gang:
+def start(plan: PlacementPlan, request: GangRequest) -> Gang:
     """Carry out a plan without victims: the gang runs."""
     gang = _enter(plan, request)
     for other in plan.cancelled:
@@ -21,7 +25,7 @@ def start(plan: Plan, request: GangRequest) -> Gang:
     return gang
 
 
-def _apply(plan: Plan) -> None:
+def _apply(plan: PlacementPlan) -> None:
     ledger = plan.roster.ledger
     for cell in plan.opened:
         assert plan.pool is not None  # noqa: S101 (only quota opens cells)
@@ -33,7 +37,7 @@ def _apply(plan: Plan) -> None:
             ledger.lend(spot.node, spot.mask)
 
 
-def claim(plan: Plan, request: GangRequest) -> Gang:
+def claim(plan: PlacementPlan, request: GangRequest) -> Gang:
     """Carry out a plan with victims: the gang's devices are its own in the books from now on."""
     doomed = doomed_places(plan.roster.ledger)
     # In the order of the search: cells that a claim keeps in use must not go back with a lowered
@@ -75,7 +79,7 @@ def _return_cells_of(cancelled: Iterable[Gang], roster: Roster) -> None:
     )
 
 
-def _enter(plan: Plan, request: GangRequest) -> Gang:
+def _enter(plan: PlacementPlan, request: GangRequest) -> Gang:
     gang = Gang(request, plan.roster, plan.pool, plan.spots)
     for other in plan.lowered:
         lose_quota(other, request.group)
@@ -83,11 +87,11 @@ def _enter(plan: Plan, request: GangRequest) -> Gang:
     return gang
 
 
-def _finish(plan: Plan, gang: Gang) -> None:
+def _finish(plan: PlacementPlan, gang: Gang) -> None:
     if plan.pool is not None:
         gang.virtual = virtual_addresses(plan.roster, gang)
     plan.roster.enter(gang)
-    settle(plan.roster.ledger)
+    update_doomed_cells(plan.roster.ledger)
 
 
 def virtual_addresses(roster: Roster, gang: Gang) -> list[tuple[str, ...]]:
@@ -134,7 +138,7 @@ def end(gang: Gang) -> None:
             del roster.users[leaf]
     roster.leave(gang)
     roster.give_back(homes)
-    settle(roster.ledger)
+    update_doomed_cells(roster.ledger)
 
 
 def cancel(gang: Gang, *, keep_cells: bool = False) -> None:
@@ -154,7 +158,7 @@ def cancel(gang: Gang, *, keep_cells: bool = False) -> None:
     roster.leave(gang)
     if not keep_cells:
         roster.give_back(homes)
-        settle_as(roster.ledger, gang.doomed)
+        restore_doomed_cells(roster.ledger, gang.doomed)
 
 
 def lose_quota(gang: Gang, preemptor: str) -> None:
@@ -176,7 +180,7 @@ def regain_quota(gang: Gang) -> bool:
     if cells is None:
         cells = cells_around(gang)
     if not open_cells(roster, gang, cells):
-        settle(roster.ledger)
+        update_doomed_cells(roster.ledger)
         return False
     for spot in gang.spots:
         roster.ledger.reclaim(spot.node, spot.mask)
@@ -186,7 +190,7 @@ def regain_quota(gang: Gang) -> bool:
     gang.lazy_by = None
     gang.virtual = virtual_addresses(roster, gang)
     roster.enter(gang)
-    settle(roster.ledger)
+    update_doomed_cells(roster.ledger)
     return True
 
 

@@ -16,7 +16,7 @@ from scheduling.core.cells.requests import GroupState
 
 
 @dataclass(slots=True)
-class Plan:
+class PlacementPlan:
     """A placement that was found, as steps on the state it was found in.
 
     Attributes:
@@ -121,14 +121,14 @@ class PreemptionSearch:
         self.items = items
         self.allowed = allowed
 
-    def without_eviction(self) -> Plan | None:
+    def without_eviction(self) -> PlacementPlan | None:
         """A plan that takes no quota from anyone; its only victims are opportunistic."""
         spots = self._search([], combining=True)
         if spots is None:
             return None
         return self._plan(spots, [], self.roster.ledger.opened_since(0), evicting=False)
 
-    def with_eviction(self) -> Plan | None:
+    def with_eviction(self) -> PlacementPlan | None:
         """A plan that takes quota from lower priorities; None when all of it is not enough."""
         ledger = self.roster.ledger
         assert ledger.log is not None  # noqa: S101 (opened by the engine)
@@ -255,20 +255,20 @@ class PreemptionSearch:
 
     def _plan(
         self, spots: list[Spot], lazy: list[Gang], opened: list[int], *, evicting: bool
-    ) -> Plan:
+    ) -> PlacementPlan:
         victims: dict[str, Gang] = {}
         cancelled: dict[str, Gang] = {}
         lent = self.roster.ledger.opportunistic
         # Nothing was lifted out of the books: only borrowers can be in the way.
         if not evicting and not any(spot.mask & lent[spot.node] for spot in spots):
-            return Plan(self.roster, self.pool, spots, opened=opened)
+            return PlacementPlan(self.roster, self.pool, spots, opened=opened)
         for spot in spots:
             victims.update(self.roster.users_on(spot.node, spot.mask))
             for leaf in self.roster.leaves(spot.node, spot.mask):
                 claimer = self.roster.claims.get(leaf)
                 if claimer is not None:
                     cancelled[claimer.name] = claimer
-        return Plan(
+        return PlacementPlan(
             self.roster,
             self.pool,
             spots,

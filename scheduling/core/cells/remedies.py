@@ -8,8 +8,8 @@ bounded; a change that is not found is not named.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from scheduling.core.cells.books import Books
 from scheduling.core.cells.explain import devices, free_devices, idle_devices, shape
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.idle import place_opportunistic
@@ -19,9 +19,6 @@ from scheduling.core.cells.requests import OPPORTUNISTIC, GangRequest, Member, W
 from scheduling.core.cells.search import find, items_of, scopes_in
 from scheduling.core.messages import message
 from tessera.messages import Message
-
-if TYPE_CHECKING:
-    from scheduling.core.cells.engine import CellEngine
 
 SINGLES = 4  # gangs tried one by one
 SCOPES = 8  # cells tried for a gang that wants to be inside one
@@ -51,14 +48,14 @@ class Remedies:
     now: tuple[Message, ...] = ()
 
 
-def remedies(engine: "CellEngine", wait: Wait, suggested: Collection[str] | None) -> Remedies:
+def remedies(books: Books, wait: Wait, suggested: Collection[str] | None) -> Remedies:
     """See ``CellEngine.remedies``."""
     request = wait.request
     if wait.code not in _TRIED or not wait.chain or not wait.blocked_by:
         return Remedies(unblock=wait.unblock)
     nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
     found: list[Message] = []
-    ends = _ends(engine, wait, nodes)
+    ends = _ends(books, wait, nodes)
     if ends:
         size = sum(gang.size for gang in ends)
         found.append(
@@ -66,9 +63,9 @@ def remedies(engine: "CellEngine", wait: Wait, suggested: Collection[str] | None
             if len(ends) == 1
             else message("jobs-end", ends=len(ends), size=devices(size))
         )
-    less = _less(engine, wait, nodes)
+    less = _less(books, wait, nodes)
     fits_now = [] if less is None else [message("less-fits", less=shape(less))]
-    if request.guaranteed and _fits_idle(engine, wait, nodes):
+    if request.guaranteed and _fits_idle(books, wait, nodes):
         fits_now.append(
             message(
                 "opportunistic-fits" if request.pinned is None else "opportunistic-fits-unpinned"
@@ -77,7 +74,7 @@ def remedies(engine: "CellEngine", wait: Wait, suggested: Collection[str] | None
     found += fits_now
     return Remedies(
         ends=tuple(gang.name for gang in ends),
-        cells=_cells(engine.rosters[wait.chain], ends),
+        cells=_cells(books.rosters[wait.chain], ends),
         unblock=tuple(found) or wait.unblock,
         now=tuple(fits_now),
     )
@@ -95,13 +92,13 @@ def _cells(roster: Roster, gangs: Sequence[Gang]) -> tuple[str, ...]:
     return tuple(topology.address[cell] for cell in sorted(found))
 
 
-def _ends(engine: "CellEngine", wait: Wait, nodes: frozenset[str] | None) -> list[Gang]:
+def _ends(books: Books, wait: Wait, nodes: frozenset[str] | None) -> list[Gang]:
     """The smallest set of gangs found whose end lets the gang start."""
-    roster = engine.rosters[wait.chain]
+    roster = books.rosters[wait.chain]
     items = items_of(roster.ledger.topology, wait.request)
     if items is None:
         return []
-    trial = _Trial(engine, roster, wait, items, nodes)
+    trial = _Trial(books, roster, wait, items, nodes)
     with roster.ledger.trial():
         return trial.smallest()
 
@@ -111,7 +108,7 @@ class _Trial:
 
     def __init__(
         self,
-        engine: "CellEngine",
+        books: Books,
         roster: Roster,
         wait: Wait,
         items: list[Item],
@@ -119,8 +116,8 @@ class _Trial:
     ) -> None:
         request = wait.request
         self.roster, self.items = roster, items
-        self.allowed = scopes_in(engine, wait.chain, request, nodes)[:SCOPES]
-        pool = engine.pool(request.vc, wait.chain, request.pinned)
+        self.allowed = scopes_in(books, wait.chain, request, nodes)[:SCOPES]
+        pool = books.pool(request.vc, wait.chain, request.pinned)
         number = pool.number if request.guaranteed and pool is not None else OPPORTUNISTIC
         gangs = (
             list(roster.gangs.get(number, {}).values())
@@ -178,17 +175,17 @@ class _Trial:
         return found
 
 
-def _less(engine: "CellEngine", wait: Wait, nodes: frozenset[str] | None) -> GangRequest | None:
+def _less(books: Books, wait: Wait, nodes: frozenset[str] | None) -> GangRequest | None:
     """The largest smaller request of one member that starts now: fewer instances, else smaller."""
     request = wait.request
     if len(request.members) != 1:
         return None
     member = request.members[0]
-    fewer = _most(engine, wait, nodes, [replace(member, count=n) for n in _halves(member.count)])
+    fewer = _most(books, wait, nodes, [replace(member, count=n) for n in _halves(member.count)])
     if fewer is not None:
         return fewer
     smaller: list[Member] = [replace(member, leaf_count=n) for n in _halves(member.leaf_count)]
-    return _most(engine, wait, nodes, smaller)
+    return _most(books, wait, nodes, smaller)
 
 
 def _halves(number: int) -> list[int]:
@@ -201,16 +198,16 @@ def _halves(number: int) -> list[int]:
 
 
 def _most(
-    engine: "CellEngine", wait: Wait, nodes: frozenset[str] | None, members: list[Member]
+    books: Books, wait: Wait, nodes: frozenset[str] | None, members: list[Member]
 ) -> GangRequest | None:
     for member in members:
         asked = replace(wait.request, members=(member,))
-        plan = find(engine, asked, wait.chain, nodes)
+        plan = find(books, asked, wait.chain, nodes)
         if plan is not None and not plan.victims and not plan.cancelled:
             return asked
     return None
 
 
-def _fits_idle(engine: "CellEngine", wait: Wait, nodes: frozenset[str] | None) -> bool:
+def _fits_idle(books: Books, wait: Wait, nodes: frozenset[str] | None) -> bool:
     borrowed = replace(wait.request, priority=OPPORTUNISTIC, pinned=None)
-    return find(engine, borrowed, wait.chain, nodes) is not None
+    return find(books, borrowed, wait.chain, nodes) is not None

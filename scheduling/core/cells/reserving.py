@@ -14,13 +14,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from scheduling.core.cells.books import Books
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
-
-if TYPE_CHECKING:
-    from scheduling.core.cells.engine import CellEngine
 
 MIXED: Final = -1
 """In place of a tenant's id: cells of several tenants are in use on the node."""
@@ -87,12 +85,12 @@ class Reservation:
         return dict(found)
 
 
-def reserve(engine: "CellEngine", rules: NodeRules) -> Reservation:
+def reserve(books: Books, rules: NodeRules) -> Reservation:
     """Reserve a place for every unbound quota cell, as the books are now; changes nothing."""
     holders = {node: tenant for node, tenant in rules.owners.items() if tenant is not None}
     chains = [
         _Chain(roster.ledger, rules, holders)
-        for roster in engine.rosters.values()
+        for roster in books.rosters.values()
         if roster.ledger.pools
     ]
     for chain in chains:

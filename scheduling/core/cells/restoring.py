@@ -1,44 +1,42 @@
 """Taking over running gangs from their leases, after a restart or a reconfiguration."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from scheduling.core.cells import lifecycle
+from scheduling.core.cells.books import Books
+from scheduling.core.cells.doomed_cells import update_doomed_cells
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.gangs import Gang, Roster
-from scheduling.core.cells.health import settle
 from scheduling.core.cells.picking import Item, Spot
 from scheduling.core.cells.pool import Pool
-from scheduling.core.cells.preemption import Plan
+from scheduling.core.cells.preemption import PlacementPlan
 from scheduling.core.cells.requests import GangRequest, Placed, Restored
-
-if TYPE_CHECKING:
-    from scheduling.core.cells.engine import CellEngine
 
 _NOWHERE: Final = ("", -1)
 
 
 def restore_gang(
-    engine: "CellEngine",
+    books: Books,
     request: GangRequest,
     placements: Sequence[Placed],
     *,
     preempting: bool,
 ) -> Restored:
     """See ``CellEngine.restore``."""
-    _require_new(engine, request)
-    chain, located, unknown = _locate(engine, placements, preempting=preempting)
+    _require_new(books, request)
+    chain, located, unknown = _locate(books, placements, preempting=preempting)
     if chain is None:
         if not preempting:
-            engine.gangs[request.group] = Gang(request, None, None, [])
+            books.gangs[request.group] = Gang(request, None, None, [])
         return Restored(guaranteed=False, lazy_preempted=False, unknown=tuple(unknown))
-    roster = engine.rosters[chain]
-    pool = engine.pool(request.vc, chain, request.pinned) if request.guaranteed else None
+    roster = books.rosters[chain]
+    pool = books.pool(request.vc, chain, request.pinned) if request.guaranteed else None
     gang = Gang(request, roster, pool, [spot for spot, _ in located])
     gang.virtual = [virtual for _, virtual in located]
     gang.guaranteed = False
     if preempting:
-        return _restore_claims(engine, gang, unknown)
+        return _restore_claims(books, gang, unknown)
     had_quota = request.guaranteed and all(
         len(virtual) == spot.mask.bit_count() for spot, virtual in located
     )
@@ -46,7 +44,7 @@ def restore_gang(
     cells = lifecycle.cells_at(gang, gang.virtual) if had_quota and pool is not None else None
     owned = cells is not None and _claim_cells(roster, gang, cells, displaced)
     _sit_down(roster, gang, guaranteed=owned)
-    engine.gangs[request.group] = gang
+    books.gangs[request.group] = gang
     lowered = request.guaranteed and not owned
     if lowered:
         gang.lazy_by = ""
@@ -58,8 +56,8 @@ def restore_gang(
     )
 
 
-def _require_new(engine: "CellEngine", request: GangRequest) -> None:
-    if request.group in engine.gangs:
+def _require_new(books: Books, request: GangRequest) -> None:
+    if request.group in books.gangs:
         raise RequestError(
             f"gang {request.group!r} is there already",
             field="group",
@@ -68,7 +66,7 @@ def _require_new(engine: "CellEngine", request: GangRequest) -> None:
         )
 
 
-def _restore_claims(engine: "CellEngine", gang: Gang, unknown: list[str]) -> Restored:
+def _restore_claims(books: Books, gang: Gang, unknown: list[str]) -> Restored:
     """All that a preemptor had claimed is its own again, or nothing: then it decides anew."""
     roster, pool = gang.roster, gang.pool
     cells = lifecycle.cells_at(gang, gang.virtual) if pool is not None and not unknown else None
@@ -78,8 +76,8 @@ def _restore_claims(engine: "CellEngine", gang: Gang, unknown: list[str]) -> Res
         and lifecycle.open_cells(roster, gang, cells, claiming=True)
     )
     if owned and roster is not None:
-        plan = Plan(roster, pool, gang.spots)
-        engine.gangs[gang.name] = lifecycle.claim(plan, gang.request)
+        plan = PlacementPlan(roster, pool, gang.spots)
+        books.gangs[gang.name] = lifecycle.claim(plan, gang.request)
     return Restored(guaranteed=owned, lazy_preempted=False, unknown=tuple(unknown))
 
 
@@ -94,11 +92,11 @@ def _sit_down(roster: Roster, gang: Gang, *, guaranteed: bool) -> None:
     if guaranteed:
         gang.virtual = lifecycle.virtual_addresses(roster, gang)
     roster.enter(gang)
-    settle(roster.ledger)
+    update_doomed_cells(roster.ledger)
 
 
 def _locate(
-    engine: "CellEngine", placements: Sequence[Placed], *, preempting: bool
+    books: Books, placements: Sequence[Placed], *, preempting: bool
 ) -> tuple[str | None, list[tuple[Spot, tuple[str, ...]]], list[str]]:
     """Spots of the devices that are still there, all in one chain."""
     found: str | None = None
@@ -109,12 +107,12 @@ def _locate(
         leaves: dict[int, str] = {}
         virtual = placed.virtual + ("",) * (len(placed.leaves) - len(placed.virtual))
         for (chain, leaf), address, cell in zip(
-            _places(engine, placed), placed.leaves, virtual, strict=False
+            _places(books, placed), placed.leaves, virtual, strict=False
         ):
             if leaf < 0 or leaf in seen or (found is not None and chain != found):
                 unknown.append(address)
                 continue
-            roster = engine.rosters[chain]
+            roster = books.rosters[chain]
             if leaf in roster.claims or (not preempting and leaf in roster.users):
                 unknown.append(address)
                 continue
@@ -122,13 +120,13 @@ def _locate(
             seen.add(leaf)
             leaves[leaf] = cell
         if leaves and found is not None:
-            located += _spots(engine.rosters[found], placed.member, leaves)
+            located += _spots(books.rosters[found], placed.member, leaves)
     return found, located, unknown
 
 
-def _places(engine: "CellEngine", placed: Placed) -> list[tuple[str, int]]:
+def _places(books: Books, placed: Placed) -> list[tuple[str, int]]:
     """By node and device index, which outlive a new tree; else by address; -1 for unknown ones."""
-    by_address, by_device = engine.topology.leaves, engine.topology.devices
+    by_address, by_device = books.topology.leaves, books.topology.devices
     found = [by_address.get(address, _NOWHERE) for address in placed.leaves]
     for i, device in enumerate(placed.devices[: len(found)]):
         found[i] = by_device.get((placed.node, device), found[i])

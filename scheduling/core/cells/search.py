@@ -3,60 +3,57 @@
 The books stay as they are, unless a caller keeps what was found.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
-from scheduling.core.cells.affinity import cheapest, scopes
-from scheduling.core.cells.idle import place_opportunistic
+from scheduling.core.cells.books import Books
+from scheduling.core.cells.idle import idle_mask, place_opportunistic
+from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.picking import Item
-from scheduling.core.cells.preemption import Plan, PreemptionSearch
+from scheduling.core.cells.preemption import PlacementPlan, PreemptionSearch
 from scheduling.core.cells.requests import GangRequest
 from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 
-if TYPE_CHECKING:
-    from scheduling.core.cells.engine import CellEngine
-
 
 def find(
-    engine: "CellEngine",
+    books: Books,
     request: GangRequest,
     chain: str,
     nodes: frozenset[str] | None,
     *,
     keep: bool = False,
-) -> Plan | None:
+) -> PlacementPlan | None:
     """A placement that takes no quota from anyone, or None.
 
     With ``keep`` a placement without victims stays in the books: then the plan says that it is
     applied, and its gang must be started.
     """
-    items = items_of(engine.topology.chains[chain], request)
+    items = items_of(books.topology.chains[chain], request)
     if items is None:
         return None
     if request.within is None:
-        allowed = None if nodes is None else allowed_nodes(engine.topology, chain, nodes)
-        return _find_among(engine, request, chain, items, allowed, keep=keep)
-    return cheapest(
-        scopes_in(engine, chain, request, nodes),
-        lambda allowed: _find_among(engine, request, chain, items, allowed, keep=keep),
+        allowed = None if nodes is None else allowed_nodes(books.topology, chain, nodes)
+        return _find_among(books, request, chain, items, allowed, keep=keep)
+    return _cheapest(
+        scopes_in(books, chain, request, nodes),
+        lambda allowed: _find_among(books, request, chain, items, allowed, keep=keep),
     )
 
 
 def _find_among(
-    engine: "CellEngine",
+    books: Books,
     request: GangRequest,
     chain: str,
     items: list[Item],
     allowed: int | None,
     *,
     keep: bool,
-) -> Plan | None:
-    roster, pool = engine.rosters[chain], engine.pool(request.vc, chain, request.pinned)
+) -> PlacementPlan | None:
+    roster, pool = books.rosters[chain], books.pool(request.vc, chain, request.pinned)
     plan = None
     with roster.ledger.trial() as trial:
         if not request.guaranteed:
             spots = place_opportunistic(roster.ledger, items, allowed)
-            plan = Plan(roster, None, spots) if spots is not None else None
+            plan = PlacementPlan(roster, None, spots) if spots is not None else None
         elif pool is not None:
             search = PreemptionSearch(roster, pool, request.priority, items, allowed)
             plan = search.without_eviction()
@@ -67,29 +64,29 @@ def _find_among(
 
 
 def find_with_eviction(
-    engine: "CellEngine", request: GangRequest, chain: str, nodes: frozenset[str] | None
-) -> Plan | None:
+    books: Books, request: GangRequest, chain: str, nodes: frozenset[str] | None
+) -> PlacementPlan | None:
     """A placement that takes quota from lower priorities, or None."""
-    roster = engine.rosters[chain]
-    items = items_of(engine.topology.chains[chain], request)
-    pool = engine.pool(request.vc, chain, request.pinned)
+    roster = books.rosters[chain]
+    items = items_of(books.topology.chains[chain], request)
+    pool = books.pool(request.vc, chain, request.pinned)
     if items is None or pool is None or not request.guaranteed:
         return None
 
-    def search(allowed: int | None) -> Plan | None:
+    def search(allowed: int | None) -> PlacementPlan | None:
         with roster.ledger.trial():
             seeking = PreemptionSearch(roster, pool, request.priority, items, allowed)
             return seeking.with_eviction()
 
-    return cheapest(scopes_in(engine, chain, request, nodes), search)
+    return _cheapest(scopes_in(books, chain, request, nodes), search)
 
 
 def scopes_in(
-    engine: "CellEngine", chain: str, request: GangRequest, nodes: frozenset[str] | None
+    books: Books, chain: str, request: GangRequest, nodes: frozenset[str] | None
 ) -> list[int | None]:
     """Bitmaps of nodes, each to be tried alone, with the nodes given by name."""
-    allowed = allowed_nodes(engine.topology, chain, nodes)
-    return scopes(engine.rosters[chain].ledger, request, allowed)
+    allowed = allowed_nodes(books.topology, chain, nodes)
+    return _scopes(books.rosters[chain].ledger, request, allowed)
 
 
 def allowed_nodes(
@@ -122,3 +119,46 @@ def items_of(topology: ChainTopology, request: GangRequest) -> list[Item] | None
     if len(request.members) > 1:
         items.sort(key=lambda item: (-item.size, item.within, item.member))
     return items
+
+
+def _scopes(ledger: ChainLedger, request: GangRequest, allowed: int | None) -> list[int | None]:
+    """Bitmaps of nodes out of ``allowed``, each to be tried alone; None for all nodes.
+
+    Cells with the fewest idle devices come first, so that large gaps stay for those who need
+    them; cells without enough healthy devices are left out.
+    """
+    topology = ledger.topology
+    level = None if request.within is None else topology.level_named(request.within)
+    if level is None:
+        return [allowed]
+    found: list[tuple[int, int, int]] = []
+    level = max(level, topology.node_level)
+    for cell in range(topology.base[level], topology.base[level + 1]):
+        span = topology.nodes_of(cell)
+        bits = ((1 << len(span)) - 1) << span.start
+        if allowed is not None:
+            bits &= allowed
+        inside = [node for node in span if bits >> node & 1]
+        healthy = sum(ledger.healthy[node].bit_count() for node in inside)
+        if healthy >= request.leaf_count:
+            idle = sum(idle_mask(ledger, node).bit_count() for node in inside)
+            found.append((idle, cell, bits))
+    return [bits for _, _, bits in sorted(found)]
+
+
+def _cheapest(
+    bitmaps: Iterable[int | None], search: Callable[[int | None], PlacementPlan | None]
+) -> PlacementPlan | None:
+    """The plan with the fewest victims and the least work lost; the first without any at once."""
+    best: tuple[tuple[float, ...], PlacementPlan] | None = None
+    for allowed in bitmaps:
+        plan = search(allowed)
+        if plan is None:
+            continue
+        going = [*plan.victims, *plan.cancelled, *plan.lowered]
+        if not going:
+            return plan
+        price = (float(len(going)), sum(gang.request.at_stake for gang in going))
+        if best is None or price < best[0]:
+            best = (price, plan)
+    return best[1] if best is not None else None

@@ -5,11 +5,10 @@ Cells of a chain are numbered level by level, leaves first, so that cell ``c`` o
 what there is by cell are tuples: the garbage collector walks lists, of numbers too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from scheduling.core.cells.drafts import Draft, device_index, grow, type_path
+from scheduling.core.cells.cell_tree import TreeCell, device_index, grow, type_path
 from scheduling.core.cells.errors import SpecError
-from scheduling.core.cells.shapes import NodeShape
 from scheduling.core.cells.spec import CellType, ClusterSpec, PhysicalCell
 
 
@@ -68,10 +67,10 @@ class ChainTopology:
         self.name = name
         self.paths: dict[int, list[str]] = {}
         self._measure_types(cell_types)
-        drafts = grow(self.types, cell_types, tops)
-        self._number(drafts)
+        cells = grow(self.types, cell_types, tops)
+        self._number(cells)
         self._measure()
-        self._name_nodes(drafts)
+        self._name_nodes(cells)
 
     def __len__(self) -> int:
         """How many cells there are, all levels together."""
@@ -140,17 +139,20 @@ class ChainTopology:
             self.levels_of[cap] = (*self.levels_of.get(cap, ()), level)
         self.bin_sizes = sum(1 << cap for cap in self.levels_of)
 
-    def _number(self, drafts: list[list[Draft]]) -> None:
+    def _number(self, cells: list[list[TreeCell]]) -> None:
         self.base = [0, 0]
         for level in range(1, self.levels + 1):
-            self.base.append(self.base[level] + len(drafts[level]))
+            self.base.append(self.base[level] + len(cells[level]))
         total = self.base[-1]
         child_lo, child_hi = [0] * total, [0] * total
         parents: list[int] = []
         for level in range(1, self.levels + 1):
             above = self.base[level + 1]
-            for draft in drafts[level]:
-                cell, parent = len(parents), above + draft.parent if draft.parent >= 0 else -1
+            for tree_cell in cells[level]:
+                cell, parent = (
+                    len(parents),
+                    above + tree_cell.parent if tree_cell.parent >= 0 else -1,
+                )
                 parents.append(parent)
                 if parent >= 0:
                     if child_hi[parent] == 0:
@@ -158,8 +160,8 @@ class ChainTopology:
                     child_hi[parent] = cell + 1
         self.parent = tuple(parents)
         self.child_lo, self.child_hi = tuple(child_lo), tuple(child_hi)
-        self.level = tuple(n for n in range(1, self.levels + 1) for _ in drafts[n])
-        self.address = tuple(draft.address for level in drafts[1:] for draft in level)
+        self.level = tuple(n for n in range(1, self.levels + 1) for _ in cells[n])
+        self.address = tuple(tree_cell.address for level in cells[1:] for tree_cell in level)
 
     def _measure(self) -> None:
         total = len(self)
@@ -179,7 +181,7 @@ class ChainTopology:
             and (self.parent[cell] < 0 or not self.complete[self.parent[cell]])
         ]
 
-    def _name_nodes(self, drafts: list[list[Draft]]) -> None:
+    def _name_nodes(self, cells: list[list[TreeCell]]) -> None:
         self.node_base = self.base[self.node_level]
         nodes = range(self.node_base, self.base[self.node_level + 1])
         self.node_names = [self.address[cell].rpartition("/")[2] for cell in nodes]
@@ -192,7 +194,7 @@ class ChainTopology:
             masks = self._masks_below(cell)
             self.shapes.append(shapes.setdefault(masks, NodeShape(masks)))
         self.node_of_leaf = tuple(node_of_leaf)
-        self.devices = tuple(device_index(draft.address) for draft in drafts[1])
+        self.devices = tuple(device_index(tree_cell.address) for tree_cell in cells[1])
 
     def _masks_below(self, node: int) -> tuple[tuple[int, ...], ...]:
         first = self.leaf_lo[node]
@@ -271,3 +273,73 @@ def _twice(what: str, value: str) -> SpecError:
         value=value,
         remedy="give every cell an address of its own",
     )
+
+
+class NodeShape:
+    """Which leaves to take inside a node: the tightest sub-cell that has enough of them.
+
+    Masks have bit ``i`` for the ``i``-th leaf of the node. Answers are remembered, so the worst
+    case (a fragmented node) costs one walk over the sub-cells and one dictionary look-up after.
+    """
+
+    __slots__ = ("_memo", "cells", "full", "size")
+
+    def __init__(self, cells: tuple[tuple[int, ...], ...]) -> None:
+        self.cells = cells  # cells[level - 1] = masks of the sub-cells at that level
+        self.full = cells[-1][0]
+        self.size = self.full.bit_count()
+        self._memo: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def choose(self, free: int, count: int, highest: int) -> int:
+        """``count`` of the ``free`` leaves with the lowest common ancestor; 0 if there are none.
+
+        Among equally tight sub-cells the one with the fewest free leaves wins, then its parents',
+        then the first in the order of the configuration.
+
+        Args:
+            free: mask of the leaves that may be taken.
+            count: how many leaves, at least 1.
+            highest: the highest level the common ancestor may have.
+        """
+        found = self._memo.get((free, count))
+        if found is None:
+            found = self._memo[free, count] = self._search(free, count)
+        level, mask = found
+        return mask if level <= highest else 0
+
+    def level_of(self, mask: int) -> int:
+        """Level of the lowest common ancestor of the leaves in ``mask``."""
+        for level, masks in enumerate(self.cells, start=1):
+            if any(mask & cell == mask for cell in masks):
+                return level
+        return len(self.cells)
+
+    def _search(self, free: int, count: int) -> tuple[int, int]:
+        for level, masks in enumerate(self.cells, start=1):
+            best: tuple[int, ...] | None = None
+            chosen = 0
+            for cell in masks:
+                have = (free & cell).bit_count()
+                if have < count or (best is not None and have > best[0]):
+                    continue
+                key = (have, *self._crowding(cell, free, level))
+                if best is None or key < best:
+                    best, chosen = key, free & cell
+            if best is not None:
+                return level, _lowest_bits(chosen, count)
+        return len(self.cells) + 1, 0
+
+    def _crowding(self, cell: int, free: int, level: int) -> Iterator[int]:
+        for masks in self.cells[level:]:
+            for parent in masks:
+                if parent & cell == cell:
+                    yield (free & parent).bit_count()
+
+
+def _lowest_bits(mask: int, count: int) -> int:
+    taken = 0
+    for _ in range(count):
+        low = mask & -mask
+        taken |= low
+        mask ^= low
+    return taken

@@ -1,17 +1,15 @@
 """What others may see of the books: placements, gangs, free cells, and the accounts of a VC."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scheduling.core.cells.books import Books
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.idle import idle_mask
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.picking import Spot
 from scheduling.core.cells.pool import Pool
-from scheduling.core.cells.preemption import Plan
+from scheduling.core.cells.preemption import PlacementPlan
 from scheduling.core.cells.requests import GroupView, Placed
-
-if TYPE_CHECKING:
-    from scheduling.core.cells.engine import CellEngine
 
 
 def placed(roster: Roster, spot: Spot, virtual: tuple[str, ...]) -> Placed:
@@ -45,7 +43,7 @@ def placements(gang: Gang) -> tuple[Placed, ...]:
     return _by_member(found)
 
 
-def planned(plan: Plan) -> tuple[Placed, ...]:
+def planned(plan: PlacementPlan) -> tuple[Placed, ...]:
     """Where a plan puts a gang; virtual addresses are given when it is carried out."""
     return _by_member([placed(plan.roster, spot, ()) for spot in plan.spots])
 
@@ -77,12 +75,12 @@ def group_view(gang: Gang) -> GroupView:
     )
 
 
-def free_view(engine: "CellEngine") -> dict[str, object]:
+def free_view(books: Books) -> dict[str, object]:
     """Free cells and largest gangs by chain, and the accounts of every virtual cluster."""
     return {
-        "chains": {name: _chain_view(roster.ledger) for name, roster in engine.rosters.items()},
+        "chains": {name: _chain_view(roster.ledger) for name, roster in books.rosters.items()},
         "virtual_clusters": {
-            vc: _vc_view(engine, vc) for vc in sorted(engine.spec.virtual_clusters)
+            vc: _vc_view(books, vc) for vc in sorted(books.spec.virtual_clusters)
         },
     }
 
@@ -134,9 +132,9 @@ def _largest(ledger: ChainLedger, idle: list[int]) -> dict[int, int]:
     return {size: sum(mask.bit_count() // size for mask in idle) for size in sizes}
 
 
-def _vc_view(engine: "CellEngine", vc: str) -> dict[str, Any]:
+def _vc_view(books: Books, vc: str) -> dict[str, Any]:
     chains: dict[str, Any] = {}
-    for name, roster in engine.rosters.items():
+    for name, roster in books.rosters.items():
         pools = [pool for pool in roster.ledger.pools if pool.vc == vc]
         if not pools:
             continue

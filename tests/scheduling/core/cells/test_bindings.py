@@ -20,7 +20,7 @@ from scheduling.core.cells import (
     VcSpec,
 )
 from scheduling.core.cells.bindings import LeafUse, cells_of
-from scheduling.core.cells.fragmentation import largest_gangs
+from scheduling.core.cells.largest_gangs import largest_gangs
 from scheduling.core.cells.recommendation import PastGang, recommend
 from scheduling.core.cells.topology import ClusterTopology
 from tests.strategies.cells import SPECS, wishes

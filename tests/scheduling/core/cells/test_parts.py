@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from scheduling.core.cells.buddy import BuddyAllocator, IndexSet
 from scheduling.core.cells.packing import pack
-from scheduling.core.cells.shapes import NodeShape
-from scheduling.core.cells.topology import ClusterTopology
+from scheduling.core.cells.topology import ClusterTopology, NodeShape
 from tests.strategies.cells import IRREGULAR, SPECS
 
 EIGHT = NodeShape(

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.cells import CellEngine, ClusterSpec, GangRequest, Member, Wait
-from scheduling.core.cells.explain import wait
+from scheduling.core.cells.explain import refusal_of
 from tests.strategies.cells import MIXED, NODES, PINNED
 
 QUIET = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -48,8 +48,8 @@ def test_a_recount_is_the_count_of_a_new_trial(spec: ClusterSpec, seed: int) -> 
     assert any(refusal.counts for refusal in refused)
     for refusal, again in zip(refused, recounted, strict=True):
         chains = engine._candidate_chains(refusal.request)
-        engine.quotas.clear()
-        whole = wait(engine, refusal.request, chains, None)
+        engine.guarantees.clear()
+        whole = refusal_of(engine, refusal.request, chains, None)
         assert again.blocked_by == refusal.blocked_by
         assert replace(again, blocked_by=whole.blocked_by) == whole
         if refusal.counts:

@@ -16,7 +16,7 @@ def child_segment(parent_type: CellType, parent_index: int, position: int) -> in
 
 
 @dataclass(slots=True)
-class Draft:
+class TreeCell:
     """A cell while the levels are being built."""
 
     type: str
@@ -57,7 +57,7 @@ def type_path(name: str, cell_types: Mapping[str, CellType]) -> tuple[list[str],
 
 def grow(
     types: list[str], cell_types: Mapping[str, CellType], tops: list[tuple[int, PhysicalCell]]
-) -> list[list[Draft]]:
+) -> list[list[TreeCell]]:
     """All cells by level, each with the place of its parent in the level above.
 
     Args:
@@ -69,56 +69,56 @@ def grow(
         SpecError: too many cells, or children that the types do not allow.
     """
     levels = len(types) - 1
-    drafts: list[list[Draft]] = [[] for _ in types]
-    drafts[levels] = [
-        Draft(types[levels], cell.address or str(i), i, cell.children, -1) for i, cell in tops
+    cells: list[list[TreeCell]] = [[] for _ in types]
+    cells[levels] = [
+        TreeCell(types[levels], cell.address or str(i), i, cell.children, -1) for i, cell in tops
     ]
     for level in range(levels, 1, -1):
-        for number, draft in enumerate(drafts[level]):
+        for number, cell in enumerate(cells[level]):
             cell_type = cell_types[types[level]]
-            if len(drafts[level - 1]) + (len(draft.children) or cell_type.count) > MAX_LEAVES:
+            if len(cells[level - 1]) + (len(cell.children) or cell_type.count) > MAX_LEAVES:
                 raise SpecError(
                     f"chain {types[levels]!r} has more than {MAX_LEAVES} cells at one level",
                     field="physical",
                     value=types[level - 1],
                     remedy="split the cluster",
                 )
-            drafts[level - 1] += _children(draft, number, cell_type)
-    for draft in drafts[1]:
-        if draft.children:
+            cells[level - 1] += _children(cell, number, cell_type)
+    for cell in cells[1]:
+        if cell.children:
             raise SpecError(
-                f"device {draft.address!r} has children",
+                f"device {cell.address!r} has children",
                 field="physical",
-                value=draft.address,
+                value=cell.address,
                 remedy="remove them, or define the device's type",
             )
-    return drafts
+    return cells
 
 
-def _children(draft: Draft, number: int, cell_type: CellType) -> list[Draft]:
-    _check_children(draft, cell_type)
+def _children(cell: TreeCell, number: int, cell_type: CellType) -> list[TreeCell]:
+    _check_children(cell, cell_type)
     found = []
-    for i, child in enumerate(draft.children or (PhysicalCell(),) * cell_type.count):
-        index = child_segment(cell_type, draft.index, i)
-        address = f"{draft.address}/{child.address or index}"
-        found.append(Draft(cell_type.child, address, index, child.children, number))
+    for i, child in enumerate(cell.children or (PhysicalCell(),) * cell_type.count):
+        index = child_segment(cell_type, cell.index, i)
+        address = f"{cell.address}/{child.address or index}"
+        found.append(TreeCell(cell_type.child, address, index, child.children, number))
     return found
 
 
-def _check_children(draft: Draft, cell_type: CellType) -> None:
-    if len(draft.children) > cell_type.count:
+def _check_children(cell: TreeCell, cell_type: CellType) -> None:
+    if len(cell.children) > cell_type.count:
         raise SpecError(
-            f"cell {draft.address!r} lists {len(draft.children)} children; a {draft.type} has at"
+            f"cell {cell.address!r} lists {len(cell.children)} children; a {cell.type} has at"
             f" most {cell_type.count}",
             field="physical",
-            value=draft.address,
+            value=cell.address,
             remedy="list fewer children, or raise the count of the type",
         )
-    for child in draft.children:
+    for child in cell.children:
         if child.type not in ("", cell_type.child):
             raise SpecError(
-                f"cell {draft.address!r} has a child of type {child.type!r}; children of"
-                f" {draft.type} are {cell_type.child}",
+                f"cell {cell.address!r} has a child of type {child.type!r}; children of"
+                f" {cell.type} are {cell_type.child}",
                 field="physical",
                 value=child.type,
                 remedy=f"use {cell_type.child}, or leave the type out",

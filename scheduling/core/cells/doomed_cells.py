@@ -4,7 +4,7 @@ from scheduling.core.cells.buddy import BAD
 from scheduling.core.cells.ledger import ChainLedger
 
 
-def settle(ledger: ChainLedger) -> None:
+def update_doomed_cells(ledger: ChainLedger) -> None:
     """Bind and unbind doomed cells until none is missing and none could be spared.
 
     Afterwards no virtual cluster has more unbound cells of a level than there are healthy ones
@@ -29,7 +29,7 @@ def doomed_places(ledger: ChainLedger) -> dict[int, tuple[int, int]]:
     return {c: (ledger.owned[c].pool, ledger.owned[c].position) for c in ledger.doomed}
 
 
-def settle_as(ledger: ChainLedger, places: dict[int, tuple[int, int]]) -> None:
+def restore_doomed_cells(ledger: ChainLedger, places: dict[int, tuple[int, int]]) -> None:
     """Settle like before, as far as that is still possible: giving up leaves no trace."""
     for cell in sorted(ledger.doomed):
         if not ledger.owned[cell].used:
@@ -45,7 +45,7 @@ def settle_as(ledger: ChainLedger, places: dict[int, tuple[int, int]]) -> None:
         ):
             ledger.own(pool, cell, position)
             ledger.doomed.add(cell)
-    settle(ledger)
+    update_doomed_cells(ledger)
 
 
 def _spare_one(ledger: ChainLedger) -> bool:

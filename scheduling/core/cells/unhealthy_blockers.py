@@ -2,23 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from scheduling.core.cells.books import Books
 from scheduling.core.cells.ledger import ChainLedger
-from scheduling.core.cells.preemption import Plan
+from scheduling.core.cells.preemption import PlacementPlan
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
 from scheduling.core.cells.search import find, find_with_eviction
 from scheduling.core.messages import message
 from tessera.messages import Listing, Message
 
-if TYPE_CHECKING:
-    from scheduling.core.cells.engine import CellEngine
-
 NODES = 3  # nodes named in a sentence
 
 
-def hindering_nodes(
-    engine: "CellEngine",
+def blocking_nodes(
+    books: Books,
     request: GangRequest,
     chains: list[str],
     nodes: frozenset[str] | None,
@@ -28,33 +25,33 @@ def hindering_nodes(
     """The refusal of a gang that fits nowhere, if nodes alone are in its way; else None.
 
     Args:
-        engine: as things stand; what is tried in it is undone.
+        books: as things stand; what is tried in it is undone.
         request: the gang.
         chains: where it may be.
         nodes: those that it may use; None for all.
         where: in whose cells it was looked for, in words.
     """
-    found = _if_healthy(engine, request, chains, nodes)
+    found = _if_healthy(books, request, chains, nodes)
     if found is not None:
         return _unhealthy(request, found, where)
-    found = _if_anywhere(engine, request, chains, nodes) if nodes is not None else None
+    found = _if_anywhere(books, request, chains, nodes) if nodes is not None else None
     return None if found is None else _excluded(request, found, where)
 
 
 def _if_healthy(
-    engine: "CellEngine",
+    books: Books,
     request: GangRequest,
     chains: list[str],
     nodes: frozenset[str] | None,
 ) -> list[str] | None:
     """Bad nodes without whose badness the gang would fit, or None."""
     for chain in chains:
-        ledger = engine.rosters[chain].ledger
+        ledger = books.rosters[chain].ledger
         buddy, topology = ledger.buddy, ledger.topology
         if not any(buddy.bad[topology.base[topology.levels] :]):
             continue
         with _all_healthy(ledger) as bad:
-            plan = _any_plan(engine, request, chain, nodes)
+            plan = _any_plan(books, request, chain, nodes)
         if plan is None:
             continue
         used = list(dict.fromkeys(s.node for s in plan.spots if s.node in bad))
@@ -79,24 +76,24 @@ def _all_healthy(ledger: ChainLedger) -> Iterator[dict[int, int]]:
 
 
 def _if_anywhere(
-    engine: "CellEngine", request: GangRequest, chains: list[str], nodes: frozenset[str]
+    books: Books, request: GangRequest, chains: list[str], nodes: frozenset[str]
 ) -> list[str] | None:
     """Excluded nodes that the gang would fit with, or None."""
     for chain in chains:
-        plan = _any_plan(engine, request, chain, None)
+        plan = _any_plan(books, request, chain, None)
         if plan is not None:
             names = dict.fromkeys(
-                engine.topology.chains[chain].node_names[s.node] for s in plan.spots
+                books.topology.chains[chain].node_names[s.node] for s in plan.spots
             )
             return [name for name in names if name not in nodes] or list(names)
     return None
 
 
 def _any_plan(
-    engine: "CellEngine", request: GangRequest, chain: str, nodes: frozenset[str] | None
-) -> Plan | None:
-    plan = find(engine, request, chain, nodes)
-    return plan if plan is not None else find_with_eviction(engine, request, chain, nodes)
+    books: Books, request: GangRequest, chain: str, nodes: frozenset[str] | None
+) -> PlacementPlan | None:
+    plan = find(books, request, chain, nodes)
+    return plan if plan is not None else find_with_eviction(books, request, chain, nodes)
 
 
 def _unhealthy(request: GangRequest, nodes: list[str], where: str) -> Wait:

@@ -5,41 +5,39 @@ the devices that there are for them in these chains.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from scheduling.core.cells.explain import devices, most_devices, never, quota_of
+from scheduling.core.cells.books import Books
+from scheduling.core.cells.explain import devices, most_devices, never_fits, quota_of
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
 from scheduling.core.messages import message
 from tessera.messages import Listing, Message
 
-if TYPE_CHECKING:
-    from scheduling.core.cells.engine import CellEngine
 
-
-class Place(NamedTuple):
+class Location(NamedTuple):
     """A chain, or a pinned cell in one."""
 
     chain: str
     pinned: str | None
 
 
-def never_together(
-    engine: "CellEngine", parts: Sequence[tuple[GangRequest, Sequence[str]]]
+def never_fit_together(
+    books: Books, parts: Sequence[tuple[GangRequest, Sequence[str]]]
 ) -> Wait | None:
     """What keeps parts from being there at once whatever others do; None: nothing that is seen.
 
     Args:
-        engine: with the health of devices as it is; what is in use makes no difference.
+        books: with the health of devices as it is; what is in use makes no difference.
         parts: of one job, each with the chains that it may be placed in.
     """
     if len(parts) < 2:
         return None
     for request, chains in parts:
-        alone = never(engine, request, list(chains))
+        alone = never_fits(books, request, list(chains))
         if alone is not None:
             return alone
     places = [
-        frozenset(Place(chain, request.pinned) for chain in chains) for request, chains in parts
+        frozenset(Location(chain, request.pinned) for chain in chains) for request, chains in parts
     ]
     # Together all have the most to say; then those that can have the same.
     for reach in dict.fromkeys([frozenset().union(*places), *places]):
@@ -47,29 +45,27 @@ def never_together(
             request for (request, _), place in zip(parts, places, strict=True) if place <= reach
         ]
         if len(inside) > 1:
-            found = _beyond(engine, inside, reach)
+            found = _beyond(books, inside, reach)
             if found is not None:
                 return found
     return None
 
 
 def _beyond(
-    engine: "CellEngine", inside: Sequence[GangRequest], reach: frozenset[Place]
+    books: Books, inside: Sequence[GangRequest], reach: frozenset[Location]
 ) -> Wait | None:
     """Whether parts want more than there is, or more than is in order, where they may lie."""
     wanted = sum(request.leaf_count for request in inside)
     most = sound = 0
     for place in reach:
         like = next(request for request in inside if request.pinned == place.pinned)
-        quota = most_devices(engine, like, place.chain)
+        quota = most_devices(books, like, place.chain)
         most += quota
-        sound += min(quota, sum(map(int.bit_count, engine.rosters[place.chain].ledger.healthy)))
+        sound += min(quota, sum(map(int.bit_count, books.rosters[place.chain].ledger.healthy)))
     if wanted <= sound:
         return None
     first, chain = inside[0], min(place.chain for place in reach)
-    kinds = Listing(
-        tuple(sorted({engine.topology.chains[p.chain].leaf_type for p in reach})), "or"
-    )
+    kinds = Listing(tuple(sorted({books.topology.chains[p.chain].leaf_type for p in reach})), "or")
     where = f"in VC {first.vc}" if first.guaranteed else "in physical cluster"
     is_ill = wanted <= most
     return Wait(
@@ -89,11 +85,11 @@ def _beyond(
         if is_ill
         else (message("ask-at-most-of-kinds", most=devices(most), kinds=kinds),),
         chain=chain,
-        quota=quota_of(engine, first, chain) if first.guaranteed else "",
+        quota=quota_of(books, first, chain) if first.guaranteed else "",
     )
 
 
-def _owner(request: GangRequest, reach: frozenset[Place]) -> Message:
+def _owner(request: GangRequest, reach: frozenset[Location]) -> Message:
     """Whose the devices are that there are for a request."""
     if not request.guaranteed:
         return message("the-cluster")

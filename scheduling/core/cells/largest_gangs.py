@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from scheduling.core.cells.admission import candidate_chains
-from scheduling.core.cells.engine import CellEngine
+from scheduling.core.cells.books import Books
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.requests import MAX_INSTANCES, OPPORTUNISTIC, GangRequest, Member
 from scheduling.core.cells.search import find
@@ -33,24 +33,24 @@ class LargestGang:
     borrowed: int
 
 
-def largest_gangs(engine: CellEngine, vc: str) -> tuple[LargestGang, ...]:
+def largest_gangs(books: Books, vc: str) -> tuple[LargestGang, ...]:
     """The largest gangs of a virtual cluster by device type and size of an instance.
 
     Nothing changes: the engine only decides. Gangs of the virtual cluster itself are left alone,
     so the probe has the lowest guaranteed priority.
     """
     sizes: dict[str, set[int]] = {}
-    for chain in engine.topology.chains.values():
+    for chain in books.topology.chains.values():
         for level in range(1, chain.node_level + 1):
             sizes.setdefault(chain.leaf_type, set()).add(chain.sizes[level][1])
     return tuple(
-        _largest(engine, vc, leaf_type, size)
+        _largest(books, vc, leaf_type, size)
         for leaf_type, found in sizes.items()
         for size in sorted(found)
     )
 
 
-def _largest(engine: CellEngine, vc: str, leaf_type: str, size: int) -> LargestGang:
+def _largest(books: Books, vc: str, leaf_type: str, size: int) -> LargestGang:
     @cache
     def evicted(count: int, priority: int) -> int | None:
         """How many gangs would have to leave; None where it does not start at all."""
@@ -64,17 +64,17 @@ def _largest(engine: CellEngine, vc: str, leaf_type: str, size: int) -> LargestG
             leaf_types=(leaf_type,),
         )
         try:
-            chains = candidate_chains(engine, request)
+            chains = candidate_chains(books, request)
         except RequestError:
             return None
-        plans = (find(engine, request, chain, None) for chain in chains)
+        plans = (find(books, request, chain, None) for chain in chains)
         return min(
             (len(plan.victims) + len(plan.cancelled) for plan in plans if plan is not None),
             default=None,
         )
 
-    idle, lent = _room(engine, leaf_type, size)
-    promised = _promised(engine, vc, leaf_type, size)
+    idle, lent = _room(books, leaf_type, size)
+    promised = _promised(books, vc, leaf_type, size)
     reclaimed = _most(lent, lambda count: evicted(count, 0) is not None, likely=promised)
     return LargestGang(
         leaf_type=leaf_type,
@@ -87,14 +87,14 @@ def _largest(engine: CellEngine, vc: str, leaf_type: str, size: int) -> LargestG
     )
 
 
-def _room(engine: CellEngine, leaf_type: str, size: int) -> tuple[int, int]:
+def _room(books: Books, leaf_type: str, size: int) -> tuple[int, int]:
     """Instances that idle devices hold at most, and with those of borrowers, in any one chain.
 
     Asking the engine for a gang costs time by its size, and a busy cluster has little room.
     """
     idle = lent = 0
-    for chain, roster in engine.rosters.items():
-        if engine.topology.chains[chain].leaf_type != leaf_type:
+    for chain, roster in books.rosters.items():
+        if books.topology.chains[chain].leaf_type != leaf_type:
             continue
         ledger = roster.ledger
         masks = zip(ledger.healthy, ledger.guaranteed, ledger.opportunistic, strict=True)
@@ -104,12 +104,12 @@ def _room(engine: CellEngine, leaf_type: str, size: int) -> tuple[int, int]:
     return min(idle, MAX_INSTANCES), min(lent, MAX_INSTANCES)
 
 
-def _promised(engine: CellEngine, vc: str, leaf_type: str, size: int) -> int:
+def _promised(books: Books, vc: str, leaf_type: str, size: int) -> int:
     """Instances that the free quota of a virtual cluster holds, in any one chain."""
     found = [0]
-    for chain, roster in engine.rosters.items():
-        pool = engine.pool(vc, chain)
-        if pool is not None and engine.topology.chains[chain].leaf_type == leaf_type:
+    for chain, roster in books.rosters.items():
+        pool = books.pool(vc, chain)
+        if pool is not None and books.topology.chains[chain].leaf_type == leaf_type:
             # Nodes of one type may be of several sizes, and so have other levels.
             found.append(instances_in(roster.ledger, [pool]).get(size, 0))
     return max(found)
