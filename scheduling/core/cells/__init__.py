@@ -1,7 +1,8 @@
 """Cells: topology-guaranteed shares of a cluster (the model of HiveD, OSDI '20).
 
-``ClusterSpec`` says what there is and who owns what; ``feasible`` checks that it can be promised;
-``CellEngine`` places gangs so that no virtual cluster can break another's guarantee.
+``ClusterSpec`` describes the hardware and the share of each virtual cluster, ``feasible`` checks
+that all shares fit together, and ``CellEngine`` places gangs so that no virtual cluster can break
+the guarantee of another.
 """
 
 from scheduling.core.cells.engine import CellEngine

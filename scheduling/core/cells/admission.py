@@ -1,4 +1,4 @@
-"""Which chains a request may be placed in, or why it can never be placed as written."""
+"""The candidate chains of a request, and the rejection of requests that can never be placed."""
 
 from scheduling.core.cells.books import Books
 from scheduling.core.cells.errors import RequestError
@@ -6,7 +6,7 @@ from scheduling.core.cells.requests import GangRequest
 
 
 def candidate_chains(books: Books, request: GangRequest) -> list[str]:
-    """Chains in the order in which they are tried.
+    """The chains for a request, in the order in which they are tried.
 
     Raises:
         RequestError: unknown virtual cluster, pinned cell or device type.

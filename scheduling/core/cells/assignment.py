@@ -1,8 +1,8 @@
-"""One assignment of cells that satisfies all guarantees at once: the proof of a shape, drawn.
+"""An example assignment of cells that satisfies all guarantees at once.
 
-The engine binds cells when jobs start and not before, so this is one of many; it shows that the
-promises can be kept together (HiveD, OSDI '20, section 3.2: from the top level down, splitting a
-cell only where no cell of the level is left).
+It proves that a specification is feasible. The engine binds cells only when jobs start, so the
+real assignment may differ. The algorithm goes from the top level down and splits a cell only if no
+cell of the level is left (HiveD, OSDI '20, section 3.2).
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedCell:
-    """A whole cell that stands for one cell of a virtual cluster's guarantee.
+    """A physical cell assigned to one cell of a virtual cluster's guarantee.
 
     Attributes:
         vc: name of the virtual cluster.
         address: of the cell.
         leaves: addresses of its devices.
-        pinned: the virtual cluster owns this very cell.
+        pinned: whether it is a pinned cell.
     """
 
     vc: str
@@ -32,11 +32,11 @@ class AssignedCell:
 
 
 def assign(spec: ClusterSpec) -> tuple[AssignedCell, ...]:
-    """One cell for each cell of each guarantee; no two of them overlap.
+    """Assign a physical cell to each cell of each guarantee, without overlap.
 
     Raises:
         InfeasibleSpecError: the guarantees do not fit together.
-        SpecError: the specification itself is wrong.
+        SpecError: the specification is invalid.
     """
     answer = feasible(spec)
     if not answer.ok:

@@ -1,4 +1,4 @@
-"""A virtual cluster's cells and where they are now: the virtual tree beside the physical one."""
+"""The current bindings of a virtual cluster's cells to physical cells, device by device."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from scheduling.core.cells.pool import Pool
 
 
 class LeafUse(StrEnum):
-    """What a device is doing for the virtual cluster that owns it."""
+    """The use of a device from the point of view of the virtual cluster that owns it."""
 
     IDLE = "idle"
     USED = "used"
@@ -27,7 +27,7 @@ class BoundLeaf:
         address: of the physical leaf.
         node: name of its node.
         device: its index there.
-        group: the gang on it; empty for none.
+        group: name of the gang that uses it; empty if it is free.
     """
 
     address: str
@@ -39,16 +39,16 @@ class BoundLeaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualCell:
-    """One cell of a virtual cluster's share.
+    """A cell of a virtual cluster's share.
 
     Attributes:
         vc: name of the virtual cluster.
-        number: which of its cells; virtual addresses begin with ``<vc>/<number>``.
+        number: index of the cell; virtual addresses begin with ``<vc>/<number>``.
         level: cell type.
         devices: of a complete cell of this type.
         pinned: name of the pinned cell; empty for an ordinary one.
         physical: address of the physical cell; empty while it is not bound.
-        doomed: bound only because the machines that are left are out of order.
+        doomed: whether it is bound only because no healthy cell is left for it.
         leaves: in the order of the physical cell; empty while it is not bound.
     """
 

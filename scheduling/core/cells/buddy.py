@@ -1,7 +1,8 @@
-"""Buddy allocation of cells: free lists by level, splitting down, merging back, and the counters.
+"""Buddy allocation of cells: free lists by level, splitting, merging and counters.
 
-The free list is a function of what is allocated: the maximal complete cells with nothing allocated
-inside. So undoing an allocation is releasing it; two histories with one outcome have one state.
+The free list follows from the allocated cells alone: it has the largest complete cells without an
+allocated cell inside. So releasing a cell undoes its allocation exactly, and the order of earlier
+operations does not matter.
 """
 
 from collections.abc import Iterator
@@ -29,13 +30,13 @@ class IndexSet:
         self.summary = 0
 
     def add(self, index: int) -> None:
-        """Put ``index`` in; it must not be there."""
+        """Add ``index``, which must not be a member."""
         word = index >> _WORD
         self.words[word] = self.words.get(word, 0) | 1 << (index & 1023)
         self.summary |= 1 << word
 
     def remove(self, index: int) -> None:
-        """Take ``index`` out; it must be there."""
+        """Remove ``index``, which must be a member."""
         word = index >> _WORD
         left = self.words[word] ^ 1 << (index & 1023)
         if left:
@@ -62,7 +63,7 @@ class IndexSet:
                 bits &= bits - 1
 
     def __len__(self) -> int:
-        """How many members there are."""
+        """The number of members."""
         return sum(bits.bit_count() for bits in self.words.values())
 
     def __contains__(self, index: int) -> bool:
@@ -81,13 +82,13 @@ class IndexSet:
 
 
 class BuddyAllocator:
-    """Free cells of one chain, with what quotas and health need to know about them.
+    """Allocates the cells of one chain and counts free, healthy and claimed cells by level.
 
     Attributes:
         state: INSIDE, FREE, SPLIT or ALLOCATED by cell.
         free_count: free cells by level.
         total_left: cells of a level that are free or inside free cells.
-        healthy_left: those of them without a bad device.
+        healthy_left: cells of ``total_left`` without an unhealthy device.
         opportunistic: devices inside a cell that opportunistic jobs use, by cell.
         bad: bad devices inside a cell, by cell.
         claimed: cells by level that quotas may still claim (the sum over virtual clusters).
@@ -144,10 +145,10 @@ class BuddyAllocator:
         return other
 
     def allocate(self, cell: int) -> None:
-        """Take ``cell``, which is free or inside a free cell; split what is above it.
+        """Allocate ``cell``, which is free or inside a free cell; split the cells above it.
 
         Raises:
-            CellError: it is neither.
+            CellError: it is not free and not inside a free cell.
         """
         topology, state = self.topology, self.state
         holder = self.free_holder(cell)
@@ -171,7 +172,7 @@ class BuddyAllocator:
         self._count(cell, holder, -1)
 
     def release(self, cell: int) -> None:
-        """Give ``cell`` back and merge as far up as it goes; the exact inverse of ``allocate``."""
+        """Release ``cell`` and merge free siblings upward; the exact inverse of ``allocate``."""
         topology, state = self.topology, self.state
         if state[cell] != ALLOCATED:
             raise CellError(
@@ -199,23 +200,23 @@ class BuddyAllocator:
         self._count(cell, here, 1)
 
     def free_holder(self, cell: int) -> int:
-        """The free cell that is ``cell`` or has it inside; -1 if there is none."""
+        """The free cell that is or contains ``cell``, else -1."""
         state, parent = self.state, self.topology.parent
         while cell >= 0 and state[cell] == INSIDE:
             cell = parent[cell]
         return cell if cell >= 0 and state[cell] == FREE else -1
 
     def allocated_holder(self, cell: int) -> int:
-        """The allocated cell that is ``cell`` or has it inside; -1 if there is none."""
+        """The allocated cell that is or contains ``cell``, else -1."""
         state, parent = self.state, self.topology.parent
         while cell >= 0 and state[cell] == INSIDE:
             cell = parent[cell]
         return cell if cell >= 0 and state[cell] == ALLOCATED else -1
 
     def splittable(self) -> list[int]:
-        """Cells by level that are left when every remaining quota has taken its own.
+        """Cells by level that remain after every unclaimed quota has claimed its cells.
 
-        Safety: none is negative, so any quota can be claimed in any order (OSDI '20, theorem).
+        Safety: no number is negative, so quotas can be claimed in any order (OSDI '20, theorem).
         """
         levels = self.topology.levels
         left = [0] * (levels + 2)
@@ -227,7 +228,7 @@ class BuddyAllocator:
     def reach(self, level: int) -> int:
         """The highest level whose free cells may be split for a quota of ``level``.
 
-        Splitting a cell of level ``m`` is safe while one is left over at every level between.
+        Splitting a cell of level ``m`` is safe while every level between has a spare cell.
         """
         left = self.splittable()
         high = level
@@ -236,27 +237,27 @@ class BuddyAllocator:
         return high
 
     def keys(self, level: int) -> list[int]:
-        """Keys in use at a level, ascending: opportunistic devices, plus ``BAD`` if one is bad."""
+        """Ascending keys of the free cells of a level: opportunistic devices, plus ``BAD``."""
         return sorted(self._lists[level])
 
     def first(self, level: int, key: int) -> int:
-        """The first free cell of a level with that key, or -1."""
+        """The first free cell of a level with a key, else -1."""
         members = self._lists[level].get(key)
         return self.topology.base[level] + members.first() if members is not None else -1
 
     def free_cells(self, level: int, key: int | None = None) -> list[int]:
-        """Free cells of a level in order; with a key only those."""
+        """The free cells of a level in order, optionally only those with a key."""
         base, lists = self.topology.base[level], self._lists[level]
         if key is not None:
             return [base + i for i in lists[key].members()] if key in lists else []
         return sorted(base + i for members in lists.values() for i in members.members())
 
     def count_opportunistic(self, leaf: int, change: int) -> None:
-        """One device is taken (+1) or left (-1) by an opportunistic job."""
+        """Count a device that an opportunistic job takes (+1) or frees (-1)."""
         self._walk(self.opportunistic, leaf, change)
 
     def count_bad(self, leaf: int, change: int) -> None:
-        """One device goes bad (+1) or heals (-1)."""
+        """Count a device that becomes unhealthy (+1) or healthy (-1)."""
         bad, level = self.bad, self.topology.level
         holder = self.free_holder(leaf)
         if holder >= 0:

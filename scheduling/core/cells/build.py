@@ -1,4 +1,4 @@
-"""From a specification to empty books: pools, pinned cells, and the check that all of it fits."""
+"""Building empty ledgers from a specification, if all quotas and pinned cells fit."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 
 
 class PinnedCell(NamedTuple):
-    """A pinned cell of a virtual cluster and where it is."""
+    """A pinned cell of a virtual cluster and its location."""
 
     vc: str
     name: str
@@ -19,11 +19,11 @@ class PinnedCell(NamedTuple):
 
 
 def build_ledgers(spec: ClusterSpec, topology: ClusterTopology) -> dict[str, ChainLedger]:
-    """Ledgers by chain with all quotas counted and all pinned cells bound.
+    """Build the ledger of each chain, with all quotas counted and all pinned cells bound.
 
     Raises:
         InfeasibleSpecError: the quotas do not fit; the message is the witness.
-        SpecError: a quota or a pinned cell names something that does not exist.
+        SpecError: a quota or a pinned cell names an unknown chain, level or address.
     """
     wanted = {address for vc in spec.virtual_clusters.values() for address in vc.pinned.values()}
     addresses = {
@@ -46,8 +46,8 @@ def build_ledgers(spec: ClusterSpec, topology: ClusterTopology) -> dict[str, Cha
         witness = _shortage(topology.chains[name], ledger.buddy.free_count, ledger.buddy.claimed)
         if witness:
             raise _infeasible(witness)
-    for ledger, pool, pin_ in pinned:
-        _bind_pinned(ledger, pool, pin_)
+    for ledger, pool, pinned_cell in pinned:
+        _bind_pinned(ledger, pool, pinned_cell)
     for name, ledger in ledgers.items():
         witness = _shortage(topology.chains[name], ledger.buddy.free_count, ledger.buddy.claimed)
         if witness:

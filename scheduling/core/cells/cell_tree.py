@@ -1,4 +1,4 @@
-"""From a specification to the levels of a chain and the cells at each, checked on the way."""
+"""Expanding the physical cells of a specification into the levels of a chain."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ MAX_LEAVES = 2_000_000
 
 
 def child_segment(parent_type: CellType, parent_index: int, position: int) -> int:
-    """Default address segment of a child; the count restarts inside every node."""
+    """The default address segment of a child; numbers restart inside each node."""
     base = 0 if parent_type.node_level else parent_index
     return base * parent_type.count + position
 
 
 @dataclass(slots=True)
 class TreeCell:
-    """A cell while the levels are being built."""
+    """A cell that has no number yet."""
 
     type: str
     address: str
@@ -27,10 +27,10 @@ class TreeCell:
 
 
 def type_path(name: str, cell_types: Mapping[str, CellType]) -> tuple[list[str], str]:
-    """Types of a chain from the top cell down to the device, and the one that is a node.
+    """The types of a chain from the top cell down to the device, and the node type.
 
     Raises:
-        SpecError: the types run in a circle, or not exactly one of them is a node.
+        SpecError: the types form a circle, or the number of node types is not 1.
     """
     path = [name]
     while path[-1] in cell_types:
@@ -55,14 +55,14 @@ def type_path(name: str, cell_types: Mapping[str, CellType]) -> tuple[list[str],
     return path, marked[0]
 
 
-def grow(
+def build_levels(
     types: list[str], cell_types: Mapping[str, CellType], tops: list[tuple[int, PhysicalCell]]
 ) -> list[list[TreeCell]]:
-    """All cells by level, each with the place of its parent in the level above.
+    """Build all cells by level, each with the index of its parent in the level above.
 
     Args:
         types: type names by level; the first entry is unused.
-        cell_types: what the types are made of.
+        cell_types: child type and count by type.
         tops: the top cells with their positions in the specification.
 
     Raises:
@@ -133,10 +133,10 @@ def _check_children(cell: TreeCell, cell_type: CellType) -> None:
 
 
 def device_index(address: str) -> int:
-    """Index of a device in its node: the last segment of its address.
+    """The index of a device in its node, from the last segment of its address.
 
     Raises:
-        SpecError: it is not a whole number.
+        SpecError: the segment is not a whole number.
     """
     segment = address.rpartition("/")[2]
     if not (segment.isascii() and segment.isdigit()) or len(segment) > 9:

@@ -1,25 +1,28 @@
-"""Bad cells that a quota cannot avoid are bound to it, so that its virtual cluster sees them."""
+"""Binding unhealthy cells to quotas that cannot avoid them (*doomed* cells).
+
+The virtual cluster then sees the loss and can use the healthy devices in these cells.
+"""
 
 from scheduling.core.cells.buddy import BAD
 from scheduling.core.cells.ledger import ChainLedger
 
 
 def update_doomed_cells(ledger: ChainLedger) -> None:
-    """Bind and unbind doomed cells until none is missing and none could be spared.
+    """Bind doomed cells that are needed, and unbind those that are not needed any more.
 
-    Afterwards no virtual cluster has more unbound cells of a level than there are healthy ones
-    left. Unbinding only adds healthy cells and binding at a level only takes cells below it, so
-    one sweep of each, the second from the top down, is enough.
+    Afterwards no virtual cluster has more unbound cells of a level than healthy cells are left.
+    Unbinding only adds healthy cells, and binding at a level only takes cells below it, so one
+    pass of each is enough, the second from the top down.
     """
     buddy = ledger.buddy
     if not ledger.doomed and buddy.healthy_left == buddy.total_left:
         return
-    while _spare_one(ledger):
+    while _release_one(ledger):
         pass
     for level in range(ledger.topology.levels, 0, -1):
         for pool in ledger.pools:
             while pool.unbound[level] > buddy.healthy_left[level]:
-                cell = _unavoidable(ledger, level)
+                cell = _next_unavoidable(ledger, level)
                 ledger.own(pool, cell)
                 ledger.doomed.add(cell)
 
@@ -30,7 +33,10 @@ def doomed_places(ledger: ChainLedger) -> dict[int, tuple[int, int]]:
 
 
 def restore_doomed_cells(ledger: ChainLedger, places: dict[int, tuple[int, int]]) -> None:
-    """Settle like before, as far as that is still possible: giving up leaves no trace."""
+    """Bind the doomed cells at ``places`` again as far as possible, then update all others.
+
+    A preemptor that gives up its claims thus leaves the ledger as it found it.
+    """
     for cell in sorted(ledger.doomed):
         if not ledger.owned[cell].used:
             ledger.disown(cell)
@@ -48,7 +54,7 @@ def restore_doomed_cells(ledger: ChainLedger, places: dict[int, tuple[int, int]]
     update_doomed_cells(ledger)
 
 
-def _spare_one(ledger: ChainLedger) -> bool:
+def _release_one(ledger: ChainLedger) -> bool:
     buddy = ledger.buddy
     for cell in sorted(ledger.doomed):
         owned = ledger.owned[cell]
@@ -64,8 +70,8 @@ def _spare_one(ledger: ChainLedger) -> bool:
     return False
 
 
-def _unavoidable(ledger: ChainLedger, level: int) -> int:
-    """A bad cell of a level in the smallest free cell that has one: always safe to take."""
+def _next_unavoidable(ledger: ChainLedger, level: int) -> int:
+    """An unhealthy cell of a level in the smallest free cell with one: always safe to take."""
     buddy, topology = ledger.buddy, ledger.topology
     for holder_level in range(level, topology.levels + 1):
         for key in buddy.keys(holder_level):

@@ -1,4 +1,4 @@
-"""The cell engine: one object that holds the books of a cluster and decides where gangs go."""
+"""The cell engine: decisions on the placement of gangs, and the operations that carry them out."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,17 +37,17 @@ from scheduling.core.cells.spec import ClusterSpec
 
 
 class CellEngine(Books):
-    """Decides where gangs go so that no virtual cluster can break another's guarantee.
+    """Places gangs so that no virtual cluster can break the guarantee of another.
 
-    Decisions change nothing; ``commit`` carries out a ``Bind`` and ``begin`` a ``Preempt``. With
+    A decision changes nothing. ``commit`` carries out a ``Bind``, ``begin`` a ``Preempt``. With
     ``Phase.PREEMPTING`` a ``Preempt`` is begun at once.
 
     Args:
-        spec: the cluster.
-        healthy: whether nodes count as healthy before their health is reported.
+        spec: the specification of the cluster.
+        healthy: whether nodes are healthy until their health is reported.
 
     Raises:
-        SpecError: the specification cannot be built, or its quotas do not fit.
+        SpecError: the specification is invalid, or its quotas do not fit.
     """
 
     def __init__(self, spec: ClusterSpec, *, healthy: bool = True) -> None:
@@ -63,7 +63,11 @@ class CellEngine(Books):
         self._chains: dict[tuple[object, ...], list[str]] = {}
 
     def fresh_copy(self) -> "CellEngine":
-        """An independent engine of the same specification; this one must have no gangs."""
+        """Copy an engine without gangs; cheaper than building one.
+
+        Raises:
+            RequestError: the engine has gangs.
+        """
         if self.gangs:
             raise RequestError(
                 "only an engine without gangs can be copied", field="engine", remedy="restore"
@@ -82,15 +86,15 @@ class CellEngine(Books):
         phase: Phase = Phase.FILTERING,
         suggested: Collection[str] | None = None,
     ) -> Decision:
-        """Where the gang goes, whom it would have to evict, or why it waits.
+        """Decide on a gang: its placement, the gangs that it would evict, or why it waits.
 
         Args:
             request: the gang.
             phase: with PREEMPTING, victims are marked and their devices claimed at once.
-            suggested: names of the nodes that may be used, unless the request ignores them.
+            suggested: names of the allowed nodes, unless the request ignores them.
 
         Raises:
-            RequestError: the request can never be scheduled as written; nothing has changed.
+            RequestError: the request can never be scheduled as written.
         """
         known = self.gangs.get(request.group)
         if known is not None:
@@ -108,11 +112,11 @@ class CellEngine(Books):
         return decision
 
     def place(self, request: GangRequest, *, suggested: Collection[str] | None = None) -> Decision:
-        """Schedule, and commit at once what can start: one pass over the books instead of three.
+        """Schedule a gang and commit it at once if it can start; faster than two calls.
 
         Returns:
-            A ``Bind`` that is carried out (its placements have virtual addresses), or what
-            ``schedule`` answers.
+            A ``Bind`` that is already committed (its placements have virtual addresses), else the
+            decision of ``schedule``.
         """
         if request.group in self.gangs:
             decision = self.schedule(request, suggested=suggested)
@@ -125,7 +129,12 @@ class CellEngine(Books):
             for chain in chains:
                 plan = find(self, request, chain, nodes, keep=True)
                 if plan is not None and plan.applied:
-                    return self._placed(request, chain, plan)
+                    gang = self.gangs[request.group] = lifecycle.start(plan, request)
+                    self._changed(frees=False)
+                    placed = views.placements(gang)
+                    return Bind(
+                        request=request, chain=chain, placements=placed, version=self.version
+                    )
                 if plan is not None:
                     return to_decision(plan, request, chain, self.version)
             decision = self._evict(request, chains, nodes)
@@ -134,24 +143,24 @@ class CellEngine(Books):
         return decision
 
     def remedies(self, wait: Wait, *, suggested: Collection[str] | None = None) -> Remedies:
-        """The smallest changes found that would let a refused gang start; each has been tried.
+        """The smallest changes found that let a refused gang start; each was tried.
 
         Args:
             wait: the refusal; the engine must not have changed since.
-            suggested: the nodes that it was restricted to.
+            suggested: names of the nodes that it was restricted to.
         """
         return remedies(self, wait, suggested)
 
     def recounted(self, refusals: Iterable[Wait]) -> list[Wait]:
-        """Refusals with the numbers of the books as they are now, after further starts.
+        """Update the device counts of refusals after further starts.
 
-        ``blocked_by`` names who was in the way at the trial.
+        ``blocked_by`` still names the gangs at the time of the refusal.
         """
-        count = explain.Recount(self)
-        return [count.of(one, self._candidate_chains(one.request)) for one in refusals]
+        recount = explain.Recount(self)
+        return [recount.update(one, self._candidate_chains(one.request)) for one in refusals]
 
     def never(self, request: GangRequest) -> Wait | None:
-        """Why no end of others and no repair would let a gang start; None if one might.
+        """The refusal of a gang that cannot start even on an empty, healthy cluster; else None.
 
         Raises:
             RequestError: the request can never be scheduled as written.
@@ -159,15 +168,15 @@ class CellEngine(Books):
         return explain.never_fits(self, request, self._candidate_chains(request))
 
     def never_together(self, requests: Sequence[GangRequest]) -> Wait | None:
-        """Why the parts of a job would not be there at once whatever others did; else None.
+        """The refusal of a job whose roles cannot run at once even on an idle cluster; else None.
 
         Raises:
-            RequestError: one of them can never be scheduled as written.
+            RequestError: a request can never be scheduled as written.
         """
         return never_fit_together(self, [(r, self._candidate_chains(r)) for r in requests])
 
     def hindrance(self, wait: Wait, *, suggested: Collection[str] | None = None) -> Wait | None:
-        """Why a refused gang would not start by the end of others alone; None if it might.
+        """The refusal of a gang that the end of other gangs alone would not let start; else None.
 
         Args:
             wait: the refusal; the engine must not have changed since.
@@ -179,12 +188,12 @@ class CellEngine(Books):
 
     @contextmanager
     def reserved(self, vc: str, cells: Mapping[str, frozenset[int]]) -> Iterator[None]:
-        """Meanwhile a virtual cluster opens no other cells than these.
+        """Restrict the cells that a virtual cluster may open inside the ``with`` block.
 
         Args:
             vc: the virtual cluster.
-            cells: numbers of physical cells by chain; together with those of all other virtual
-                clusters they must have room for every quota.
+            cells: numbers of physical cells by chain. The cells of all virtual clusters together
+                must have room for every quota.
         """
         pools = []
         for name in self.rosters:
@@ -200,21 +209,14 @@ class CellEngine(Books):
                 pool.reserved = None
             self._refusals.clear()
 
-    def _placed(self, request: GangRequest, chain: str, plan: PlacementPlan) -> Bind:
-        gang = self.gangs[request.group] = lifecycle.start(plan, request)
-        self._changed(frees=False)
-        return Bind(
-            request=request, chain=chain, placements=views.placements(gang), version=self.version
-        )
-
     def commit(self, bind: Bind) -> tuple[Placed, ...]:
-        """Carry out a decision: the gang uses its devices from now on.
+        """Carry out a ``Bind``: the gang uses its devices from now on.
 
         Returns:
-            The placements, with the virtual addresses that a lease has to keep.
+            The placements, with the virtual addresses to be stored in the leases.
 
         Raises:
-            StaleDecisionError: the engine has changed since the decision; decide again.
+            StaleDecisionError: the engine has changed since the decision. Schedule again.
         """
         known = self.gangs.get(bind.request.group)
         if known is not None:
@@ -229,7 +231,11 @@ class CellEngine(Books):
         return views.placements(gang)
 
     def begin(self, preempt: Preempt) -> tuple[Placed, ...]:
-        """Mark the victims and claim their devices; the gang is Preempting from now on."""
+        """Carry out a ``Preempt``: mark the victims and claim their devices.
+
+        Raises:
+            StaleDecisionError: the engine has changed since the decision. Schedule again.
+        """
         known = self.gangs.get(preempt.request.group)
         if known is not None:
             return views.placements(known)
@@ -241,7 +247,7 @@ class CellEngine(Books):
         return views.placements(gang)
 
     def release(self, group: str) -> None:
-        """The gang is gone (or gives up waiting for its victims). Unknown names do nothing."""
+        """Remove a gang that has ended, or cancel its preemption. Unknown names are ignored."""
         gang = self.gangs.pop(group, None)
         if gang is not None:
             waited = gang.state is GroupState.PREEMPTING
@@ -251,13 +257,13 @@ class CellEngine(Books):
             self._changed(frees=True)
 
     def _forget(self, cancelled: Sequence[Gang]) -> None:
-        """Remove gangs whose claims were cancelled, and return the quota that they had taken."""
+        """Remove gangs with cancelled claims, and return the quota that they had taken."""
         for gang in cancelled:
             del self.gangs[gang.name]
             self._undo_lowering(gang)
 
     def _undo_lowering(self, gang: Gang) -> None:
-        """A preemptor that never started costs nobody the quota."""
+        """Return the quota that a preemptor had taken before it could start."""
         for name in gang.lowered:
             lowered = self.gangs.get(name)
             if lowered is not None and lowered.lazy_by == gang.name:
@@ -270,17 +276,25 @@ class CellEngine(Books):
         *,
         preempting: bool = False,
     ) -> Restored:
-        """Take over a running gang from its leases; it is never evicted by this.
+        """Take over a running gang from its leases, without evicting any gang.
 
-        A gang whose virtual cluster does not own its cells any more goes on as opportunistic.
-        With ``preempting`` the placements are a preemptor's claims instead; restore it last.
+        If its virtual cluster does not own its cells any more, the gang runs on as opportunistic.
+        With ``preempting`` the placements are the claims of a preemptor. Restore it after all
+        running gangs.
+
+        Raises:
+            RequestError: the engine has a gang of this name.
         """
         restored = restore_gang(self, request, placements, preempting=preempting)
         self._changed(frees=True)
         return restored
 
     def return_to_guaranteed(self) -> tuple[str, ...]:
-        """Give gangs that lost their quota theirs back where free; highest priority first."""
+        """Return free quota to gangs that had lost it, highest priority first.
+
+        Returns:
+            Names of the gangs that are guaranteed again.
+        """
         lowered = [g for g in self.gangs.values() if g.lazy_by is not None and not g.guaranteed]
         lowered.sort(key=lambda g: -g.request.priority)
         regained = tuple(g.name for g in lowered if lifecycle.regain_quota(g))
@@ -291,14 +305,14 @@ class CellEngine(Books):
     # Health
 
     def set_node_health(self, node: str, *, healthy: bool) -> None:
-        """All devices of a node are usable, or none is. Unknown names do nothing."""
+        """Set the health of a node with all its devices. Unknown names are ignored."""
         if healthy == (node not in self.bad_nodes):
             return
         (self.bad_nodes.discard if healthy else self.bad_nodes.add)(node)
         self._apply_health(node)
 
     def set_device_health(self, node: str, device: int, *, healthy: bool) -> None:
-        """One device of a node is usable, or not. Unknown devices do nothing."""
+        """Set the health of a device. Unknown devices are ignored."""
         key = (node, device)
         if key not in self.topology.devices or healthy == (key not in self.bad_devices):
             return
@@ -319,12 +333,12 @@ class CellEngine(Books):
     # Views
 
     def group(self, name: str) -> GroupView | None:
-        """A gang, or None."""
+        """The view of a gang, or None if it is unknown."""
         gang = self.gangs.get(name)
         return views.group_view(gang) if gang is not None else None
 
     def free_view(self) -> dict[str, object]:
-        """Free cells and largest gangs by chain, and the books of every virtual cluster."""
+        """Free cells and largest gangs by chain, and the accounts of each virtual cluster."""
         return views.free_view(self)
 
     # Inside
@@ -368,7 +382,7 @@ class CellEngine(Books):
     def _evict(
         self, request: GangRequest, chains: list[str], nodes: frozenset[str] | None
     ) -> Decision:
-        """The answer for a gang that fits nowhere as it is; a refusal is remembered."""
+        """The decision for a gang that fits only after evictions; refusals are cached."""
         for chain in chains:
             plan = find_with_eviction(self, request, chain, nodes)
             if plan is not None:

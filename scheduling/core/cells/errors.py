@@ -1,14 +1,14 @@
-"""The refusals of the cell engine: what was wrong, with which value, and what to do about it."""
+"""Errors of the cell engine, with field, value and remedy."""
 
 
 class CellError(ValueError):
-    """A refused specification, request or placement.
+    """An invalid specification, request or placement.
 
     Attributes:
         field: path of the offending field, for example ``virtual_clusters.vision.quotas[0]``.
         value: the offending value as received.
-        remedy: what the sender can do about it, one sentence.
-        sentence: the message in words for people, where the message is in those of schedulers.
+        remedy: how to correct it, one sentence.
+        sentence: the message for users, if ``message`` uses the terms of HiveD.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class CellError(ValueError):
 
 
 class SpecError(CellError):
-    """A cluster specification that cannot be built."""
+    """An invalid cluster specification."""
 
 
 class InfeasibleSpecError(SpecError):
@@ -40,4 +40,4 @@ class RequestError(CellError):
 
 
 class StaleDecisionError(CellError):
-    """A decision that was taken on a state that has moved since."""
+    """A decision on a state that has changed since."""

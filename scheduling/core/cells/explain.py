@@ -1,6 +1,6 @@
-"""Why a gang waits: which quota, which level, which nodes and gangs are in the way.
+"""Refusals: why a gang waits, with the quota, level, nodes and gangs that block it.
 
-What would let it start is found by trial, on demand (``remedies``).
+``remedies`` finds the changes that let it start, on demand.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.requests import GangRequest, Member, Wait, WaitCode
 from scheduling.core.cells.search import items_of
-from scheduling.core.cells.unhealthy_blockers import blocking_nodes
+from scheduling.core.cells.unhealthy_blockers import node_refusal
 from scheduling.core.messages import message
 from tessera.messages import Listing, Message, Parameter
 
-NAMED = 20  # gangs named in blocked_by
+MAX_BLOCKERS = 20  # gangs named in blocked_by
 
 
 def refusal_of(
@@ -31,17 +31,17 @@ def refusal_of(
         return found
     reason = f"insufficient capacity when scheduling {_where(request)}"
     if request.guaranteed:
-        return _guarantee_in_use(books, request, chains, reason)
-    return _no_idle_devices(
+        return _guaranteed_refusal(books, request, chains, reason)
+    return _opportunistic_refusal(
         books, request, chains, reason,
         idle_in=lambda name: idle_devices(books.rosters[name].ledger),
     )  # fmt: skip
 
 
 class Recount:
-    """Refusals with the numbers of the books as they are now, while these do not change.
+    """Updates the device counts of refusals; the books must not change meanwhile.
 
-    The gangs that hold devices are not listed again: the text depends only on whether any exist.
+    ``blocked_by`` is not updated: the message depends only on whether such gangs exist.
     """
 
     def __init__(self, books: Books) -> None:
@@ -49,13 +49,13 @@ class Recount:
         self._free: dict[tuple[object, ...], int] = {}
         self._idle: dict[str, int] = {}
 
-    def of(self, refusal: Wait, chains: list[str]) -> Wait:
-        """The refusal with new numbers, if it has any; ``blocked_by`` stays as it is."""
+    def update(self, refusal: Wait, chains: list[str]) -> Wait:
+        """The refusal with current device counts, if it has counts."""
         if not refusal.counts:
             return refusal
         books, request = self._books, refusal.request
         if not request.guaranteed:
-            return _no_idle_devices(
+            return _opportunistic_refusal(
                 books, request, chains, refusal.reason,
                 idle_in=self._idle_in, blocked_by=refusal.blocked_by,
             )  # fmt: skip
@@ -66,7 +66,7 @@ class Recount:
             roster.has_at_least(pool.number, request.priority)
             for roster, pool in _pools(books, request, chains)
         )
-        return _of_quota(
+        return _quota_refusal(
             books, request, chains, refusal.reason,
             free=self._free[key], is_used=is_used, blocked_by=refusal.blocked_by,
         )  # fmt: skip
@@ -83,11 +83,11 @@ def lasting_refusal(
     chains: list[str],
     nodes: frozenset[str] | None,
 ) -> Wait | None:
-    """Why a gang that fits nowhere would not start by the end of others alone; else None."""
+    """The refusal of a gang that the end of other gangs alone would not let start; else None."""
     hopeless = never_fits(books, request, chains)
     if hopeless is not None:
         return hopeless
-    return blocking_nodes(books, request, chains, nodes, where=_where(request))
+    return node_refusal(books, request, chains, nodes, where=_where(request))
 
 
 def _where(request: GangRequest) -> str:
@@ -95,7 +95,7 @@ def _where(request: GangRequest) -> str:
 
 
 def never_fits(books: Books, request: GangRequest, chains: list[str]) -> Wait | None:
-    """What no amount of waiting would change."""
+    """The refusal of a gang that cannot start even on an empty, healthy cluster; else None."""
     reason = f"insufficient capacity when scheduling {_where(request)}"
     if not chains:
         return Wait(
@@ -103,7 +103,7 @@ def never_fits(books: Books, request: GangRequest, chains: list[str]) -> Wait | 
             code=WaitCode.UNKNOWN_TYPE,
             message=message("no-quota", vc=request.vc),
             reason=reason,
-            unblock=(message("ask-quota"), *_opportunistic(books, request)),
+            unblock=(message("ask-quota"), *_opportunistic_advice(books, request)),
         )
     largest = max(m.leaf_count for m in request.members)
     chain = max(chains, key=lambda c: books.topology.chains[c].node_size)
@@ -135,7 +135,7 @@ def never_fits(books: Books, request: GangRequest, chains: list[str]) -> Wait | 
 
 
 def _too_wide(books: Books, request: GangRequest, chains: list[str], reason: str) -> Wait | None:
-    """A gang that wants to be inside one cell, and no cell of that level has so many devices."""
+    """The refusal of a gang that is larger than any cell of the level it must be inside."""
     if request.within is None:
         return None
     most, chain, level = 0, chains[0], ""
@@ -165,7 +165,7 @@ def _too_large(books: Books, request: GangRequest, chains: list[str], reason: st
     most = most_devices(books, request, chain)
     if request.leaf_count <= most:
         return None
-    wanted, other = devices(request.leaf_count), _opportunistic(books, request)
+    wanted, other = devices(request.leaf_count), _opportunistic_advice(books, request)
     owner = (
         message("the-virtual-cluster", name=request.vc)
         if request.guaranteed
@@ -188,14 +188,14 @@ def _too_large(books: Books, request: GangRequest, chains: list[str], reason: st
     )
 
 
-def _opportunistic(books: Books, request: GangRequest) -> tuple[Message, ...]:
-    """The advice to run without a quota, where the cluster has as many devices of one chain."""
+def _opportunistic_advice(books: Books, request: GangRequest) -> tuple[Message, ...]:
+    """The advice to run opportunistically, if a chain has enough devices."""
     most = max((chain.leaf_count for chain in books.topology.chains.values()), default=0)
     return (message("run-opportunistically"),) if request.leaf_count <= most else ()
 
 
 def most_devices(books: Books, request: GangRequest, chain: str) -> int:
-    """What jobs like one may have in a chain at most: the quota there, or all of it."""
+    """The largest number of devices for such a request in a chain: the quota, or all devices."""
     topology = books.topology.chains[chain]
     if not request.guaranteed:
         return topology.leaf_count
@@ -207,8 +207,8 @@ def most_devices(books: Books, request: GangRequest, chain: str) -> int:
     return sum(len(slots) * topology.sizes[level][1] for level, slots in enumerate(pool.slots))
 
 
-def _quota(books: Books, request: GangRequest, chains: list[str]) -> Guarantee:
-    """The quota of a gang in all these chains; follows from the specification alone."""
+def _guarantee(books: Books, request: GangRequest, chains: list[str]) -> Guarantee:
+    """The guarantee for a request in several chains; cached."""
     key = (request.vc, request.pinned, *chains)
     known = books.guarantees.get(key)
     if known is not None:
@@ -218,7 +218,7 @@ def _quota(books: Books, request: GangRequest, chains: list[str]) -> Guarantee:
         most = most_devices(books, request, name)
         chain = name if most > total else chain
         total += most
-    found = Guarantee(chain, total, _quotas_of(books, request, chains))
+    found = Guarantee(chain, total, _quota_in_chains(books, request, chains))
     if request.pinned is None:
         books.guarantees[key] = found
     return found
@@ -235,21 +235,23 @@ def _free_in(books: Books, request: GangRequest, chains: list[str]) -> int:
     )
 
 
-def _guarantee_in_use(books: Books, request: GangRequest, chains: list[str], reason: str) -> Wait:
+def _guaranteed_refusal(
+    books: Books, request: GangRequest, chains: list[str], reason: str
+) -> Wait:
     holders = [
         ranked
         for roster, pool in _pools(books, request, chains)
-        for ranked in roster.largest(pool.number, NAMED, priority=request.priority)
+        for ranked in roster.largest(pool.number, MAX_BLOCKERS, priority=request.priority)
     ]
-    return _of_quota(
+    return _quota_refusal(
         books, request, chains, reason,
         free=_free_in(books, request, chains),
         is_used=bool(holders),
-        blocked_by=_largest(holders),
+        blocked_by=_largest_names(holders),
     )  # fmt: skip
 
 
-def _of_quota(
+def _quota_refusal(
     books: Books,
     request: GangRequest,
     chains: list[str],
@@ -259,8 +261,8 @@ def _of_quota(
     is_used: bool,
     blocked_by: tuple[str, ...],
 ) -> Wait:
-    """The refusal of a gang in whose quota so many devices are free."""
-    chain, total, mine = _quota(books, request, chains)
+    """The refusal of a guaranteed gang whose quota has ``free`` free devices."""
+    chain, total, mine = _guarantee(books, request, chains)
     size = max([m.leaf_count for m in request.members])
     level = _level_of(books, chain, request)
     apart = not is_used or (
@@ -287,7 +289,7 @@ def _of_quota(
 
 
 def _level_of(books: Books, chain: str, request: GangRequest) -> str:
-    """The level that the gang must be inside, or the lowest that can hold its instances."""
+    """The level that the gang must be inside, else the lowest that can hold its instances."""
     topology = books.topology.chains[chain]
     whole = topology.level_named(request.within) if request.within is not None else None
     if whole is not None:
@@ -301,12 +303,12 @@ def _level_of(books: Books, chain: str, request: GangRequest) -> str:
 
 
 def quota_of(books: Books, request: GangRequest, chain: str) -> Parameter:
-    """What a virtual cluster is guaranteed in a chain: ``2 × node, 1 × socket``."""
-    return _quotas_of(books, request, [chain])
+    """The guarantee of a virtual cluster in a chain as a message: ``2 × node, 1 × socket``."""
+    return _quota_in_chains(books, request, [chain])
 
 
-def _quotas_of(books: Books, request: GangRequest, chains: list[str]) -> Parameter:
-    """What it is guaranteed in all these chains together, as their devices are counted."""
+def _quota_in_chains(books: Books, request: GangRequest, chains: list[str]) -> Parameter:
+    """The guarantee of a virtual cluster in several chains as a message."""
     if request.pinned is not None:
         return message("the-pinned-cell", pinned=request.pinned)
     cells = tuple(
@@ -319,7 +321,7 @@ def _quotas_of(books: Books, request: GangRequest, chains: list[str]) -> Paramet
 
 
 def _cells_in(books: Books, request: GangRequest, chain: str) -> dict[str, int]:
-    """How many cells of which level a virtual cluster is guaranteed in a chain."""
+    """Guaranteed cells of a virtual cluster in a chain by level."""
     cells: dict[str, int] = {}
     for quota in books.spec.virtual_clusters[request.vc].quotas:
         if quota.chain == chain and quota.count:
@@ -328,7 +330,7 @@ def _cells_in(books: Books, request: GangRequest, chain: str) -> dict[str, int]:
 
 
 def free_devices(ledger: ChainLedger, pool: Pool) -> int:
-    """Devices of a quota that no guaranteed gang uses, apart or together."""
+    """Devices of a quota without a guaranteed user, in any number of pieces."""
     topology = ledger.topology
     used = sum(count * bits.bit_count() for count, bits in enumerate(pool.used))
     empty = sum(count * len(keys) for count, keys in enumerate(pool.empty))
@@ -336,14 +338,14 @@ def free_devices(ledger: ChainLedger, pool: Pool) -> int:
     return used + empty + unbound
 
 
-def _largest(ranked: list[tuple[int, str]]) -> tuple[str, ...]:
+def _largest_names(ranked: list[tuple[int, str]]) -> tuple[str, ...]:
     """Names of the largest gangs of several chains, by name among equals."""
-    return tuple([name for _, name in sorted(ranked)[:NAMED]])
+    return tuple([name for _, name in sorted(ranked)[:MAX_BLOCKERS]])
 
 
 @lru_cache(maxsize=256)
 def devices(count: int) -> Message:
-    """A number of devices."""
+    """A number of devices as a message."""
     return message("devices", n=count)
 
 
@@ -356,11 +358,11 @@ def _shape(members: tuple[Member, ...]) -> Parameter:
 
 
 def shape(request: GangRequest) -> Parameter:
-    """What a gang wants: ``2 instances of 4 devices``."""
+    """The size of a gang as a message: ``2 instances of 4 devices``."""
     return _shape(request.members)
 
 
-def _no_idle_devices(
+def _opportunistic_refusal(
     books: Books,
     request: GangRequest,
     chains: list[str],
@@ -369,7 +371,7 @@ def _no_idle_devices(
     idle_in: Callable[[str], int],
     blocked_by: tuple[str, ...] | None = None,
 ) -> Wait:
-    """All that is in use is in its way, guaranteed or not; a gang stays on one chain."""
+    """The refusal of an opportunistic gang: all gangs in its chains block it."""
     largest, asked = max([m.leaf_count for m in request.members]), request.leaf_count
     known = books.topology.chains
     able = [
@@ -379,8 +381,8 @@ def _no_idle_devices(
     ] or chains
     chain = max(able, key=idle_in)
     if blocked_by is None:
-        blocked_by = _largest(
-            [ranked for name in able for ranked in books.rosters[name].largest(None, NAMED)]
+        blocked_by = _largest_names(
+            [ranked for name in able for ranked in books.rosters[name].largest(None, MAX_BLOCKERS)]
         )
     level, idle = _level_of(books, chain, request), idle_in(chain)
     kind = known[chain].leaf_type
@@ -405,5 +407,5 @@ def _no_idle_devices(
 
 
 def idle_devices(ledger: ChainLedger) -> int:
-    """Devices of a chain that no gang uses, apart or together."""
+    """Healthy devices of a chain without a user, in any number of pieces."""
     return sum(free * bits.bit_count() for (_, free), bits in ledger.idle.items())

@@ -1,4 +1,4 @@
-"""Whether a specification can be promised: quotas against complete cells, with a witness."""
+"""Checking that the quotas of a specification fit its physical cells, with a witness."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from scheduling.core.cells.topology import ClusterTopology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feasibility:
-    """The answer of :func:`feasible`.
+    """The result of :func:`feasible`.
 
     Attributes:
         ok: whether every virtual cluster can always get all of its quota.
-        witness: where it fails, in words; empty when it does not.
+        witness: the chain and level with too few cells; empty if all quotas fit.
         field: the field to change.
         spare: (chain, level type) -> cells that no quota claims, counted from the top.
     """
@@ -27,10 +27,10 @@ class Feasibility:
 
 
 def feasible(spec: ClusterSpec) -> Feasibility:
-    """Check the quotas against the physical cells; pure, and the dry run of a quota move.
+    """Check that the quotas fit the physical cells.
 
-    Top-down: what is left of a level after its quotas is split into the next. Pinned cells are at
-    certain places, so after them the free cells are counted as they lie.
+    The check goes from the top level down: cells left after the quotas of a level are split into
+    the next level. Pinned cells have fixed places, so they are allocated first.
     """
     try:
         ledgers = build_ledgers(spec, ClusterTopology(spec))
@@ -47,15 +47,15 @@ def feasible(spec: ClusterSpec) -> Feasibility:
 def fitting_sizes(
     spec: ClusterSpec, vc: str, topology: ClusterTopology | None = None
 ) -> dict[str, dict[int, int]]:
-    """Which job sizes fit a virtual cluster: device type -> devices per instance -> instances.
+    """The guaranteed job sizes: device type -> devices per instance -> number of instances.
 
-    Only sizes that are a complete cell at or below node level are listed; what fits is what the
-    quota guarantees, whatever others do.
+    Only sizes of complete cells at or below node level are listed. Use by other virtual clusters
+    does not matter.
 
     Args:
         spec: the cluster with its shares.
         vc: name of the virtual cluster.
-        topology: of ``spec``, where it is there already.
+        topology: of ``spec``, if the caller has it.
     """
     topology = topology or ClusterTopology(spec)
     sizes: dict[str, dict[int, int]] = {}

@@ -1,4 +1,4 @@
-"""Gangs on the devices of a chain: who uses a device, who has claimed it, and moving between."""
+"""Gangs with devices or claims in a chain, and the users and claims of each device."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -14,18 +14,18 @@ from scheduling.core.cells.requests import OPPORTUNISTIC, GangRequest, GroupStat
 class Gang:
     """A gang with devices or claims.
 
-    A gang knows its chain weakly: the chain lists its gangs, and books that nobody needs any more
-    shall be gone at once, not in a long pause of the garbage collector in the midst of a round.
+    The reference to the roster is weak. Without the reference cycle Python frees discarded books
+    at once, not in a long garbage collection during a round.
 
     Attributes:
-        request: what was asked.
-        name: its name.
-        size: its devices.
+        request: the request.
+        name: name of the gang.
+        size: number of its devices.
         state: Allocated, Preempting or BeingPreempted.
         pool: its quota, while ``guaranteed``.
-        spots: where its instances are.
+        spots: placements of its instances.
         guaranteed: whether its devices count against quota.
-        lazy_by: gang for which it lost its quota, or None; empty text after a reconfiguration.
+        lazy_by: name of the gang for which it lost its quota, or None; "" after a reconfiguration.
         victims: gangs that must go before it starts (Preempting).
         preemptors: Preempting gangs with claims on its devices.
         lowered: gangs that lost their quota for it.
@@ -70,36 +70,36 @@ class Gang:
 
     @property
     def roster(self) -> "Roster | None":
-        """The chain it is on; None when the cluster has none of its devices any more."""
+        """The roster of its chain; None if the cluster has none of its devices any more."""
         return self._roster() if self._roster is not None else None
 
     def __getstate__(self) -> dict[str, object]:
-        """What a copy is made from; its chain is the copy of this one's."""
+        """State for ``copy.deepcopy``, with a strong reference to the roster."""
         state = {name: getattr(self, name) for name in self.__slots__ if name != "_roster"}
         return {**state, "_roster": self.roster}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """See ``__getstate__``."""
+        """Restore the state of a copy, with a weak reference to the roster."""
         for name, value in state.items():
             setattr(self, name, ref(value) if name == "_roster" and value is not None else value)
 
     @property
     def priority(self) -> int:
-        """Priority in force: that of the request while it holds quota, else opportunistic."""
+        """The priority of the request while the gang has quota, else opportunistic."""
         return self.request.priority if self.guaranteed else -1
 
 
 class Roster:
-    """Users and claims by device of one chain, kept in step with its ledger.
+    """Users and claims of the devices of one chain, in step with its ledger.
 
     Attributes:
-        ledger: the chain.
+        ledger: the ledger of the chain.
         users: device -> gang whose job runs there.
-        claims: device -> Preempting gang that waits for it.
+        claims: device -> Preempting gang that has claimed it.
         gangs: guaranteed gangs by pool number; opportunistic ones under -1. In order of arrival.
-        ranks: the same gangs by pool number, and there by (priority asked, devices).
-        lists: answers of ``largest`` by pool number, until gangs enter or leave there.
-        lifted: Preempting gangs whose claims a search leaves out of account.
+        ranks: gang names by pool number and (requested priority, devices).
+        lists: cached results of ``largest`` by pool number; ``enter`` and ``leave`` clear them.
+        lifted: Preempting gangs whose claims a search ignores.
     """
 
     __slots__ = ("__weakref__", "claims", "gangs", "ledger", "lifted", "lists", "ranks", "users")
@@ -114,7 +114,7 @@ class Roster:
         self.lifted: set[str] = set()
 
     def leaves(self, node: int, mask: int) -> Sequence[int]:
-        """Numbers of the devices in a mask, a range where they are neighbours."""
+        """Numbers of the devices in a mask; a range if they are contiguous."""
         topology = self.ledger.topology
         first = topology.leaf_lo[topology.node_base + node]
         highest = mask.bit_length()
@@ -145,7 +145,7 @@ class Roster:
         return found
 
     def enter(self, gang: Gang) -> None:
-        """List a gang under its pool."""
+        """Add a gang to the lists of its pool."""
         number = gang.pool.number if gang.guaranteed and gang.pool is not None else -1
         self.gangs.setdefault(number, {})[gang.name] = gang
         rank = gang.request.priority, gang.size
@@ -153,7 +153,7 @@ class Roster:
         self._drop_lists(number)
 
     def leave(self, gang: Gang) -> None:
-        """Take a gang off the lists."""
+        """Remove a gang from the lists."""
         rank = gang.request.priority, gang.size
         for number in (-1, gang.pool.number if gang.pool is not None else -1):
             if self.gangs.get(number, {}).pop(gang.name, None) is not None:
@@ -164,25 +164,25 @@ class Roster:
                 self._drop_lists(number)
 
     def has_lower(self, number: int, priority: int) -> bool:
-        """Whether a gang of a pool asked for less than a priority."""
+        """Whether a gang of a pool requested a priority below ``priority``."""
         return any(asked < priority for asked, _ in self.ranks.get(number, ()))
 
     def has_at_least(self, number: int, priority: int) -> bool:
-        """Whether a gang of a pool asked for a priority or more."""
+        """Whether a gang of a pool requested ``priority`` or more."""
         return any(asked >= priority for asked, _ in self.ranks.get(number, ()))
 
     def largest(
         self, number: int | None, count: int, *, priority: int = OPPORTUNISTIC
     ) -> Sequence[tuple[int, str]]:
-        """The largest gangs of a pool that asked for at least a priority, by name among equals.
+        """The largest gangs of a pool with at least a priority, by name among equals.
 
         Args:
-            number: the pool's; None stands for all gangs of the chain, with or without a pool.
-            count: how many are wanted.
-            priority: the least that they asked for.
+            number: of the pool; None for all gangs of the chain.
+            count: largest number of gangs to return.
+            priority: lowest requested priority.
 
         Returns:
-            At most ``count`` pairs of (devices, counted down, and name), in that order.
+            At most ``count`` pairs (negative number of devices, name), ascending.
         """
         lists = self.lists.setdefault(number, {})
         known = lists.get((count, priority))
@@ -209,14 +209,14 @@ class Roster:
         self.lists.pop(number, None)
         self.lists.pop(None, None)
 
-    def seat(self, gang: Gang) -> None:
-        """The gang's job runs on its spots (its ledger entries exist already)."""
+    def set_users(self, gang: Gang) -> None:
+        """Record a gang as the user of its devices; the ledger has them already."""
         for spot in gang.spots:
             for leaf in self.leaves(spot.node, spot.mask):
                 self.users[leaf] = gang
 
     def claim(self, gang: Gang) -> None:
-        """A Preempting gang takes its spots over in the books; users go on until they are gone."""
+        """Record the claims of a Preempting gang; current users run until they are evicted."""
         for spot in gang.spots:
             for leaf in self.leaves(spot.node, spot.mask):
                 self.claims[leaf] = gang
@@ -227,10 +227,10 @@ class Roster:
                     gang.victims[user.name] = user
 
     def own_mask(self, gang: Gang, spot: Spot) -> int:
-        """The part of a spot that counts in the books for the gang itself.
+        """The devices of a spot that the ledger counts for the gang itself.
 
-        What a Preempting gang has claimed of guaranteed users (of its own pool, necessarily)
-        stays in the books as theirs; nothing changes there when a claim comes or goes.
+        Claimed devices of guaranteed users (always of the same pool) are counted for these users,
+        so that a claim on them does not change the ledger.
         """
         if gang.state is GroupState.PREEMPTING:
             return sum(
@@ -247,7 +247,7 @@ class Roster:
         )
 
     def lift(self, gang: Gang) -> None:
-        """Take a gang out of the books (not off the lists); claims give way to their users."""
+        """Remove a gang from the ledger, not the lists; claimed devices return to their users."""
         ledger = self.ledger
         for spot in gang.spots:
             mask = self.own_mask(gang, spot)
@@ -266,8 +266,8 @@ class Roster:
         holders = self.ledger.holders
         return {cell for spot in gang.spots for cell, _ in holders(spot.node, spot.mask)}
 
-    def lower(self, gang: Gang) -> None:
-        """Turn a gang with quota into an opportunistic one in place; its cells may go back."""
+    def make_opportunistic(self, gang: Gang) -> None:
+        """Count the devices of a gang as opportunistic, and release cells that are unused then."""
         ledger = self.ledger
         homes = self.homes_of(gang)
         for spot in gang.spots:
@@ -275,10 +275,10 @@ class Roster:
             if mask:
                 ledger.vacate(spot.node, mask)
                 ledger.lend(spot.node, mask)
-        self.give_back(homes)
+        self.release_cells(homes)
 
-    def give_back(self, cells: set[int]) -> None:
-        """Unbind the cells that nobody uses any more; pinned ones stay."""
+    def release_cells(self, cells: set[int]) -> None:
+        """Unbind cells without users; pinned cells stay bound."""
         ledger = self.ledger
         for cell in sorted(cells):
             owned = ledger.owned.get(cell)

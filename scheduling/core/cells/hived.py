@@ -1,4 +1,4 @@
-"""Reads a HiveD configuration into a cluster specification.
+"""Conversion of a HiveD configuration into a cluster specification.
 
 Format: ``physicalCluster{cellTypes, physicalCells, skuTypes}`` and
 ``virtualClusters{name: {virtualCells[{cellType, cellNumber}], pinnedCells[{pinnedCellId}]}}``.
@@ -27,7 +27,7 @@ from scheduling.core.cells.spec import (
 
 
 def spec_from_hived(config: object) -> ClusterSpec:
-    """Translate; the pinned ids on physical cells become addresses.
+    """Convert a HiveD configuration; pinned ids of physical cells become addresses.
 
     Raises:
         SpecError: naming the field, the value and the remedy.
@@ -68,7 +68,7 @@ def _cell_types(body: Mapping[Any, Any]) -> dict[str, CellType]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where in the tree a cell is being read.
+    """The position of a cell in the tree.
 
     Attributes:
         where: path in the document, for errors.

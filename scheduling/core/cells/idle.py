@@ -1,4 +1,4 @@
-"""Opportunistic placement: whole gangs on idle devices, away from guaranteed jobs."""
+"""Placement of opportunistic gangs on idle devices, away from guaranteed gangs."""
 
 from collections import Counter
 
@@ -10,7 +10,11 @@ from scheduling.core.cells.picking import Item, Spot
 def place_opportunistic(
     ledger: ChainLedger, items: list[Item], allowed: int | None
 ) -> list[Spot] | None:
-    """Place a gang on idle devices: beside other opportunistic jobs, away from guaranteed ones."""
+    """Place a gang on idle devices, near opportunistic and away from guaranteed gangs.
+
+    Returns:
+        The spots, entered in the ledger, or None if the gang does not fit.
+    """
     assert ledger.log is not None  # noqa: S101 (opened by the engine)
     mark = len(ledger.log)
     spots: list[Spot] | None = []
@@ -47,7 +51,7 @@ def _place_idle(ledger: ChainLedger, item: Item, allowed: int | None) -> Spot | 
 
 
 def idle_mask(ledger: ChainLedger, node: int) -> int:
-    """Healthy devices of a node that nobody uses or has claimed."""
+    """Healthy devices of a node without a user or claim."""
     return ledger.healthy[node] & ~(ledger.guaranteed[node] | ledger.opportunistic[node])
 
 

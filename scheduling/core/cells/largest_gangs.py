@@ -1,4 +1,4 @@
-"""The largest gang that starts now: asked of the engine itself, so it is no estimate."""
+"""The largest gang of each size that starts now, found with the search of the engine itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ _PROBE = "\x00largest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargestGang:
-    """How many instances of one size a gang can have, in one chain's device type.
+    """The largest number of instances of one size that a gang of a device type can have.
 
     Attributes:
         leaf_type: device type.
         devices: of one instance; a whole cell at or below node level.
-        now: instances that start at once with a guarantee, nobody disturbed.
-        reclaimed: instances that start when borrowers have left; never fewer than ``now``.
+        now: guaranteed instances that start at once, without evictions.
+        reclaimed: guaranteed instances that start after evicting borrowers, at least ``now``.
         borrowed: instances that start at once as an opportunistic gang.
     """
 
@@ -36,8 +36,8 @@ class LargestGang:
 def largest_gangs(books: Books, vc: str) -> tuple[LargestGang, ...]:
     """The largest gangs of a virtual cluster by device type and size of an instance.
 
-    Nothing changes: the engine only decides. Gangs of the virtual cluster itself are left alone,
-    so the probe has the lowest guaranteed priority.
+    The books do not change. The probe has the lowest guaranteed priority, so it does not evict
+    gangs of the virtual cluster itself.
     """
     sizes: dict[str, set[int]] = {}
     for chain in books.topology.chains.values():
@@ -53,7 +53,7 @@ def largest_gangs(books: Books, vc: str) -> tuple[LargestGang, ...]:
 def _largest(books: Books, vc: str, leaf_type: str, size: int) -> LargestGang:
     @cache
     def evicted(count: int, priority: int) -> int | None:
-        """How many gangs would have to leave; None where it does not start at all."""
+        """The number of evicted gangs; None if it does not start."""
         if not count:
             return 0
         request = GangRequest(
@@ -73,24 +73,28 @@ def _largest(books: Books, vc: str, leaf_type: str, size: int) -> LargestGang:
             default=None,
         )
 
-    idle, lent = _room(books, leaf_type, size)
-    promised = _promised(books, vc, leaf_type, size)
-    reclaimed = _most(lent, lambda count: evicted(count, 0) is not None, likely=promised)
+    idle, lent = _upper_bounds(books, leaf_type, size)
+    promised = _free_quota(books, vc, leaf_type, size)
+    reclaimed = _largest_count(lent, lambda count: evicted(count, 0) is not None, likely=promised)
     return LargestGang(
         leaf_type=leaf_type,
         devices=size,
         # Mostly nobody has to leave, and that gang has been tried.
-        now=_most(min(idle, reclaimed), lambda count: evicted(count, 0) == 0, likely=reclaimed),
+        now=_largest_count(
+            min(idle, reclaimed), lambda count: evicted(count, 0) == 0, likely=reclaimed
+        ),
         reclaimed=reclaimed,
         # Whatever idles is lent, so that the most is the answer almost always.
-        borrowed=_most(idle, lambda count: evicted(count, OPPORTUNISTIC) is not None, likely=idle),
+        borrowed=_largest_count(
+            idle, lambda count: evicted(count, OPPORTUNISTIC) is not None, likely=idle
+        ),
     )
 
 
-def _room(books: Books, leaf_type: str, size: int) -> tuple[int, int]:
-    """Instances that idle devices hold at most, and with those of borrowers, in any one chain.
+def _upper_bounds(books: Books, leaf_type: str, size: int) -> tuple[int, int]:
+    """Upper bounds of instances in a chain: on idle devices, and with those of borrowers.
 
-    Asking the engine for a gang costs time by its size, and a busy cluster has little room.
+    They keep the probes small: a search takes time in proportion to the gang.
     """
     idle = lent = 0
     for chain, roster in books.rosters.items():
@@ -104,8 +108,8 @@ def _room(books: Books, leaf_type: str, size: int) -> tuple[int, int]:
     return min(idle, MAX_INSTANCES), min(lent, MAX_INSTANCES)
 
 
-def _promised(books: Books, vc: str, leaf_type: str, size: int) -> int:
-    """Instances that the free quota of a virtual cluster holds, in any one chain."""
+def _free_quota(books: Books, vc: str, leaf_type: str, size: int) -> int:
+    """The most instances in the free quota of a virtual cluster in a chain."""
     found = [0]
     for chain, roster in books.rosters.items():
         pool = books.pool(vc, chain)
@@ -115,10 +119,10 @@ def _promised(books: Books, vc: str, leaf_type: str, size: int) -> int:
     return max(found)
 
 
-def _most(most: int, starts: Callable[[int], bool], *, likely: int) -> int:
-    """The largest number up to ``most`` that starts: whoever fits, fits with one instance less.
+def _largest_count(most: int, starts: Callable[[int], bool], *, likely: int) -> int:
+    """The largest number up to ``most`` that starts; if a gang starts, smaller ones do, too.
 
-    Where ``likely`` is the answer, nothing but it and one more is tried.
+    If ``likely`` is the result, only it and the next number are tried.
     """
     low, high = 0, 1
     likely = min(likely, most)

@@ -19,7 +19,7 @@ def start(plan: PlacementPlan, request: GangRequest) -> Gang:
         cancel(other, keep_cells=True)
     if not plan.applied:
         _apply(plan)
-    plan.roster.seat(gang)
+    plan.roster.set_users(gang)
     _return_cells_of(plan.cancelled, plan.roster)
     _finish(plan, gang)
     return gang
@@ -69,7 +69,7 @@ def claim(plan: PlacementPlan, request: GangRequest) -> Gang:
 def _return_cells_of(cancelled: Iterable[Gang], roster: Roster) -> None:
     """Give back the quota cells of cancelled claims that no gang uses now."""
     holder = roster.ledger.buddy.allocated_holder
-    roster.give_back(
+    roster.release_cells(
         {
             holder(leaf)
             for gang in cancelled
@@ -118,7 +118,7 @@ def promote(gang: Gang) -> None:
         for leaf in roster.leaves(spot.node, spot.mask):
             del roster.claims[leaf]
     gang.state = GroupState.ALLOCATED
-    roster.seat(gang)
+    roster.set_users(gang)
 
 
 def end(gang: Gang) -> None:
@@ -137,7 +137,7 @@ def end(gang: Gang) -> None:
         for leaf in roster.leaves(spot.node, spot.mask):
             del roster.users[leaf]
     roster.leave(gang)
-    roster.give_back(homes)
+    roster.release_cells(homes)
     update_doomed_cells(roster.ledger)
 
 
@@ -157,14 +157,14 @@ def cancel(gang: Gang, *, keep_cells: bool = False) -> None:
     gang.victims.clear()
     roster.leave(gang)
     if not keep_cells:
-        roster.give_back(homes)
+        roster.release_cells(homes)
         restore_doomed_cells(roster.ledger, gang.doomed)
 
 
 def lose_quota(gang: Gang, preemptor: str) -> None:
     """Lazy preemption: the gang keeps its devices and runs on as an opportunistic one."""
     assert gang.roster is not None  # noqa: S101 (it has quota)
-    gang.roster.lower(gang)
+    gang.roster.make_opportunistic(gang)
     gang.roster.leave(gang)
     gang.guaranteed = False
     gang.lazy_by = preemptor
@@ -256,7 +256,7 @@ def open_cells(roster: Roster, gang: Gang, cells: list[int], *, claiming: bool =
             ledger.disown(cell)
     opened = True
     for cell in cells:
-        if not _open(roster, gang, cell):
+        if not _open_cell(roster, gang, cell):
             opened = False
             break
     if opened and _is_inside(roster, gang, claiming=claiming):
@@ -274,7 +274,7 @@ def _is_inside(roster: Roster, gang: Gang, *, claiming: bool) -> bool:
     assert pool is not None  # noqa: S101 (asked for quota)
     for spot in gang.spots:
         taken = spot.mask & ledger.guaranteed[spot.node]
-        if taken and not (claiming and _yields(roster, gang, spot.node, taken)):
+        if taken and not (claiming and _users_give_way(roster, gang, spot.node, taken)):
             return False
         home = ledger.homes[spot.node]
         if home >= 0:
@@ -288,7 +288,7 @@ def _is_inside(roster: Roster, gang: Gang, *, claiming: bool) -> bool:
     return True
 
 
-def _yields(roster: Roster, gang: Gang, node: int, taken: int) -> bool:
+def _users_give_way(roster: Roster, gang: Gang, node: int, taken: int) -> bool:
     """Whether all users of these devices are of the gang's pool and of lower priority."""
     users = [roster.users.get(leaf) for leaf in roster.leaves(node, taken)]
     return all(
@@ -297,7 +297,7 @@ def _yields(roster: Roster, gang: Gang, node: int, taken: int) -> bool:
     )
 
 
-def _open(roster: Roster, gang: Gang, cell: int) -> bool:
+def _open_cell(roster: Roster, gang: Gang, cell: int) -> bool:
     ledger, pool = roster.ledger, gang.pool
     assert pool is not None  # noqa: S101 (asked for quota)
     buddy, topology = ledger.buddy, ledger.topology

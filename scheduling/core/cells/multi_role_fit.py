@@ -45,13 +45,13 @@ def never_fit_together(
             request for (request, _), place in zip(parts, places, strict=True) if place <= reach
         ]
         if len(inside) > 1:
-            found = _beyond(books, inside, reach)
+            found = _capacity_refusal(books, inside, reach)
             if found is not None:
                 return found
     return None
 
 
-def _beyond(
+def _capacity_refusal(
     books: Books, inside: Sequence[GangRequest], reach: frozenset[Location]
 ) -> Wait | None:
     """Whether parts want more than there is, or more than is in order, where they may lie."""
@@ -67,12 +67,12 @@ def _beyond(
     first, chain = inside[0], min(place.chain for place in reach)
     kinds = Listing(tuple(sorted({books.topology.chains[p.chain].leaf_type for p in reach})), "or")
     where = f"in VC {first.vc}" if first.guaranteed else "in physical cluster"
-    is_ill = wanted <= most
+    is_unhealthy = wanted <= most
     return Wait(
         request=first,
-        code=WaitCode.CELLS_UNHEALTHY if is_ill else WaitCode.EXCEEDS_VC_MAX,
+        code=WaitCode.CELLS_UNHEALTHY if is_unhealthy else WaitCode.EXCEEDS_VC_MAX,
         message=message("roles-need-healthy", wanted=devices(wanted), kinds=kinds, sound=sound)
-        if is_ill
+        if is_unhealthy
         else message(
             "roles-too-large",
             wanted=devices(wanted),
@@ -82,7 +82,7 @@ def _beyond(
         ),
         reason=f"insufficient capacity when scheduling {where}",
         unblock=()
-        if is_ill
+        if is_unhealthy
         else (message("ask-at-most-of-kinds", most=devices(most), kinds=kinds),),
         chain=chain,
         quota=quota_of(books, first, chain) if first.guaranteed else "",

@@ -16,7 +16,7 @@ from scheduling.core.cells.packing import pack
 from scheduling.core.cells.picking import SCAN, CellPicker, Cost, Item, Spot, choose_devices
 from scheduling.core.cells.pool import Pool
 
-EAGER = 4  # up to so many instances trying is cheaper than counting first
+EAGER_SIZE = 4  # up to so many instances trying is cheaper than counting first
 
 
 class GuaranteedSearch:
@@ -52,17 +52,17 @@ class GuaranteedSearch:
 
     def run(self, items: list[Item]) -> list[Spot] | None:
         """Place all items, largest first, or roll back and answer None."""
-        if len(items) > EAGER and not self._may_fit(items):
+        if len(items) > EAGER_SIZE and not self._may_fit(items):
             return None
         mark = self._mark()
         spots = self._greedy(items)
         if spots is not None:
             return spots
         self._rollback(mark)
-        if len(items) <= EAGER and not self._may_fit(items):
+        if len(items) <= EAGER_SIZE and not self._may_fit(items):
             return None
         if len({item.size for item in items}) > 1:
-            spots = self._complete(items, mark)
+            spots = self._pack_completely(items, mark)
         if spots is None and self.combining:
             self._rollback(mark)
             spots = self._combine(items)
@@ -250,7 +250,7 @@ class GuaranteedSearch:
             return -1
         return key
 
-    def _complete(self, items: list[Item], mark: int) -> list[Spot] | None:
+    def _pack_completely(self, items: list[Item], mark: int) -> list[Spot] | None:
         """Complete packing on counts; cells that open with less than expected count again."""
         self.whole = {}
         sizes = Counter(item.size for item in items)
@@ -258,7 +258,7 @@ class GuaranteedSearch:
             plan = pack(self._capacities(), sizes)
             if plan is None:
                 break
-            spots = self._follow(plan, items)
+            spots = self._apply_packing(plan, items)
             if spots is not None:
                 self.whole = {}
                 return spots
@@ -266,7 +266,7 @@ class GuaranteedSearch:
         self.whole = {}
         return None
 
-    def _follow(
+    def _apply_packing(
         self, plan: list[tuple[int, tuple[int, ...]]], items: list[Item]
     ) -> list[Spot] | None:
         waiting: dict[int, list[Item]] = {}

@@ -135,14 +135,14 @@ class PreemptionSearch:
         if not self.roster.has_lower(self.pool.number, self.priority):
             return None
         lower = self._lower_gangs()
-        chosen = self._fewest(lower) if lower else None
+        chosen = self._fewest_victims(lower) if lower else None
         if chosen is None:
             return None
         mark = len(ledger.log)
-        lazy = [g for g in chosen if g.request.lazy_preemption and _settled(g)]
+        lazy = [g for g in chosen if g.request.lazy_preemption and g.state is GroupState.ALLOCATED]
         firm = [g for g in chosen if g not in lazy]
         for gang in lazy:
-            self.roster.lower(gang)
+            self.roster.make_opportunistic(gang)
         self._lift(firm)
         spots = self._search(firm)
         plan = None
@@ -214,7 +214,7 @@ class PreemptionSearch:
             ),
         )
 
-    def _fewest(self, lower: list[Gang]) -> list[Gang] | None:
+    def _fewest_victims(self, lower: list[Gang]) -> list[Gang] | None:
         """The smallest set of gangs found that makes room; none of it can be left out."""
         # Whose devices others have claimed frees nothing, alone or with any of the rest.
         useful = [not self._is_spoken_for(gang) for gang in lower]
@@ -245,13 +245,11 @@ class PreemptionSearch:
     def _is_spoken_for(self, gang: Gang) -> bool:
         """Whether all devices of a gang are claimed by others that would not go for this one."""
         return gang.state is GroupState.BEING_PREEMPTED and not any(
-            claimer is None or self._may_go(claimer)
+            claimer is None
+            or (claimer.pool is self.pool and claimer.request.priority < self.priority)
             for spot in gang.spots
             for claimer in map(self.roster.claims.get, self.roster.leaves(spot.node, spot.mask))
         )
-
-    def _may_go(self, gang: Gang) -> bool:
-        return gang.pool is self.pool and gang.request.priority < self.priority
 
     def _plan(
         self, spots: list[Spot], lazy: list[Gang], opened: list[int], *, evicting: bool
@@ -277,8 +275,3 @@ class PreemptionSearch:
             cancelled=list(cancelled.values()),
             lowered=lazy,
         )
-
-
-def _settled(gang: Gang) -> bool:
-    """Whether a gang runs and nobody has claimed its devices yet."""
-    return gang.state is GroupState.ALLOCATED

@@ -20,9 +20,9 @@ from scheduling.core.cells.search import find, items_of, scopes_in
 from scheduling.core.messages import message
 from tessera.messages import Message
 
-SINGLES = 4  # gangs tried one by one
-SCOPES = 8  # cells tried for a gang that wants to be inside one
-SETS = 24  # with so many gangs in the way at most, sets of them are tried
+MAX_SINGLE_TRIALS = 4  # gangs tried one by one
+MAX_SCOPES = 8  # cells tried for a gang that wants to be inside one
+MAX_SET_SIZE = 24  # with so many gangs in the way at most, sets of them are tried
 
 _TRIED = (
     WaitCode.VC_GUARANTEE_IN_USE,
@@ -55,7 +55,7 @@ def remedies(books: Books, wait: Wait, suggested: Collection[str] | None) -> Rem
         return Remedies(unblock=wait.unblock)
     nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
     found: list[Message] = []
-    ends = _ends(books, wait, nodes)
+    ends = _gangs_to_end(books, wait, nodes)
     if ends:
         size = sum(gang.size for gang in ends)
         found.append(
@@ -63,9 +63,10 @@ def remedies(books: Books, wait: Wait, suggested: Collection[str] | None) -> Rem
             if len(ends) == 1
             else message("jobs-end", ends=len(ends), size=devices(size))
         )
-    less = _less(books, wait, nodes)
+    less = _largest_smaller_request(books, wait, nodes)
     fits_now = [] if less is None else [message("less-fits", less=shape(less))]
-    if request.guaranteed and _fits_idle(books, wait, nodes):
+    borrowed = replace(request, priority=OPPORTUNISTIC, pinned=None)
+    if request.guaranteed and find(books, borrowed, wait.chain, nodes) is not None:
         fits_now.append(
             message(
                 "opportunistic-fits" if request.pinned is None else "opportunistic-fits-unpinned"
@@ -74,13 +75,13 @@ def remedies(books: Books, wait: Wait, suggested: Collection[str] | None) -> Rem
     found += fits_now
     return Remedies(
         ends=tuple(gang.name for gang in ends),
-        cells=_cells(books.rosters[wait.chain], ends),
+        cells=_cell_addresses(books.rosters[wait.chain], ends),
         unblock=tuple(found) or wait.unblock,
         now=tuple(fits_now),
     )
 
 
-def _cells(roster: Roster, gangs: Sequence[Gang]) -> tuple[str, ...]:
+def _cell_addresses(roster: Roster, gangs: Sequence[Gang]) -> tuple[str, ...]:
     topology = roster.ledger.topology
     found: set[int] = set()
     for gang in gangs:
@@ -92,18 +93,18 @@ def _cells(roster: Roster, gangs: Sequence[Gang]) -> tuple[str, ...]:
     return tuple(topology.address[cell] for cell in sorted(found))
 
 
-def _ends(books: Books, wait: Wait, nodes: frozenset[str] | None) -> list[Gang]:
+def _gangs_to_end(books: Books, wait: Wait, nodes: frozenset[str] | None) -> list[Gang]:
     """The smallest set of gangs found whose end lets the gang start."""
     roster = books.rosters[wait.chain]
     items = items_of(roster.ledger.topology, wait.request)
     if items is None:
         return []
-    trial = _Trial(books, roster, wait, items, nodes)
+    trial = _EndTrial(books, roster, wait, items, nodes)
     with roster.ledger.trial():
         return trial.smallest()
 
 
-class _Trial:
+class _EndTrial:
     """Lifts gangs out of the books, searches, and puts them back; the log must be open."""
 
     def __init__(
@@ -116,7 +117,7 @@ class _Trial:
     ) -> None:
         request = wait.request
         self.roster, self.items = roster, items
-        self.allowed = scopes_in(books, wait.chain, request, nodes)[:SCOPES]
+        self.allowed = scopes_in(books, wait.chain, request, nodes)[:MAX_SCOPES]
         pool = books.pool(request.vc, wait.chain, request.pinned)
         number = pool.number if request.guaranteed and pool is not None else OPPORTUNISTIC
         gangs = (
@@ -139,16 +140,16 @@ class _Trial:
             (gang for gang in gangs if gang.request.priority >= lowest or not gang.guaranteed),
             key=lambda g: (g.size, g.name),
         )
-        few = len(gangs) <= SETS
+        few = len(gangs) <= MAX_SET_SIZE
         self.lower = [g for g in gangs if g not in self.holders] if self.searches and few else []
 
     def smallest(self) -> list[Gang]:
         """One gang if one is enough, else as few as are found by leaving out one by one."""
         enough = (gang for gang in self.holders if gang.size >= self.least)
-        for gang in islice(enough, SINGLES):
+        for gang in islice(enough, MAX_SINGLE_TRIALS):
             if self.fits([gang]):
                 return [gang]
-        if len(self.holders) > SETS or not self.fits(self.holders):
+        if len(self.holders) > MAX_SET_SIZE or not self.fits(self.holders):
             return []
         kept = list(self.holders)
         for gang in self.holders:
@@ -175,20 +176,26 @@ class _Trial:
         return found
 
 
-def _less(books: Books, wait: Wait, nodes: frozenset[str] | None) -> GangRequest | None:
+def _largest_smaller_request(
+    books: Books, wait: Wait, nodes: frozenset[str] | None
+) -> GangRequest | None:
     """The largest smaller request of one member that starts now: fewer instances, else smaller."""
     request = wait.request
     if len(request.members) != 1:
         return None
     member = request.members[0]
-    fewer = _most(books, wait, nodes, [replace(member, count=n) for n in _halves(member.count)])
+    fewer = _first_that_starts(
+        books, wait, nodes, [replace(member, count=n) for n in _smaller_numbers(member.count)]
+    )
     if fewer is not None:
         return fewer
-    smaller: list[Member] = [replace(member, leaf_count=n) for n in _halves(member.leaf_count)]
-    return _most(books, wait, nodes, smaller)
+    smaller: list[Member] = [
+        replace(member, leaf_count=n) for n in _smaller_numbers(member.leaf_count)
+    ]
+    return _first_that_starts(books, wait, nodes, smaller)
 
 
-def _halves(number: int) -> list[int]:
+def _smaller_numbers(number: int) -> list[int]:
     """Smaller numbers to try, the largest first: one less, then halves."""
     found = {number - 1}
     while number > 1:
@@ -197,7 +204,7 @@ def _halves(number: int) -> list[int]:
     return sorted((n for n in found if n >= 1), reverse=True)
 
 
-def _most(
+def _first_that_starts(
     books: Books, wait: Wait, nodes: frozenset[str] | None, members: list[Member]
 ) -> GangRequest | None:
     for member in members:
@@ -206,8 +213,3 @@ def _most(
         if plan is not None and not plan.victims and not plan.cancelled:
             return asked
     return None
-
-
-def _fits_idle(books: Books, wait: Wait, nodes: frozenset[str] | None) -> bool:
-    borrowed = replace(wait.request, priority=OPPORTUNISTIC, pinned=None)
-    return find(books, borrowed, wait.chain, nodes) is not None

@@ -186,13 +186,10 @@ class Replay:
         if phase is Phase.PREEMPTING:
             group = self._groups.setdefault(decision.request.group, _Group(decision.request))
             group.waiting.add(pod)
-        node = decision.victim_nodes[0] if decision.victim_nodes else ""
-        return {"kind": "preempt", "node": node, "victims": self._victims(decision)}
-
-    def _victims(self, decision: Preempt) -> list[str]:
-        """All pods of all victims: a gang is evicted whole."""
         groups = [self._groups[name] for name in decision.victims if name in self._groups]
-        return sorted(pod for group in groups for pod in group.pods.values())
+        victims = [pod for group in groups for pod in group.pods.values()]
+        node = decision.victim_nodes[0] if decision.victim_nodes else ""
+        return {"kind": "preempt", "node": node, "victims": sorted(victims)}
 
     def _delete(self, pod: str) -> None:
         name = self._pods.pop(pod, None)
@@ -209,12 +206,9 @@ class Replay:
                 group.waiting.discard(pod)
                 if not group.waiting and not group.pods:
                     del self._groups[name]
-                    self._cancel(name)
-
-    def _cancel(self, name: str) -> None:
-        gang = self.engine.gangs.get(name)
-        if gang is not None and gang.state is GroupState.PREEMPTING:
-            self.engine.release(name)
+                    gang = self.engine.gangs.get(name)
+                    if gang is not None and gang.state is GroupState.PREEMPTING:
+                        self.engine.release(name)
 
     def _reconfigure(self, config: object) -> Line:
         try:

@@ -125,16 +125,16 @@ class _Chain:
 
     def run(self) -> list[Shortage]:
         """Reserve from the highest level down; what found no place."""
-        short = self._lost()
+        short = self._inaccessible()
         for level in range(self.topology.levels, 0, -1):
             wanting = [pool for pool in self.ledger.pools if pool.unbound[level]]
-            for pool in sorted(wanting, key=lambda pool: (self._choice(pool), pool.vc)):
+            for pool in sorted(wanting, key=lambda pool: (self._usable_node_count(pool), pool.vc)):
                 missing = self._reserve(pool, level)
                 if missing:
                     short.append(self._shortage(pool, level, missing))
         return short
 
-    def _lost(self) -> list[Shortage]:
+    def _inaccessible(self) -> list[Shortage]:
         """Bound cells with devices on nodes that the rules keep from their virtual clusters."""
         short = []
         for cell, owned in self.ledger.owned.items():
@@ -190,7 +190,7 @@ class _Chain:
     def _is_free(self, cell: int) -> bool:
         return all(self._mask(cell, node) & ~self.free[node] == 0 for node in self._nodes(cell))
 
-    def _choice(self, pool: Pool) -> int:
+    def _usable_node_count(self, pool: Pool) -> int:
         """How many nodes are open to a pool: the one with the least choice comes first."""
         barred = self.rules.barred.get(pool.vc, _NOBODY)
         return sum(name not in barred for name in self.names)

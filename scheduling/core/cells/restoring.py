@@ -13,7 +13,7 @@ from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import PlacementPlan
 from scheduling.core.cells.requests import GangRequest, Placed, Restored
 
-_NOWHERE: Final = ("", -1)
+_UNKNOWN_LEAF: Final = ("", -1)
 
 
 def restore_gang(
@@ -43,7 +43,7 @@ def restore_gang(
     displaced: list[str] = []
     cells = lifecycle.cells_at(gang, gang.virtual) if had_quota and pool is not None else None
     owned = cells is not None and _claim_cells(roster, gang, cells, displaced)
-    _sit_down(roster, gang, guaranteed=owned)
+    _enter_books(roster, gang, guaranteed=owned)
     books.gangs[request.group] = gang
     lowered = request.guaranteed and not owned
     if lowered:
@@ -81,14 +81,14 @@ def _restore_claims(books: Books, gang: Gang, unknown: list[str]) -> Restored:
     return Restored(guaranteed=owned, lazy_preempted=False, unknown=tuple(unknown))
 
 
-def _sit_down(roster: Roster, gang: Gang, *, guaranteed: bool) -> None:
+def _enter_books(roster: Roster, gang: Gang, *, guaranteed: bool) -> None:
     gang.guaranteed = guaranteed
     for spot in gang.spots:
         if guaranteed:
             roster.ledger.occupy(spot.node, spot.mask)
         else:
             roster.ledger.lend(spot.node, spot.mask)
-    roster.seat(gang)
+    roster.set_users(gang)
     if guaranteed:
         gang.virtual = lifecycle.virtual_addresses(roster, gang)
     roster.enter(gang)
@@ -107,7 +107,7 @@ def _locate(
         leaves: dict[int, str] = {}
         virtual = placed.virtual + ("",) * (len(placed.leaves) - len(placed.virtual))
         for (chain, leaf), address, cell in zip(
-            _places(books, placed), placed.leaves, virtual, strict=False
+            _find_leaves(books, placed), placed.leaves, virtual, strict=False
         ):
             if leaf < 0 or leaf in seen or (found is not None and chain != found):
                 unknown.append(address)
@@ -124,10 +124,10 @@ def _locate(
     return found, located, unknown
 
 
-def _places(books: Books, placed: Placed) -> list[tuple[str, int]]:
+def _find_leaves(books: Books, placed: Placed) -> list[tuple[str, int]]:
     """By node and device index, which outlive a new tree; else by address; -1 for unknown ones."""
     by_address, by_device = books.topology.leaves, books.topology.devices
-    found = [by_address.get(address, _NOWHERE) for address in placed.leaves]
+    found = [by_address.get(address, _UNKNOWN_LEAF) for address in placed.leaves]
     for i, device in enumerate(placed.devices[: len(found)]):
         found[i] = by_device.get((placed.node, device), found[i])
     return found
@@ -161,7 +161,7 @@ def _claim_cells(roster: Roster, gang: Gang, cells: list[int], displaced: list[s
     if lifecycle.open_cells(roster, gang, cells):
         return True
     while True:
-        gangs = _lowest(roster, pool, gang, cells)
+        gangs = _lowest_priority_gangs(roster, pool, gang, cells)
         if not gangs:
             return False
         for other in gangs:
@@ -171,7 +171,7 @@ def _claim_cells(roster: Roster, gang: Gang, cells: list[int], displaced: list[s
             return True
 
 
-def _lowest(roster: Roster, pool: Pool, gang: Gang, cells: list[int]) -> list[Gang]:
+def _lowest_priority_gangs(roster: Roster, pool: Pool, gang: Gang, cells: list[int]) -> list[Gang]:
     """The gangs in the pool's lowest-priority cell of a level that is wanted."""
     levels = {roster.ledger.topology.level[cell] for cell in cells}
     by_cell: dict[int, list[Gang]] = {}

@@ -7,7 +7,7 @@ what there is by cell are tuples: the garbage collector walks lists, of numbers 
 
 from collections.abc import Iterator, Mapping
 
-from scheduling.core.cells.cell_tree import TreeCell, device_index, grow, type_path
+from scheduling.core.cells.cell_tree import TreeCell, build_levels, device_index, type_path
 from scheduling.core.cells.errors import SpecError
 from scheduling.core.cells.spec import CellType, ClusterSpec, PhysicalCell
 
@@ -67,7 +67,7 @@ class ChainTopology:
         self.name = name
         self.paths: dict[int, list[str]] = {}
         self._measure_types(cell_types)
-        cells = grow(self.types, cell_types, tops)
+        cells = build_levels(self.types, cell_types, tops)
         self._number(cells)
         self._measure()
         self._name_nodes(cells)

@@ -11,10 +11,10 @@ from scheduling.core.cells.search import find, find_with_eviction
 from scheduling.core.messages import message
 from tessera.messages import Listing, Message
 
-NODES = 3  # nodes named in a sentence
+MAX_NODES_SHOWN = 3  # nodes named in a sentence
 
 
-def blocking_nodes(
+def node_refusal(
     books: Books,
     request: GangRequest,
     chains: list[str],
@@ -31,14 +31,14 @@ def blocking_nodes(
         nodes: those that it may use; None for all.
         where: in whose cells it was looked for, in words.
     """
-    found = _if_healthy(books, request, chains, nodes)
+    found = _unhealthy_nodes_needed(books, request, chains, nodes)
     if found is not None:
-        return _unhealthy(request, found, where)
-    found = _if_anywhere(books, request, chains, nodes) if nodes is not None else None
-    return None if found is None else _excluded(request, found, where)
+        return _unhealthy_refusal(request, found, where)
+    found = _excluded_nodes_needed(books, request, chains, nodes) if nodes is not None else None
+    return None if found is None else _excluded_refusal(request, found, where)
 
 
-def _if_healthy(
+def _unhealthy_nodes_needed(
     books: Books,
     request: GangRequest,
     chains: list[str],
@@ -50,7 +50,7 @@ def _if_healthy(
         buddy, topology = ledger.buddy, ledger.topology
         if not any(buddy.bad[topology.base[topology.levels] :]):
             continue
-        with _all_healthy(ledger) as bad:
+        with _assume_healthy(ledger) as bad:
             plan = _any_plan(books, request, chain, nodes)
         if plan is None:
             continue
@@ -60,7 +60,7 @@ def _if_healthy(
 
 
 @contextmanager
-def _all_healthy(ledger: ChainLedger) -> Iterator[dict[int, int]]:
+def _assume_healthy(ledger: ChainLedger) -> Iterator[dict[int, int]]:
     bad = {
         node: mask
         for node, mask in enumerate(ledger.healthy)
@@ -75,7 +75,7 @@ def _all_healthy(ledger: ChainLedger) -> Iterator[dict[int, int]]:
             ledger.set_healthy(node, mask)
 
 
-def _if_anywhere(
+def _excluded_nodes_needed(
     books: Books, request: GangRequest, chains: list[str], nodes: frozenset[str]
 ) -> list[str] | None:
     """Excluded nodes that the gang would fit with, or None."""
@@ -96,7 +96,7 @@ def _any_plan(
     return plan if plan is not None else find_with_eviction(books, request, chain, nodes)
 
 
-def _unhealthy(request: GangRequest, nodes: list[str], where: str) -> Wait:
+def _unhealthy_refusal(request: GangRequest, nodes: list[str], where: str) -> Wait:
     return Wait(
         request=request,
         code=WaitCode.CELLS_UNHEALTHY,
@@ -104,12 +104,12 @@ def _unhealthy(request: GangRequest, nodes: list[str], where: str) -> Wait:
             "node-unhealthy" if len(nodes) == 1 else "nodes-unhealthy", names=_names(nodes)
         ),
         reason=f"have to use at least one bad node {nodes[0]} when scheduling {where}",
-        unblock=tuple(message("repair-node", node=node) for node in nodes[:NODES]),
+        unblock=tuple(message("repair-node", node=node) for node in nodes[:MAX_NODES_SHOWN]),
         nodes=tuple(nodes),
     )
 
 
-def _excluded(request: GangRequest, nodes: list[str], where: str) -> Wait:
+def _excluded_refusal(request: GangRequest, nodes: list[str], where: str) -> Wait:
     return Wait(
         request=request,
         code=WaitCode.NO_CELL_OF_LEVEL,
@@ -123,7 +123,7 @@ def _excluded(request: GangRequest, nodes: list[str], where: str) -> Wait:
 
 
 def _names(names: list[str]) -> Listing | Message:
-    shown = Listing(tuple(names[:NODES]))
-    if len(names) <= NODES:
+    shown = Listing(tuple(names[:MAX_NODES_SHOWN]))
+    if len(names) <= MAX_NODES_SHOWN:
         return shown
-    return message("nodes-and-more", names=shown, more=len(names) - NODES)
+    return message("nodes-and-more", names=shown, more=len(names) - MAX_NODES_SHOWN)

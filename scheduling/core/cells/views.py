@@ -106,7 +106,7 @@ def _chain_view(ledger: ChainLedger) -> dict[str, Any]:
         "devices": topology.leaf_count,
         "idle": sum(mask.bit_count() for mask in idle),
         "levels": levels,
-        "largest_gang": _largest(ledger, idle),
+        "largest_gang": _idle_instances(ledger, idle),
     }
 
 
@@ -125,7 +125,7 @@ def _idle_cells(ledger: ChainLedger, level: int, idle: list[int]) -> int:
     )
 
 
-def _largest(ledger: ChainLedger, idle: list[int]) -> dict[int, int]:
+def _idle_instances(ledger: ChainLedger, idle: list[int]) -> dict[int, int]:
     """Devices per instance -> how many such instances could start now, used by nobody."""
     topology = ledger.topology
     sizes = sorted({topology.sizes[level][1] for level in range(1, topology.node_level + 1)})

@@ -68,7 +68,7 @@ def compare(engine: CellEngine, request: GangRequest, scan: int) -> bool:
                 if gang.state is not GroupState.PREEMPTING:
                     masks = [roster.own_mask(gang, spot) for spot in gang.spots]
                     assert masks == mask_in_full(search, gang)
-            assert search._fewest(lower) == fewest_in_full(search, lower, scan)
+            assert search._fewest_victims(lower) == fewest_in_full(search, lower, scan)
             left_out |= any(map(search._is_spoken_for, lower))
     return left_out
 
