@@ -9,7 +9,7 @@ from scheduling.core.cells.spec import ClusterSpec, VcSpec
 from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 
 
-class PinnedCell(NamedTuple):
+class PinnedLocation(NamedTuple):
     """A pinned cell of a virtual cluster and its location."""
 
     vc: str
@@ -33,14 +33,16 @@ def build_ledgers(spec: ClusterSpec, topology: ClusterTopology) -> dict[str, Cha
         if address in wanted
     }
     ledgers = {name: ChainLedger(chain) for name, chain in topology.chains.items()}
-    pinned: list[tuple[ChainLedger, Pool, PinnedCell]] = []
+    pinned: list[tuple[ChainLedger, Pool, PinnedLocation]] = []
     for vc, shares in sorted(spec.virtual_clusters.items()):
         slot = _add_quotas(ledgers, vc, shares)
         for pin, address in shares.pinned.items():
             if address not in addresses:
                 raise _no_such_cell(vc, pin, address)
             chain, cell = addresses[address]
-            pinned.append(_add_pinned(ledgers[chain], PinnedCell(vc, pin, cell, address), slot))
+            pinned.append(
+                _add_pinned(ledgers[chain], PinnedLocation(vc, pin, cell, address), slot)
+            )
             slot += 1
     for name, ledger in ledgers.items():
         witness = _shortage(topology.chains[name], ledger.buddy.free_count, ledger.buddy.claimed)
@@ -109,8 +111,8 @@ def _add_quotas(ledgers: dict[str, ChainLedger], vc: str, shares: VcSpec) -> int
 
 
 def _add_pinned(
-    ledger: ChainLedger, pin: PinnedCell, slot: int
-) -> tuple[ChainLedger, Pool, PinnedCell]:
+    ledger: ChainLedger, pin: PinnedLocation, slot: int
+) -> tuple[ChainLedger, Pool, PinnedLocation]:
     level = ledger.topology.level[pin.cell]
     pool = ledger.add_pool(pin.vc, pin.name)
     pool.add_slot(level, slot)
@@ -128,7 +130,7 @@ def _no_such_cell(vc: str, pin: str, address: str) -> SpecError:
     )
 
 
-def _bind_pinned(ledger: ChainLedger, pool: Pool, pin: PinnedCell) -> None:
+def _bind_pinned(ledger: ChainLedger, pool: Pool, pin: PinnedLocation) -> None:
     topology, cell, address = ledger.topology, pin.cell, pin.address
     below = (c for c in ledger.owned if _overlap(topology, c, cell))
     if any(True for _ in below):

@@ -1,8 +1,8 @@
-"""Who owns and who uses what in one chain: pools of quota, node masks, and the buckets for search.
+"""The ledger of one chain: owned cells, used devices by node, and the indices for searches.
 
-A virtual cell is bound to a physical cell with all its sub-cells in order, so the binding of a
-whole tree is one entry. An unbound quota cell is empty and has no state beyond being counted;
-children of one cell are interchangeable, so nothing is lost by that.
+Binding a virtual cell to a physical cell binds all sub-cells in order, so a whole tree needs one
+entry. An unbound quota cell is empty, and the children of a cell are interchangeable. So the
+ledger only counts unbound cells.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ Undo = list[tuple[Callable[..., None], tuple[Any, ...]]]
 
 
 class Owned:
-    """A physical cell that is bound to a preassigned virtual cell.
+    """A physical cell bound to a preassigned virtual cell.
 
     Attributes:
-        pool: its pool's number.
-        position: which of the pool's preassigned cells of that level.
+        pool: number of its pool.
+        position: index among the pool's preassigned cells of its level.
         used: devices in it with guaranteed users or claims.
         counted: whether it was taken from the free list (an incomplete pinned cell is not).
     """
@@ -35,7 +35,7 @@ class Owned:
 
 
 class Trial:
-    """A search on the books of a chain; what it has done by its end is undone."""
+    """A search on a ledger; its changes are undone at its end."""
 
     __slots__ = ("_ledger",)
 
@@ -48,25 +48,25 @@ class Trial:
         return log
 
     def __exit__(self, *_: object) -> None:
-        """Undo what is on the log, and close it."""
+        """Undo all changes on the log, and close it."""
         if self._ledger.log:
             self._ledger.rollback(0)
         self._ledger.log = None
 
 
 class ChainLedger:
-    """The moving side of one chain.
+    """Ownership, use and health of the cells and devices of one chain.
 
     Attributes:
         bins: (pool number, bin) pairs by node; a bin is a node, or ``first_small`` + cell.
         healthy: mask of healthy devices by node.
         guaranteed: mask of devices that a guaranteed gang uses or has claimed, by node.
         opportunistic: mask of devices with an opportunistic user and no claim, by node.
-        owned: physical cell -> who owns it.
-        doomed: owned, unused cells with bad devices that a quota cannot avoid.
-        homes: the owned cell that a node is in, whole; -1 for none, by node.
+        owned: physical cell -> its owner.
+        doomed: owned, unused cells with unhealthy devices that a quota cannot avoid.
+        homes: the owned cell that contains the whole node, else -1, by node.
         idle: (opportunistic devices, idle healthy devices) -> bitmap of nodes.
-        log: undo log of a search, or None outside of one.
+        log: undo log of a search; None if no search runs.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class ChainLedger:
     # Ownership of cells
 
     def add_pool(self, vc: str, pinned: str | None) -> Pool:
-        """A new, empty pool."""
+        """Add a pool without cells."""
         topology = self.topology
         size = max((shape.size for shape in topology.shapes), default=0)
         pool = Pool(
@@ -144,7 +144,7 @@ class ChainLedger:
         return pool
 
     def own(self, pool: Pool, cell: int, position: int | None = None) -> None:
-        """Bind ``cell``, which is in free cells, to a preassigned cell of ``pool``."""
+        """Bind ``cell``, which is or is inside a free cell, to a preassigned cell of ``pool``."""
         level = self.topology.level[cell]
         self.buddy.allocate(cell)
         self.buddy.claimed[level] -= 1
@@ -153,14 +153,14 @@ class ChainLedger:
             self.log.append((self._disown, (cell,)))
 
     def adopt(self, pool: Pool, cell: int, *, counted: bool, position: int | None = None) -> None:
-        """Bind without touching the free list (start-up of incomplete pinned cells)."""
+        """Bind ``cell`` without allocating it, for incomplete pinned cells at start-up."""
         level = self.topology.level[cell]
         position = pool.take_slot(level, position)
         self.owned[cell] = Owned(pool.number, position, counted=counted)
         self._spread(pool, cell, owning=True)
 
     def disown(self, cell: int) -> None:
-        """Unbind ``cell`` and give it back to the free list."""
+        """Unbind ``cell`` and release it."""
         owned = self.owned[cell]
         self._disown(cell)
         if self.log is not None:
@@ -209,13 +209,13 @@ class ChainLedger:
         pool.count(key, avail, in_use=bool(mask & guaranteed))
 
     def node_of(self, key: int) -> int:
-        """Node of a bin."""
+        """The node of a bin."""
         if key < self.first_small:
             return key
         return self.topology.node_of_leaf[self.topology.leaf_lo[key - self.first_small]]
 
     def holders(self, node: int, mask: int) -> list[tuple[int, int]]:
-        """Owned cells under a mask of devices: (cell, how many of the devices are in it)."""
+        """The owned cells of the devices in a mask, as (cell, number of these devices in it)."""
         home = self.homes[node]
         if home >= 0:
             return [(home, mask.bit_count())] if mask else []
@@ -239,7 +239,7 @@ class ChainLedger:
         return cell
 
     def owner_of(self, leaf: int) -> int:
-        """The owned cell that a device is in, or -1."""
+        """The owned cell of a device, else -1."""
         cell = leaf
         while cell >= 0 and cell not in self.owned:
             cell = self.topology.parent[cell]
@@ -248,7 +248,7 @@ class ChainLedger:
     # Use of devices
 
     def occupy(self, node: int, mask: int) -> None:
-        """A guaranteed gang uses or claims devices of cells that its pool owns."""
+        """Count devices as used or claimed by a guaranteed gang; its pool owns their cells."""
         for cell, count in self.holders(node, mask):
             self.owned[cell].used += count
         self.guaranteed[node] |= mask
@@ -281,7 +281,7 @@ class ChainLedger:
         self.log = log
 
     def lend(self, node: int, mask: int) -> None:
-        """An opportunistic gang uses devices."""
+        """Count devices as used by an opportunistic gang."""
         self._count_lent(node, mask, 1)
         self.opportunistic[node] |= mask
         self.refresh(node)
@@ -312,7 +312,7 @@ class ChainLedger:
             mask ^= low
 
     def set_healthy(self, node: int, mask: int) -> None:
-        """Devices in ``mask`` are healthy, the others of the node are not."""
+        """Set the healthy devices of a node; all others are unhealthy."""
         first = self.topology.leaf_lo[self.topology.node_base + node]
         changed = self.healthy[node] ^ mask
         self.healthy[node] = mask
@@ -323,7 +323,7 @@ class ChainLedger:
         self.refresh(node)
 
     def refresh(self, node: int) -> None:
-        """Bring the buckets of one node up to date with its masks."""
+        """Update the indices of a node from its masks."""
         for number, key in self.bins[node]:
             self._count_bin(self.pools[number], node, key)
         opportunistic = self.opportunistic[node]
@@ -343,17 +343,17 @@ class ChainLedger:
             self._idle_held[node] = held
 
     def trial(self) -> "Trial":
-        """Everything inside is undone at the end, unless the log is cleared."""
+        """Open a search whose changes are undone at its end, unless the log is cleared."""
         return Trial(self)
 
     def opened_since(self, mark: int) -> list[int]:
-        """Cells that were bound after ``mark`` entries of the log and still are."""
+        """Cells bound after the first ``mark`` entries of the log."""
         assert self.log is not None  # noqa: S101 (a search owns the log)
         opening = self._disown
         return [args[0] for undo, args in self.log[mark:] if undo == opening]
 
     def rollback(self, mark: int) -> None:
-        """Undo everything after ``mark`` entries of the log."""
+        """Undo all changes after the first ``mark`` entries of the log."""
         log = self.log
         assert log is not None  # noqa: S101 (a search owns the log)
         self.log = None
@@ -363,7 +363,7 @@ class ChainLedger:
         self.log = log
 
     def virtual_addresses(self, leaves: Sequence[int], cell: int) -> tuple[str, ...]:
-        """Addresses of the virtual leaves that devices of the owned ``cell`` are bound to."""
+        """Virtual addresses of devices in the owned ``cell``."""
         topology, owned = self.topology, self.owned[cell]
         pool = self.pools[owned.pool]
         level, first = topology.level[cell], topology.leaf_lo[cell]

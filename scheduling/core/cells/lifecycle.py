@@ -1,4 +1,4 @@
-"""What happens to a gang once decided: start, claim, cancel, lose quota, regain it, end."""
+"""Carrying out decisions on gangs: start, claim, cancel, lose and regain quota, end."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from scheduling.core.cells.requests import GangRequest, GroupState
 
 
 def start(plan: PlacementPlan, request: GangRequest) -> Gang:
-    """Carry out a plan without victims: the gang runs."""
+    """Carry out a plan without victims: the gang starts."""
     gang = _enter(plan, request)
     for other in plan.cancelled:
         cancel(other, keep_cells=True)
@@ -38,7 +38,7 @@ def _apply(plan: PlacementPlan) -> None:
 
 
 def claim(plan: PlacementPlan, request: GangRequest) -> Gang:
-    """Carry out a plan with victims: the gang's devices are its own in the books from now on."""
+    """Carry out a plan with victims: the gang claims its devices in the books."""
     doomed = doomed_places(plan.roster.ledger)
     # In the order of the search: cells that a claim keeps in use must not go back with a lowered
     # gang that was on them too, since the plan counts on them.
@@ -67,7 +67,7 @@ def claim(plan: PlacementPlan, request: GangRequest) -> Gang:
 
 
 def _return_cells_of(cancelled: Iterable[Gang], roster: Roster) -> None:
-    """Give back the quota cells of cancelled claims that no gang uses now."""
+    """Release the quota cells of cancelled claims that no gang uses now."""
     holder = roster.ledger.buddy.allocated_holder
     roster.release_cells(
         {
@@ -95,7 +95,7 @@ def _finish(plan: PlacementPlan, gang: Gang) -> None:
 
 
 def virtual_addresses(roster: Roster, gang: Gang) -> list[tuple[str, ...]]:
-    """Virtual leaf addresses of a gang with quota on this chain, by spot."""
+    """The virtual leaf addresses of a guaranteed gang, by spot."""
     ledger = roster.ledger
     low, high = ledger.topology.leaf_lo, ledger.topology.leaf_hi
     found = []
@@ -111,7 +111,7 @@ def virtual_addresses(roster: Roster, gang: Gang) -> list[tuple[str, ...]]:
 
 
 def promote(gang: Gang) -> None:
-    """The last victim is gone and the gang starts: its claims become its use."""
+    """Start a gang whose victims have all ended: it uses the devices that it had claimed."""
     assert gang.roster is not None  # noqa: S101 (it has claims)
     roster = gang.roster
     for spot in gang.spots:
@@ -122,7 +122,7 @@ def promote(gang: Gang) -> None:
 
 
 def end(gang: Gang) -> None:
-    """The gang is gone: free what it used, leave what others have claimed to them."""
+    """Remove a gang: free its devices, except those that other gangs have claimed."""
     roster = gang.roster
     if gang.state is GroupState.PREEMPTING:
         cancel(gang)
@@ -142,7 +142,7 @@ def end(gang: Gang) -> None:
 
 
 def cancel(gang: Gang, *, keep_cells: bool = False) -> None:
-    """A Preempting gang gives up; what it had claimed returns to the users still there."""
+    """Cancel the claims of a Preempting gang; the devices return to their current users."""
     assert gang.roster is not None  # noqa: S101 (it has claims)
     roster = gang.roster
     homes = roster.homes_of(gang)
@@ -162,7 +162,7 @@ def cancel(gang: Gang, *, keep_cells: bool = False) -> None:
 
 
 def lose_quota(gang: Gang, preemptor: str) -> None:
-    """Lazy preemption: the gang keeps its devices and runs on as an opportunistic one."""
+    """Take the quota of a gang (lazy preemption); it runs on as opportunistic."""
     assert gang.roster is not None  # noqa: S101 (it has quota)
     gang.roster.make_opportunistic(gang)
     gang.roster.leave(gang)
@@ -172,7 +172,7 @@ def lose_quota(gang: Gang, preemptor: str) -> None:
 
 
 def regain_quota(gang: Gang) -> bool:
-    """Give a gang its quota back on the devices it is on, if cells of its levels are free."""
+    """Return quota to a gang on its current devices, if cells of its levels are free."""
     roster, pool = gang.roster, gang.pool
     if roster is None or pool is None or gang.guaranteed or gang.preemptors:
         return False
@@ -195,7 +195,7 @@ def regain_quota(gang: Gang) -> bool:
 
 
 def cells_at(gang: Gang, virtual: Iterable[tuple[str, ...]]) -> list[int] | None:
-    """Physical cells that the gang's virtual leaf addresses ask for; the depth tells the level."""
+    """The physical cells for a gang's virtual leaf addresses, whose depth gives the level."""
     assert gang.roster is not None  # noqa: S101 (it has devices)
     roster, topology = gang.roster, gang.roster.ledger.topology
     levels, parent = topology.level, topology.parent
@@ -217,7 +217,7 @@ def cells_at(gang: Gang, virtual: Iterable[tuple[str, ...]]) -> list[int] | None
 
 
 def cells_around(gang: Gang) -> list[int]:
-    """For a gang that never had a virtual place here: the smallest quota cells around it."""
+    """The smallest quota cells around a gang without virtual addresses in this specification."""
     assert gang.roster is not None  # noqa: S101 (it has devices)
     assert gang.pool is not None  # noqa: S101 (asked for quota)
     ledger, topology = gang.roster.ledger, gang.roster.ledger.topology
@@ -245,9 +245,10 @@ def cells_around(gang: Gang) -> list[int]:
 
 
 def open_cells(roster: Roster, gang: Gang, cells: list[int], *, claiming: bool = False) -> bool:
-    """Bind certain cells for a gang: all, or none. Doomed cells make room; settle afterwards.
+    """Bind all of the given cells for a gang, or none.
 
-    With ``claiming`` lower priorities of its own pool may still be on the devices.
+    Unused doomed cells are unbound first; call ``update_doomed_cells`` afterwards. With
+    ``claiming`` gangs of lower priority of the same pool may still use the devices.
     """
     ledger = roster.ledger
     ledger.log = []
@@ -269,7 +270,7 @@ def open_cells(roster: Roster, gang: Gang, cells: list[int], *, claiming: bool =
 
 
 def _is_inside(roster: Roster, gang: Gang, *, claiming: bool) -> bool:
-    """Whether all devices of a gang are in cells of its pool, and in use by nobody's guarantee."""
+    """Whether all devices of a gang are in cells of its pool and without guaranteed users."""
     ledger, pool = roster.ledger, gang.pool
     assert pool is not None  # noqa: S101 (asked for quota)
     for spot in gang.spots:
@@ -289,7 +290,7 @@ def _is_inside(roster: Roster, gang: Gang, *, claiming: bool) -> bool:
 
 
 def _users_give_way(roster: Roster, gang: Gang, node: int, taken: int) -> bool:
-    """Whether all users of these devices are of the gang's pool and of lower priority."""
+    """Whether all users of the devices are in the gang's pool with a lower priority."""
     users = [roster.users.get(leaf) for leaf in roster.leaves(node, taken)]
     return all(
         user is not None and user.pool is gang.pool and user.priority < gang.request.priority

@@ -1,7 +1,7 @@
-"""Why a job of several parts never starts whole: one of them never does, or all of them together.
+"""Refusals of jobs with several roles that can never run at once.
 
-A bound, and no search: the parts that may lie in certain chains alone have, all together, at most
-the devices that there are for them in these chains.
+The check is an upper bound, not a search: the roles that are restricted to the same chains must
+not need more devices than these chains have for them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tessera.messages import Listing, Message
 
 
 class Location(NamedTuple):
-    """A chain, or a pinned cell in one."""
+    """A chain, or a pinned cell in a chain."""
 
     chain: str
     pinned: str | None
@@ -24,11 +24,11 @@ class Location(NamedTuple):
 def never_fit_together(
     books: Books, parts: Sequence[tuple[GangRequest, Sequence[str]]]
 ) -> Wait | None:
-    """What keeps parts from being there at once whatever others do; None: nothing that is seen.
+    """The refusal of roles that cannot run at once even on an idle cluster; None if none is found.
 
     Args:
-        books: with the health of devices as it is; what is in use makes no difference.
-        parts: of one job, each with the chains that it may be placed in.
+        books: of the cluster; only guarantees and health matter.
+        parts: the roles of a job, each with its candidate chains.
     """
     if len(parts) < 2:
         return None
@@ -39,7 +39,7 @@ def never_fit_together(
     places = [
         frozenset(Location(chain, request.pinned) for chain in chains) for request, chains in parts
     ]
-    # Together all have the most to say; then those that can have the same.
+    # The check of all roles together has the best explanation; then roles with equal locations.
     for reach in dict.fromkeys([frozenset().union(*places), *places]):
         inside = [
             request for (request, _), place in zip(parts, places, strict=True) if place <= reach
@@ -54,7 +54,7 @@ def never_fit_together(
 def _capacity_refusal(
     books: Books, inside: Sequence[GangRequest], reach: frozenset[Location]
 ) -> Wait | None:
-    """Whether parts want more than there is, or more than is in order, where they may lie."""
+    """The refusal of roles that need more devices than their locations have, or have healthy."""
     wanted = sum(request.leaf_count for request in inside)
     most = sound = 0
     for place in reach:
@@ -90,7 +90,7 @@ def _capacity_refusal(
 
 
 def _owner(request: GangRequest, reach: frozenset[Location]) -> Message:
-    """Whose the devices are that there are for a request."""
+    """The owner of the devices for a request."""
     if not request.guaranteed:
         return message("the-cluster")
     pinned = {place.pinned for place in reach}

@@ -1,4 +1,4 @@
-"""Complete packing of instances into nodes, on counts of nodes by capacity."""
+"""Exact packing of instances into nodes, by the number of nodes of each capacity."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -7,7 +7,7 @@ STEPS = 40_000
 
 
 class _Step(NamedTuple):
-    """What was left before a node, its fillings still to try, and the one that led here."""
+    """The instances left before a node, the untried fillings, and the filling that led here."""
 
     left: tuple[int, ...]
     patterns: Iterator[tuple[int, ...]]
@@ -17,18 +17,18 @@ class _Step(NamedTuple):
 def pack(
     capacities: Mapping[int, int], sizes: Mapping[int, int]
 ) -> list[tuple[int, tuple[int, ...]]] | None:
-    """Fill nodes with instances, or say that it cannot be done.
+    """Pack instances into nodes.
 
-    Every packing can be changed, node by node, into one whose nodes take as much as fits of what
-    is left, so only such fillings are tried; states that failed are remembered. For nodes of up
-    to 16 devices and a few sizes this is small; beyond ``STEPS`` tries the answer is None.
+    Only maximal fillings of a node are tried: every packing can be changed, node by node, into one
+    of maximal fillings. Failed states are cached. The search is small for nodes of up to 16
+    devices and a few sizes; after ``STEPS`` steps it gives up.
 
     Args:
         capacities: free devices of a node -> number of such nodes.
         sizes: devices of an instance -> number of such instances.
 
     Returns:
-        For each node used its capacity and the instance sizes in it; None when nothing fits.
+        Capacity and instance sizes of each used node; None if no packing was found.
     """
     items = tuple(sorted(sizes, reverse=True))
     bins: list[int] = []
@@ -49,7 +49,7 @@ def pack(
 def _fill(
     bins: list[int], items: tuple[int, ...], left: tuple[int, ...]
 ) -> list[tuple[int, tuple[int, ...]]] | None:
-    """Depth first over the bins, on a stack of its own: gangs may be longer than calls nest."""
+    """Depth-first search over the bins; iterative, because of the recursion limit."""
     room = [0] * (len(bins) + 1)
     for i in range(len(bins) - 1, -1, -1):
         room[i] = room[i + 1] + bins[i]
@@ -80,7 +80,7 @@ def _fill(
 def _patterns(
     capacity: int, items: tuple[int, ...], left: tuple[int, ...]
 ) -> Iterator[tuple[int, ...]]:
-    """All maximal fillings of one node, fullest largest-first."""
+    """All maximal fillings of a node, the fullest first."""
     found: list[tuple[int, tuple[int, ...]]] = []
 
     def choose(i: int, room: int, taken: tuple[int, ...]) -> None:

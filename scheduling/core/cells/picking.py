@@ -1,4 +1,4 @@
-"""Which physical cell an unbound quota cell gets, and the small values that searches share."""
+"""Choosing devices for an instance, and physical cells for unbound quota cells."""
 
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -9,10 +9,10 @@ SCAN = 64  # candidates compared where every one of them has victims
 
 
 class Item(NamedTuple):
-    """One instance to place.
+    """An instance to place.
 
     Attributes:
-        size: devices.
+        size: number of devices.
         within: highest level of their common ancestor.
         member: index of the member it comes from.
     """
@@ -23,7 +23,7 @@ class Item(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where one instance goes: ``mask`` on ``node``."""
+    """The placement of an instance: the devices in ``mask`` on ``node``."""
 
     item: Item
     node: int
@@ -31,29 +31,29 @@ class Spot(NamedTuple):
 
 
 class Cost(Protocol):
-    """What taking devices would cost; nothing, if they have no user."""
+    """The cost of taking devices from their users; zero for devices without users."""
 
     def occupied(self, node: int, mask: int) -> int:
-        """The devices of a mask that have users who would have to go."""
+        """The devices of a mask whose users would be evicted."""
 
     def by_user(self, node: int, mask: int) -> list[int]:
         """The mask split by user, the cheapest first."""
 
     def price(self, node: int, mask: int) -> tuple[float, ...]:
-        """Price of the devices on top of what was taken before; all zero for free ones."""
+        """The price of devices in addition to those already taken; zero for free devices."""
 
     def take(self, node: int, mask: int) -> None:
-        """The devices are taken: their users cost nothing any more."""
+        """Take devices: further devices of their users cost nothing."""
 
     def reset(self) -> None:
-        """Nothing is taken any more."""
+        """Start again without taken devices."""
 
 
 def choose_devices(ledger: ChainLedger, cost: Cost, node: int, free: int, item: Item) -> int:
-    """Devices for an item out of ``free`` on a node: without users if possible, else few users.
+    """Choose devices for an item out of ``free`` on a node, with as few users as possible.
 
     Returns:
-        Their mask, or 0 when there are not enough within the item's level.
+        Their mask, or 0 if no cell of the item's level has enough.
     """
     shape = ledger.topology.shapes[node]
     if not free & ledger.opportunistic[node]:
@@ -76,12 +76,12 @@ def choose_devices(ledger: ChainLedger, cost: Cost, node: int, free: int, item: 
 
 
 class CellPicker:
-    """Chooses the physical cell for an unbound quota cell, never one that another quota may need.
+    """Chooses the physical cell for an unbound quota cell, never one that another quota needs.
 
-    The lowest level with a free cell is always safe to split; a higher one while cells are left
-    over at every level between (``BuddyAllocator.reach``). Sound cells (healthy and allowed as a
-    whole) come before all others, so that opportunistic users never cost a virtual cluster
-    capacity; among cells of equal worth the one with the cheapest users is taken.
+    A free cell of the lowest such level is always safe to split, one of a higher level while every
+    level between has a spare cell (``BuddyAllocator.reach``). Sound cells (healthy and allowed as
+    a whole) come first, so that opportunistic users never cost a virtual cluster capacity. Among
+    equal cells the picker takes the one with the cheapest users.
     """
 
     __slots__ = ("allowed", "cost", "ledger", "reserved")
@@ -123,7 +123,7 @@ class CellPicker:
         return self._least_damaged(range(level, high + 1), level, item)
 
     def _reserved(self, cells: frozenset[int], level: int, item: Item) -> int:
-        """The reserved cell with the cheapest users: all quotas together have their places."""
+        """The reserved cell of a level with the cheapest users, or -1."""
         best: tuple[tuple[float, ...], int] | None = None
         for cell in sorted(cells):
             if self.ledger.topology.level[cell] != level:
@@ -140,7 +140,7 @@ class CellPicker:
         return holder
 
     def _cheapest(self, holders: range, level: int, item: Item) -> int:
-        """The sound cell with the cheapest users, the least used branches looked at first."""
+        """The sound cell with the cheapest users, or -1; less used branches are tried first."""
         best: tuple[tuple[float, ...], int] | None = None
         seen = 0
         for cell in self._below(holders, level):
@@ -157,7 +157,7 @@ class CellPicker:
         return best[1] if best else -1
 
     def _least_damaged(self, holders: range, level: int, item: Item) -> int:
-        """The cell with the most devices to be had, then in the largest pieces."""
+        """The cell with the most usable devices, then in the largest pieces, or -1."""
         best: tuple[int, list[int], tuple[float, ...], int] | None = None
         for cell in self._below(holders, level):
             price = self._price(cell, item)
@@ -212,7 +212,7 @@ class CellPicker:
                 yield node, free & topology.node_mask(cell) if small else free
 
     def _price(self, cell: int, item: Item) -> tuple[float, ...] | None:
-        """The least that the item costs inside an unowned cell; None when it does not fit."""
+        """The lowest price of the item inside an unowned cell; None if it does not fit."""
         best: tuple[float, ...] | None = None
         for node, free in self._usable(cell):
             mask = choose_devices(self.ledger, self.cost, node, free, item)

@@ -1,10 +1,10 @@
-"""Topology-aware search for a guaranteed gang on the quota of its pool, on the undo log.
+"""Topology-aware search for the placement of a guaranteed gang on the quota of its pool.
 
-Gangs are packed into the bins of the pool, best fit first, opening unbound quota cells on the way.
-The greedy pass is complete for gangs of one size; for mixed sizes a complete packing follows where
-it fails, and last several cells of one node are combined for one instance. Which bin is used is
-decided by the virtual cluster's own state; opportunistic users only decide between bins and
-devices that are alike for it. A combination is more than was promised, so it evicts nobody.
+The search packs instances into the bins of the pool, best fit first, and opens unbound quota cells
+if necessary. This greedy pass is exact for instances of one size. If it fails for mixed sizes, an
+exact packing follows. The last resort combines several cells of a node for one instance; since
+that is more than the guarantee, it evicts no gang. The state of the virtual cluster alone decides
+on the bin; opportunistic users only decide between equal bins and devices.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ class GuaranteedSearch:
     """Places a gang on the quota of one pool.
 
     Args:
-        ledger: the chain; its log must be open.
+        ledger: of the chain; its log must be open.
         pool: the quota.
         allowed: bitmap of the nodes that may be used, or None for all.
-        cost: what the users of devices are worth.
-        combining: whether several small cells may serve one instance.
+        cost: the cost of evicting users.
+        combining: whether one instance may use several small cells.
     """
 
     __slots__ = ("allowed", "caps", "closed", "combining", "cost", "ledger", "pool", "whole")
@@ -51,7 +51,7 @@ class GuaranteedSearch:
         self.closed: dict[int, int] = {}  # level -> smallest size for which none can be opened
 
     def run(self, items: list[Item]) -> list[Spot] | None:
-        """Place all items, largest first, or roll back and answer None."""
+        """Place all items, largest first; None (after a rollback) if they do not fit."""
         if len(items) > EAGER_SIZE and not self._may_fit(items):
             return None
         mark = self._mark()
@@ -80,7 +80,7 @@ class GuaranteedSearch:
         self.cost.reset()
 
     def _may_fit(self, items: list[Item]) -> bool:
-        """A quick necessary condition on counts, so that hopeless requests touch nothing."""
+        """Whether the device counts allow a placement: a quick necessary condition."""
         size, smallest = items[0].size, items[-1].size
         wanted = sum(item.size for item in items)
         largest = sum(1 for item in items if item.size == size)
@@ -95,7 +95,7 @@ class GuaranteedSearch:
         return largest <= 0 or (size > 1 and small >= size)
 
     def _capacities(self) -> Counter[int]:
-        """Devices to be had in a bin -> number of such bins, unbound quota included."""
+        """Usable devices of a bin -> number of such bins, with unbound quota cells."""
         pool, found = self.pool, Counter[int]()
         if self.allowed is None:
             for count, bits in enumerate(pool.used):
@@ -139,7 +139,7 @@ class GuaranteedSearch:
         return spots
 
     def _place(self, item: Item) -> Spot | None:
-        """Best fit: the bin in use with the fewest devices that are enough, else an empty one."""
+        """Place an item in the fullest used bin with room, else in the smallest empty bin."""
         key, count = self._best_used(item)
         # A bin with just as many devices as are wanted cannot be bettered by an empty one.
         if key < 0 or (count > item.size and count > self._least_empty(item.size)):
@@ -179,7 +179,7 @@ class GuaranteedSearch:
         return ledger.topology.shapes[node].choose(free, item.size, item.within) != 0
 
     def _least_empty(self, size: int) -> int:
-        """The smallest size of an empty bin, owned or not, that is enough; huge when none is."""
+        """The smallest sufficient size of an empty bin, owned or not; ``1 << 30`` if none."""
         sizes = self.pool.empty_sizes >> size << size
         best = (sizes & -sizes).bit_length() - 1 if sizes else 1 << 30
         for level, unbound in enumerate(self.pool.unbound):
@@ -216,7 +216,7 @@ class GuaranteedSearch:
         return self._cheapest([key for key in islice(bins, SCAN) if self._is_allowed(key)], item)
 
     def _cheapest(self, keys: Sequence[int], item: Item) -> tuple[int, tuple[float, ...]]:
-        """The first in number of the bins that the item fits in most cheaply, or -1."""
+        """The cheapest bin for the item and its price; -1 if it fits in none."""
         best: tuple[tuple[float, ...], int] | None = None
         ledger = self.ledger
         for key in keys:
@@ -233,7 +233,7 @@ class GuaranteedSearch:
         return (best[1], best[0]) if best else (-1, ())
 
     def _open(self, level: int, item: Item, under: tuple[float, ...] | None) -> int:
-        """Bind an unbound quota cell (cheaper than ``under``); the bin that the item fits in."""
+        """Bind an unbound quota cell cheaper than ``under``; return a bin for the item, or -1."""
         ledger, mark = self.ledger, self._mark()
         cell = CellPicker(ledger, self.allowed, self.cost, self.pool.reserved).pick(level, item)
         if cell < 0:
@@ -251,7 +251,7 @@ class GuaranteedSearch:
         return key
 
     def _pack_completely(self, items: list[Item], mark: int) -> list[Spot] | None:
-        """Complete packing on counts; cells that open with less than expected count again."""
+        """Pack exactly; if a cell opens with fewer devices than counted, count and pack again."""
         self.whole = {}
         sizes = Counter(item.size for item in items)
         for _ in range(8):
@@ -287,7 +287,7 @@ class GuaranteedSearch:
         return spots
 
     def _bin_of(self, capacity: int, touched: set[int]) -> int:
-        """A bin with exactly so many devices that the plan has not filled yet."""
+        """A bin of exactly ``capacity`` usable devices that is not in ``touched``, or -1."""
         for key in self._numbered(self.pool.used[capacity]):
             if key not in touched:
                 return key
@@ -300,7 +300,7 @@ class GuaranteedSearch:
         return key
 
     def _combine(self, items: list[Item]) -> list[Spot] | None:
-        """Serve instances larger than any one quota cell by several idle cells of one node."""
+        """Place instances on several idle quota cells of a node."""
         topology = self.ledger.topology
         small = any(self.pool.slots[level] for level in range(1, topology.node_level))
         if not small or items[0].size == 1:

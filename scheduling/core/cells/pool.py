@@ -1,10 +1,10 @@
 """The share of a virtual cluster in one chain, as numbered bins that instances are packed into.
 
-A bin is a node of an owned cell, or an owned cell below node level. Which bin is taken must depend
-on the virtual cluster's own history alone, or sharing could make it worse off than a cluster of
-its own. So bins in use carry virtual numbers, lowest free first, and are compared by what is free
-for the virtual cluster (opportunistic jobs do not count) and by number. Empty bins of one size are
-all alike; among those the search is free to look at who would have to go.
+A bin is a node of an owned cell, or an owned cell below node level. The choice of a bin must
+depend on the history of the virtual cluster alone, otherwise sharing could be worse than a cluster
+of its own. So bins in use have virtual numbers, lowest free number first, and the search compares
+them by free devices (opportunistic users do not count) and number. Empty bins of one size are
+equal, so there the search may consider the cost of evictions.
 """
 
 from scheduling.core.cells.buddy import IndexSet
@@ -18,13 +18,13 @@ class Pool:
         vc: virtual cluster.
         pinned: id of the pinned cell, or None for the ordinary quota.
         slots: numbers of the preassigned virtual cells by level.
-        unbound: how many of them have no physical cell, by level.
+        unbound: number of preassigned cells without a physical cell, by level.
         masks: bin -> mask of its devices inside their node.
-        used: used[n] = bitmap of the numbers of bins in use with n devices to be had.
-        empty: empty[n] = bins not in use with n devices to be had.
+        used: used[n] = bitmap of the numbers of bins in use with n usable devices.
+        empty: empty[n] = bins not in use with n usable devices.
         bins: virtual number -> bin, for bins in use.
-        used_sizes, empty_sizes: bitmaps of the n for which there are such bins.
-        reserved: the only physical cells that may be bound for now; None: any that is safe.
+        used_sizes, empty_sizes: bitmaps of the n with such bins.
+        reserved: the physical cells that may be bound; None for all safe ones.
     """
 
     __slots__ = (
@@ -81,13 +81,13 @@ class Pool:
         return other
 
     def add_slot(self, level: int, slot: int) -> None:
-        """One more preassigned cell of the virtual cluster."""
+        """Add a preassigned cell of the virtual cluster."""
         self._free_slots[level] |= 1 << len(self.slots[level])
         self.slots[level].append(slot)
         self.unbound[level] += 1
 
     def take_slot(self, level: int, position: int | None = None) -> int:
-        """Bind the first (or a certain) unbound preassigned cell of a level; its position."""
+        """Bind a preassigned cell, by default the first unbound one of a level; its position."""
         free = self._free_slots[level]
         if position is None:
             position = (free & -free).bit_length() - 1
@@ -96,7 +96,7 @@ class Pool:
         return position
 
     def is_free(self, level: int, position: int) -> bool:
-        """Whether a certain preassigned cell of a level is unbound."""
+        """Whether a preassigned cell is unbound."""
         return bool(self._free_slots[level] >> position & 1)
 
     def return_slot(self, level: int, position: int) -> None:
@@ -105,7 +105,7 @@ class Pool:
         self.unbound[level] += 1
 
     def count(self, key: int, avail: int, *, in_use: bool) -> None:
-        """Bring a bin up to date: how many devices are to be had, and whether any is in use."""
+        """Update a bin: its number of usable devices, and whether any device is in use."""
         held = self._held.get(key)
         number = held[0] if held is not None else -1
         if held is not None:
@@ -126,11 +126,11 @@ class Pool:
             self._held[key] = (-1, avail)
 
     def number_of(self, key: int) -> int:
-        """Virtual number of a bin in use; -1 of an empty one."""
+        """The virtual number of a bin in use, -1 for an empty bin."""
         return self._held[key][0]
 
     def renumber(self, numbers: list[tuple[int, int]]) -> None:
-        """Give bins in use the (bin, number) that they had before (undo)."""
+        """Undo a renumbering: return bins in use to their earlier (bin, number) pairs."""
         wrong = [(key, number) for key, number in numbers if self._held[key][0] != number]
         for key, _ in wrong:
             self._drop(key, *self._held[key])
@@ -138,7 +138,7 @@ class Pool:
             self._insert(key, number, self._held[key][1])
 
     def forget(self, key: int) -> None:
-        """The pool does not own the bin any more."""
+        """Remove a bin that the pool does not own any more."""
         self._drop(key, *self._held.pop(key))
 
     def _insert(self, key: int, number: int, avail: int) -> None:
@@ -161,7 +161,7 @@ class Pool:
         del self.bins[number]
 
     def _refill(self, key: int, held: tuple[int, int], avail: int) -> None:
-        """A bin in use stays in use, with more or fewer devices to be had."""
+        """Update the usable devices of a bin that stays in use."""
         number, before = held
         bit = 1 << number
         self._withdraw(bit, before)

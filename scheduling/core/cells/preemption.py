@@ -1,7 +1,7 @@
-"""Which gangs must go so that another can start: as few as possible, with the least work lost.
+"""Choosing the gangs to evict for another gang: as few as possible, with the least lost work.
 
-A trial lifts gangs out of the books, runs the ordinary search, and rolls back. So a set of victims
-is right by construction, and it is reduced until no member can be left out.
+A trial removes gangs from the books, runs the ordinary search, and rolls back. So a set of victims
+is correct by construction. The search reduces it until no victim can be left out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,17 +17,17 @@ from scheduling.core.cells.requests import GroupState
 
 @dataclass(slots=True)
 class PlacementPlan:
-    """A placement that was found, as steps on the state it was found in.
+    """A placement as steps on the state of the books in which it was found.
 
     Attributes:
         roster: the chain.
         pool: the quota used, or None for an opportunistic gang.
         spots: where the instances go.
         opened: cells to bind first, in order.
-        victims: gangs that use the spots.
+        victims: gangs that use the spots and must be evicted.
         cancelled: Preempting gangs that lose their claims.
         lowered: gangs that lose their quota and keep their devices.
-        applied: whether the books hold the placement already.
+        applied: whether the placement is already in the books.
     """
 
     roster: Roster
@@ -41,11 +41,11 @@ class PlacementPlan:
 
 
 class VictimCost:
-    """Price of devices: how many more gangs would go, and what work they would lose.
+    """Prices devices by the number of further victims and the work that they would lose.
 
     Args:
         roster: the chain.
-        gone: gangs that have to go in any case.
+        gone: gangs that are evicted in any case.
     """
 
     __slots__ = ("_gone", "_roster", "_taken")
@@ -56,7 +56,7 @@ class VictimCost:
         self._taken = self._gone
 
     def occupied(self, node: int, mask: int) -> int:
-        """Devices whose users would have to go; those of gangs that go anyway are not."""
+        """The devices of a mask whose users would be further victims."""
         lent = mask & self._roster.ledger.opportunistic[node]
         found = 0
         for leaf, bit in self._roster.bits(node, lent):
@@ -78,7 +78,7 @@ class VictimCost:
         return [parts[gang.name] for gang in order]
 
     def price(self, node: int, mask: int) -> tuple[float, ...]:
-        """(further gangs, their work at stake)."""
+        """The number of further victims, and the work that they would lose in device-seconds."""
         lent = mask & self._roster.ledger.opportunistic[node]
         if not lent:
             return (0.0, 0.0)
@@ -86,13 +86,13 @@ class VictimCost:
         return (float(len(gangs)), sum(g.request.at_stake for g in gangs))
 
     def take(self, node: int, mask: int) -> None:
-        """The users of these devices go; more of their devices cost nothing."""
+        """Evict the users of devices; further devices of theirs cost nothing."""
         lent = mask & self._roster.ledger.opportunistic[node]
         if lent:
             self._taken = self._taken.union(self._roster.users_on(node, lent))
 
     def reset(self) -> None:
-        """Forget what was taken."""
+        """Start again without taken devices."""
         self._taken = self._gone
 
     def _counts(self, gang: Gang) -> bool:
@@ -100,14 +100,14 @@ class VictimCost:
 
 
 class PreemptionSearch:
-    """Finds the cheapest victims for a guaranteed gang on one pool.
+    """Searches the quota of a pool for a guaranteed gang, if necessary with evictions.
 
     Args:
         roster: the chain; its ledger's log must be open.
         pool: the quota.
         priority: of the gang that wants to start.
         items: its instances, largest first.
-        allowed: bitmap of nodes, or None for all.
+        allowed: bitmap of the allowed nodes; None for all.
     """
 
     __slots__ = ("allowed", "items", "pool", "priority", "roster")
@@ -122,14 +122,14 @@ class PreemptionSearch:
         self.allowed = allowed
 
     def without_eviction(self) -> PlacementPlan | None:
-        """A plan that takes no quota from anyone; its only victims are opportunistic."""
+        """A plan whose only victims are opportunistic, else None."""
         spots = self._search([], combining=True)
         if spots is None:
             return None
         return self._plan(spots, [], self.roster.ledger.opened_since(0), evicting=False)
 
     def with_eviction(self) -> PlacementPlan | None:
-        """A plan that takes quota from lower priorities; None when all of it is not enough."""
+        """A plan that takes quota from gangs of lower priority; None if that is not enough."""
         ledger = self.roster.ledger
         assert ledger.log is not None  # noqa: S101 (opened by the engine)
         if not self.roster.has_lower(self.pool.number, self.priority):
@@ -152,11 +152,11 @@ class PreemptionSearch:
         return plan
 
     def would_fit(self, ended: Sequence[Gang], lower: Sequence[Gang]) -> bool:
-        """Whether the gang could start if these had ended, if need be by evicting the lower ones.
+        """Whether the gang could start after the end of other gangs, if necessary with evictions.
 
         Args:
-            ended: gangs whose cells go back, as they do when a gang ends.
-            lower: gangs of lower priority.
+            ended: gangs that have ended in this trial; their cells are released.
+            lower: gangs of lower priority that may be evicted.
         """
         ledger = self.roster.ledger
         assert ledger.log is not None  # noqa: S101 (opened by the caller)
@@ -182,14 +182,14 @@ class PreemptionSearch:
         return search.run(self.items)
 
     def _lift(self, gangs: Iterable[Gang]) -> None:
-        """Lift gangs out of the books, claims first: their users come back, to be lifted next."""
+        """Remove gangs from the books, Preempting ones first: their claims return to users."""
         for gang in sorted(gangs, key=lambda g: g.state is not GroupState.PREEMPTING):
             self.roster.lift(gang)
             if gang.state is GroupState.PREEMPTING:
                 self.roster.lifted.add(gang.name)
 
     def _fits(self, gangs: list[Gang]) -> bool:
-        """Whether the gang fits when these are gone, and any opportunistic one."""
+        """Whether the gang fits after the eviction of ``gangs`` and of any opportunistic gang."""
         ledger = self.roster.ledger
         assert ledger.log is not None  # noqa: S101 (opened by the engine)
         mark = len(ledger.log)
@@ -200,7 +200,7 @@ class PreemptionSearch:
         return fits
 
     def _lower_gangs(self) -> list[Gang]:
-        """Gangs of the pool with lower priority, the ones to evict first in front."""
+        """Gangs of the pool with lower priority, in the order of eviction."""
         gangs = self.roster.gangs.get(self.pool.number, {}).values()
         return sorted(
             (gang for gang in gangs if gang.request.priority < self.priority),
@@ -215,8 +215,8 @@ class PreemptionSearch:
         )
 
     def _fewest_victims(self, lower: list[Gang]) -> list[Gang] | None:
-        """The smallest set of gangs found that makes room; none of it can be left out."""
-        # Whose devices others have claimed frees nothing, alone or with any of the rest.
+        """The smallest sufficient set of victims found; no victim can be left out."""
+        # The end of a gang whose devices are all claimed frees no device.
         useful = [not self._is_spoken_for(gang) for gang in lower]
         if not self._fits(list(compress(lower, useful))):
             return None
@@ -232,7 +232,7 @@ class PreemptionSearch:
         return kept
 
     def _shortest_prefix(self, lower: list[Gang], useful: list[bool]) -> int:
-        """How many from the front make room; the useful ones among them are lifted."""
+        """The length of the shortest sufficient prefix of ``lower``, by bisection."""
         low, high = 1, len(lower)
         while low < high:
             middle = (low + high) // 2
@@ -243,7 +243,7 @@ class PreemptionSearch:
         return low
 
     def _is_spoken_for(self, gang: Gang) -> bool:
-        """Whether all devices of a gang are claimed by others that would not go for this one."""
+        """Whether all devices of a gang are claimed by gangs that this one cannot evict."""
         return gang.state is GroupState.BEING_PREEMPTED and not any(
             claimer is None
             or (claimer.pool is self.pool and claimer.request.priority < self.priority)

@@ -1,4 +1,4 @@
-"""Which shape of a share the jobs of the past would have needed: cells by level, over time."""
+"""Recommending the cells of a share from the jobs of the past."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ COVERAGE: Final = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastGang:
-    """Instances of one size that ran together.
+    """Instances of one size that ran at the same time.
 
     Attributes:
         leaf_types: accepted device types in order of preference; empty for any.
@@ -31,12 +31,12 @@ class PastGang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendedLevel:
-    """Cells of one level that the past would have needed.
+    """The recommended number of cells of one level.
 
     Attributes:
-        count: the fewest cells that cover the wanted part of the time used at this level.
-        peak: cells that were in use at once at most.
-        gangs: how many gangs had instances of this size.
+        count: the fewest cells with the wanted coverage of cell-seconds at this level.
+        peak: largest number of cells in use at once.
+        gangs: number of gangs with instances of this size.
         device_seconds: of all their instances, before rounding up to whole cells.
     """
 
@@ -51,19 +51,19 @@ class RecommendedLevel:
 def recommend(
     past: Iterable[PastGang], chains: Mapping[str, ChainTopology], *, coverage: float = COVERAGE
 ) -> tuple[RecommendedLevel, ...]:
-    """The smallest cells, and so many of them, that the gangs of the past would have filled.
+    """Recommend the number of cells of each level for the gangs of the past.
 
     An instance counts for the smallest cell that holds it. ``count`` cells of a level cover
-    ``sum(min(in use, count))`` of the cell-seconds of that level; the fewest are taken that cover
-    ``coverage`` of them, so a rare peak is left to borrowing.
+    ``sum(min(in use, count))`` of the cell-seconds of that level; the result is the
+    smallest count that covers ``coverage`` of them, so borrowing serves rare peaks.
 
     Args:
-        past: what ran, in any order.
-        chains: the cells there are, by name.
+        past: gangs of the past, in any order.
+        chains: topology by chain name.
         coverage: in (0, 1].
 
     Returns:
-        One entry for each level that was used, by chain, the largest cells first.
+        One entry for each used level, by chain, the largest cells first.
     """
     if not 0 < coverage <= 1:
         raise ValueError(f"coverage {coverage} is not in (0, 1]")
@@ -85,7 +85,7 @@ def recommend(
 
 
 def _place(gang: PastGang, chains: Mapping[str, ChainTopology]) -> tuple[str, int] | None:
-    """Chain and level of the smallest cell that holds an instance; None if no machine does."""
+    """Chain and level of the smallest cell for an instance; None if no node is large enough."""
     rank = {leaf_type: number for number, leaf_type in enumerate(gang.leaf_types)}
     fitting = [
         (rank.get(chain.leaf_type, 0), -chain.leaf_count, name, level)
@@ -124,7 +124,7 @@ def _recommended(
 
 
 def _seconds_by_use(spans: Sequence[tuple[float, float, int]]) -> dict[int, float]:
-    """For how long so many cells were in use at once."""
+    """Number of cells in use at once -> duration in seconds."""
     changes: dict[float, int] = defaultdict(int)
     for start, end, instances in spans:
         changes[start] += instances

@@ -1,7 +1,7 @@
-"""What another specification does to the gangs that run: nobody is evicted, some borrow then.
+"""Previewing and applying another specification to running gangs, without evictions.
 
-The dry run builds an engine for either specification and lets both take over the same gangs from
-their leases, exactly as the next round will (``take_over``). So what it says is what happens.
+The dry run builds an engine for each specification, and both take over the same gangs from their
+leases, exactly as the next round does (``take_over``). So its result is what happens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from scheduling.core.cells.topology import ClusterTopology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningGang:
-    """A gang that holds devices, as its leases say.
+    """A gang that holds devices according to its leases.
 
     Attributes:
         placements: with virtual addresses if it was guaranteed, else without.
@@ -29,7 +29,7 @@ class RunningGang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What is out of order now: names of nodes, and devices by node and index."""
+    """The unhealthy nodes by name, and unhealthy devices by node and index."""
 
     nodes: frozenset[str] = frozenset()
     devices: frozenset[tuple[str, int]] = frozenset()
@@ -48,7 +48,7 @@ class PromiseChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinChange:
-    """A pinned cell before and after, as addresses; empty for none."""
+    """The address of a pinned cell before and after; empty if it is not pinned."""
 
     vc: str
     name: str
@@ -58,15 +58,15 @@ class PinChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconfiguration:
-    """The answer of :func:`dry_run`.
+    """The result of :func:`dry_run`.
 
     Attributes:
-        fits: whether every promise can be kept at once; if not, nothing may be applied.
-        witnesses: where it fails, one for each chain at most; empty when it fits.
+        fits: whether all guarantees fit; if not, the change must not be applied.
+        witnesses: the level with too few cells, at most one per chain; empty if all fit.
         loses: gangs that are guaranteed now and borrow afterwards; they run on.
         regains: gangs that borrow now and are guaranteed afterwards.
-        stranded: gangs on devices that would vanish; a change that strands one is not applied.
-        promises, pins: what is promised differently.
+        stranded: gangs on removed devices; a change that strands a gang must not be applied.
+        promises, pins: changed guarantees and pinned cells.
         nodes_added, nodes_removed: names, in the order of their specification.
     """
 
@@ -88,16 +88,16 @@ def dry_run(
     *,
     health: Health | None = None,
 ) -> Reconfiguration:
-    """What would become of the running gangs under another specification; changes nothing.
+    """Preview the effect of another specification on running gangs; changes nothing.
 
     Args:
-        before: in force now.
-        after: cells, promises, or both are different.
+        before: the specification in force.
+        after: the new specification.
         running: in the order in which rounds take them over.
-        health: what is out of order now.
+        health: the unhealthy nodes and devices; None if all are healthy.
 
     Raises:
-        SpecError: ``after`` names cells or levels that do not exist.
+        SpecError: ``after`` names unknown cells or levels.
     """
     health = health or Health()
     changes = judge(before, after)
@@ -116,10 +116,10 @@ def dry_run(
 
 
 def judge(before: ClusterSpec, after: ClusterSpec) -> Reconfiguration:
-    """Whether ``after`` fits, and what it promises differently; gangs are left out.
+    """Whether ``after`` fits, and the changed guarantees, without regard to gangs.
 
     Raises:
-        SpecError: ``after`` names cells or levels that do not exist.
+        SpecError: ``after`` names unknown cells or levels.
     """
     old, new = ClusterTopology(before), ClusterTopology(after)
     witnesses = _witnesses(after, new)
@@ -136,10 +136,10 @@ def judge(before: ClusterSpec, after: ClusterSpec) -> Reconfiguration:
 def taken_over(
     spec: ClusterSpec, running: Iterable[RunningGang], health: Health
 ) -> tuple[CellEngine, tuple[str, ...]]:
-    """A new engine with the health of now and all gangs, and those whose devices it lacks.
+    """Build an engine with health and all gangs; also return the stranded gangs.
 
     Raises:
-        SpecError: the specification cannot be built, or its quotas do not fit.
+        SpecError: the specification is invalid, or its quotas do not fit.
     """
     engine = CellEngine(spec)
     for node in sorted(health.nodes):
@@ -152,10 +152,10 @@ def taken_over(
 def take_over(
     engine: CellEngine, running: Iterable[RunningGang], claims: Iterable[RunningGang] = ()
 ) -> tuple[str, ...]:
-    """Let an engine take over gangs from their leases; nobody is evicted.
+    """Let an engine take over gangs from their leases, without evictions.
 
-    Whoever was guaranteed claims its cells first, then preemptors what they had claimed; at last
-    gangs that had lost their guarantee get theirs back where it is free.
+    Running gangs come first, then the claims of preemptors. At last gangs without their guarantee
+    get it back if quota is free.
 
     Args:
         engine: without gangs.
@@ -163,7 +163,7 @@ def take_over(
         claims: gangs that wait for others to leave, with the placements that they wait for.
 
     Returns:
-        The gangs that hold devices which the engine does not know.
+        Names of the gangs with devices that are unknown to the engine.
     """
     stranded = []
     for gang in running:
@@ -177,7 +177,7 @@ def take_over(
 
 
 def guaranteed_gangs(engine: CellEngine) -> frozenset[str]:
-    """Names of the gangs that hold quota."""
+    """Names of the gangs with quota."""
     return frozenset(name for name, gang in engine.gangs.items() if gang.guaranteed)
 
 
@@ -187,7 +187,7 @@ def _guaranteed_now(
     try:
         engine, _ = taken_over(spec, running, health)
     except SpecError:
-        # What is in force cannot be promised (somebody wrote to the tables): leases must do.
+        # The specification in force does not fit (tables were edited by hand): use the leases.
         return frozenset(
             gang.request.group
             for gang in running
@@ -197,7 +197,7 @@ def _guaranteed_now(
 
 
 def _witnesses(spec: ClusterSpec, topology: ClusterTopology) -> tuple[str, ...]:
-    """Where the promises fail, chain by chain: what is wrong in one hides nothing in another."""
+    """The witness of each chain on its own, so that all errors are reported at once."""
     whole = feasible(spec)
     if whole.ok:
         return ()

@@ -1,8 +1,8 @@
-"""The smallest changes after which a gang that waits would start, each of them tried out.
+"""The smallest changes that let a waiting gang start.
 
-Nothing is guessed: every change that is named was made in the books, searched with, and undone.
-That costs a few searches, so it is asked for apart from the refusal. How much is tried is
-bounded; a change that is not found is not named.
+Every reported change was made in the books, tried with a search, and undone. That costs several
+searches, so remedies are separate from the refusal. The number of trials is bounded, so a remedy
+may be missed, but a reported one is certain.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,13 +33,13 @@ _TRIED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedies:
-    """What would let a gang start.
+    """Changes that let a gang start.
 
     Attributes:
-        ends: gangs that are enough if they end; none of them can be left out.
-        cells: addresses of the owned cells under them, of the nodes where they own none.
-        unblock: most useful first.
-        now: those of them that hold only as long as nothing else starts.
+        ends: names of gangs whose end is sufficient; none can be left out.
+        cells: addresses of their owned cells, else of their nodes.
+        unblock: all remedies, most useful first.
+        now: the remedies of ``unblock`` that are valid only until something else starts.
     """
 
     ends: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ def _cell_addresses(roster: Roster, gangs: Sequence[Gang]) -> tuple[str, ...]:
 
 
 def _gangs_to_end(books: Books, wait: Wait, nodes: frozenset[str] | None) -> list[Gang]:
-    """The smallest set of gangs found whose end lets the gang start."""
+    """The smallest set of gangs found whose end lets the waiting gang start."""
     roster = books.rosters[wait.chain]
     items = items_of(roster.ledger.topology, wait.request)
     if items is None:
@@ -105,7 +105,7 @@ def _gangs_to_end(books: Books, wait: Wait, nodes: frozenset[str] | None) -> lis
 
 
 class _EndTrial:
-    """Lifts gangs out of the books, searches, and puts them back; the log must be open."""
+    """Tries the end of gangs: removes them from the books, searches, and rolls back."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class _EndTrial:
         self.lower = [g for g in gangs if g not in self.holders] if self.searches and few else []
 
     def smallest(self) -> list[Gang]:
-        """One gang if one is enough, else as few as are found by leaving out one by one."""
+        """A single sufficient gang, else a minimal set of gangs; empty if none was found."""
         enough = (gang for gang in self.holders if gang.size >= self.least)
         for gang in islice(enough, MAX_SINGLE_TRIALS):
             if self.fits([gang]):
@@ -159,7 +159,7 @@ class _EndTrial:
         return kept
 
     def fits(self, gangs: Sequence[Gang]) -> bool:
-        """Whether the gang starts when these have ended (evicting whom it may)."""
+        """Whether the waiting gang starts after the end of ``gangs``, with permitted evictions."""
         if self.searches:
             return any(search.would_fit(gangs, self.lower) for search in self.searches)
         ledger = self.roster.ledger
@@ -179,7 +179,7 @@ class _EndTrial:
 def _largest_smaller_request(
     books: Books, wait: Wait, nodes: frozenset[str] | None
 ) -> GangRequest | None:
-    """The largest smaller request of one member that starts now: fewer instances, else smaller."""
+    """The largest smaller request that starts now: fewer instances, else smaller ones."""
     request = wait.request
     if len(request.members) != 1:
         return None
@@ -196,7 +196,7 @@ def _largest_smaller_request(
 
 
 def _smaller_numbers(number: int) -> list[int]:
-    """Smaller numbers to try, the largest first: one less, then halves."""
+    """The numbers to try in descending order: one less, then halves."""
     found = {number - 1}
     while number > 1:
         number //= 2

@@ -1,4 +1,4 @@
-"""Replays recorded scheduling events pod by pod; the adapter from pods to gangs.
+"""Replaying recorded scheduling events pod by pod, with an adapter from pods to gangs.
 
 The format of the cases is that of ``cases/cells``: ``schedule``, ``delete``, ``bad_node``,
 ``healthy_node``, ``reconfigure`` and ``assert`` events on one HiveD configuration. Expectations in
@@ -36,7 +36,7 @@ class _Group:
     Attributes:
         placements: of the whole gang, as decided.
         pods: index into the placements -> pod that has been added there.
-        waiting: pods that asked while the gang was Preempting.
+        waiting: pods that were scheduled while the gang was Preempting.
     """
 
     request: GangRequest
@@ -78,14 +78,14 @@ def replay_case(case: Mapping[str, Any], config: object) -> Iterator[Line]:
 
 
 class Replay:
-    """One engine and the pods on it.
+    """An engine and its pods.
 
     Args:
         config: HiveD configuration.
         healthy: whether all nodes are healthy at the start.
 
     Raises:
-        CellError: the configuration is refused.
+        CellError: the configuration is invalid.
     """
 
     def __init__(self, config: object, *, healthy: bool = True) -> None:
@@ -94,14 +94,14 @@ class Replay:
         self._pods: dict[str, str] = {}  # pod -> group, in the order of allocation
 
     def apply(self, event: object) -> Line:
-        """Carry out one event; what is wrong with it becomes an outcome, never an exception."""
+        """Apply an event and return its outcome; an invalid event has an error outcome."""
         try:
             return self._apply(mapping(event, "event"))
         except CellError as error:
             return {"kind": "error", "code": 400, "message": str(error)}
 
     def group_states(self) -> dict[str, Line]:
-        """State of every gang by name."""
+        """The state of each gang by name."""
         return {
             name: {
                 "state": str(gang.state),
@@ -247,7 +247,7 @@ def _suggested(value: object) -> list[str] | None:
 
 
 def parse_pod(document: object, pod: str) -> tuple[GangRequest, int]:
-    """The gang that a pod belongs to, and the pod's own size in devices.
+    """The gang of a pod, and the size of the pod in devices.
 
     Raises:
         RequestError: the pod can never be scheduled as written.

@@ -1,4 +1,4 @@
-"""What is asked of the engine and what it answers: frozen values only."""
+"""Requests to the cell engine and its decisions, as frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ MAX_INSTANCES: Final = 100_000
 
 
 class Phase(StrEnum):
-    """Whether a preemption may be begun, or only reported."""
+    """Whether ``schedule`` only reports a preemption, or begins it."""
 
     FILTERING = "filtering"
     PREEMPTING = "preempting"
 
 
 class GroupState(StrEnum):
-    """State of a gang that the engine knows."""
+    """The state of a gang in the engine."""
 
     ALLOCATED = "Allocated"
     PREEMPTING = "Preempting"
@@ -30,7 +30,7 @@ class GroupState(StrEnum):
 
 
 class WaitCode(StrEnum):
-    """Why a gang waits; the words of the REST contract."""
+    """The reason why a gang waits; the codes of the REST API."""
 
     VC_GUARANTEE_IN_USE = "vc-guarantee-in-use"
     NO_CELL_OF_LEVEL = "no-cell-of-level"
@@ -46,7 +46,7 @@ class Member:
 
     Attributes:
         count: number of instances.
-        leaf_count: devices of one instance; they are on one node.
+        leaf_count: devices of one instance, all on one node.
         within_level: cell type inside which all devices of one instance must be, or None.
     """
 
@@ -57,19 +57,19 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangRequest:
-    """A gang: all instances are placed, or none.
+    """A request for a gang; the engine places all of its instances or none.
 
     Attributes:
         group: name of the gang, unique in the engine (scope it by tenant).
         vc: virtual cluster.
         priority: -1 opportunistic, 0 to 1000 guaranteed; the higher preempts the lower in its VC.
-        members: what is to be placed.
+        members: the instances by size.
         leaf_types: accepted device types in order of preference; empty for any.
         pinned: id of the pinned cell to use, or None.
         within: cell type at or above node level inside which the whole gang must be, or None.
-        lazy_preemption: lose the guarantee before the devices, where possible.
-        ignore_suggested: place outside the suggested nodes too.
-        at_stake: work that an eviction would lose, in device-seconds; chooses victims.
+        lazy_preemption: whether it loses its guarantee before its devices, if possible.
+        ignore_suggested: whether nodes outside the suggested ones are allowed.
+        at_stake: work lost by an eviction, in device-seconds; used to choose victims.
     """
 
     group: str
@@ -84,7 +84,7 @@ class GangRequest:
     at_stake: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what is wrong whatever the cluster looks like."""
+        """Reject requests that are invalid for every cluster."""
         if not self.vc:
             raise RequestError("VirtualCluster is empty", field="vc", remedy="name one")
         if self.priority < OPPORTUNISTIC:
@@ -128,7 +128,7 @@ def _bad(where: str, value: object, message: str) -> RequestError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Where one instance runs.
+    """The placement of an instance.
 
     Attributes:
         member: index into the request's members.
@@ -152,12 +152,12 @@ class Bind:
     """The gang can start now.
 
     Attributes:
-        request: what was asked.
+        request: the request.
         chain: chain of all instances.
         placements: one per instance, in the order of the members.
         downgraded: gangs that lose their guarantee (not their devices) when this is committed.
-        version: state of the engine that this was decided on.
-        plan: the engine's own steps; only the engine reads it.
+        version: version of the engine at the decision.
+        plan: steps for ``commit``; internal to the engine.
     """
 
     request: GangRequest
@@ -170,7 +170,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempt:
-    """The gang can start when the victims are gone.
+    """The gang can start after the eviction of its victims.
 
     Attributes:
         victims: gangs to evict whole, in the order of eviction; at least one.
@@ -193,15 +193,16 @@ class Wait:
 
     Attributes:
         code: reason code.
-        message: one sentence for people.
-        reason: the terse wording that schedulers of this family use.
-        blocked_by: gangs that hold what is wanted.
-        unblock: what would let it start.
-        chain: where it falls short.
-        level: the cell type of which one is missing; empty where no level is.
-        quota: what the virtual cluster is guaranteed there; empty where that does not matter.
-        nodes: names of those it would need and that are out of order, or excluded for it.
-        counts: ``message`` counts devices, of which ``free`` are left over.
+        message: one sentence for users.
+        reason: the terse wording of HiveD.
+        blocked_by: names of the gangs that hold the wanted devices.
+        unblock: changes that would let it start.
+        chain: the chain with too few devices.
+        level: the missing cell type; empty if it does not apply.
+        quota: the guarantee of the virtual cluster there; empty if it does not apply.
+        nodes: names of needed nodes that are unhealthy or excluded.
+        counts: whether ``message`` has device counts.
+        free: number of free devices in ``message``.
     """
 
     request: GangRequest
@@ -228,13 +229,13 @@ Decision = Bind | Preempt | Wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """How a running gang was taken over by a new engine.
+    """The result of taking over a running gang.
 
     Attributes:
-        guaranteed: whether it still holds quota.
-        lazy_preempted: whether it was guaranteed and is not any more.
-        unknown: leaf addresses that the cluster no longer has; their use is not accounted.
-        displaced: gangs that lost their guarantee to this one.
+        guaranteed: whether it has quota.
+        lazy_preempted: whether it has lost its quota.
+        unknown: leaf addresses that the cluster no longer has; they are not counted.
+        displaced: gangs that lost their quota to this one.
     """
 
     guaranteed: bool
@@ -245,7 +246,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A gang as the engine sees it."""
+    """The state of a gang, with names instead of numbers."""
 
     request: GangRequest
     state: GroupState

@@ -1,13 +1,13 @@
-"""Reserving nodes for tenants that must not share them, so that every guarantee can be served.
+"""Reserving nodes for tenants that must not share them, so that all guarantees stay valid.
 
-The buddy allocator proves that all quotas fit, but it knows nothing of nodes that take one tenant
-at a time, that are dedicated to some tenants, or that isolate too little for a virtual cluster.
-``reserve`` searches for an assignment of every unbound quota cell that respects those rules: a
-*witness*. Whoever takes only nodes that the witness gives him, or that it gives to nobody, leaves
-the witness valid. So the guarantees of all tenants stay true whatever order they arrive in.
+The buddy allocator proves that all quotas fit. It does not consider nodes that are exclusive to
+one tenant at a time, dedicated to some tenants, or below the minimum isolation of a virtual
+cluster. ``reserve`` searches for an assignment of all unbound quota cells under these rules: a
+*witness*. A tenant that takes only its own nodes of the witness, or nodes that the witness gives
+to no tenant, leaves it valid. So all guarantees hold in any order of arrival.
 
-The search is greedy, from the highest level down. It is exact for one level of nodes; where it
-finds no witness although one exists, tenants wait that need not: it errs on the safe side.
+The search is greedy, from the highest level down, and exact for one level of nodes. If it misses
+an existing witness, a tenant waits longer than necessary, but no guarantee breaks.
 """
 
 from collections import defaultdict
@@ -28,15 +28,15 @@ _NOBODY: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRules:
-    """Which nodes take which tenants.
+    """The rules on which tenants may use a node.
 
     Attributes:
         tenant_of: id of the tenant by virtual cluster.
-        owners: tenant by node that takes one tenant at a time; None: not taken yet.
-        barred: nodes that a virtual cluster must not use, by its name: dedicated to others, or of
-            a level below its minimum.
-        avoided: nodes that take no new work now; reserved last.
-        lent: nodes on which opportunistic jobs of several tenants run; reserved late.
+        owners: current tenant of each exclusive node; None if it has no tenant.
+        barred: virtual cluster -> nodes that it must not use: dedicated to other tenants, or below
+            its minimum isolation.
+        avoided: nodes without new work for now; reserved last.
+        lent: nodes with opportunistic jobs of several tenants; reserved late.
     """
 
     tenant_of: Mapping[str, int]
@@ -47,13 +47,13 @@ class NodeRules:
 
     @property
     def bind(self) -> bool:
-        """Whether any node is not open to everybody."""
+        """Whether any node is not open to all tenants."""
         return bool(self.owners) or any(self.barred.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """Cells of a virtual cluster for which the rules leave no place."""
+    """Cells of a virtual cluster that cannot be reserved under the rules."""
 
     vc: str
     chain: str
@@ -64,13 +64,13 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """The witness, or as much of it as there is.
+    """The witness, complete if ``short`` is empty.
 
     Attributes:
         holders: exclusive node -> the tenant that owns it, uses its guarantee on it, or has it
             reserved; ``MIXED`` where several do.
-        cells: virtual cluster -> chain -> the physical cells that are reserved for its quota.
-        short: what could not be reserved.
+        cells: virtual cluster -> chain -> physical cells reserved for its quota.
+        short: cells that could not be reserved.
     """
 
     holders: Mapping[str, int]
@@ -78,7 +78,7 @@ class Reservation:
     short: tuple[Shortage, ...] = ()
 
     def missing(self) -> dict[str, int]:
-        """Devices without a place, by virtual cluster."""
+        """Devices that could not be reserved, by virtual cluster."""
         found: dict[str, int] = defaultdict(int)
         for shortage in self.short:
             found[shortage.vc] += shortage.devices
@@ -86,7 +86,7 @@ class Reservation:
 
 
 def reserve(books: Books, rules: NodeRules) -> Reservation:
-    """Reserve a place for every unbound quota cell, as the books are now; changes nothing."""
+    """Search for the reservation of all unbound quota cells; the books do not change."""
     holders = {node: tenant for node, tenant in rules.owners.items() if tenant is not None}
     chains = [
         _Chain(roster.ledger, rules, holders)
@@ -117,14 +117,14 @@ class _Chain:
             self._take(cell)
 
     def mark_used(self) -> None:
-        """Nodes with cells that are bound already belong to the tenants of these."""
+        """Record the tenants of bound cells as holders of their nodes."""
         for cell, owned in self.ledger.owned.items():
             tenant = self.rules.tenant_of.get(self.ledger.pools[owned.pool].vc, MIXED)
             for node in self._nodes(cell):
                 self._hold(self.names[node], tenant)
 
     def run(self) -> list[Shortage]:
-        """Reserve from the highest level down; what found no place."""
+        """Reserve from the highest level down, and return the shortages."""
         short = self._inaccessible()
         for level in range(self.topology.levels, 0, -1):
             wanting = [pool for pool in self.ledger.pools if pool.unbound[level]]
@@ -135,7 +135,7 @@ class _Chain:
         return short
 
     def _inaccessible(self) -> list[Shortage]:
-        """Bound cells with devices on nodes that the rules keep from their virtual clusters."""
+        """Shortages of bound cells on nodes that their virtual clusters must not use."""
         short = []
         for cell, owned in self.ledger.owned.items():
             pool = self.ledger.pools[owned.pool]
@@ -157,7 +157,7 @@ class _Chain:
         return short
 
     def _reserve(self, pool: Pool, level: int) -> int:
-        """Cells of a pool and level that found no place."""
+        """Reserve the unbound cells of a pool and level; return the number without a place."""
         tenant = self.rules.tenant_of.get(pool.vc, MIXED)
         wanted = pool.unbound[level]
         if level >= self.topology.node_level:
@@ -168,7 +168,7 @@ class _Chain:
         return wanted - self._reserve_small(pool, self._open(pool, level), wanted, tenant)
 
     def _reserve_small(self, pool: Pool, cells: list[int], wanted: int, tenant: int) -> int:
-        """Reserve up to ``wanted`` cells below node level; how many there were."""
+        """Reserve up to ``wanted`` cells below node level, and return their number."""
         on_node: dict[int, list[int]] = defaultdict(list)
         for cell in cells:
             on_node[self._nodes(cell)[0]].append(cell)
@@ -191,7 +191,7 @@ class _Chain:
         return all(self._mask(cell, node) & ~self.free[node] == 0 for node in self._nodes(cell))
 
     def _usable_node_count(self, pool: Pool) -> int:
-        """How many nodes are open to a pool: the one with the least choice comes first."""
+        """The number of nodes open to a pool."""
         barred = self.rules.barred.get(pool.vc, _NOBODY)
         return sum(name not in barred for name in self.names)
 
@@ -215,7 +215,7 @@ class _Chain:
         return name not in self.rules.owners or self.holders.get(name, tenant) == tenant
 
     def _price(self, cell: int, tenant: int) -> tuple[int, ...]:
-        """Sound nodes first, then own ones, then those that nobody uses; shared nodes last."""
+        """Sort key: healthy nodes first, then the tenant's own, then unused; shared nodes last."""
         names = [self.names[node] for node in self._nodes(cell)]
         return (
             self.ledger.buddy.bad[cell],
@@ -227,7 +227,7 @@ class _Chain:
         )
 
     def _small_price(self, cell: int, tenant: int) -> tuple[int, ...]:
-        """Like ``_price``, but parts of shared nodes come before a whole exclusive one."""
+        """Like ``_price``, but parts of shared nodes come before a whole exclusive node."""
         (node,) = self._nodes(cell)
         name = self.names[node]
         exclusive = name in self.rules.owners

@@ -1,6 +1,6 @@
-"""Searching one chain for a gang: the instances to place, where they may go, and the plan found.
+"""Searching one chain for the placement of a gang.
 
-The books stay as they are, unless a caller keeps what was found.
+The books do not change, unless the caller keeps the result.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,10 +22,10 @@ def find(
     *,
     keep: bool = False,
 ) -> PlacementPlan | None:
-    """A placement that takes no quota from anyone, or None.
+    """A plan that takes no quota from other gangs, or None.
 
-    With ``keep`` a placement without victims stays in the books: then the plan says that it is
-    applied, and its gang must be started.
+    With ``keep`` a placement without victims stays in the books. Its plan is ``applied``, and the
+    caller must start the gang.
     """
     items = items_of(books.topology.chains[chain], request)
     if items is None:
@@ -66,7 +66,7 @@ def _find_among(
 def find_with_eviction(
     books: Books, request: GangRequest, chain: str, nodes: frozenset[str] | None
 ) -> PlacementPlan | None:
-    """A placement that takes quota from lower priorities, or None."""
+    """A plan that takes quota from gangs of lower priority, or None."""
     roster = books.rosters[chain]
     items = items_of(books.topology.chains[chain], request)
     pool = books.pool(request.vc, chain, request.pinned)
@@ -84,7 +84,7 @@ def find_with_eviction(
 def scopes_in(
     books: Books, chain: str, request: GangRequest, nodes: frozenset[str] | None
 ) -> list[int | None]:
-    """Bitmaps of nodes, each to be tried alone, with the nodes given by name."""
+    """Bitmaps of nodes to be tried one by one, out of the nodes given by name."""
     allowed = allowed_nodes(books.topology, chain, nodes)
     return _scopes(books.rosters[chain].ledger, request, allowed)
 
@@ -92,7 +92,7 @@ def scopes_in(
 def allowed_nodes(
     topology: ClusterTopology, chain: str, nodes: Iterable[str] | None
 ) -> int | None:
-    """Bitmap of the named nodes in a chain; None for all."""
+    """The bitmap of the named nodes in a chain; None for all nodes."""
     if nodes is None:
         return None
     bits = 0
@@ -104,7 +104,7 @@ def allowed_nodes(
 
 
 def items_of(topology: ChainTopology, request: GangRequest) -> list[Item] | None:
-    """The instances to place in a chain, largest first; None when a level is not there."""
+    """The instances to place, largest first; None if the chain lacks a requested level."""
     if request.within is not None and topology.level_named(request.within) is None:
         return None
     items = []
@@ -122,10 +122,10 @@ def items_of(topology: ChainTopology, request: GangRequest) -> list[Item] | None
 
 
 def _scopes(ledger: ChainLedger, request: GangRequest, allowed: int | None) -> list[int | None]:
-    """Bitmaps of nodes out of ``allowed``, each to be tried alone; None for all nodes.
+    """Bitmaps of nodes out of ``allowed`` to be tried one by one; None for all nodes.
 
-    Cells with the fewest idle devices come first, so that large gaps stay for those who need
-    them; cells without enough healthy devices are left out.
+    A request with ``within`` has one bitmap per cell of that level with enough healthy devices.
+    Cells with the fewest idle devices come first, so that large gaps stay free.
     """
     topology = ledger.topology
     level = None if request.within is None else topology.level_named(request.within)
@@ -149,7 +149,7 @@ def _scopes(ledger: ChainLedger, request: GangRequest, allowed: int | None) -> l
 def _cheapest(
     bitmaps: Iterable[int | None], search: Callable[[int | None], PlacementPlan | None]
 ) -> PlacementPlan | None:
-    """The plan with the fewest victims and the least work lost; the first without any at once."""
+    """The plan with the fewest victims and the least lost work; stops at the first without any."""
     best: tuple[tuple[float, ...], PlacementPlan] | None = None
     for allowed in bitmaps:
         plan = search(allowed)

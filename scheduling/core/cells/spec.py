@@ -1,4 +1,4 @@
-"""The cluster as an admin writes it: cell types, physical trees, shares of virtual clusters."""
+"""The specification of a cluster: cell types, physical cells, shares of virtual clusters."""
 
 import json
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ MAX_NAME = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellType:
-    """A rung of a topology: ``count`` cells of type ``child``; a name without a rung is a leaf.
+    """A cell type: ``count`` cells of type ``child``. A type without an entry is a device type.
 
     Attributes:
         child: name of the type one level below.
-        count: how many children a complete cell of this type has.
+        count: number of children of a complete cell.
         node_level: whether a cell of this type is one machine.
     """
 
@@ -29,12 +29,12 @@ class CellType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhysicalCell:
-    """A cell in the machine room; without children it is complete and regular.
+    """A physical cell; without listed children it is complete.
 
     Attributes:
-        type: cell type; empty in children, where the parent's type says it.
-        address: this path segment; empty for the default index.
-        children: explicit children; when given, only these exist.
+        type: cell type; empty in children, since the parent's type determines it.
+        address: path segment of its address; empty for the default index.
+        children: explicit children; if given, only these exist.
     """
 
     type: str = ""
@@ -66,21 +66,21 @@ class VcSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """Everything the engine is built from. Values are checked for shape here, for fit later."""
+    """The input of the cell engine. It checks its values, the engine checks that they fit."""
 
     cell_types: Mapping[str, CellType]
     physical: tuple[PhysicalCell, ...]
     virtual_clusters: Mapping[str, VcSpec]
 
     def __post_init__(self) -> None:
-        """Refuse what no engine can be built from, before anything is computed from it."""
+        """Reject values that are invalid on their own."""
         for name, cell_type in self.cell_types.items():
             _check_type(name, cell_type)
         for name, vc in self.virtual_clusters.items():
             _check_vc(name, vc)
 
     def to_json(self) -> dict[str, Any]:
-        """The canonical JSON form: sorted where order has no meaning, kept where it has."""
+        """The canonical JSON form, sorted except where the order matters."""
         return {
             "cell_types": {
                 name: {"child": t.child, "count": t.count, "node_level": t.node_level}
@@ -99,12 +99,12 @@ class ClusterSpec:
         }
 
     def canonical(self) -> str:
-        """One string for one specification; equal specifications have equal strings."""
+        """The JSON form as a string; equal specifications have equal strings."""
         return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, document: object) -> Self:
-        """Read what ``to_json`` wrote, or what a user sent in its place.
+        """Read a specification from JSON.
 
         Raises:
             SpecError: naming the field, the value and the remedy.

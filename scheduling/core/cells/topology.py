@@ -1,8 +1,8 @@
-"""The fixed side of a chain: numbered cells, their addresses, and where a node or device is.
+"""The immutable topology of a cluster: numbered cells, addresses, nodes and devices.
 
 Cells of a chain are numbered level by level, leaves first, so that cell ``c`` of level 1 is leaf
-``c`` and the children of any cell are a range. Nothing in here changes while the engine runs, so
-what there is by cell are tuples: the garbage collector walks lists, of numbers too.
+``c`` and the children of a cell are a range. Values by cell are tuples: the garbage collector
+traverses lists even if they have numbers only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ class ChainTopology:
         levels_of: devices of a bin -> levels whose quota cells have such bins, ascending.
         bin_sizes: bitmap of the devices of bins of quota cells.
         base: first cell number of a level; ``base[levels + 1]`` is the number of cells.
-        roots: the maximal complete cells; all that quotas can ever be made of.
+        roots: the maximal complete cells; quota cells are always inside one.
         paths: level -> paths of the virtual addresses of a complete cell's devices, in order;
             filled on demand.
     """
@@ -73,21 +73,21 @@ class ChainTopology:
         self._name_nodes(cells)
 
     def __len__(self) -> int:
-        """How many cells there are, all levels together."""
+        """The number of cells of all levels."""
         return self.base[self.levels + 1]
 
     @property
     def leaf_count(self) -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return self.base[2]
 
     @property
     def leaf_type(self) -> str:
-        """Type of the devices."""
+        """The device type."""
         return self.types[1]
 
     def level_named(self, type_name: str) -> int | None:
-        """Level of a type in this chain, or None.
+        """The level of a cell type in this chain, or None.
 
         ``within:socket`` and its like name a level by structure, whatever its type is called: the
         device, the lowest and the highest level between device and node, the node, the level
@@ -213,7 +213,7 @@ class ChainTopology:
 
 
 class ClusterTopology:
-    """All chains of a cluster, and where a node, a device or an address is found.
+    """The chains of a cluster, with look-ups by node, device and address.
 
     Attributes:
         chains: chain by name, in the order of first appearance.
@@ -276,10 +276,10 @@ def _twice(what: str, value: str) -> SpecError:
 
 
 class NodeShape:
-    """Which leaves to take inside a node: the tightest sub-cell that has enough of them.
+    """The cells inside a node; chooses leaves in the tightest cell that has enough of them.
 
-    Masks have bit ``i`` for the ``i``-th leaf of the node. Answers are remembered, so the worst
-    case (a fragmented node) costs one walk over the sub-cells and one dictionary look-up after.
+    Masks have bit ``i`` for the ``i``-th leaf of the node. Results are cached, so a fragmented
+    node costs one walk over its cells, then one dictionary look-up.
     """
 
     __slots__ = ("_memo", "cells", "full", "size")
@@ -291,15 +291,15 @@ class NodeShape:
         self._memo: dict[tuple[int, int], tuple[int, int]] = {}
 
     def choose(self, free: int, count: int, highest: int) -> int:
-        """``count`` of the ``free`` leaves with the lowest common ancestor; 0 if there are none.
+        """``count`` of the ``free`` leaves with the lowest common ancestor; 0 if too few.
 
         Among equally tight sub-cells the one with the fewest free leaves wins, then its parents',
         then the first in the order of the configuration.
 
         Args:
-            free: mask of the leaves that may be taken.
-            count: how many leaves, at least 1.
-            highest: the highest level the common ancestor may have.
+            free: mask of the free leaves.
+            count: number of leaves, at least 1.
+            highest: highest level of the common ancestor.
         """
         found = self._memo.get((free, count))
         if found is None:

@@ -1,4 +1,4 @@
-"""Nodes without whose trouble a gang would start: those that are ill, and those it avoids."""
+"""Refusals of gangs that only unhealthy or excluded nodes keep from starting."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,14 +22,14 @@ def node_refusal(
     *,
     where: str,
 ) -> Wait | None:
-    """The refusal of a gang that fits nowhere, if nodes alone are in its way; else None.
+    """The refusal of a gang that only unhealthy or excluded nodes block; else None.
 
     Args:
-        books: as things stand; what is tried in it is undone.
+        books: of the cluster; trial changes are undone.
         request: the gang.
-        chains: where it may be.
-        nodes: those that it may use; None for all.
-        where: in whose cells it was looked for, in words.
+        chains: its candidate chains.
+        nodes: the allowed nodes; None for all.
+        where: the searched cells in words, for the terse reason.
     """
     found = _unhealthy_nodes_needed(books, request, chains, nodes)
     if found is not None:
@@ -44,7 +44,7 @@ def _unhealthy_nodes_needed(
     chains: list[str],
     nodes: frozenset[str] | None,
 ) -> list[str] | None:
-    """Bad nodes without whose badness the gang would fit, or None."""
+    """The unhealthy nodes with which the gang would fit if they were healthy, or None."""
     for chain in chains:
         ledger = books.rosters[chain].ledger
         buddy, topology = ledger.buddy, ledger.topology
@@ -78,7 +78,7 @@ def _assume_healthy(ledger: ChainLedger) -> Iterator[dict[int, int]]:
 def _excluded_nodes_needed(
     books: Books, request: GangRequest, chains: list[str], nodes: frozenset[str]
 ) -> list[str] | None:
-    """Excluded nodes that the gang would fit with, or None."""
+    """The excluded nodes with which the gang would fit, or None."""
     for chain in chains:
         plan = _any_plan(books, request, chain, None)
         if plan is not None:

@@ -1,4 +1,4 @@
-"""What others may see of the books: placements, gangs, free cells, and the accounts of a VC."""
+"""Views of the books: placements, gangs, free cells, and accounts of virtual clusters."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from scheduling.core.cells.requests import GroupView, Placed
 
 
 def placed(roster: Roster, spot: Spot, virtual: tuple[str, ...]) -> Placed:
-    """One instance in names."""
+    """The placement of an instance, with names instead of numbers."""
     topology = roster.ledger.topology
     leaves = roster.leaves(spot.node, spot.mask)
     devices, address = topology.devices, topology.address
@@ -34,7 +34,7 @@ def placed(roster: Roster, spot: Spot, virtual: tuple[str, ...]) -> Placed:
 
 
 def placements(gang: Gang) -> tuple[Placed, ...]:
-    """Where a gang is, instance by instance in the order of its members."""
+    """The placements of a gang in the order of its members."""
     roster = gang.roster
     if roster is None:
         return ()
@@ -44,7 +44,7 @@ def placements(gang: Gang) -> tuple[Placed, ...]:
 
 
 def planned(plan: PlacementPlan) -> tuple[Placed, ...]:
-    """Where a plan puts a gang; virtual addresses are given when it is carried out."""
+    """The placements of a plan, without virtual addresses; ``commit`` assigns these."""
     return _by_member([placed(plan.roster, spot, ()) for spot in plan.spots])
 
 
@@ -55,7 +55,7 @@ def _by_member(found: list[Placed]) -> tuple[Placed, ...]:
 
 
 def victim_nodes(roster: Roster | None, spots: list[Spot]) -> tuple[str, ...]:
-    """Nodes on which somebody still uses devices of the spots, in order."""
+    """Nodes with users on devices of the spots, in order."""
     if roster is None:
         return ()
     names = roster.ledger.topology.node_names
@@ -64,7 +64,7 @@ def victim_nodes(roster: Roster | None, spots: list[Spot]) -> tuple[str, ...]:
 
 
 def group_view(gang: Gang) -> GroupView:
-    """A gang in names."""
+    """The state of a gang, with names instead of numbers."""
     return GroupView(
         request=gang.request,
         state=gang.state,
@@ -76,7 +76,7 @@ def group_view(gang: Gang) -> GroupView:
 
 
 def free_view(books: Books) -> dict[str, object]:
-    """Free cells and largest gangs by chain, and the accounts of every virtual cluster."""
+    """Free cells and largest gangs by chain, and the accounts of each virtual cluster."""
     return {
         "chains": {name: _chain_view(roster.ledger) for name, roster in books.rosters.items()},
         "virtual_clusters": {
@@ -126,7 +126,7 @@ def _idle_cells(ledger: ChainLedger, level: int, idle: list[int]) -> int:
 
 
 def _idle_instances(ledger: ChainLedger, idle: list[int]) -> dict[int, int]:
-    """Devices per instance -> how many such instances could start now, used by nobody."""
+    """Devices per instance -> number of such instances that fit on idle devices."""
     topology = ledger.topology
     sizes = sorted({topology.sizes[level][1] for level in range(1, topology.node_level + 1)})
     return {size: sum(mask.bit_count() // size for mask in idle) for size in sizes}
@@ -168,7 +168,7 @@ def _account(ledger: ChainLedger, pool: Pool) -> dict[str, int]:
 
 
 def instances_in(ledger: ChainLedger, pools: list[Pool]) -> dict[int, int]:
-    """Devices per instance -> guaranteed instances that fit now, opportunistic jobs put aside."""
+    """Devices per instance -> guaranteed instances that fit now, if borrowers are evicted."""
     topology = ledger.topology
     sizes = sorted({topology.sizes[level][1] for level in range(1, topology.node_level + 1)})
     found = dict.fromkeys(sizes, 0)
