@@ -30,7 +30,7 @@ class Gang:
         preemptors: Preempting gangs with claims on its devices.
         lowered: gangs that lost their quota for it.
         doomed: doomed cells of the chain before it claimed its devices, with their places.
-        virtual: virtual leaf addresses by spot, kept after a loss of quota, to return to.
+        virtual: virtual leaf addresses by spot; still set after a loss of quota, to regain it.
     """
 
     __slots__ = (

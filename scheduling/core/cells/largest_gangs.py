@@ -79,12 +79,12 @@ def _largest(books: Books, vc: str, leaf_type: str, size: int) -> LargestGang:
     return LargestGang(
         leaf_type=leaf_type,
         devices=size,
-        # Mostly nobody has to leave, and that gang has been tried.
+        # Usually no gang is evicted, and ``reclaimed`` has been tried already.
         now=_largest_count(
             min(idle, reclaimed), lambda count: evicted(count, 0) == 0, likely=reclaimed
         ),
         reclaimed=reclaimed,
-        # Whatever idles is lent, so that the most is the answer almost always.
+        # All idle devices can be borrowed, so the upper bound is almost always the result.
         borrowed=_largest_count(
             idle, lambda count: evicted(count, OPPORTUNISTIC) is not None, likely=idle
         ),
@@ -132,7 +132,7 @@ def _largest_count(most: int, starts: Callable[[int], bool], *, likely: int) -> 
         if likely == most or not starts(likely + 1):
             return likely
         low, high = likely + 1, 2 * (likely + 1)
-    # Small gangs are asked for first: they cost less, and of most sizes there are few or none.
+    # Small gangs first: they cost less, and most sizes have few free instances or none.
     while high < most and starts(high):
         low, high = high, 2 * high
     high = min(high, most)

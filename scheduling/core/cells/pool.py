@@ -59,7 +59,7 @@ class Pool:
         self.empty = [IndexSet() for _ in range(node_size + 1)]
         self.used_sizes = self.empty_sizes = 0
         self.bins: dict[int, int] = {}
-        self._held: dict[int, tuple[int, int]] = {}  # bin -> (number or -1, devices to be had)
+        self._held: dict[int, tuple[int, int]] = {}  # bin -> (number or -1, usable devices)
         self._taken = 0
         self.reserved: frozenset[int] | None = None
 

@@ -20,9 +20,9 @@ from scheduling.core.cells.search import find, items_of, scopes_in
 from scheduling.core.messages import message
 from tessera.messages import Message
 
-MAX_SINGLE_TRIALS = 4  # gangs tried one by one
-MAX_SCOPES = 8  # cells tried for a gang that wants to be inside one
-MAX_SET_SIZE = 24  # with so many gangs in the way at most, sets of them are tried
+MAX_SINGLE_TRIALS = 4  # largest number of gangs tried one by one
+MAX_SCOPES = 8  # largest number of cells tried for a request with ``within``
+MAX_SET_SIZE = 24  # sets of gangs are tried if at most 24 gangs are in the way
 
 _TRIED = (
     WaitCode.VC_GUARANTEE_IN_USE,

@@ -179,7 +179,7 @@ class _Chain:
             price, cell = heappop(heap)
             (node,) = self._nodes(cell)
             if not self._is_free(cell) or price != self._small_price(cell, tenant):
-                continue  # a later entry has its present price
+                continue  # a later entry has its current price
             self._place(cell, pool, tenant)
             placed += 1
             for other in on_node[node]:
