@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from portal.api.bodies import read_body, read_changes
 from portal.api.instants import instant
 from portal.api.repeating import WithdrawnError, make_with_key
+from portal.api.response_models import Body
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
 from tenants.announcements import AnnouncementRow, announcements_for
@@ -145,18 +146,7 @@ class AnnouncementViewSet(ApiViewSet):
         return Response(status=204)
 
 
-def announcement_out(row: AnnouncementRow) -> AnnouncementOut:
-    """What is shown of an announcement."""
-    return {
-        "id": row.id,
-        "text": row.text,
-        "severity": row.severity,
-        "starts_at": row.starts_at,
-        "ends_at": row.ends_at,
-        "created_at": row.created_at,
-        "by": row.by,
-        "version": row.version,
-    }
+announcement_out = Body(AnnouncementOut, AnnouncementRow)
 
 
 def _answer(row: Announcement, *, status: int = 200) -> Response:

@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, Final, TypedDict
+from typing import Annotated, Any, ClassVar, Final, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.parsers import BaseParser, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.archives import ArchiveRow, page_of_archives
@@ -56,7 +57,7 @@ class ArchiveOut(TypedDict):
     id: int
     sha256: str
     tenant: str
-    user: str
+    user: Annotated[str, From("owner")]
     name: str
     size: int
     created_at: datetime
@@ -102,17 +103,7 @@ class ArchiveViewSet(ApiViewSet):
         return Response(archive_out(ArchiveRow.of(row)), status=201 if is_new else 200)
 
 
-def archive_out(row: ArchiveRow) -> ArchiveOut:
-    """An archive."""
-    return {
-        "id": row.id,
-        "sha256": row.sha256,
-        "tenant": row.tenant,
-        "user": row.owner,
-        "name": row.name,
-        "size": row.size,
-        "created_at": row.created_at,
-    }
+archive_out = Body(ArchiveOut, ArchiveRow)
 
 
 def _upload(request: Request, name: str) -> tuple[str, Iterable[bytes]]:

@@ -1,12 +1,13 @@
 """The audit: who changed what, before and after."""
 
 from datetime import datetime
-from typing import Any, ClassVar, Final, TypedDict
+from typing import Annotated, Any, ClassVar, Final, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.paging import Page
@@ -28,15 +29,15 @@ _FILTERS: Final = (
 class AuditOut(TypedDict):
     """One change; secrets are masked."""
 
-    id: int
+    id: Annotated[int, From("pk")]
     at: datetime
-    actor: str
+    actor: Annotated[str, From("actor_name")]
     token_prefix: str
     action: str
     object_type: str
     object_id: str
     object_name: str
-    tenant: str | None
+    tenant: Annotated[str | None, From(by=lambda entry: entry.tenant and entry.tenant.name)]
     before: Any
     after: Any
     request_id: str
@@ -81,20 +82,4 @@ class AuditViewSet(ApiViewSet):
         return self.page(Page(found.rows, found.next_cursor), audit_out)
 
 
-def audit_out(entry: AuditEntry) -> AuditOut:
-    """One change."""
-    return {
-        "id": entry.pk,
-        "at": entry.at,
-        "actor": entry.actor_name,
-        "token_prefix": entry.token_prefix,
-        "action": entry.action,
-        "object_type": entry.object_type,
-        "object_id": entry.object_id,
-        "object_name": entry.object_name,
-        "tenant": entry.tenant.name if entry.tenant else None,
-        "before": entry.before,
-        "after": entry.after,
-        "request_id": entry.request_id,
-        "message": entry.message,
-    }
+audit_out = Body(AuditOut, AuditEntry)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, ClassVar, Final, TypedDict, cast
+from typing import Annotated, Any, ClassVar, Final, TypedDict
 
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiParameter
@@ -16,6 +16,7 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from portal.api.importers.hived import check_hived
 from portal.api.node_shapes import CellOut, DeviceOut, cell_out, device_out
+from portal.api.response_models import Body, From
 from portal.api.schema import DRY_RUN, FaultOut, Op
 from portal.api.vc_shapes import VcUseOut, vc_use_out
 from portal.api.views import ApiViewSet
@@ -136,6 +137,10 @@ class ClusterOut(TypedDict):
     totals: TotalsOut
 
 
+def _conflicts(report: ImportReport) -> list[dict[str, Any]]:
+    return [{**fault.as_dict(), "code": fault.code} for fault in report.conflicts]
+
+
 class UnsupportedOut(TypedDict):
     """Something in an imported document that has no counterpart here."""
 
@@ -145,11 +150,8 @@ class UnsupportedOut(TypedDict):
     needed: bool
 
 
-class ClusterImportOut(TypedDict):
-    """What an import has done, or would do.
-
-    `conflicts` of a dry run are the errors of the 409 that the import itself answers now.
-    """
+class ImportReportOut(TypedDict):
+    """What the report of an import says."""
 
     dry_run: bool
     version: int
@@ -166,9 +168,17 @@ class ClusterImportOut(TypedDict):
     virtual_clusters_changed: list[str]
     virtual_clusters_archived: list[str]
     virtual_clusters_emptied: list[str]
-    spec: Any
     warnings: list[str]
-    conflicts: list[FaultOut]
+    conflicts: Annotated[list[FaultOut], From(by=_conflicts)]
+
+
+class ClusterImportOut(ImportReportOut):
+    """What an import has done, or would do.
+
+    `conflicts` of a dry run are the errors of the 409 that the import itself answers now.
+    """
+
+    spec: Any
     unsupported: list[UnsupportedOut]
 
 
@@ -257,29 +267,7 @@ def import_out(
     report: ImportReport, spec: Mapping[str, Any], unsupported: list[Any]
 ) -> ClusterImportOut:
     """What an import has done, or would do."""
-    return {
-        "dry_run": report.dry_run,
-        "version": report.version,
-        "cell_types_added": list(report.cell_types_added),
-        "cell_types_changed": list(report.cell_types_changed),
-        "cell_types_removed": list(report.cell_types_removed),
-        "nodes_created": list(report.nodes_created),
-        "nodes_removed": list(report.nodes_removed),
-        "nodes_without_host": list(report.nodes_without_host),
-        "devices_added": report.devices_added,
-        "devices_removed": report.devices_removed,
-        "tenants_created": list(report.tenants_created),
-        "virtual_clusters_created": list(report.virtual_clusters_created),
-        "virtual_clusters_changed": list(report.virtual_clusters_changed),
-        "virtual_clusters_archived": list(report.virtual_clusters_archived),
-        "virtual_clusters_emptied": list(report.virtual_clusters_emptied),
-        "spec": dict(spec),
-        "warnings": list(report.warnings),
-        "conflicts": [
-            cast("FaultOut", {**fault.as_dict(), "code": fault.code}) for fault in report.conflicts
-        ],
-        "unsupported": unsupported,
-    }
+    return {**_report_out(report), "spec": dict(spec), "unsupported": unsupported}
 
 
 def _owners(given: frozenset[str]) -> dict[str, str]:
@@ -311,56 +299,7 @@ def _node_out(node: NodeView, *, may_manage: bool) -> ClusterNodeOut:
     }
 
 
-def _chain_out(chain: ChainView) -> ChainOut:
-    return {
-        "name": chain.name,
-        "device_type": chain.device_type,
-        "devices": chain.devices,
-        "node_level": chain.node_level,
-        "levels": [
-            {
-                "level": level.level,
-                "type": level.type,
-                "number": level.number,
-                "devices": level.devices,
-                "cells": level.cells,
-            }
-            for level in chain.levels
-        ],
-    }
-
-
-def _free_out(free: FreeChain) -> FreeOut:
-    return {
-        "chain": free.chain,
-        "device_type": free.device_type,
-        "idle": free.idle,
-        "largest_cell": free.largest_cell,
-        "largest_cell_level": free.largest_cell_level,
-        "largest_in_node": free.largest_in_node,
-        "nodes_with_idle": free.nodes_with_idle,
-        "nodes_whole": free.nodes_whole,
-        "levels": [
-            {
-                "level": level.level,
-                "type": level.type,
-                "devices": level.devices,
-                "cells": level.cells,
-            }
-            for level in free.levels
-        ],
-    }
-
-
-def _totals_out(totals: Totals) -> TotalsOut:
-    return {
-        "devices": totals.devices,
-        "healthy": totals.healthy,
-        "cordoned": totals.cordoned,
-        "in_use": totals.in_use,
-        "borrowed": totals.borrowed,
-        "gpus": totals.gpus,
-        "jobs": dict(totals.jobs),
-        "median_wait_seconds": totals.median_wait_seconds,
-        "p90_wait_seconds": totals.p90_wait_seconds,
-    }
+_chain_out = Body(ChainOut, ChainView)
+_free_out = Body(FreeOut, FreeChain)
+_totals_out = Body(TotalsOut, Totals)
+_report_out = Body(ImportReportOut, ImportReport)

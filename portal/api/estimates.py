@@ -1,10 +1,11 @@
 """How often start estimates were right."""
 
-from typing import ClassVar, TypedDict
+from typing import Annotated, ClassVar, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.response_models import Body, From, rounded
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.estimates import Calibration, calibration
@@ -20,11 +21,11 @@ class CalibrationOut(TypedDict):
 
     virtual_cluster: str
     estimates: int
-    inside: float
-    below: float
-    above: float
-    loss_seconds: float
-    plain_loss_seconds: float
+    inside: Annotated[float, From("inside", rounded(4))]
+    below: Annotated[float, From("below", rounded(4))]
+    above: Annotated[float, From("above", rounded(4))]
+    loss_seconds: Annotated[float, From("loss", rounded(1))]
+    plain_loss_seconds: Annotated[float, From("plain_loss", rounded(1))]
     waiting: int
     withheld: int
 
@@ -49,16 +50,4 @@ class EstimateViewSet(ApiViewSet):
         return Response({"results": [calibration_out(row) for row in found], "next_cursor": None})
 
 
-def calibration_out(row: Calibration) -> CalibrationOut:
-    """One virtual cluster."""
-    return {
-        "virtual_cluster": row.virtual_cluster,
-        "estimates": row.estimates,
-        "inside": round(row.inside, 4),
-        "below": round(row.below, 4),
-        "above": round(row.above, 4),
-        "loss_seconds": round(row.loss, 1),
-        "plain_loss_seconds": round(row.plain_loss, 1),
-        "waiting": row.waiting,
-        "withheld": row.withheld,
-    }
+calibration_out = Body(CalibrationOut, Calibration)

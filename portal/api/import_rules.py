@@ -7,6 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body
+from portal.api.response_models import Body
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.import_rules import ImportRuleRow, list_import_rules
@@ -73,14 +74,4 @@ class ImportRuleViewSet(ApiViewSet):
         return Response(status=204)
 
 
-def import_rule_out(row: ImportRuleRow) -> ImportRuleOut:
-    """What a name of another system stands for."""
-    return {
-        "id": row.id,
-        "kind": row.kind,
-        "name": row.name,
-        "virtual_cluster": row.virtual_cluster,
-        "tenant": row.tenant,
-        "priority": row.priority,
-        "opportunistic": row.opportunistic,
-    }
+import_rule_out = Body(ImportRuleOut, ImportRuleRow)

@@ -1,20 +1,20 @@
 """Devices of jobs as the API shows them: utilisation and memory, rank by rank."""
 
 from datetime import datetime
-from typing import Final, TypedDict
+from typing import Annotated, Final, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.response_models import Body, From
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
 from tenants.clock import database_now
 from workers.device_curves import (
     MOST_RANKS,
     USUAL_RANKS,
-    DeviceCurve,
     JobCurves,
     device_curves,
 )
@@ -58,6 +58,11 @@ class RankDevicesOut(TypedDict):
     devices: list[DeviceCurveOut]
 
 
+def _next_first(curves: JobCurves) -> int | None:
+    last = curves.first + len(curves.ranks)
+    return last if last < curves.total else None
+
+
 class TelemetryOut(TypedDict):
     """Devices of some ranks of a job over its life, in points of `span_seconds`.
 
@@ -67,9 +72,9 @@ class TelemetryOut(TypedDict):
     since: datetime | None
     until: datetime | None
     span_seconds: int
-    ranks: int
-    results: list[RankDevicesOut]
-    next_first: int | None
+    ranks: Annotated[int, From("total")]
+    results: Annotated[list[RankDevicesOut], From("ranks")]
+    next_first: Annotated[int | None, From(by=_next_first)]
 
 
 TELEMETRY: Final = Op(takes=_TAKES, answer=TelemetryOut)
@@ -91,35 +96,4 @@ class JobTelemetry(ApiViewSet):
         return Response(telemetry_out(found))
 
 
-def telemetry_out(curves: JobCurves) -> TelemetryOut:
-    """Some ranks of one job."""
-    last = curves.first + len(curves.ranks)
-    return {
-        "since": curves.since,
-        "until": curves.until,
-        "span_seconds": curves.span_seconds,
-        "ranks": curves.total,
-        "results": [
-            {
-                "role": rank.role,
-                "rank": rank.rank,
-                "devices": [_device_out(device) for device in rank.devices],
-            }
-            for rank in curves.ranks
-        ],
-        "next_first": last if last < curves.total else None,
-    }
-
-
-def _device_out(curve: DeviceCurve) -> DeviceCurveOut:
-    return {
-        "node": curve.node,
-        "index": curve.index,
-        "device_type": curve.device_type,
-        "is_gpu": curve.is_gpu,
-        "memory_bytes": curve.memory_bytes,
-        "points": [
-            {"at": one.at, "utilisation": one.utilisation, "memory_bytes": one.memory_bytes}
-            for one in curve.points
-        ],
-    }
+telemetry_out = Body(TelemetryOut, JobCurves)

@@ -1,13 +1,14 @@
 """Limits of live jobs per person and per tenant: of the cluster, of tenants and of members."""
 
 from dataclasses import dataclass
-from typing import ClassVar, TypedDict
+from typing import Annotated, ClassVar, TypedDict
 
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body
+from portal.api.response_models import Body, From
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.job_limits import (
@@ -71,9 +72,9 @@ class MemberJobLimitOut(TypedDict):
     `source_per_person`: `member`, `tenant`, `cluster` or `built-in`.
     """
 
-    per_person: int | None
-    effective_per_person: int
-    source_per_person: str
+    per_person: Annotated[int | None, From("per_person.own")]
+    effective_per_person: Annotated[int, From("per_person.value")]
+    source_per_person: Annotated[str, From("per_person.source.value")]
     live: int
 
 
@@ -140,13 +141,7 @@ def member_job_limit_out(member: Membership) -> MemberJobLimitOut:
     return _member_out(found)
 
 
-def _member_out(found: MemberJobLimit) -> MemberJobLimitOut:
-    return {
-        "per_person": found.per_person.own,
-        "effective_per_person": found.per_person.value,
-        "source_per_person": found.per_person.source.value,
-        "live": found.live,
-    }
+_member_out = Body(MemberJobLimitOut, MemberJobLimit)
 
 
 def _cluster_out(viewer: Viewer) -> ClusterJobLimitsOut:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NotRequired, TypedDict
 
+from portal.api.response_models import Body
 from workers.selectors import GoodputRow, LogPiece
 from workers.services.log_search import Hit
 
@@ -51,18 +52,7 @@ class GoodputOut(TypedDict):
     devices: int
 
 
-def log_out(piece: LogPiece) -> LogOut:
-    """A piece of a log."""
-    return {
-        "text": piece.text,
-        "next_offset": piece.next_offset,
-        "end": piece.end,
-        "size": piece.size,
-        "offset": piece.offset,
-        "role": piece.role,
-        "rank": piece.rank,
-        "attempt": piece.attempt,
-    }
+log_out = Body(LogOut, LogPiece)
 
 
 def log_found_out(piece: LogPiece, hits: Sequence[Hit]) -> LogOut:
@@ -71,19 +61,4 @@ def log_found_out(piece: LogPiece, hits: Sequence[Hit]) -> LogOut:
     return {**log_out(piece), "matches": matches}
 
 
-def goodput_out(row: GoodputRow) -> GoodputOut:
-    """One interval."""
-    return {
-        "at": row.at,
-        "attempt": row.attempt,
-        "seconds": row.seconds,
-        "step": row.step,
-        "steps": row.steps,
-        "samples": row.samples,
-        "step_seconds": row.step_seconds,
-        "loss": row.loss,
-        "throughput": row.throughput,
-        "efficiency": row.efficiency,
-        "goodput": row.goodput,
-        "devices": row.devices,
-    }
+goodput_out = Body(GoodputOut, GoodputRow)

@@ -1,12 +1,17 @@
 """Plans as the API shows them."""
 
-from typing import Any, Literal, TypedDict
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypedDict
 
 from portal.api.job_shapes import NoEtaOut, ReasonOut
+from portal.api.response_models import Body, From
 from scheduling.core.forecast.horizon import is_open
-from scheduling.core.values import PlacedMember
-from scheduling.core.variants import Step
+from scheduling.core.values import HeldLeaf
 from scheduling.services.planning import JobPlan
+
+
+def _addresses(leaves: Iterable[HeldLeaf]) -> list[str]:
+    return [leaf.address for leaf in leaves]
 
 
 class PlannedMemberOut(TypedDict):
@@ -15,8 +20,8 @@ class PlannedMemberOut(TypedDict):
     role: str
     rank: int
     node: str
-    devices: list[int]
-    cells: list[str]
+    devices: Annotated[list[int], From("device_indices")]
+    cells: Annotated[list[str], From("leaves", _addresses)]
 
 
 class AlternativeOut(TypedDict):
@@ -40,39 +45,6 @@ class StartsOut(TypedDict):
     gate: float
 
 
-class PlanOut(TypedDict):
-    """What would become of a job; nothing was submitted."""
-
-    fits: Literal["now", "later", "never"]
-    reason: ReasonOut
-    starts: StartsOut | None
-    no_starts: NoEtaOut | None
-    placement: list[PlannedMemberOut]
-    alternatives: list[AlternativeOut]
-    blocked_by: list[int]
-    blocked_by_others: int
-    unblock: list[str]
-    warnings: list[str]
-
-
-def plan_out(plan: JobPlan) -> PlanOut:
-    """What would become of a job."""
-    return {
-        "fits": plan.fits.value,
-        "reason": {"code": plan.code, "text": plan.text},
-        "starts": starts_out(plan.starts, plan.gate),
-        "no_starts": {"text": plan.no_starts, "jobs": list(plan.unlimited)}
-        if plan.no_starts
-        else None,
-        "placement": [_member_out(member) for member in plan.placement],
-        "alternatives": [_alternative_out(alternative) for alternative in plan.alternatives],
-        "blocked_by": list(plan.blocked_by),
-        "blocked_by_others": plan.blocked_by_others,
-        "unblock": list(plan.unblock),
-        "warnings": list(plan.warnings),
-    }
-
-
 def starts_out(starts: tuple[float, float, float] | None, gate: float = 0.0) -> StartsOut | None:
     """Seconds from now; None: not known."""
     if starts is None:
@@ -81,19 +53,27 @@ def starts_out(starts: tuple[float, float, float] | None, gate: float = 0.0) -> 
     return {"p10": p10, "p50": p50, "p90": p90, "open": is_open(p90), "gate": round(gate, 1)}
 
 
-def _member_out(member: PlacedMember) -> PlannedMemberOut:
-    return {
-        "role": member.role,
-        "rank": member.rank,
-        "node": member.node,
-        "devices": list(member.device_indices),
-        "cells": [leaf.address for leaf in member.leaves],
-    }
+def _starts_of(plan: JobPlan) -> StartsOut | None:
+    return starts_out(plan.starts, plan.gate)
 
 
-def _alternative_out(alternative: Step) -> AlternativeOut:
-    return {
-        "kind": alternative.kind,
-        "text": alternative.text,
-        "changes": dict(alternative.changes),
-    }
+def _no_starts_of(plan: JobPlan) -> NoEtaOut | None:
+    return {"text": plan.no_starts, "jobs": list(plan.unlimited)} if plan.no_starts else None
+
+
+class PlanOut(TypedDict):
+    """What would become of a job; nothing was submitted."""
+
+    fits: Literal["now", "later", "never"]
+    reason: Annotated[ReasonOut, From()]
+    starts: Annotated[StartsOut | None, From(by=_starts_of)]
+    no_starts: Annotated[NoEtaOut | None, From(by=_no_starts_of)]
+    placement: list[PlannedMemberOut]
+    alternatives: list[AlternativeOut]
+    blocked_by: list[int]
+    blocked_by_others: int
+    unblock: list[str]
+    warnings: list[str]
+
+
+plan_out = Body(PlanOut, JobPlan)

@@ -1,16 +1,18 @@
 """Receipts of jobs as the API shows them: of preemptions, and of the bits of checkpoints."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final, TypedDict
+from typing import Annotated, Final, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.response_models import Body, From
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
+from scheduling.core.determinism import Comparison
 from scheduling.selectors.checkpoints import (
     CheckpointView,
     Compared,
@@ -35,6 +37,16 @@ class SavedOut(TypedDict):
     at: datetime
 
 
+def _checkpoint_of(receipt: ReceiptView) -> SavedOut | None:
+    if receipt.checkpoint_at is None:
+        return None
+    return {
+        "step": receipt.checkpoint_step,
+        "sha256": receipt.checkpoint_sha256,
+        "at": receipt.checkpoint_at,
+    }
+
+
 class PreemptionOut(TypedDict):
     """Who had to leave, for whom, by which rule, and what was lost.
 
@@ -52,7 +64,7 @@ class PreemptionOut(TypedDict):
     grace_seconds: int
     asked_at: datetime
     acknowledged_at: datetime | None
-    checkpoint: SavedOut | None
+    checkpoint: Annotated[SavedOut | None, From(by=_checkpoint_of)]
     released_at: datetime | None
     forced: bool
     lost_steps: int | None
@@ -70,11 +82,11 @@ class CheckpointOut(TypedDict):
     """A checkpoint: the hash is a receipt of all bits of the training at this step."""
 
     at: datetime
-    attempt: int
-    step: int
-    sha256: str
-    settings: dict[str, str | int | float]
-    bytes: int | None
+    attempt: Annotated[int, From("receipt.attempt")]
+    step: Annotated[int, From("receipt.step")]
+    sha256: Annotated[str, From("receipt.sha256")]
+    settings: Annotated[dict[str, str | int | float], From("receipt.settings")]
+    bytes: Annotated[int | None, From("size")]
     seconds: float | None
 
 
@@ -93,6 +105,16 @@ class DifferenceOut(TypedDict):
     right: str
 
 
+def _first_difference(found: Comparison) -> DifferenceOut | None:
+    if found.first_difference is None:
+        return None
+    return {"step": found.first_difference, "left": found.left, "right": found.right}
+
+
+def _last(steps: Sequence[int]) -> int | None:
+    return steps[-1] if steps else None
+
+
 class ComparedOut(TypedDict):
     """Two trainings beside each other.
 
@@ -101,11 +123,11 @@ class ComparedOut(TypedDict):
     one of them has saved with several hashes.
     """
 
-    common: int
-    same: int
-    last_common: int | None
-    first_difference: DifferenceOut | None
-    settings: dict[str, list[str]]
+    common: Annotated[int, From("comparison.common", len)]
+    same: Annotated[int, From("comparison.same")]
+    last_common: Annotated[int | None, From("comparison.common", _last)]
+    first_difference: Annotated[DifferenceOut | None, From("comparison", _first_difference)]
+    settings: Annotated[dict[str, list[str]], From("comparison.settings")]
     changed_left: list[int]
     changed_right: list[int]
 
@@ -148,58 +170,6 @@ class JobReceipts(ApiViewSet):
         return Response(compared_out(found))
 
 
-def preemption_out(receipt: ReceiptView) -> PreemptionOut:
-    """One preemption."""
-    saved: SavedOut | None = None
-    if receipt.checkpoint_at is not None:
-        saved = {
-            "step": receipt.checkpoint_step,
-            "sha256": receipt.checkpoint_sha256,
-            "at": receipt.checkpoint_at,
-        }
-    return {
-        "attempt": receipt.attempt,
-        "cause": receipt.cause,
-        "rule": receipt.rule,
-        "by": receipt.by,
-        "for_job": receipt.for_job,
-        "for_text": receipt.for_text,
-        "grace_seconds": receipt.grace_seconds,
-        "asked_at": receipt.asked_at,
-        "acknowledged_at": receipt.acknowledged_at,
-        "checkpoint": saved,
-        "released_at": receipt.released_at,
-        "forced": receipt.forced,
-        "lost_steps": receipt.lost_steps,
-        "lost_seconds": receipt.lost_seconds,
-    }
-
-
-def checkpoint_out(view: CheckpointView) -> CheckpointOut:
-    """One checkpoint."""
-    return {
-        "at": view.at,
-        "attempt": view.receipt.attempt,
-        "step": view.receipt.step,
-        "sha256": view.receipt.sha256,
-        "settings": dict(view.receipt.settings),
-        "bytes": view.size,
-        "seconds": view.seconds,
-    }
-
-
-def compared_out(compared: Compared) -> ComparedOut:
-    """Two trainings."""
-    found = compared.comparison
-    difference: DifferenceOut | None = None
-    if found.first_difference is not None:
-        difference = {"step": found.first_difference, "left": found.left, "right": found.right}
-    return {
-        "common": len(found.common),
-        "same": found.same,
-        "last_common": found.common[-1] if found.common else None,
-        "first_difference": difference,
-        "settings": {name: list(pair) for name, pair in found.settings.items()},
-        "changed_left": list(compared.changed_left),
-        "changed_right": list(compared.changed_right),
-    }
+preemption_out = Body(PreemptionOut, ReceiptView)
+checkpoint_out = Body(CheckpointOut, CheckpointView)
+compared_out = Body(ComparedOut, Compared)

@@ -1,9 +1,10 @@
 """Jobs as the API and the live messages show them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
+from portal.api.response_models import Body, From
 from scheduling.core.lifecycle import JobState
 from scheduling.core.reasons import ReasonCode
 from scheduling.selectors.estimates import Eta
@@ -15,7 +16,7 @@ from scheduling.selectors.why import Why
 NO_ROUND_YET: Final = "Waiting for the next scheduling round."
 
 # "class" is a word of Python, so this one field needs the other syntax.
-_ClassOut = TypedDict("_ClassOut", {"class": str})
+_ClassOut = TypedDict("_ClassOut", {"class": Annotated[str, From("job_class")]})
 
 
 class ReasonOut(TypedDict):
@@ -25,6 +26,19 @@ class ReasonOut(TypedDict):
     text: str
 
 
+def _reason_out(row: JobRow) -> ReasonOut | None:
+    """Why a job waits; None for one that does not."""
+    if row.reason_code:
+        return {"code": row.reason_code, "text": row.reason_text}
+    if row.state != JobState.QUEUED:
+        return None
+    return {"code": ReasonCode.WAITING_FOR_ROUND.value, "text": NO_ROUND_YET}
+
+
+def _expected_start(row: JobRow) -> datetime | None:
+    return row.eta.p50 if row.eta is not None else None
+
+
 class JobOut(_ClassOut):
     """A job."""
 
@@ -32,7 +46,7 @@ class JobOut(_ClassOut):
     name: str
     state: str
     state_since: datetime
-    user: str
+    user: Annotated[str, From("owner")]
     virtual_cluster: str
     tenant: str
     devices: int
@@ -43,14 +57,14 @@ class JobOut(_ClassOut):
     submitted_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    reason: ReasonOut | None
+    reason: Annotated[ReasonOut | None, From(by=_reason_out)]
     failure_class: str
     exit_code: int | None
     retryable: bool
     attempts: int
-    device_seconds: float
+    device_seconds: Annotated[float, From("gpu_seconds")]
     ahead: int | None
-    expected_start: datetime | None
+    expected_start: Annotated[datetime | None, From(by=_expected_start)]
 
 
 class ListedJobOut(JobOut):
@@ -108,7 +122,7 @@ class AttemptOut(TypedDict):
 
     id: int
     number: int
-    round: int
+    round: Annotated[int, From("round_number")]
     opportunistic: bool
     created_at: datetime
     running_at: datetime | None
@@ -123,8 +137,15 @@ class AttemptOut(TypedDict):
     layout: list[list[int]] | None
 
 
-class JobDetailOut(ListedJobOut, AcceptedJobOut):
-    """A job with everything that its page shows."""
+def _newest_members(attempts: Sequence[AttemptView]) -> list[MemberOut]:
+    return [member_out(member) for member in attempts[-1].members] if attempts else []
+
+
+class JobPageOut(TypedDict):
+    """What only the page of a job and the answer to its submit show."""
+
+    warnings: list[str]
+    parts: list[int]
 
     note: str
     not_before: datetime | None
@@ -133,15 +154,19 @@ class JobDetailOut(ListedJobOut, AcceptedJobOut):
     end_message: str
     failures: dict[str, int]
     excluded_nodes: list[str]
-    spec: Any
-    effective_spec: Any
+    spec: Annotated[Any, From("spec", dict)]
+    effective_spec: Annotated[Any, From("effective", dict)]
     source_text: str
     source_format: str
     cloned_from: int | None
     after: list[int]
-    placement: list[MemberOut]
+    placement: Annotated[list[MemberOut], From("attempts", _newest_members)]
     can_stop: bool
     can_submit: bool
+
+
+class JobDetailOut(ListedJobOut, JobPageOut):
+    """A job with everything that its page shows."""
 
 
 class StepOut(TypedDict):
@@ -186,15 +211,10 @@ class NoEtaOut(TypedDict):
     jobs: list[int]
 
 
-class WhyOut(TypedDict):
-    """Why a job is where it is; ``blocked_by_others`` counts jobs that you may not see.
+class WhyNowOut(TypedDict):
+    """Why a job is where it is, without when it starts."""
 
-    `pending`: what is still being worked out, of `steps` and `eta`; it takes seconds. `round`: the
-    newest round, whose answer the reason is; `steps_round`: the one after which `steps` were
-    tried.
-    """
-
-    id: int
+    id: Annotated[int, From("job_id")]
     state: str
     since: datetime
     code: str
@@ -205,11 +225,21 @@ class WhyOut(TypedDict):
     steps: list[StepOut]
     proof: list[RefusedOut]
     ahead: int | None
-    round: int
+    round: Annotated[int, From("round_number")]
     steps_round: int
+    pending: list[str]
+
+
+class WhyOut(WhyNowOut):
+    """Why a job is where it is; ``blocked_by_others`` counts jobs that you may not see.
+
+    `pending`: what is still being worked out, of `steps` and `eta`; it takes seconds. `round`: the
+    newest round, whose answer the reason is; `steps_round`: the one after which `steps` were
+    tried.
+    """
+
     eta: EtaOut | None
     no_eta: NoEtaOut | None
-    pending: list[str]
 
 
 class EventOut(TypedDict):
@@ -224,43 +254,7 @@ class EventOut(TypedDict):
     detail: dict[str, Any]
 
 
-def job_out(row: JobRow) -> JobOut:
-    """A job."""
-    return {
-        "id": row.id,
-        "name": row.name,
-        "state": row.state,
-        "state_since": row.state_since,
-        "user": row.owner,
-        "virtual_cluster": row.virtual_cluster,
-        "tenant": row.tenant,
-        "devices": row.devices,
-        "wants": row.wants,
-        "class": row.job_class,
-        "priority": row.priority,
-        "labels": dict(row.labels),
-        "held": row.held,
-        "submitted_at": row.submitted_at,
-        "started_at": row.started_at,
-        "finished_at": row.finished_at,
-        "reason": _reason_out(row),
-        "failure_class": row.failure_class,
-        "exit_code": row.exit_code,
-        "retryable": row.retryable,
-        "attempts": row.attempts,
-        "device_seconds": row.gpu_seconds,
-        "ahead": row.ahead,
-        "expected_start": row.eta.p50 if row.eta is not None else None,
-    }
-
-
-def _reason_out(row: JobRow) -> ReasonOut | None:
-    """Why a job waits; None for one that does not."""
-    if row.reason_code:
-        return {"code": row.reason_code, "text": row.reason_text}
-    if row.state != JobState.QUEUED:
-        return None
-    return {"code": ReasonCode.WAITING_FOR_ROUND.value, "text": NO_ROUND_YET}
+job_out = Body(JobOut, JobRow)
 
 
 def listed_job_out(row: JobRow, nodes: Iterable[str]) -> ListedJobOut:
@@ -282,88 +276,15 @@ def job_detail_out(detail: JobDetail) -> JobDetailOut:
     """A job's page; ``placement`` is that of the newest attempt."""
     newest = detail.attempts[-1].members if detail.attempts else ()
     has_nodes = detail.row.state != JobState.QUEUED
-    return {
-        **listed_job_out(detail.row, dict.fromkeys(member.node for member in newest if has_nodes)),
-        "warnings": list(detail.warnings),
-        "parts": list(detail.parts),
-        "note": detail.note,
-        "not_before": detail.not_before,
-        "backoff_until": detail.backoff_until,
-        "first_started_at": detail.first_started_at,
-        "end_message": detail.end_message,
-        "failures": dict(detail.failures),
-        "excluded_nodes": list(detail.excluded_nodes),
-        "spec": dict(detail.spec),
-        "effective_spec": dict(detail.effective),
-        "source_text": detail.source_text,
-        "source_format": detail.source_format,
-        "cloned_from": detail.cloned_from,
-        "after": list(detail.after),
-        "placement": [member_out(member) for member in newest],
-        "can_stop": detail.can_stop,
-        "can_submit": detail.can_submit,
-    }
+    nodes = dict.fromkeys(member.node for member in newest if has_nodes)
+    return {**listed_job_out(detail.row, nodes), **_page_out(detail)}
 
 
-def attempt_out(attempt: AttemptView) -> AttemptOut:
-    """One try with its ranks."""
-    return {
-        "id": attempt.id,
-        "number": attempt.number,
-        "round": attempt.round_number,
-        "opportunistic": attempt.opportunistic,
-        "created_at": attempt.created_at,
-        "running_at": attempt.running_at,
-        "ended_at": attempt.ended_at,
-        "outcome": attempt.outcome,
-        "end_reason": attempt.end_reason,
-        "end_text": attempt.end_text,
-        "exit_code": attempt.exit_code,
-        "failure_class": attempt.failure_class,
-        "message": attempt.message,
-        "members": [member_out(member) for member in attempt.members],
-        "layout": None if attempt.layout is None else [list(one) for one in attempt.layout],
-    }
-
-
-def member_out(member: MemberView) -> MemberOut:
-    """One rank."""
-    return {
-        "role": member.role,
-        "rank": member.rank,
-        "node_rank": member.node_rank,
-        "node": member.node,
-        "devices": list(member.devices),
-        "cells": list(member.cells),
-        "step": member.step,
-        "step_since": member.step_since,
-        "stopping": member.stopping,
-        "started_at": member.started_at,
-        "exited_at": member.exited_at,
-        "exit_code": member.exit_code,
-        "exit_signal": member.exit_signal,
-        "exit_cause": member.exit_cause,
-        "failure_class": member.failure_class,
-        "message": member.message,
-        "isolation": member.isolation,
-        "network": member.network,
-        "warnings": list(member.warnings),
-    }
-
-
-def step_out(step: Mapping[str, Any]) -> StepOut:
-    """One change."""
-    return {"kind": step["kind"], "text": step["text"], "changes": dict(step["changes"])}
-
-
-def refused_out(refused: Mapping[str, Any]) -> RefusedOut:
-    """One line of a proof."""
-    return {
-        "virtual_cluster": refused["virtual_cluster"],
-        "class": refused["class"],
-        "code": refused["code"],
-        "text": refused["text"],
-    }
+attempt_out = Body(AttemptOut, AttemptView)
+member_out = Body(MemberOut, MemberView)
+_page_out = Body(JobPageOut, JobDetail)
+step_out = Body(StepOut, dict)
+refused_out = Body(RefusedOut, dict)
 
 
 def eta_out(eta: Eta | None, now: datetime) -> EtaOut | None:
@@ -385,37 +306,13 @@ def eta_out(eta: Eta | None, now: datetime) -> EtaOut | None:
 
 def why_out(answer: Why, now: datetime) -> WhyOut:
     """Why a job is where it is."""
+    no_eta: NoEtaOut = {"text": answer.no_eta, "jobs": list(answer.unlimited)}
     return {
-        "id": answer.job_id,
-        "state": answer.state,
-        "since": answer.since,
-        "code": answer.code,
-        "text": answer.text,
-        "blocked_by": list(answer.blocked_by),
-        "blocked_by_others": answer.blocked_by_others,
-        "unblock": list(answer.unblock),
-        "steps": [step_out(step) for step in answer.steps],
-        "proof": [refused_out(refused) for refused in answer.proof],
-        "ahead": answer.ahead,
-        "round": answer.round_number,
-        "steps_round": answer.steps_round,
+        **_why_now_out(answer),
         "eta": eta_out(answer.eta, now),
-        "no_eta": {"text": answer.no_eta, "jobs": list(answer.unlimited)}
-        if answer.no_eta
-        else None,
-        "pending": list(answer.pending),
+        "no_eta": no_eta if answer.no_eta else None,
     }
 
 
-def event_out(event: EventView) -> EventOut:
-    """One event."""
-    detail: Mapping[str, Any] = event.detail
-    return {
-        "id": event.id,
-        "at": event.at,
-        "kind": event.kind,
-        "state": event.state,
-        "attempt": event.attempt,
-        "text": event.text,
-        "detail": dict(detail),
-    }
+_why_now_out = Body(WhyNowOut, Why)
+event_out = Body(EventOut, EventView)

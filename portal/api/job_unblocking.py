@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from portal.api.job_shapes import RefusedOut, StepOut, refused_out, step_out
+from portal.api.response_models import Body, From
+from scheduling.core.certificates import Certificate
 from scheduling.core.reasons import ReasonCode
 from scheduling.core.unblocking import Refused, Sought
 from scheduling.models import Job
@@ -34,7 +36,7 @@ class UnblockOut(TypedDict):
 class EvidenceOut(TypedDict):
     """A certificate of why a job waited, and whether it holds on what its round has stored."""
 
-    certificate: dict[str, Any]
+    certificate: Annotated[dict[str, Any], From("certificate", Certificate.to_json)]
     holds: bool
     file: str
 
@@ -60,10 +62,4 @@ def unblock_out(job_id: int, found: Sought) -> UnblockOut:
     }
 
 
-def evidence_out(checked: Checked) -> EvidenceOut:
-    """One certificate."""
-    return {
-        "certificate": checked.certificate.to_json(),
-        "holds": checked.holds,
-        "file": checked.file,
-    }
+evidence_out = Body(EvidenceOut, Checked)

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, TypedDict
+from typing import Annotated, ClassVar, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body
+from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.models import JobTemplate, SavedView
@@ -37,11 +38,11 @@ class TemplateIn:
 class TemplateOut(TypedDict):
     """A template; ``tenant`` is empty for one's own."""
 
-    id: int
+    id: Annotated[int, From("pk")]
     name: str
     note: str
-    tenant: str
-    user: str
+    tenant: Annotated[str, From(by=lambda row: row.tenant.name if row.tenant else "")]
+    user: Annotated[str, From("owner.username")]
     created_at: datetime
     text: str
 
@@ -96,7 +97,7 @@ class ViewIn:
 class ViewOut(TypedDict):
     """A view."""
 
-    id: int
+    id: Annotated[int, From("pk")]
     name: str
     query: str
 
@@ -129,19 +130,5 @@ class SavedViewSet(ApiViewSet):
         return Response(status=204)
 
 
-def template_out(row: JobTemplate) -> TemplateOut:
-    """A template."""
-    return {
-        "id": row.pk,
-        "name": row.name,
-        "note": row.note,
-        "tenant": "" if row.tenant is None else row.tenant.name,
-        "user": row.owner.username,
-        "created_at": row.created_at,
-        "text": row.text,
-    }
-
-
-def view_out(row: SavedView) -> ViewOut:
-    """A view."""
-    return {"id": row.pk, "name": row.name, "query": row.query}
+template_out = Body(TemplateOut, JobTemplate)
+view_out = Body(ViewOut, SavedView)

@@ -1,12 +1,13 @@
 """Rules about lines of logs, for all jobs."""
 
 from dataclasses import dataclass
-from typing import ClassVar, TypedDict
+from typing import Annotated, ClassVar, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
+from portal.api.response_models import Body, From
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.models import LogRule
@@ -36,7 +37,7 @@ class LogRulePatch:
 class LogRuleOut(TypedDict):
     """A rule about lines of logs."""
 
-    id: int
+    id: Annotated[int, From("pk")]
     name: str
     pattern: str
     action: str
@@ -89,13 +90,4 @@ class LogRuleViewSet(ApiViewSet):
         return Response(status=204)
 
 
-def log_rule_out(row: LogRule) -> LogRuleOut:
-    """A rule."""
-    return {
-        "id": row.pk,
-        "name": row.name,
-        "pattern": row.pattern,
-        "action": row.action,
-        "enabled": row.enabled,
-        "version": row.version,
-    }
+log_rule_out = Body(LogRuleOut, LogRule)

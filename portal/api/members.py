@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, TypedDict
+from typing import Annotated, ClassVar, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
 from portal.api.job_limits import MemberJobLimitIn, MemberJobLimitOut, member_job_limit_out
+from portal.api.response_models import Body, From
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.services.job_limits import set_member_limit
@@ -55,9 +56,9 @@ class LimitsOut(TypedDict):
 class MembershipOut(TypedDict):
     """One person in one tenant."""
 
-    id: int
-    tenant: str
-    username: str
+    id: Annotated[int, From("pk")]
+    tenant: Annotated[str, From("tenant.name")]
+    username: Annotated[str, From("user.username")]
     role: str
     max_devices: int | None
     created_at: datetime
@@ -152,14 +153,4 @@ class MemberViewSet(ApiViewSet):
         return Response(member_job_limit_out(member))
 
 
-def member_out(member: Membership) -> MembershipOut:
-    """One person in one tenant."""
-    return {
-        "id": member.pk,
-        "tenant": member.tenant.name,
-        "username": member.user.username,
-        "role": member.role,
-        "max_devices": member.max_devices,
-        "created_at": member.created_at,
-        "version": member.version,
-    }
+member_out = Body(MembershipOut, Membership)

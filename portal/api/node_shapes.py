@@ -1,12 +1,10 @@
 """Nodes and devices as the API and the live messages show them."""
 
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
+from portal.api.response_models import Body, From
 from scheduling.selectors.cluster import DeviceView
-from scheduling.selectors.node_isolation import NodeIsolation
-from scheduling.selectors.node_members import OpenMember
-from scheduling.selectors.node_truth import TruthRow
 from scheduling.selectors.nodes import NodeDetail, NodeRow
 from scheduling.selectors.occupancy import Occupant
 from scheduling.selectors.topology import CellView
@@ -17,7 +15,7 @@ class OccupantOut(TypedDict):
 
     allocation: str
     tenant: str
-    job: int | None
+    job: Annotated[int | None, From("job_id")]
     name: str
     user: str
     virtual_cluster: str
@@ -32,7 +30,7 @@ class DeviceOut(TypedDict):
     id: int
     index: int
     address: str
-    type: str
+    type: Annotated[str, From("device_type")]
     is_gpu: bool
     healthy: bool
     health_reason: str
@@ -109,13 +107,13 @@ class NodeOut(TypedDict):
     id: int
     name: str
     state: str
-    state_reason: str
-    state_since: datetime
+    state_reason: Annotated[str, From("view.state_reason")]
+    state_since: Annotated[datetime, From("view.state_since")]
     contact: str
     held: str
-    rack: str
-    device_type: str
-    devices: int
+    rack: Annotated[str, From("view.rack")]
+    device_type: Annotated[str, From("view.device_type")]
+    devices: Annotated[int, From("view.devices", len)]
     healthy: int
     in_use: int
     jobs: int
@@ -136,8 +134,8 @@ class NodeOut(TypedDict):
 class OpenMemberOut(TypedDict):
     """A rank that is not known to be gone from a node."""
 
-    job: int | None
-    name: str
+    job: Annotated[int | None, From("job_id")]
+    name: Annotated[str, From("job")]
     tenant: str
     role: str
     rank: int
@@ -151,24 +149,24 @@ class OpenMemberOut(TypedDict):
 class TruthOut(TypedDict):
     """What database, runner and device each say of one device."""
 
-    device: int
+    device: Annotated[int, From("device_index")]
     database: str
     runner: str
-    condition: str
+    condition: Annotated[str, From("device")]
     verdict: str
 
 
-class NodeDetailOut(NodeOut):
-    """A node with its devices, cells and what runs there."""
+class NodePageOut(TypedDict):
+    """What only the page of a node shows."""
 
-    device_list: list[DeviceOut]
-    cell: CellOut
+    device_list: Annotated[list[DeviceOut], From("row.view.devices")]
+    cell: Annotated[CellOut, From("row.view.tree")]
     members: list[OpenMemberOut]
     truth: list[TruthOut]
     contact_reason: str
     held_reason: str
     driver: str
-    inventory: Any
+    inventory: Annotated[Any, From("inventory", dict)]
     warnings: list[str]
     host_key_fingerprint: str
     declared_dead_at: datetime | None
@@ -176,160 +174,19 @@ class NodeDetailOut(NodeOut):
     can_manage: bool
 
 
-def node_out(row: NodeRow) -> NodeOut:
-    """A node in a list."""
-    view = row.view
-    return {
-        "id": row.id,
-        "name": row.name,
-        "state": row.state,
-        "state_reason": view.state_reason,
-        "state_since": view.state_since,
-        "contact": row.contact,
-        "held": row.held,
-        "rack": view.rack,
-        "device_type": view.device_type,
-        "devices": len(view.devices),
-        "healthy": row.healthy,
-        "in_use": row.in_use,
-        "jobs": row.jobs,
-        "agrees": row.agrees,
-        "has_docker": row.has_docker,
-        "cpus": row.cpus,
-        "memory_bytes": row.memory_bytes,
-        "labels": dict(row.labels),
-        "host": row.host,
-        "port": row.port,
-        "user": row.user,
-        "probed_at": row.probed_at,
-        "last_contact_at": row.last_contact_at,
-        "version": row.version,
-        "isolation": _isolation_out(row.isolation),
-    }
+class NodeDetailOut(NodeOut, NodePageOut):
+    """A node with its devices, cells and what runs there."""
 
 
-def _isolation_out(isolation: NodeIsolation) -> IsolationOut:
-    return {
-        "level": isolation.level,
-        "levels": [
-            {
-                "level": level.level,
-                "available": level.available,
-                "cause": level.cause,
-                "detail": level.detail,
-                "remedy": level.remedy,
-            }
-            for level in isolation.levels
-        ],
-        "owner": isolation.owner,
-        "owned_since": isolation.owned_since,
-        "dedicated_to": list(isolation.dedicated_to),
-        "visible_paths": [
-            {
-                "path": one.path,
-                "writable": one.writable,
-                "checkpoints": one.checkpoints,
-                "tenants": list(one.tenants),
-            }
-            for one in isolation.visible_paths
-        ],
-        "job_network": isolation.job_network,
-        "plain_network": isolation.plain_network,
-        "container_network": isolation.container_network,
-        "declared_network": isolation.declared_network,
-        "networks": [
-            {
-                "network": one.network,
-                "available": one.available,
-                "cause": one.cause,
-                "detail": one.detail,
-                "remedy": one.remedy,
-            }
-            for one in isolation.networks
-        ],
-    }
+node_out = Body(NodeOut, NodeRow)
+_page_out = Body(NodePageOut, NodeDetail)
 
 
 def node_detail_out(detail: NodeDetail) -> NodeDetailOut:
     """A node's page."""
-    return {
-        **node_out(detail.row),
-        "device_list": [device_out(device) for device in detail.row.view.devices],
-        "cell": cell_out(detail.row.view.tree),
-        "members": [_member_out(member) for member in detail.members],
-        "truth": [_truth_out(row) for row in detail.truth],
-        "contact_reason": detail.contact_reason,
-        "held_reason": detail.held_reason,
-        "driver": detail.driver,
-        "inventory": dict(detail.inventory),
-        "warnings": list(detail.warnings),
-        "host_key_fingerprint": detail.host_key_fingerprint,
-        "declared_dead_at": detail.declared_dead_at,
-        "created_at": detail.created_at,
-        "can_manage": detail.can_manage,
-    }
+    return {**node_out(detail.row), **_page_out(detail)}
 
 
-def device_out(device: DeviceView) -> DeviceOut:
-    """One device and what is on it."""
-    return {
-        "id": device.id,
-        "index": device.index,
-        "address": device.address,
-        "type": device.device_type,
-        "is_gpu": device.is_gpu,
-        "healthy": device.healthy,
-        "health_reason": device.health_reason,
-        "occupant": None if device.occupant is None else occupant_out(device.occupant),
-    }
-
-
-def occupant_out(occupant: Occupant) -> OccupantOut:
-    """What holds a device."""
-    return {
-        "allocation": occupant.allocation,
-        "tenant": occupant.tenant,
-        "job": occupant.job_id,
-        "name": occupant.name,
-        "user": occupant.user,
-        "virtual_cluster": occupant.virtual_cluster,
-        "state": occupant.state,
-        "opportunistic": occupant.opportunistic,
-        "reserved": occupant.reserved,
-    }
-
-
-def cell_out(cell: CellView) -> CellOut:
-    """A cell with everything inside it."""
-    return {
-        "level": cell.level,
-        "type": cell.type,
-        "address": cell.address,
-        "device": cell.device,
-        "children": [cell_out(child) for child in cell.children],
-    }
-
-
-def _member_out(member: OpenMember) -> OpenMemberOut:
-    return {
-        "job": member.job_id,
-        "name": member.job,
-        "tenant": member.tenant,
-        "role": member.role,
-        "rank": member.rank,
-        "devices": list(member.devices),
-        "step": member.step,
-        "step_since": member.step_since,
-        "stopping": member.stopping,
-        "started_at": member.started_at,
-    }
-
-
-def _truth_out(row: TruthRow) -> TruthOut:
-    return {
-        "device": row.device_index,
-        "database": row.database,
-        "runner": row.runner,
-        "condition": row.device,
-        "verdict": row.verdict,
-    }
+device_out = Body(DeviceOut, DeviceView)
+occupant_out = Body(OccupantOut, Occupant)
+cell_out = Body(CellOut, CellView)

@@ -1,10 +1,9 @@
 """Hooks, what was delivered to them, and what one gets by mail."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, Final, TypedDict
+from typing import Annotated, Any, ClassVar, Final, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
@@ -13,6 +12,7 @@ from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
 from portal.api.repeating import ToldOnceError, make_with_key
+from portal.api.response_models import Body, From
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, require_scope, versioned
 from portal.networks import hook_networks
@@ -89,10 +89,10 @@ class NewWebhookOut(WebhookOut):
 class TryOut(TypedDict):
     """One try of a delivery."""
 
-    at: str
+    at: Annotated[str, From("at", str)]
     status: int | None
-    error: str
-    seconds: float
+    error: Annotated[str, From("error", str)]
+    seconds: Annotated[float, From("seconds", float)]
 
 
 class DeliveryOut(TypedDict):
@@ -101,12 +101,12 @@ class DeliveryOut(TypedDict):
     id: int
     uid: str
     event: str
-    event_id: str
-    webhook: int | None
+    event_id: Annotated[str, From("event_uid")]
+    webhook: Annotated[int | None, From("hook_id")]
     state: str
     body: Any
-    tries: int
-    log: list[TryOut]
+    tries: Annotated[int, From("count")]
+    log: Annotated[list[TryOut], From("tries")]
     created_at: datetime
     next_at: datetime
     done_at: datetime | None
@@ -299,45 +299,5 @@ def _person(request: Request) -> User:
     return request.user
 
 
-def webhook_out(row: HookRow) -> WebhookOut:
-    """A hook without its secret."""
-    return {
-        "id": row.id,
-        "name": row.name,
-        "tenant": row.tenant,
-        "url": row.url,
-        "events": list(row.events),
-        "enabled": row.enabled,
-        "waiting": row.waiting,
-        "dead": row.dead,
-        "created_at": row.created_at,
-        "version": row.version,
-    }
-
-
-def delivery_out(row: DeliveryRow) -> DeliveryOut:
-    """A delivery with its tries."""
-    return {
-        "id": row.id,
-        "uid": row.uid,
-        "event": row.event,
-        "event_id": row.event_uid,
-        "webhook": row.hook_id,
-        "state": row.state,
-        "body": row.body,
-        "tries": row.count,
-        "log": [_try(one) for one in row.tries],
-        "created_at": row.created_at,
-        "next_at": row.next_at,
-        "done_at": row.done_at,
-        "replay_of": row.replay_of,
-    }
-
-
-def _try(one: Mapping[str, Any]) -> TryOut:
-    return {
-        "at": str(one["at"]),
-        "status": one["status"],
-        "error": str(one["error"]),
-        "seconds": float(one["seconds"]),
-    }
+webhook_out = Body(WebhookOut, HookRow)
+delivery_out = Body(DeliveryOut, DeliveryRow)

@@ -7,6 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
+from portal.api.response_models import Body
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.selectors.priority_classes import PriorityClassRow, list_priority_classes
@@ -102,13 +103,4 @@ class PriorityClassViewSet(ApiViewSet):
         raise NotFoundError("There is no such priority class.", field="id", value=pk)
 
 
-def priority_class_out(row: PriorityClassRow) -> PriorityClassOut:
-    """A name for a priority."""
-    return {
-        "id": row.id,
-        "name": row.name,
-        "value": row.value,
-        "note": row.note,
-        "is_default": row.is_default,
-        "version": row.version,
-    }
+priority_class_out = Body(PriorityClassOut, PriorityClassRow)

@@ -1,16 +1,15 @@
 """What a reconfiguration does, as the API shows it."""
 
-from collections.abc import Iterable
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
-from scheduling.selectors.reconfiguration import AffectedJob
+from portal.api.response_models import Body, From
 from scheduling.services.reconfiguration import Reconfigured
 
 
 class AffectedJobOut(TypedDict):
     """A job that a change is about; name and user are empty for jobs you may not see."""
 
-    id: int
+    id: Annotated[int, From("job_id")]
     name: str
     user: str
     virtual_cluster: str
@@ -21,7 +20,7 @@ class AffectedJobOut(TypedDict):
 class PromiseOut(TypedDict):
     """Cells of one level before and after."""
 
-    virtual_cluster: str
+    virtual_cluster: Annotated[str, From("vc")]
     chain: str
     level: str
     before: int
@@ -31,7 +30,7 @@ class PromiseOut(TypedDict):
 class PinChangeOut(TypedDict):
     """The address of a pinned cell before and after; empty for none."""
 
-    virtual_cluster: str
+    virtual_cluster: Annotated[str, From("vc")]
     name: str
     before: str
     after: str
@@ -46,56 +45,15 @@ class ReconfigurationOut(TypedDict):
 
     dry_run: bool
     version: int
-    fits: bool
-    witnesses: list[str]
-    become_opportunistic: list[AffectedJobOut]
-    guaranteed_again: list[AffectedJobOut]
-    no_longer_fit: list[AffectedJobOut]
-    cells: list[PromiseOut]
-    pinned: list[PinChangeOut]
-    nodes_added: list[str]
-    nodes_removed: list[str]
+    fits: Annotated[bool, From("effect.change.fits")]
+    witnesses: Annotated[list[str], From("effect.change.witnesses")]
+    become_opportunistic: Annotated[list[AffectedJobOut], From("effect.loses")]
+    guaranteed_again: Annotated[list[AffectedJobOut], From("effect.regains")]
+    no_longer_fit: Annotated[list[AffectedJobOut], From("effect.no_longer_fit")]
+    cells: Annotated[list[PromiseOut], From("effect.change.promises")]
+    pinned: Annotated[list[PinChangeOut], From("effect.change.pins")]
+    nodes_added: Annotated[list[str], From("effect.change.nodes_added")]
+    nodes_removed: Annotated[list[str], From("effect.change.nodes_removed")]
 
 
-def reconfiguration_out(done: Reconfigured) -> ReconfigurationOut:
-    """What a reconfiguration has done, or would do."""
-    effect, change = done.effect, done.effect.change
-    return {
-        "dry_run": done.dry_run,
-        "version": done.version,
-        "fits": change.fits,
-        "witnesses": list(change.witnesses),
-        "become_opportunistic": _jobs_out(effect.loses),
-        "guaranteed_again": _jobs_out(effect.regains),
-        "no_longer_fit": _jobs_out(effect.no_longer_fit),
-        "cells": [
-            {
-                "virtual_cluster": promise.vc,
-                "chain": promise.chain,
-                "level": promise.level,
-                "before": promise.before,
-                "after": promise.after,
-            }
-            for promise in change.promises
-        ],
-        "pinned": [
-            {"virtual_cluster": pin.vc, "name": pin.name, "before": pin.before, "after": pin.after}
-            for pin in change.pins
-        ],
-        "nodes_added": list(change.nodes_added),
-        "nodes_removed": list(change.nodes_removed),
-    }
-
-
-def _jobs_out(jobs: Iterable[AffectedJob]) -> list[AffectedJobOut]:
-    return [
-        {
-            "id": job.job_id,
-            "name": job.name,
-            "user": job.user,
-            "virtual_cluster": job.virtual_cluster,
-            "tenant": job.tenant,
-            "devices": job.devices,
-        }
-        for job in jobs
-    ]
+reconfiguration_out = Body(ReconfigurationOut, Reconfigured)

@@ -10,6 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.response_models import Body
 from portal.api.schema import PAGE, Op
 from portal.api.shadow_shapes import RoundShadowsOut, shadow_out
 from portal.api.views import ApiViewSet
@@ -72,24 +73,4 @@ def _answers(data_dir: Path, stored: Round) -> list[dict[str, Any]]:
     return read_shadows(data_dir=data_dir, stored=stored)
 
 
-def round_out(row: RoundRow) -> RoundOut:
-    """A committed round."""
-    return {
-        "number": row.number,
-        "started_at": row.started_at,
-        "committed_at": row.committed_at,
-        "duration_ms": row.duration_ms,
-        "cause": row.cause,
-        "policies": list(row.policies),
-        "topology_version": row.topology_version,
-        "queued": row.queued,
-        "running": row.running,
-        "started": row.started,
-        "preempted": row.preempted,
-        "dropped": row.dropped,
-        "fallbacks": list(row.fallbacks),
-        "timings_ms": dict(row.timings_ms),
-        "has_snapshot": row.has_snapshot,
-        "snapshot_sha256": row.snapshot_sha256,
-        "snapshot_bytes": row.snapshot_bytes,
-    }
+round_out = Body(RoundOut, RoundRow)

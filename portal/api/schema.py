@@ -5,6 +5,7 @@ import types
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import (
+    Annotated,
     Any,
     ClassVar,
     Final,
@@ -162,7 +163,7 @@ def schema_of(hint: Any, registry: ComponentRegistry) -> dict[str, Any]:
     kind = get_origin(hint) or hint
     if is_typeddict(hint) or dataclasses.is_dataclass(hint):
         return _component(hint, registry)
-    if kind in (Required, NotRequired):
+    if kind in (Required, NotRequired, Annotated):
         return schema_of(get_args(hint)[0], registry)
     if kind in (Union, types.UnionType):
         return _union(get_args(hint), registry)

@@ -5,7 +5,8 @@ from typing import Any, Final, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
 
-from scheduling.selectors.shadows import ShadowRow
+from portal.api.response_models import Body
+from scheduling.selectors.shadows import ShadowRow, ShadowTotal
 
 SINCE: Final = OpenApiParameter("since", str, description="ISO 8601 with offset; none: all kept.")
 
@@ -71,30 +72,5 @@ class ShadowTotalsOut(TypedDict):
     shadows: list[ShadowTotalOut]
 
 
-def shadow_out(row: ShadowRow) -> ShadowOut:
-    """One shadow's decision of a round."""
-    jobs: ShadowJobsOut | None = None
-    if row.jobs is not None:
-        jobs = {
-            "starts": row.jobs["starts"],
-            "only_shadow": row.jobs["only_shadow"],
-            "only_live": row.jobs["only_live"],
-            "leaving": row.jobs["leaving"],
-            "sizes": row.jobs["sizes"],
-            "why": row.jobs["why"],
-        }
-    return {
-        "virtual_cluster": row.virtual_cluster,
-        "policy": row.policy,
-        "policy_args": dict(row.policy_args),
-        "at": row.at,
-        "duration_ms": row.duration_ms,
-        "fault": row.fault,
-        "agrees": row.agrees,
-        "starts": row.starts,
-        "both": row.both,
-        "only_shadow": row.only_shadow,
-        "only_live": row.only_live,
-        "leaving": row.leaving,
-        "jobs": jobs,
-    }
+shadow_out = Body(ShadowOut, ShadowRow)
+shadow_total_out = Body(ShadowTotalOut, ShadowTotal)

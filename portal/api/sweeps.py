@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar, TypedDict
 
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from portal.api.bodies import read_body
 from portal.api.job_bodies import ground_for, round_config
 from portal.api.job_plans import PlanOut, plan_out
+from portal.api.response_models import Body, From
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing
 from scheduling.models import Sweep
@@ -33,12 +34,12 @@ class SweepIn:
 class SweepOut(TypedDict):
     """A sweep; its jobs have the label ``sweep`` with ``label`` as its value."""
 
-    id: int
+    id: Annotated[int, From("pk")]
     name: str
     label: str
-    virtual_cluster: str
-    tenant: str
-    user: str
+    virtual_cluster: Annotated[str, From("virtual_cluster.name")]
+    tenant: Annotated[str, From("tenant.name")]
+    user: Annotated[str, From("owner.username")]
     parameters: dict[str, list[str]]
     max_parallel: int | None
     jobs: int
@@ -148,17 +149,4 @@ class SweepViewSet(ApiViewSet):
         }
 
 
-def sweep_out(row: Sweep) -> SweepOut:
-    """A sweep."""
-    return {
-        "id": row.pk,
-        "name": row.name,
-        "label": row.label,
-        "virtual_cluster": row.virtual_cluster.name,
-        "tenant": row.tenant.name,
-        "user": row.owner.username,
-        "parameters": {name: list(values) for name, values in row.parameters.items()},
-        "max_parallel": row.max_parallel,
-        "jobs": row.jobs,
-        "created_at": row.created_at,
-    }
+sweep_out = Body(SweepOut, Sweep)

@@ -1,15 +1,16 @@
 """Which jobs were on which devices, over a span of time."""
 
 from datetime import datetime, timedelta
-from typing import ClassVar, Final, TypedDict
+from typing import Annotated, ClassVar, Final, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.response_models import Body, From
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
-from scheduling.selectors.timeline import Run, timeline
+from scheduling.selectors.timeline import Timeline, timeline
 from tenants.clock import database_now
 
 DEFAULT_SPAN: Final = timedelta(hours=6)
@@ -33,9 +34,9 @@ class TimelineNodeOut(TypedDict):
 class TimelineRunOut(TypedDict):
     """One attempt on one node; ``job`` is null, and names are empty, where you may not see it."""
 
-    node: int
+    node: Annotated[int, From("node_id")]
     devices: list[int]
-    job: int | None
+    job: Annotated[int | None, From("job_id")]
     name: str
     user: str
     tenant: str
@@ -70,38 +71,7 @@ class TimelineViewSet(ApiViewSet):
         since = self.query.moment("since") or until - DEFAULT_SPAN
         node = self.query.number("node", default=0)
         found = timeline(self.viewer, since=since, until=until, node=node or None)
-        out: TimelineOut = {
-            "since": found.since,
-            "until": found.until,
-            "complete_since": found.complete_since,
-            "nodes": [
-                {
-                    "id": each.id,
-                    "name": each.name,
-                    "state": each.state,
-                    "device_type": each.device_type,
-                    "devices": list(each.devices),
-                }
-                for each in found.nodes
-            ],
-            "runs": [_run_out(run) for run in found.runs],
-        }
-        return Response(out)
+        return Response(timeline_out(found))
 
 
-def _run_out(run: Run) -> TimelineRunOut:
-    return {
-        "node": run.node_id,
-        "devices": list(run.devices),
-        "job": run.job_id,
-        "name": run.name,
-        "user": run.user,
-        "tenant": run.tenant,
-        "virtual_cluster": run.virtual_cluster,
-        "state": run.state,
-        "opportunistic": run.opportunistic,
-        "reserved": run.reserved,
-        "start": run.start,
-        "end": run.end,
-        "latest_end": run.latest_end,
-    }
+timeline_out = Body(TimelineOut, Timeline)

@@ -1,7 +1,7 @@
 """Device-hours of a period."""
 
 from datetime import UTC, date, datetime
-from typing import ClassVar, Final, TypedDict
+from typing import Annotated, ClassVar, Final, TypedDict
 
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiParameter
@@ -9,10 +9,11 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.response_models import Body, From, rounded
 from portal.api.schema import Op
 from portal.api.usage_csv import MEDIA_TYPE, CsvRenderer, csv_answer
 from portal.api.views import ApiViewSet
-from scheduling.selectors.usage import GROUPS, Hours, UsageLine, usage
+from scheduling.selectors.usage import GROUPS, Usage, usage
 from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
@@ -29,10 +30,10 @@ _TAKES: Final = (
 class HoursOut(TypedDict):
     """Hours of one device; what was lost is a part of what was held."""
 
-    guaranteed: float
-    borrowed: float
-    lost_preempted: float
-    lost_failed: float
+    guaranteed: Annotated[float, From("guaranteed", rounded(4))]
+    borrowed: Annotated[float, From("borrowed", rounded(4))]
+    lost_preempted: Annotated[float, From("lost_preempted", rounded(4))]
+    lost_failed: Annotated[float, From("lost_failed", rounded(4))]
 
 
 class UsageLineOut(TypedDict):
@@ -43,22 +44,22 @@ class UsageLineOut(TypedDict):
     job: int | None
     user: str
     virtual_cluster: str
-    gpu_hours: HoursOut
-    slot_hours: HoursOut
+    gpu_hours: Annotated[HoursOut, From("gpu")]
+    slot_hours: Annotated[HoursOut, From("slot")]
 
 
 class UsageOut(TypedDict):
     """A period; a month that is closed has ``closed_at`` and the hash of its rows."""
 
-    since: str
-    until: str
+    since: Annotated[str, From("since", date.isoformat)]
+    until: Annotated[str, From("until", date.isoformat)]
     by: str
     summed_until: datetime | None
-    closed_at: datetime | None
+    closed_at: Annotated[datetime | None, From("closed")]
     sha256: str
     is_partial: bool
-    gpu_hours: HoursOut
-    slot_hours: HoursOut
+    gpu_hours: Annotated[HoursOut, From("gpu")]
+    slot_hours: Annotated[HoursOut, From("slot")]
     lines: list[UsageLineOut]
 
 
@@ -90,19 +91,7 @@ class UsageViewSet(ApiViewSet):
             return csv_answer(
                 self.viewer, found, f"usage-{found.since}-{found.until}-{found.by}.csv"
             )
-        out: UsageOut = {
-            "since": found.since.isoformat(),
-            "until": found.until.isoformat(),
-            "by": found.by,
-            "summed_until": found.summed_until,
-            "closed_at": found.closed,
-            "sha256": found.sha256,
-            "is_partial": found.is_partial,
-            "gpu_hours": _hours_out(found.gpu),
-            "slot_hours": _hours_out(found.slot),
-            "lines": [_line_out(line) for line in found.lines],
-        }
-        return Response(out)
+        return Response(usage_out(found))
 
     def _day(self, name: str, default: date) -> date:
         given = self.query.text(name)
@@ -116,22 +105,4 @@ class UsageViewSet(ApiViewSet):
             ) from None
 
 
-def _line_out(line: UsageLine) -> UsageLineOut:
-    return {
-        "name": line.name,
-        "tenant": line.tenant,
-        "job": line.job,
-        "user": line.user,
-        "virtual_cluster": line.virtual_cluster,
-        "gpu_hours": _hours_out(line.gpu),
-        "slot_hours": _hours_out(line.slot),
-    }
-
-
-def _hours_out(hours: Hours) -> HoursOut:
-    return {
-        "guaranteed": round(hours.guaranteed, 4),
-        "borrowed": round(hours.borrowed, 4),
-        "lost_preempted": round(hours.lost_preempted, 4),
-        "lost_failed": round(hours.lost_failed, 4),
-    }
+usage_out = Body(UsageOut, Usage)

@@ -1,8 +1,9 @@
 """A virtual cluster's cells beside the nodes that they are bound to, as the API shows them."""
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
-from scheduling.selectors.vc_cells import VcCell, VcCells, VcLeaf
+from portal.api.response_models import Body, From
+from scheduling.selectors.vc_cells import VcCells
 
 
 class VcLeafOut(TypedDict):
@@ -11,9 +12,9 @@ class VcLeafOut(TypedDict):
     address: str
     node: str
     device: int
-    use: str
+    use: Annotated[str, From("use.value")]
     tenant: str
-    job: int | None
+    job: Annotated[int | None, From("job_id")]
 
 
 class VcCellOut(TypedDict):
@@ -37,42 +38,8 @@ class VcCellsOut(TypedDict):
 
     total: int
     bound: int
-    nodes: int
+    nodes: Annotated[int, From("all_nodes")]
     cells: list[VcCellOut]
 
 
-def vc_cells_out(found: VcCells) -> VcCellsOut:
-    """The cells of a virtual cluster."""
-    return {
-        "total": found.total,
-        "bound": found.bound,
-        "nodes": found.all_nodes,
-        "cells": [_cell_out(cell) for cell in found.cells],
-    }
-
-
-def _cell_out(cell: VcCell) -> VcCellOut:
-    return {
-        "number": cell.number,
-        "address": cell.address,
-        "chain": cell.chain,
-        "device_type": cell.device_type,
-        "level": cell.level,
-        "type": cell.type,
-        "devices": cell.devices,
-        "pinned": cell.pinned,
-        "physical": cell.physical,
-        "doomed": cell.doomed,
-        "leaves": [_leaf_out(leaf) for leaf in cell.leaves],
-    }
-
-
-def _leaf_out(leaf: VcLeaf) -> VcLeafOut:
-    return {
-        "address": leaf.address,
-        "node": leaf.node,
-        "device": leaf.device,
-        "use": leaf.use.value,
-        "tenant": leaf.tenant,
-        "job": leaf.job_id,
-    }
+vc_cells_out = Body(VcCellsOut, VcCells)

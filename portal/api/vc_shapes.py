@@ -3,15 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypedDict, cast
+from typing import Annotated, Any, TypedDict, cast
 
+from portal.api.response_models import Body, From, rounded
 from scheduling.core.cells.largest_gangs import LargestGang
 from scheduling.models import VC_COLUMNS, VcValues
 from scheduling.selectors.cluster import VcUse
 from scheduling.selectors.fits import FitRow
 from scheduling.selectors.recommendations import RecommendedShape
 from scheduling.selectors.vc_room import VcRoom
-from scheduling.selectors.virtual_clusters import QuotaRow, VcDetail, VcRow
+from scheduling.selectors.virtual_clusters import VcDetail, VcRow
 from scheduling.services.cluster_edits import CreateVc
 
 
@@ -91,9 +92,9 @@ class VcUseOut(TypedDict):
     name: str
     tenant: str
     policy: str
-    devices: VcDevicesOut
-    jobs_queued: int
-    jobs_running: int
+    devices: Annotated[VcDevicesOut, From()]
+    jobs_queued: Annotated[int, From("queued_jobs")]
+    jobs_running: Annotated[int, From("running_jobs")]
 
 
 class VcColumnsOut(TypedDict):
@@ -154,7 +155,7 @@ class PersonUseOut(TypedDict):
 class LargestOut(TypedDict):
     """The largest gang of instances of one size: at once, after borrowers have left, borrowing."""
 
-    device_type: str
+    device_type: Annotated[str, From("leaf_type")]
     devices: int
     now: int
     reclaimed: int
@@ -171,30 +172,31 @@ class RecommendedLevelOut(TypedDict):
     recommended: int
     peak: int
     gangs: int
-    device_hours: float
+    device_hours: Annotated[float, From("device_hours", rounded(3))]
 
 
 class RecommendedOut(TypedDict):
     """A shape out of the history; `coverage` is the part of the use that it covers."""
 
     days: int
-    runs: int
+    runs: Annotated[int, From("attempts")]
     coverage: float
-    levels: list[RecommendedLevelOut]
+    levels: Annotated[list[RecommendedLevelOut], From("rows")]
 
 
-class VcDetailOut(VcOut):
-    """A virtual cluster with its shape, what fits and who uses it."""
+def _shadows_of(detail: VcDetail) -> Any:
+    return detail.columns()["shadows"]
+
+
+class VcPageOut(TypedDict):
+    """What only the page of a virtual cluster shows, except what fits into it."""
 
     created_at: datetime
     archived_at: datetime | None
     policy_fault: str
     policy_fault_at: datetime | None
-    shadows: list[ShadowIn]
+    shadows: Annotated[list[ShadowIn], From(by=_shadows_of)]
     shape: list[LevelOut]
-    fits: list[FitOut]
-    largest: list[LargestOut]
-    recommended: RecommendedOut
     people: list[PersonUseOut]
     limited_members: list[str]
     can_edit: bool
@@ -202,26 +204,15 @@ class VcDetailOut(VcOut):
     can_submit: bool
 
 
-def vc_use_out(use: VcUse) -> VcUseOut:
-    """A virtual cluster with its use."""
-    return {
-        "id": use.id,
-        "name": use.name,
-        "tenant": use.tenant,
-        "policy": use.policy,
-        "devices": {
-            "guarantee": use.guarantee,
-            "used": use.used,
-            "borrowed": use.borrowed,
-            "lent": use.lent,
-            "unhealthy": use.unhealthy,
-            "cordoned": use.cordoned,
-            "idle": use.idle,
-            "queued": use.queued,
-        },
-        "jobs_queued": use.queued_jobs,
-        "jobs_running": use.running_jobs,
-    }
+class VcDetailOut(VcOut, VcPageOut):
+    """A virtual cluster with its shape, what fits and who uses it."""
+
+    fits: list[FitOut]
+    largest: list[LargestOut]
+    recommended: RecommendedOut
+
+
+vc_use_out = Body(VcUseOut, VcUse)
 
 
 def creation_of(wanted: VcIn) -> CreateVc:
@@ -252,6 +243,7 @@ def vc_detail_out(detail: VcDetail, room: VcRoom, recommended: RecommendedShape)
     return {
         **_columns_out(detail),
         **vc_use_out(detail.use),
+        **_page_out(detail),
         "cells": [
             {"chain": row.chain, "level": row.type, "count": row.count}
             for row in detail.shape
@@ -259,23 +251,9 @@ def vc_detail_out(detail: VcDetail, room: VcRoom, recommended: RecommendedShape)
         ],
         "pinned": [{"name": pin.name, "address": pin.address} for pin in detail.pinned],
         "version": detail.version,
-        "created_at": detail.created_at,
-        "archived_at": detail.archived_at,
-        "policy_fault": detail.policy_fault,
-        "policy_fault_at": detail.policy_fault_at,
-        "shadows": cast("list[ShadowIn]", detail.columns()["shadows"]),
-        "shape": [_level_out(row) for row in detail.shape],
         "fits": [_fit_out(row) for row in room.fits],
         "largest": [_largest_out(row) for row in room.largest],
         "recommended": _recommended_out(recommended),
-        "people": [
-            {"user": p.user, "devices": p.devices, "borrowed": p.borrowed, "jobs": p.jobs}
-            for p in detail.people
-        ],
-        "limited_members": list(detail.limited_members),
-        "can_edit": detail.can_edit,
-        "can_set_caps": detail.can_set_caps,
-        "can_submit": detail.can_submit,
     }
 
 
@@ -285,20 +263,6 @@ def _columns_out(values: VcValues) -> VcColumnsOut:
     return cast("VcColumnsOut", {name: columns[name] for name in VcColumnsOut.__annotations__})
 
 
-def _level_out(row: QuotaRow) -> LevelOut:
-    return {
-        "chain": row.chain,
-        "device_type": row.device_type,
-        "level": row.level,
-        "type": row.type,
-        "devices": row.devices,
-        "cells": row.cells,
-        "others": row.others,
-        "count": row.count,
-        "left": row.left,
-    }
-
-
 def _fit_out(row: FitRow) -> FitOut:
     sizes: list[SizeOut] = [
         {"devices": size, "fits": fit.value} for size, fit in zip(row.sizes, row.fits, strict=True)
@@ -306,32 +270,6 @@ def _fit_out(row: FitRow) -> FitOut:
     return {"device_type": row.device_type, "sizes": sizes}
 
 
-def _largest_out(row: LargestGang) -> LargestOut:
-    return {
-        "device_type": row.leaf_type,
-        "devices": row.devices,
-        "now": row.now,
-        "reclaimed": row.reclaimed,
-        "borrowed": row.borrowed,
-    }
-
-
-def _recommended_out(shape: RecommendedShape) -> RecommendedOut:
-    return {
-        "days": shape.days,
-        "runs": shape.attempts,
-        "coverage": shape.coverage,
-        "levels": [
-            {
-                "chain": row.chain,
-                "level": row.level,
-                "type": row.type,
-                "count": row.count,
-                "recommended": row.recommended,
-                "peak": row.peak,
-                "gangs": row.gangs,
-                "device_hours": round(row.device_hours, 3),
-            }
-            for row in shape.rows
-        ],
-    }
+_largest_out = Body(LargestOut, LargestGang)
+_recommended_out = Body(RecommendedOut, RecommendedShape)
+_page_out = Body(VcPageOut, VcDetail)

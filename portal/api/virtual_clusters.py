@@ -1,6 +1,6 @@
 """Virtual clusters: their guarantees, policies and caps, and which job sizes fit."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from portal.api.bodies import read_body, read_changes
 from portal.api.reconfiguration_shapes import ReconfigurationOut, reconfiguration_out
 from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
-from portal.api.shadow_shapes import SINCE, ShadowTotalsOut
+from portal.api.shadow_shapes import SINCE, ShadowTotalsOut, shadow_total_out
 from portal.api.vc_cells import VcCellsOut, vc_cells_out
 from portal.api.vc_shapes import (
     VcDetailOut,
@@ -133,7 +133,7 @@ class VirtualClusterViewSet(ApiViewSet):
     def shadows(self, request: Request, pk: int) -> Response:
         """Its shadow policies, each summed up over the rounds that it has decided."""
         totals = shadow_totals(self.viewer, pk, since=self.query.moment("since"))
-        return Response({"shadows": [asdict(total) for total in totals]})
+        return Response({"shadows": [shadow_total_out(total) for total in totals]})
 
     @action(detail=True, methods=["get"], url_path="idle-policy")
     def idle_policy(self, request: Request, pk: int) -> Response:

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body
 from portal.api.instants import instant_from
+from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.models import WhatIf
@@ -33,12 +34,19 @@ class WhatIfIn:
     guarantee: Mapping[str, int] = field(default_factory=dict)
 
 
+def what_if_state(row: WhatIf) -> str:
+    """``queued``, ``running``, ``done`` or ``failed``."""
+    if row.finished_at is not None:
+        return "failed" if row.fault else "done"
+    return "queued" if row.begun_at is None else "running"
+
+
 class WhatIfOut(TypedDict):
     """A question; ``state`` is queued, running, done or failed."""
 
-    id: int
-    state: str
-    virtual_cluster: str
+    id: Annotated[int, From("pk")]
+    state: Annotated[str, From(by=what_if_state)]
+    virtual_cluster: Annotated[str, From("virtual_cluster.name")]
     policy: str
     policy_args: dict[str, Any]
     since: datetime
@@ -46,7 +54,7 @@ class WhatIfOut(TypedDict):
     size_aware: bool
     guarantee: dict[str, int]
     step: int
-    asked_by: str
+    asked_by: Annotated[str, From(by=lambda row: row.asked_by.username if row.asked_by else "")]
     asked_at: datetime
     finished_at: datetime | None
     fault: str
@@ -55,7 +63,7 @@ class WhatIfOut(TypedDict):
 class WhatIfDetailOut(WhatIfOut):
     """A question with its answer; null until there is one."""
 
-    result: dict[str, Any] | None
+    result: Annotated[dict[str, Any] | None, From(by=lambda row: row.result or None)]
 
 
 class WhatIfViewSet(ApiViewSet):
@@ -94,32 +102,5 @@ class WhatIfViewSet(ApiViewSet):
         return Response(_detail_out(what_if_for(self.viewer, pk, now=database_now())))
 
 
-def what_if_out(row: WhatIf) -> WhatIfOut:
-    """A question."""
-    return {
-        "id": row.pk,
-        "state": what_if_state(row),
-        "virtual_cluster": row.virtual_cluster.name,
-        "policy": row.policy,
-        "policy_args": dict(row.policy_args),
-        "since": row.since,
-        "until": row.until,
-        "size_aware": row.size_aware,
-        "guarantee": dict(row.guarantee),
-        "step": row.step,
-        "asked_by": row.asked_by.username if row.asked_by is not None else "",
-        "asked_at": row.asked_at,
-        "finished_at": row.finished_at,
-        "fault": row.fault,
-    }
-
-
-def _detail_out(row: WhatIf) -> WhatIfDetailOut:
-    return {**what_if_out(row), "result": row.result or None}
-
-
-def what_if_state(row: WhatIf) -> str:
-    """``queued``, ``running``, ``done`` or ``failed``."""
-    if row.finished_at is not None:
-        return "failed" if row.fault else "done"
-    return "queued" if row.begun_at is None else "running"
+what_if_out = Body(WhatIfOut, WhatIf)
+_detail_out = Body(WhatIfDetailOut, WhatIf)
