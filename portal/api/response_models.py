@@ -1,13 +1,13 @@
 """Response bodies that are read from values, as typed dictionaries declare them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from operator import attrgetter, itemgetter
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import (
     Annotated,
     Any,
+    Final,
     Generic,
     TypeVar,
     Union,
@@ -20,6 +20,7 @@ from typing import (
 V = TypeVar("V")
 B = TypeVar("B")
 Convert = Callable[[Any], Any]
+_KEYED: Final = (dict, MappingProxyType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Body(Generic[V, B]):
     """A function that reads bodies of one model from values of one class.
 
     Lists, dictionaries and nested models are built from the types of the fields. A nested value
-    is read by its attributes, or by its keys if it is a mapping.
+    is read by its attributes, or by its keys if it is a dictionary.
 
     Attributes:
         model: a typed dictionary.
@@ -57,7 +58,7 @@ class Body(Generic[V, B]):
     @cached_property
     def _read(self) -> Convert:
         model: Any = self.model
-        return _reader(model, is_mapping=issubclass(self.value, Mapping))
+        return _reader(model, issubclass(self.value, _KEYED))
 
 
 def rounded(digits: int) -> Convert:
@@ -80,24 +81,22 @@ def _source(name: str, hint: Any) -> tuple[From, Any]:
 
 
 @cache
-def _reader(model: type[Any], *, is_mapping: bool) -> Convert:
-    getter = itemgetter if is_mapping else attrgetter
-    fields = [
-        (name, _field(getter, source, source.by or _conversion(hint)))
-        for name, (source, hint) in sources_of(model).items()
-    ]
-
-    def read(value: Any) -> dict[str, Any]:
-        return {name: field(value) for name, field in fields}
-
+def _reader(model: type[Any], has_keys: bool) -> Convert:
+    """One expression for all fields, as fast as one written by hand; dataclasses do the same."""
+    names: dict[str, Convert] = {}
+    fields = []
+    for name, (source, hint) in sources_of(model).items():
+        found = "value"
+        if source.path:
+            found += f"[{source.path!r}]" if has_keys else f".{source.path}"
+        convert = source.by or _conversion(hint)
+        if convert is not None:
+            names[f"convert_{name}"] = convert
+            found = f"convert_{name}({found})"
+        fields.append(f"{name!r}: {found}")
+    text = f"lambda value: {{{', '.join(fields)}}}"
+    read: Convert = eval(text, names)  # noqa: S307 # made of names in our own models only
     return read
-
-
-def _field(getter: Callable[[str], Convert], source: From, convert: Convert | None) -> Convert:
-    if not source.path:
-        return convert or (lambda value: value)
-    get = getter(source.path)
-    return get if convert is None else lambda value: convert(get(value))
 
 
 def _conversion(hint: Any) -> Convert | None:
@@ -117,7 +116,7 @@ def _conversion(hint: Any) -> Convert | None:
 
 
 def _nested(model: Any, value: Any) -> Any:
-    return _reader(model, is_mapping=isinstance(value, Mapping))(value)
+    return _reader(model, isinstance(value, _KEYED))(value)
 
 
 def _unless_none(convert: Convert, value: Any) -> Any:
