@@ -1,17 +1,32 @@
-"""What would let a waiting job start, and the proof of why it waits, as the API shows them."""
+"""Changes that would let a waiting job start, and the certificate of why it waits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
+from pathlib import Path
+from typing import Annotated, Any, Final, TypedDict
 
-from portal.api.job_shapes import RefusedOut, StepOut, refused_out, step_out
+from django.conf import settings
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body
+from portal.api.job_bodies import ground_for, round_config
+from portal.api.job_shapes import JobOut, RefusedOut, StepOut, job_out, refused_out, step_out
 from portal.api.response_models import Body, From
+from portal.api.schema import IF_MATCH, Op
+from portal.api.views import ApiViewSet, expected_digest, versioned
+from scheduling.core.amending import version_of
 from scheduling.core.certificates import Certificate
 from scheduling.core.reasons import ReasonCode
 from scheduling.core.unblocking import Refused, Sought
 from scheduling.models import Job
-from scheduling.selectors.holds import ASK_A_LEAD
-from scheduling.services.certificates import Checked
+from scheduling.selectors.holds import ASK_A_LEAD, waits_for_a_lead
+from scheduling.selectors.jobs import rows_of_jobs, visible_job
+from scheduling.services.amendments import amend_job
+from scheduling.services.certificates import Checked, checked_reason
+from scheduling.services.unblocking import seek_now
+from tenants.clock import database_now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +54,51 @@ class EvidenceOut(TypedDict):
     certificate: Annotated[dict[str, Any], From("certificate", Certificate.to_json)]
     holds: bool
     file: str
+
+
+UNBLOCKING: Final[Mapping[str, Op]] = {
+    "unblock": Op(answer=UnblockOut),
+    "amend": Op(takes=(IF_MATCH,), body=AmendIn, answer=JobOut),
+    "evidence": Op(answer=EvidenceOut),
+}
+
+
+class JobUnblocking(ApiViewSet):
+    """The part of jobs that explains waits and changes waiting jobs."""
+
+    @action(detail=True, methods=["get"])
+    def unblock(self, request: Request, pk: int) -> Response:
+        """Changes with which a waiting job starts now, tried on the cluster as it stands.
+
+        Send the `changes` of one of them to `amend/`.
+        """
+        job = visible_job(self.viewer, pk)
+        if waits_for_a_lead(self.viewer, job):
+            return Response(unblock_out(job.pk, left_to_leads(job)))
+        found = seek_now(job=job, config=round_config(), now=database_now())
+        return Response(unblock_out(job.pk, found))
+
+    @action(detail=True, methods=["post"])
+    def amend(self, request: Request, pk: int) -> Response:
+        """Change a waiting job; it keeps its number, its place and its secrets."""
+        wanted = read_body(AmendIn, request.data)
+        changed = amend_job(
+            job=visible_job(self.viewer, pk),
+            changes=wanted.changes,
+            viewer=self.viewer,
+            ground=ground_for(self.viewer),
+            now=database_now(),
+            seen=expected_digest(request),
+        )
+        row = rows_of_jobs(self.viewer, [pk])[pk]
+        return versioned(job_out(row), version_of(changed.spec))
+
+    @action(detail=True, methods=["get"])
+    def evidence(self, request: Request, pk: int) -> Response:
+        """The certificate of why a job waits, checked against the stored snapshot of its round."""
+        job = visible_job(self.viewer, pk)
+        found = checked_reason(job=job, data_dir=Path(settings.TESSERA.data_dir))
+        return Response(evidence_out(found))
 
 
 def left_to_leads(job: Job) -> Sought:

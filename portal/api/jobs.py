@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any, ClassVar, Final, TypedDict
+from typing import ClassVar, Final, TypedDict
 
 from django.conf import settings
 from drf_spectacular.utils import OpenApiParameter
@@ -13,8 +12,6 @@ from rest_framework.response import Response
 
 from portal.api.bodies import read_body
 from portal.api.job_bodies import ground_for, round_config, submission_from, submissions_from
-from portal.api.job_devices import TELEMETRY, JobTelemetry
-from portal.api.job_logs import GoodputOut, LogOut, goodput_out, log_found_out, log_out
 from portal.api.job_plans import PlanOut, plan_out
 from portal.api.job_receipts import RECEIPTS, JobReceipts
 from portal.api.job_shapes import (
@@ -33,21 +30,13 @@ from portal.api.job_shapes import (
     listed_job_out,
     why_out,
 )
-from portal.api.job_unblocking import (
-    AmendIn,
-    EvidenceOut,
-    UnblockOut,
-    evidence_out,
-    left_to_leads,
-    unblock_out,
-)
-from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
-from portal.api.views import Nothing, expected_digest, versioned
-from scheduling.core.amending import version_of
+from portal.api.job_telemetry import TELEMETRY, JobTelemetry
+from portal.api.job_unblocking import UNBLOCKING, JobUnblocking
+from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
+from portal.api.views import Nothing, versioned
 from scheduling.core.jobspec import json_schema
 from scheduling.models import Job
 from scheduling.selectors.events import events_of_job
-from scheduling.selectors.holds import waits_for_a_lead
 from scheduling.selectors.job_detail import attempts_of_job, job_detail
 from scheduling.selectors.job_nodes import nodes_of_jobs
 from scheduling.selectors.jobs import (
@@ -60,19 +49,13 @@ from scheduling.selectors.jobs import (
 )
 from scheduling.selectors.parts import parts_among, parts_of_job
 from scheduling.selectors.why import why
-from scheduling.services.amendments import amend_job
-from scheduling.services.certificates import checked_reason
 from scheduling.services.holding import hold_job, release_hold
-from scheduling.services.log_reads import note_log_read
 from scheduling.services.planning import plan_job
 from scheduling.services.stopping import stop_job
 from scheduling.services.submission import clone_job, submit_job, submit_jobs
-from scheduling.services.unblocking import seek_now
 from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
-from workers.conf import worker_settings
-from workers.selectors import MOST_LOG_BYTES, goodput_of_job, read_log, search_log
 
 _FILTERS: Final = (
     OpenApiParameter("state", str, description="`live`, `ended` or states; repeat or use commas."),
@@ -85,14 +68,6 @@ _FILTERS: Final = (
     OpenApiParameter("q", str, description="Part of the name or note, or the number."),
     OpenApiParameter("ended_since", datetime, description="Had not ended then."),
     OpenApiParameter("submitted_until", datetime, description="Had been submitted by then."),
-)
-_LOG: Final = (
-    OpenApiParameter("role", str, description="The first one when left out."),
-    OpenApiParameter("rank", int, description="Within the role (0)."),
-    OpenApiParameter("attempt", int, description="Its number; the newest when left out."),
-    OpenApiParameter("offset", int, description="First byte (0)."),
-    OpenApiParameter("limit", int, description="Most bytes, up to 1 MiB (65,536)."),
-    OpenApiParameter("q", str, description="Find lines that hold this, in any case."),
 )
 _SPEC: Final = json_schema()
 
@@ -117,7 +92,7 @@ class AttemptsOut(TypedDict):
     next_cursor: None
 
 
-class JobViewSet(JobTelemetry, JobReceipts):
+class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
     """Jobs of your tenants."""
 
     collection = "jobs"
@@ -136,12 +111,11 @@ class JobViewSet(JobTelemetry, JobReceipts):
         "bulk": Op(body={"type": "array", "items": _SPEC}, answer=AcceptedJobsOut, status=201),
         "retrieve": Op(answer=JobDetailOut),
         "why": Op(answer=WhyOut),
-        "logs": Op(takes=_LOG, answer=LogOut),
         "events": Op(takes=PAGE, answer=EventOut, pages=True),
         "attempts": Op(answer=AttemptsOut),
-        "telemetry": TELEMETRY,
-        "goodput": Op(takes=PAGE, answer=GoodputOut, pages=True),
+        **TELEMETRY,
         **RECEIPTS,
+        **UNBLOCKING,
         "stop": Op(body=StopIn, answer=JobOut),
         "clone": Op(
             takes=(IDEMPOTENCY_KEY,),
@@ -151,9 +125,6 @@ class JobViewSet(JobTelemetry, JobReceipts):
         ),
         "release": Op(answer=JobOut),
         "hold": Op(answer=JobOut),
-        "unblock": Op(answer=UnblockOut),
-        "amend": Op(takes=(IF_MATCH,), body=AmendIn, answer=JobOut),
-        "evidence": Op(answer=EvidenceOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -224,72 +195,6 @@ class JobViewSet(JobTelemetry, JobReceipts):
         now = database_now()
         answer = why(self.viewer, pk, now=now, round_seconds=settings.TESSERA.round_seconds)
         return Response(why_out(answer, now))
-
-    @action(detail=True, methods=["get"])
-    def unblock(self, request: Request, pk: int) -> Response:
-        """Changes with which a waiting job starts now, tried on the cluster as it stands.
-
-        Send the `changes` of one of them to `amend/`.
-        """
-        job = visible_job(self.viewer, pk)
-        if waits_for_a_lead(self.viewer, job):
-            return Response(unblock_out(job.pk, left_to_leads(job)))
-        found = seek_now(job=job, config=round_config(), now=database_now())
-        return Response(unblock_out(job.pk, found))
-
-    @action(detail=True, methods=["post"])
-    def amend(self, request: Request, pk: int) -> Response:
-        """Change a waiting job; it keeps its number, its place and its secrets."""
-        wanted = read_body(AmendIn, request.data)
-        changed = amend_job(
-            job=visible_job(self.viewer, pk),
-            changes=wanted.changes,
-            viewer=self.viewer,
-            ground=ground_for(self.viewer),
-            now=database_now(),
-            seen=expected_digest(request),
-        )
-        row = rows_of_jobs(self.viewer, [pk])[pk]
-        return versioned(job_out(row), version_of(changed.spec))
-
-    @action(detail=True, methods=["get"])
-    def evidence(self, request: Request, pk: int) -> Response:
-        """The certificate of why a job waits, checked against the stored snapshot of its round."""
-        job = visible_job(self.viewer, pk)
-        found = checked_reason(job=job, data_dir=Path(settings.TESSERA.data_dir))
-        return Response(evidence_out(found))
-
-    @action(detail=True, methods=["get"])
-    def logs(self, request: Request, pk: int) -> Response:
-        """A piece of the log of one rank, or with `q` the lines of it that hold these words.
-
-        A search looks at `limit` bytes (1 MiB) and finds 200 lines at most; go on from
-        `next_offset` until `end`.
-        """
-        wanted = self.query.given.get("q")
-        usual = 65_536 if wanted is None else MOST_LOG_BYTES
-        asked: dict[str, Any] = {
-            "logs_dir": worker_settings().logs_dir,
-            "role": self.query.text("role"),
-            "rank": self.query.number("rank", default=0, most=2**31),
-            "attempt": self.query.number("attempt", default=0, most=2**31) or None,
-            "offset": self.query.number("offset", default=0),
-            "limit": self.query.number("limit", default=usual, least=1, most=MOST_LOG_BYTES),
-        }
-        if wanted is None:
-            out = log_out(read_log(self.viewer, pk, **asked))
-        else:
-            out = log_found_out(*search_log(self.viewer, pk, wanted=wanted, **asked))
-        note_log_read(viewer=self.viewer, job_id=pk)
-        return Response(out)
-
-    @action(detail=True, methods=["get"])
-    def goodput(self, request: Request, pk: int) -> Response:
-        """What a job reported, interval by interval, the oldest first."""
-        found = goodput_of_job(
-            self.viewer, pk, cursor=self.query.cursor(), limit=self.query.limit()
-        )
-        return self.page(found, goodput_out)
 
     @action(detail=True, methods=["get"])
     def events(self, request: Request, pk: int) -> Response:

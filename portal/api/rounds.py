@@ -3,21 +3,88 @@
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar, Final, TypedDict
 
 from django.conf import settings
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.response_models import Body
 from portal.api.schema import PAGE, Op
-from portal.api.shadow_shapes import RoundShadowsOut, shadow_out
 from portal.api.views import ApiViewSet
 from scheduling.models import Round
 from scheduling.selectors.rounds import RoundRow, recent_rounds, round_detail
-from scheduling.selectors.shadows import round_shadows
+from scheduling.selectors.shadows import ShadowRow, ShadowTotal, round_shadows
 from scheduling.services.evidence import read_shadows
+
+SINCE: Final = OpenApiParameter("since", str, description="ISO 8601 with offset; none: all kept.")
+
+
+class ShadowJobsOut(TypedDict):
+    """Jobs by number: whom it would have started, held back (with why) and stopped (by rule)."""
+
+    starts: list[int]
+    only_shadow: list[int]
+    only_live: list[int]
+    leaving: dict[str, str]
+    sizes: dict[str, int]
+    why: dict[str, str]
+
+
+class ShadowOut(TypedDict):
+    """One shadow's decision of a round; ``jobs`` is null once the round's file is gone."""
+
+    virtual_cluster: str
+    policy: str
+    policy_args: dict[str, Any]
+    at: datetime
+    duration_ms: float
+    fault: str
+    agrees: bool
+    starts: int
+    both: int
+    only_shadow: int
+    only_live: int
+    leaving: int
+    jobs: ShadowJobsOut | None
+
+
+class RoundShadowsOut(TypedDict):
+    """The shadows of a round."""
+
+    number: int
+    shadows: list[ShadowOut]
+
+
+class ShadowTotalOut(TypedDict):
+    """A shadow over all rounds that it has decided."""
+
+    virtual_cluster: str
+    policy: str
+    policy_args: dict[str, Any]
+    rounds: int
+    agreeing: int
+    both: int
+    only_shadow: int
+    only_live: int
+    leaving: int
+    faults: int
+    mean_ms: float
+    max_ms: float
+    since: datetime
+    until: datetime
+
+
+class ShadowTotalsOut(TypedDict):
+    """The shadows of a virtual cluster."""
+
+    shadows: list[ShadowTotalOut]
+
+
+shadow_out = Body(ShadowOut, ShadowRow)
+shadow_total_out = Body(ShadowTotalOut, ShadowTotal)
 
 
 class RoundOut(TypedDict):

@@ -8,21 +8,22 @@ from rest_framework.routers import SimpleRouter
 from portal.api.announcements import AnnouncementViewSet
 from portal.api.archives import ArchiveViewSet
 from portal.api.audit import AuditViewSet
-from portal.api.cluster import ClusterViewSet
-from portal.api.cluster_rules import ClusterRulesViewSet
+from portal.api.cluster import ClusterRulesViewSet, ClusterViewSet
 from portal.api.estimates import EstimateViewSet
 from portal.api.import_rules import ImportRuleViewSet
 from portal.api.imports import ImportViewSet
 from portal.api.job_limits import JobLimitViewSet
 from portal.api.jobs import JobViewSet
-from portal.api.kept import SavedViewSet, TemplateViewSet
 from portal.api.log_rules import LogRuleViewSet
 from portal.api.members import MemberViewSet
 from portal.api.nodes import NodeViewSet
 from portal.api.notices import DeliveryViewSet, NotificationViewSet, WebhookViewSet
+from portal.api.openpai_jobs import OpenPaiJobViewSet
+from portal.api.openpai_views import NoSuchOpenPaiAddress, OpenPaiClusterViewSet
 from portal.api.priority_classes import PriorityClassViewSet
 from portal.api.reconfiguration import ReconfigurationViewSet
 from portal.api.rounds import RoundViewSet
+from portal.api.saved_views import SavedViewSet, TemplateViewSet
 from portal.api.sweeps import SweepViewSet
 from portal.api.tenants import TenantViewSet
 from portal.api.timeline import TimelineViewSet
@@ -73,6 +74,19 @@ router = SimpleRouter(use_regex_path=False)
 for resource in RESOURCES:
     router.register(resource.collection, resource, basename=f"api-{resource.collection}")
 
+_OPENPAI_JOB = "jobs/<str:user>~<str:job>"
+# As in OpenPAI, none of these ends in a slash.
+openpai_patterns = [
+    path("jobs", OpenPaiJobViewSet.as_view({"get": "list", "post": "create"})),
+    path(_OPENPAI_JOB, OpenPaiJobViewSet.as_view({"get": "retrieve"})),
+    path(f"{_OPENPAI_JOB}/config", OpenPaiJobViewSet.as_view({"get": "config"})),
+    path(f"{_OPENPAI_JOB}/executionType", OpenPaiJobViewSet.as_view({"put": "execute"})),
+    path("virtual-clusters", OpenPaiClusterViewSet.as_view({"get": "list"})),
+    path("virtual-clusters/<str:name>", OpenPaiClusterViewSet.as_view({"get": "retrieve"})),
+    path("cluster/sku-types", OpenPaiClusterViewSet.as_view({"get": "sku_types"})),
+    re_path(r"", NoSuchOpenPaiAddress.as_view()),
+]
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("v1/cluster/reconfigure/", ReconfigurationViewSet.as_view({"post": "reconfigure"})),
     path(
@@ -85,7 +99,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("v1/", include(router.urls)),
     path("v1/import/<slug:pk>/", ImportViewSet.as_view({"post": "translate"})),
-    path("v2/", include("portal.api.openpai_urls")),
+    path("v2/", include(openpai_patterns)),
     path("schema/", SchemaView.as_view(), name="api-schema"),
     re_path(r"", NoSuchAddress.as_view()),
 ]

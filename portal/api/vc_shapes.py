@@ -11,6 +11,7 @@ from scheduling.models import VC_COLUMNS, VcValues
 from scheduling.selectors.cluster import VcUse
 from scheduling.selectors.fits import FitRow
 from scheduling.selectors.recommendations import RecommendedShape
+from scheduling.selectors.vc_cells import VcCells
 from scheduling.selectors.vc_room import VcRoom
 from scheduling.selectors.virtual_clusters import VcDetail, VcRow
 from scheduling.services.cluster_edits import CreateVc
@@ -273,3 +274,42 @@ def _fit_out(row: FitRow) -> FitOut:
 _largest_out = Body(LargestOut, LargestGang)
 _recommended_out = Body(RecommendedOut, RecommendedShape)
 _page_out = Body(VcPageOut, VcDetail)
+
+
+class VcLeafOut(TypedDict):
+    """A device of a bound cell: used, lent, idle or bad; `job` only where you may see it."""
+
+    address: str
+    node: str
+    device: int
+    use: Annotated[str, From("use.value")]
+    tenant: str
+    job: Annotated[int | None, From("job_id")]
+
+
+class VcCellOut(TypedDict):
+    """One cell of the share; `physical` is empty while it is not bound."""
+
+    number: int
+    address: str
+    chain: str
+    device_type: str
+    level: str
+    type: str
+    devices: int
+    pinned: str
+    physical: str
+    doomed: bool
+    leaves: list[VcLeafOut]
+
+
+class VcCellsOut(TypedDict):
+    """Bound cells first, at most 128; `total` and `bound` count all of them."""
+
+    total: int
+    bound: int
+    nodes: Annotated[int, From("all_nodes")]
+    cells: list[VcCellOut]
+
+
+vc_cells_out = Body(VcCellsOut, VcCells)

@@ -10,15 +10,16 @@ from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
 from portal.api.reconfiguration_shapes import ReconfigurationOut, reconfiguration_out
+from portal.api.rounds import SINCE, ShadowTotalsOut, shadow_total_out
 from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
-from portal.api.shadow_shapes import SINCE, ShadowTotalsOut, shadow_total_out
-from portal.api.vc_cells import VcCellsOut, vc_cells_out
 from portal.api.vc_shapes import (
+    VcCellsOut,
     VcDetailOut,
     VcIn,
     VcOut,
     VcPatch,
     creation_of,
+    vc_cells_out,
     vc_detail_out,
     vc_out,
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from portal.api.exposition import Family, Sample, exposition
+from portal.api.metrics import Family, Sample, exposition
 from tests.portal.api.test_grafana import put_something_everywhere
 
 LINE = re.compile(r'([a-z_:][a-z0-9_:]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (\S+)')

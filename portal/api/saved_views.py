@@ -1,4 +1,4 @@
-"""Templates of jobs, and views of the list of jobs, that people keep."""
+"""Job templates and saved views of the list of jobs."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,0 +1,210 @@
+"""Logs, goodput and device telemetry of jobs."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final, NotRequired, TypedDict
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.response_models import Body, From
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet
+from scheduling.services.log_reads import note_log_read
+from tenants.clock import database_now
+from workers.conf import worker_settings
+from workers.device_curves import (
+    MOST_RANKS,
+    USUAL_RANKS,
+    JobCurves,
+    device_curves,
+)
+from workers.selectors import (
+    MOST_LOG_BYTES,
+    GoodputRow,
+    LogPiece,
+    goodput_of_job,
+    read_log,
+    search_log,
+)
+from workers.services.log_search import Hit
+
+_LOG: Final = (
+    OpenApiParameter("role", str, description="The first one when left out."),
+    OpenApiParameter("rank", int, description="Within the role (0)."),
+    OpenApiParameter("attempt", int, description="Its number; the newest when left out."),
+    OpenApiParameter("offset", int, description="First byte (0)."),
+    OpenApiParameter("limit", int, description="Most bytes, up to 1 MiB (65,536)."),
+    OpenApiParameter("q", str, description="Find lines that hold this, in any case."),
+)
+_TAKES: Final = (
+    OpenApiParameter("first", int, description="Ranks to leave out at the beginning (0)."),
+    OpenApiParameter(
+        "ranks", int, description=f"How many ranks, 1 to {MOST_RANKS} ({USUAL_RANKS})."
+    ),
+)
+
+
+class DevicePointOut(TypedDict):
+    """The mean of a span that begins at ``at``; null where the node cannot tell.
+
+    `utilisation` is a share, 0 to 1: of a GPU as its driver says, of a declared slot the processor
+    time of what runs on it as a share of its processors. `memory_bytes` is what is in use.
+    """
+
+    at: datetime
+    utilisation: float | None
+    memory_bytes: int | None
+
+
+class DeviceCurveOut(TypedDict):
+    """One device; `memory_bytes` is how much it has, null where nobody knows."""
+
+    node: str
+    index: int
+    device_type: str
+    is_gpu: bool
+    memory_bytes: int | None
+    points: list[DevicePointOut]
+
+
+class RankDevicesOut(TypedDict):
+    """The devices of one rank, those of the newest attempt that had them."""
+
+    role: str
+    rank: int
+    devices: list[DeviceCurveOut]
+
+
+def _next_first(curves: JobCurves) -> int | None:
+    last = curves.first + len(curves.ranks)
+    return last if last < curves.total else None
+
+
+class TelemetryOut(TypedDict):
+    """Devices of some ranks of a job over its life, in points of `span_seconds`.
+
+    `next_first` is the `first` with which the ranks after these are read; null after the last.
+    """
+
+    since: datetime | None
+    until: datetime | None
+    span_seconds: int
+    ranks: Annotated[int, From("total")]
+    results: Annotated[list[RankDevicesOut], From("ranks")]
+    next_first: Annotated[int | None, From(by=_next_first)]
+
+
+telemetry_out = Body(TelemetryOut, JobCurves)
+
+
+class LogMatchOut(TypedDict):
+    """A line that holds what was searched for, and the offset of its first byte."""
+
+    offset: int
+    text: str
+
+
+class LogOut(TypedDict):
+    """A piece of a log. Offsets are in bytes and never inside a character.
+
+    ``end`` says that nothing more will come; ``size`` is how far the log has been fetched, and
+    ``offset`` where the text really begins (older bytes may not be kept any more). With ``q`` the
+    text is empty, and ``matches`` are the lines found between ``offset`` and ``next_offset``.
+    """
+
+    text: str
+    next_offset: int
+    end: bool
+    size: int
+    offset: int
+    role: str
+    rank: int
+    attempt: int
+    matches: NotRequired[list[LogMatchOut]]
+
+
+class GoodputOut(TypedDict):
+    """What an attempt did in one interval; throughput and goodput in samples per second."""
+
+    at: datetime
+    attempt: int
+    seconds: float
+    step: int
+    steps: int
+    samples: float
+    step_seconds: float | None
+    loss: float | None
+    throughput: float
+    efficiency: float
+    goodput: float
+    devices: int
+
+
+TELEMETRY: Final[Mapping[str, Op]] = {
+    "logs": Op(takes=_LOG, answer=LogOut),
+    "telemetry": Op(takes=_TAKES, answer=TelemetryOut),
+    "goodput": Op(takes=PAGE, answer=GoodputOut, pages=True),
+}
+
+
+class JobTelemetry(ApiViewSet):
+    """The part of jobs that shows logs, goodput and telemetry."""
+
+    @action(detail=True, methods=["get"])
+    def telemetry(self, request: Request, pk: int) -> Response:
+        """Utilisation and memory of a job's devices, rank by rank, as long as they are kept."""
+        found = device_curves(
+            self.viewer,
+            pk,
+            now=database_now(),
+            first=self.query.number("first", default=0, most=100_000),
+            most=self.query.number("ranks", default=USUAL_RANKS, least=1, most=MOST_RANKS),
+        )
+        return Response(telemetry_out(found))
+
+    @action(detail=True, methods=["get"])
+    def logs(self, request: Request, pk: int) -> Response:
+        """A piece of the log of one rank, or with `q` the lines of it that hold these words.
+
+        A search looks at `limit` bytes (1 MiB) and finds 200 lines at most; go on from
+        `next_offset` until `end`.
+        """
+        wanted = self.query.given.get("q")
+        usual = 65_536 if wanted is None else MOST_LOG_BYTES
+        asked: dict[str, Any] = {
+            "logs_dir": worker_settings().logs_dir,
+            "role": self.query.text("role"),
+            "rank": self.query.number("rank", default=0, most=2**31),
+            "attempt": self.query.number("attempt", default=0, most=2**31) or None,
+            "offset": self.query.number("offset", default=0),
+            "limit": self.query.number("limit", default=usual, least=1, most=MOST_LOG_BYTES),
+        }
+        if wanted is None:
+            out = log_out(read_log(self.viewer, pk, **asked))
+        else:
+            out = log_found_out(*search_log(self.viewer, pk, wanted=wanted, **asked))
+        note_log_read(viewer=self.viewer, job_id=pk)
+        return Response(out)
+
+    @action(detail=True, methods=["get"])
+    def goodput(self, request: Request, pk: int) -> Response:
+        """What a job reported, interval by interval, the oldest first."""
+        found = goodput_of_job(
+            self.viewer, pk, cursor=self.query.cursor(), limit=self.query.limit()
+        )
+        return self.page(found, goodput_out)
+
+
+log_out = Body(LogOut, LogPiece)
+
+
+def log_found_out(piece: LogPiece, hits: Sequence[Hit]) -> LogOut:
+    """Where was looked, and the lines that were found."""
+    matches: list[LogMatchOut] = [{"offset": hit.offset, "text": hit.text} for hit in hits]
+    return {**log_out(piece), "matches": matches}
+
+
+goodput_out = Body(GoodputOut, GoodputRow)
