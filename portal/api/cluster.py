@@ -17,7 +17,7 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from portal.api.bodies import read_body
 from portal.api.importers.hived import check_hived
-from portal.api.node_shapes import CellOut, DeviceOut, cell_out, device_out
+from portal.api.node_shapes import CellOut, DeviceOut
 from portal.api.response_models import Body, From
 from portal.api.schema import DRY_RUN, IF_MATCH, FaultOut, Op
 from portal.api.vc_shapes import VcUseOut, vc_use_out
@@ -63,7 +63,7 @@ class ClusterNodeOut(TypedDict):
     state_since: datetime
     device_type: str
     devices: list[DeviceOut]
-    cell: CellOut
+    cell: Annotated[CellOut, From("tree")]
 
 
 class ChainLevelOut(TypedDict):
@@ -290,19 +290,11 @@ def _owners(given: frozenset[str]) -> dict[str, str]:
 
 
 def _node_out(node: NodeView, *, may_manage: bool) -> ClusterNodeOut:
-    return {
-        "id": node.id,
-        "name": node.name,
-        "rack": node.rack,
-        "state": node.state,
-        "state_reason": state_reason_for(node.state, node.state_reason, may_manage=may_manage),
-        "state_since": node.state_since,
-        "device_type": node.device_type,
-        "devices": [device_out(device) for device in node.devices],
-        "cell": cell_out(node.tree),
-    }
+    reason = state_reason_for(node.state, node.state_reason, may_manage=may_manage)
+    return {**_map_node_out(node), "state_reason": reason}
 
 
+_map_node_out = Body(ClusterNodeOut, NodeView)
 _chain_out = Body(ChainOut, ChainView)
 _free_out = Body(FreeOut, FreeChain)
 _totals_out = Body(TotalsOut, Totals)

@@ -12,8 +12,9 @@ from portal.api.response_models import Body, From
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.job_limits import (
-    LimitView,
+    ClusterJobLimits,
     MemberJobLimit,
+    TenantJobLimits,
     cluster_job_limits,
     job_limits_of_members,
     job_limits_of_tenants,
@@ -45,18 +46,18 @@ class JobLimitsOut(TypedDict):
     `source_…`: `tenant`, `cluster` or `built-in`.
     """
 
-    per_person: int | None
-    per_tenant: int | None
-    effective_per_person: int
-    effective_per_tenant: int
-    source_per_person: str
-    source_per_tenant: str
+    per_person: Annotated[int | None, From("per_person.own")]
+    per_tenant: Annotated[int | None, From("per_tenant.own")]
+    effective_per_person: Annotated[int, From("per_person.value")]
+    effective_per_tenant: Annotated[int, From("per_tenant.value")]
+    source_per_person: Annotated[str, From("per_person.source.value")]
+    source_per_tenant: Annotated[str, From("per_tenant.source.value")]
 
 
 class ListedTenantJobLimitsOut(JobLimitsOut):
     """The limits of a tenant in a list, and its live jobs."""
 
-    tenant: str
+    tenant: Annotated[str, From("tenant.name")]
     live: int
 
 
@@ -81,8 +82,8 @@ class MemberJobLimitOut(TypedDict):
 class ListedMemberJobLimitOut(MemberJobLimitOut):
     """The limit of a member in a list; `id` is that of the membership."""
 
-    id: int
-    username: str
+    id: Annotated[int, From("membership.pk")]
+    username: Annotated[str, From("membership.user.username")]
 
 
 class TenantJobLimitsOut(JobLimitsOut):
@@ -122,50 +123,28 @@ def tenant_job_limits_out(viewer: Viewer, tenant: Tenant) -> TenantJobLimitsOut:
     (found,) = job_limits_of_tenants([tenant])
     members = job_limits_of_members(list(members_for(viewer, tenant_id=tenant.pk)))
     return {
-        **_limits_out(found.per_person, found.per_tenant),
+        **_limits_of_tenant(found),
         "live": found.live,
-        "members": [
-            {
-                **_member_out(member),
-                "id": member.membership.pk,
-                "username": member.membership.user.username,
-            }
-            for member in members
-        ],
+        "members": [_listed_member(member) for member in members],
     }
 
 
 def member_job_limit_out(member: Membership) -> MemberJobLimitOut:
     """The limit of a member."""
     (found,) = job_limits_of_members([member])
-    return _member_out(found)
-
-
-_member_out = Body(MemberJobLimitOut, MemberJobLimit)
+    return _limit_of_member(found)
 
 
 def _cluster_out(viewer: Viewer) -> ClusterJobLimitsOut:
-    found = cluster_job_limits()
     tenants = job_limits_of_tenants(list(tenants_for(viewer)))
     return {
-        **_limits_out(found.per_person, found.per_tenant),
-        "tenants": [
-            {
-                **_limits_out(one.per_person, one.per_tenant),
-                "tenant": one.tenant.name,
-                "live": one.live,
-            }
-            for one in tenants
-        ],
+        **_limits_of_cluster(cluster_job_limits()),
+        "tenants": [_listed_tenant(one) for one in tenants],
     }
 
 
-def _limits_out(per_person: LimitView, per_tenant: LimitView) -> JobLimitsOut:
-    return {
-        "per_person": per_person.own,
-        "per_tenant": per_tenant.own,
-        "effective_per_person": per_person.value,
-        "effective_per_tenant": per_tenant.value,
-        "source_per_person": per_person.source.value,
-        "source_per_tenant": per_tenant.source.value,
-    }
+_limit_of_member = Body(MemberJobLimitOut, MemberJobLimit)
+_limits_of_cluster = Body(JobLimitsOut, ClusterJobLimits)
+_limits_of_tenant = Body(JobLimitsOut, TenantJobLimits)
+_listed_member = Body(ListedMemberJobLimitOut, MemberJobLimit)
+_listed_tenant = Body(ListedTenantJobLimitsOut, TenantJobLimits)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Final, TypedDict
+from typing import Annotated, ClassVar, Final, TypedDict
 
 from django.db import transaction
 from rest_framework.decorators import action
@@ -16,6 +16,7 @@ from portal.api.authentication import (
     TokenAuthentication,
 )
 from portal.api.bodies import read_body, read_changes
+from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from tenants import services
@@ -77,9 +78,9 @@ class PasswordLinkOut(TypedDict):
 class UserOut(TypedDict):
     """A person; ``email`` only for cluster admins and oneself."""
 
-    id: int
+    id: Annotated[int, From("pk")]
     username: str
-    name: str
+    name: Annotated[str, From(by=User.get_full_name)]
     email: str
     is_active: bool
     is_cluster_admin: bool
@@ -206,17 +207,14 @@ class PasswordLinkViewSet(ApiViewSet):
 
 
 def user_out(viewer: Viewer, user: User) -> UserOut:
-    """A person."""
-    is_known = viewer.can(Permission.MANAGE_USERS) or viewer.user_id == user.pk
-    return {
-        "id": user.pk,
-        "username": user.username,
-        "name": user.get_full_name(),
-        "email": user.email if is_known else "",
-        "is_active": user.is_active,
-        "is_cluster_admin": user.is_cluster_admin,
-        "last_login": user.last_login if is_known else None,
-    }
+    """A person; the address and the last sign-in only for admins and the person."""
+    body = _user_out(user)
+    if not viewer.can(Permission.MANAGE_USERS) and viewer.user_id != user.pk:
+        body["email"], body["last_login"] = "", None
+    return body
+
+
+_user_out = Body(UserOut, User)
 
 
 def me_out(viewer: Viewer) -> MeOut:

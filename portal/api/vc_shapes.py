@@ -265,10 +265,11 @@ def _columns_out(values: VcValues) -> VcColumnsOut:
 
 
 def _fit_out(row: FitRow) -> FitOut:
-    sizes: list[SizeOut] = [
-        {"devices": size, "fits": fit.value} for size, fit in zip(row.sizes, row.fits, strict=True)
-    ]
-    return {"device_type": row.device_type, "sizes": sizes}
+    sizes = zip(row.sizes, row.fits, strict=True)
+    return {
+        "device_type": row.device_type,
+        "sizes": [{"devices": size, "fits": fit.value} for size, fit in sizes],
+    }
 
 
 _largest_out = Body(LargestOut, LargestGang)
