@@ -15,9 +15,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
-from portal.api.bodies import read_body
 from portal.api.importers.hived import check_hived
 from portal.api.node_shapes import CellOut, DeviceOut
+from portal.api.request_models import read_body
 from portal.api.response_models import Body, From
 from portal.api.schema import DRY_RUN, IF_MATCH, FaultOut, Op
 from portal.api.vc_shapes import VcUseOut, vc_use_out

@@ -10,7 +10,6 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.bodies import read_body
 from portal.api.job_bodies import ground_for, round_config, submission_from, submissions_from
 from portal.api.job_plans import PlanOut, plan_out
 from portal.api.job_receipts import RECEIPTS, JobReceipts
@@ -32,6 +31,7 @@ from portal.api.job_shapes import (
 )
 from portal.api.job_telemetry import TELEMETRY, JobTelemetry
 from portal.api.job_unblocking import UNBLOCKING, JobUnblocking
+from portal.api.request_models import read_body
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import Nothing, versioned
 from scheduling.core.jobspec import json_schema

@@ -9,8 +9,8 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.bodies import read_body, read_changes
 from portal.api.job_limits import MemberJobLimitIn, MemberJobLimitOut, member_job_limit_out
+from portal.api.request_models import read_body, read_changes
 from portal.api.response_models import Body, From
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned

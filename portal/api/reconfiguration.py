@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.bodies import read_body
 from portal.api.nodes import confirmed_key
 from portal.api.reconfiguration_shapes import ReconfigurationOut, reconfiguration_out
+from portal.api.request_models import read_body
 from portal.api.schema import DRY_RUN, Op
 from portal.api.vc_shapes import CellsIn, PinIn, VcIn, creation_of
 from portal.api.views import ApiViewSet

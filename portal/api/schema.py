@@ -24,6 +24,8 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ComponentRegistry, ResolvedComponent
 from drf_spectacular.utils import OpenApiParameter
 
+from portal.api.request_models import is_required
+
 LIMIT: Final = OpenApiParameter("limit", int, description="Rows of a page, 1 to 200 (50).")
 CURSOR: Final = OpenApiParameter("cursor", str, description="`next_cursor` of the page before.")
 FIELDS: Final = OpenApiParameter("fields", str, description="Names of fields, parted by commas.")
@@ -212,11 +214,7 @@ def _component(hint: Any, registry: ComponentRegistry) -> dict[str, Any]:
 def _required(hint: Any) -> list[str]:
     if is_typeddict(hint):
         return sorted(hint.__required_keys__)
-    return [
-        known.name
-        for known in dataclasses.fields(hint)
-        if known.default is dataclasses.MISSING and known.default_factory is dataclasses.MISSING
-    ]
+    return [known.name for known in dataclasses.fields(hint) if is_required(known)]
 
 
 def _page_of(row: dict[str, Any]) -> dict[str, Any]:

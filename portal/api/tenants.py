@@ -8,8 +8,8 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.bodies import read_body, read_changes
 from portal.api.job_limits import JobLimitsIn, TenantJobLimitsOut, tenant_job_limits_out
+from portal.api.request_models import read_body, read_changes
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
 from scheduling.selectors.notices import budget_of

@@ -14,8 +14,8 @@ from portal.api.authentication import (
     SessionAuthentication,
     TokenAuthentication,
 )
-from portal.api.bodies import read_body
 from portal.api.repeating import ToldOnceError, make_with_key
+from portal.api.request_models import read_body
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet
 from tenants.clock import database_now

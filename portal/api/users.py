@@ -15,7 +15,7 @@ from portal.api.authentication import (
     SessionAuthentication,
     TokenAuthentication,
 )
-from portal.api.bodies import read_body, read_changes
+from portal.api.request_models import read_body, read_changes
 from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, TypedDict
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.bodies import read_body
 from portal.api.instants import instant_from
+from portal.api.request_models import read_body
 from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet

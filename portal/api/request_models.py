@@ -1,4 +1,4 @@
-"""Request bodies as frozen values: unknown keys and wrong types are refused by name."""
+"""Request models: frozen dataclasses that a body is checked against, with all errors at once."""
 
 import dataclasses
 import math
@@ -35,15 +35,13 @@ def read_body(shape: type[T], body: object) -> T:
             all faults are named.
     """
     given = _checked(shape, body)
-    missing = [
-        _fault(known.name, None, "This field is missing.", f"Give {_words(hint)}.")
-        for known, hint in _fields(shape)
-        if known.name not in given
-        and known.default is dataclasses.MISSING
-        and known.default_factory is dataclasses.MISSING
-    ]
-    InvalidError.raise_if(missing)
+    InvalidError.raise_if(_missing(shape, given, ""))
     return shape(**given)
+
+
+def is_required(known: "dataclasses.Field[Any]") -> bool:
+    """Whether a field has no default."""
+    return known.default is dataclasses.MISSING and known.default_factory is dataclasses.MISSING
 
 
 def read_changes(shape: type[Any], body: object) -> dict[str, Any]:
@@ -158,12 +156,16 @@ def _mapping(option: Any, value: Mapping[str, Any], path: str, faults: list[Fiel
 def _nested(option: Any, value: Mapping[str, Any], path: str, faults: list[FieldError]) -> Any:
     before = len(faults)
     given = _object(option, value, f"{path}.", faults)
-    faults.extend(
-        _fault(f"{path}.{known.name}", None, "This field is missing.", f"Give {_words(hint)}.")
-        for known, hint in _fields(option)
-        if known.name not in value and known.default is dataclasses.MISSING
-    )
+    faults.extend(_missing(option, value, f"{path}."))
     return option(**given) if len(faults) == before else None
+
+
+def _missing(shape: type[Any], given: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    return (
+        _fault(f"{path}{known.name}", None, "This field is missing.", f"Give {_words(hint)}.")
+        for known, hint in _fields(shape)
+        if is_required(known) and known.name not in given
+    )
 
 
 def _is_plain(kind: type, value: Any) -> bool:
