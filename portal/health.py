@@ -15,6 +15,7 @@ from portal.broker import connection as broker
 from portal.heartbeats import BEAT_DUTY
 from scheduling.models import Node, Round
 from tenants.clock import MOST_SKEW, database_now
+from tenants.migration_history import recorded_migrations, refusal
 from workers.models import DutyLease, Heartbeat
 from workers.services.carrying import SERVICE_KIND
 from workers.services.disks import FRESH, Room
@@ -104,12 +105,12 @@ def parts() -> tuple[Part, ...]:
             cursor.execute("SELECT 1")
         now = database_now()
         hosts = host_rows(now)
-        of_rows = (_rounds(now), _nodes(now), _beat(now), *_of_hosts(hosts))
+        of_rows = (_database(), _rounds(now), _nodes(now), _beat(now), *_of_hosts(hosts))
     except DatabaseError:
         names = ("rounds", "nodes", "beat", "clock", "disk")
         unknown = (Part(name=name, detail=UNKNOWN) for name in names)
         return (Part(name="database", detail="unreachable"), broker, *unknown)
-    return (Part(name="database"), broker, *of_rows)
+    return (of_rows[0], broker, *of_rows[1:])
 
 
 def failing_parts() -> tuple[Part, ...]:
@@ -139,6 +140,12 @@ def _broker_answers() -> bool:
     if not broker.has_broker():
         return False
     return broker.broker_answers()
+
+
+def _database() -> Part:
+    if refusal(recorded_migrations(connection), subject="the database"):
+        return Part(name="database", detail="other-version")
+    return Part(name="database")
 
 
 def _rounds(now: datetime) -> Part:

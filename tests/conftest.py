@@ -79,15 +79,15 @@ def audit_that_can_be_flushed(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     request.getfixturevalue("transactional_db")  # so that it is torn down after this
     yield
-    chain = import_module("tenants.migrations.0013_audit_chain")
+    triggers = import_module("tenants.migrations.0002_audit_triggers")
     with transaction.atomic(), connections["default"].cursor() as cursor:
         editor = SimpleNamespace(
             connection=connections["default"], execute=lambda sql, params=None: cursor.execute(sql)
         )
-        chain.remove(None, editor)
-        for table in chain.TABLES:
+        triggers.remove(None, editor)
+        for table in triggers.TABLES:
             cursor.execute(f"DELETE FROM tenants_{table}")
-        chain.install(None, editor)
+        triggers.install(None, editor)
 
 
 @pytest.fixture(scope="session", autouse=True)

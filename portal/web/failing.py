@@ -12,6 +12,10 @@ from tenants.viewers import Viewer
 MOST_NAMES: Final = 5
 
 _SENTENCES: Final = {
+    ("database", "other-version"): _(
+        "The database belongs to another version of Tessera. Stop this version, and install the"
+        " one that migrated the database."
+    ),
     ("broker", "unreachable"): _(
         "Redis does not answer. Jobs start up to 15 s later, and open pages do not update."
         " Check the Redis server and TESSERA_REDIS_URL."

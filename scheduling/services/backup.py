@@ -16,13 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from django.core.management import call_command
-from django.db import DatabaseError, connection
-from django.db.migrations.loader import MigrationLoader
+from django.db import DatabaseError
 
 from scheduling.services.databases import DatabaseCopy, UnusableBackupError
 from tenants.audit_chain import head
-from tenants.models import UidFloor
+from tenants.migration_history import known_migrations, refusal
 from tenants.services import newest_uid, skip_uids
 
 FORMAT: Final = 1
@@ -48,8 +46,7 @@ class BackupReport:
         size: of the whole in bytes.
         newest_job_id: jobs that are submitted after a restore get higher numbers; 0: no restore.
         newest_uid: tenants created after a restore get higher Unix user ids; 0: no restore.
-        audit_head: of the audit's chain right before the copy (``manage.py verify_audit``); empty
-            where the backup is older than the chain.
+        audit_head: of the audit's chain right before the copy (``manage.py verify_audit``).
     """
 
     path: Path
@@ -124,8 +121,8 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
         database: how the database is put back.
 
     Raises:
-        UnusableBackupError: it is no backup, is damaged, is of another kind of database, or was
-            made by a newer version.
+        UnusableBackupError: it is no backup, is damaged, is of another kind of database, or this
+            version cannot use its database (``refusal``).
     """
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix=".tessera-restore-", dir=data_dir) as scratch:
@@ -138,7 +135,7 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
         given_uid = _given_uid() if given is not None else None
         database.load(copy)
         newest = _skip_given_job_ids(database, given, data_dir / LOGS)
-        uid = _skip_given_uids(given_uid)
+        uid = skip_uids(given_uid)
         for name in manifest["files"]:
             if name != database.file_name:
                 _put_back(root / name, data_dir / name)
@@ -173,13 +170,6 @@ def _given_uid() -> int | None:
         return None
 
 
-def _skip_given_uids(given: int | None) -> int:
-    if UidFloor._meta.db_table not in connection.introspection.table_names():
-        # The backup is older than this table.
-        call_command("migrate", "tenants", verbosity=0)
-    return skip_uids(given)
-
-
 def _files(data_dir: Path, names: list[str]) -> dict[str, Path]:
     """Plain files by their path below the data directory; links are left out."""
     found: dict[str, Path] = {}
@@ -207,7 +197,8 @@ def _write(
             "format": FORMAT,
             "created_at": now.isoformat(),
             **facts,
-            "migrations": _applied(),
+            # A backup is taken from a database at the level of this code.
+            "migrations": sorted(known_migrations()),
             "files": digests,
         }
         _add_text(archive, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
@@ -303,10 +294,9 @@ def _check(manifest: Mapping[str, Any], root: Path, database: DatabaseCopy) -> N
         )
     if database.file_name not in manifest["files"]:
         raise UnusableBackupError("the backup has no database in it")
-    newer = sorted(set(map(tuple, manifest.get("migrations", []))) - _known())
-    if newer:
-        names = ", ".join(".".join(pair) for pair in newer[:3])
-        raise UnusableBackupError(f"the backup was made by a newer version (it has {names})")
+    recorded = [(str(app), str(name)) for app, name in manifest.get("migrations", [])]
+    if why := refusal(recorded, subject="the backup"):
+        raise UnusableBackupError(why)
     for name, expected in manifest["files"].items():
         top, *below = Path(name).parts
         if top not in {database.file_name, *KEYS, ROUNDS, LOGS} or ".." in below:
@@ -334,12 +324,3 @@ def _digest(path: Path) -> str:
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
     while chunk := file.read(_CHUNK):
         yield chunk
-
-
-def _applied() -> list[tuple[str, str]]:
-    """Migrations that this code has; a backup is taken from a database at their level."""
-    return sorted(_known())
-
-
-def _known() -> set[tuple[str, str]]:
-    return set(MigrationLoader(None, ignore_no_migrations=True).disk_migrations)

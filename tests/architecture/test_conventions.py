@@ -15,7 +15,7 @@ MODULES = [
     path
     for room in ROOMS
     for path in sorted((ROOT / room).rglob("*.py"))
-    if "migrations" not in path.parts
+    if "migrations" not in path.relative_to(ROOT).parts
 ]
 TEMPLATE_COLUMNS = 200
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.core.cache import cache
 from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
 from portal import health
@@ -165,6 +166,15 @@ def test_without_a_database_it_cannot_serve(client: Client, whole: None) -> None
 
     assert found["database"] == "unreachable"
     assert set(found) == set(PARTS) - {"broker"}
+
+
+@pytest.mark.parametrize("name", ["0002_audit_append_only", "9999_newer"])
+def test_with_a_database_of_another_version_it_cannot_serve(
+    client: Client, whole: None, name: str
+) -> None:
+    MigrationRecorder(connection).record_applied("tenants", name)
+
+    assert failing(client, loose=503) == {"database": "other-version"}
 
 
 def test_admins_read_what_fails_and_what_helps_and_others_do_not(

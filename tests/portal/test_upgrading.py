@@ -1,14 +1,13 @@
-"""A database of an older version becomes what a new one is, though a new one takes fewer steps."""
+"""New databases, upgrades of older ones, and databases that this version refuses."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
-from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from scheduling.core.logrules import DEFAULT_RULES
@@ -17,12 +16,13 @@ from tests.support.databases import default_of_its_own, migrated_template, real_
 
 __all__ = ["migrated_template", "real_database"]
 
-MIDST = {"tenants": "0004_used_so_far", "scheduling": "0014_import_rules", "workers": None}
-ALL = {
-    "tenants": "0008_forms_that_were_sent",
-    "scheduling": "0027_lines_of_waiting_jobs",
-    "workers": "0002_samples_know_their_batch",
+INITIAL = {
+    "tenants": "0002_audit_triggers",
+    "scheduling": "0002_log_rules",
+    "workers": "0001_initial",
 }
+"""What a database of the first version has run; later migrations upgrade it."""
+BEFORE_INITIAL = (("tenants", "0002_audit_append_only"), ("scheduling", "0015_watching"))
 NUMBERED_IN_TURN = {
     "django_content_type": "SELECT app_label, model FROM django_content_type",
     "auth_permission": """SELECT kind.app_label, kind.model, codename, auth_permission.name
@@ -45,16 +45,16 @@ CATALOGUES = {
 }
 
 
-@pytest.mark.parametrize("reached", [MIDST, ALL], ids=["midst", "all"])
+@pytest.mark.parametrize("reached", [INITIAL], ids=["initial"])
 def test_a_database_of_an_older_version_becomes_what_a_new_one_is(
-    reached: Mapping[str, str | None], real_database: None, tmp_path: Path
+    reached: Mapping[str, str], real_database: None, tmp_path: Path
 ) -> None:
     new_schema, new_rows = schema(), rows()
     folder = tmp_path / "older"
     folder.mkdir()
 
     with default_of_its_own(folder):
-        migrate_step_by_step(reached)
+        migrate_to(reached)
         call_command("migrate", verbosity=0)
 
         assert schema() == new_schema
@@ -62,27 +62,38 @@ def test_a_database_of_an_older_version_becomes_what_a_new_one_is(
         assert not pending()
 
 
-def test_the_rules_of_a_new_database_are_those_of_every_installation(real_database: None) -> None:
-    kept = LogRule.objects.values_list("name", "pattern", "action")
-
-    assert set(kept) == {(rule.name, rule.pattern, rule.action) for rule in DEFAULT_RULES}
-
-
-def test_a_rule_that_an_admin_has_changed_stays_so_when_the_others_are_renewed(
-    real_database: None,
+@pytest.mark.parametrize("command", ["migrate", "set_up"])
+def test_a_database_from_before_the_initial_migrations_is_refused(
+    command: str, real_database: None
 ) -> None:
-    call_command("migrate", "scheduling", "0028", verbosity=0)
-    LogRule.objects.filter(name="GPU lost").update(pattern="GPU is gone")
+    record(*BEFORE_INITIAL)
 
-    call_command("migrate", "scheduling", verbosity=0)
-
-    kept = dict(LogRule.objects.values_list("name", "pattern"))
-    renewed = {rule.name: rule.pattern for rule in DEFAULT_RULES}
-    assert kept == renewed | {"GPU lost": "GPU is gone"}
+    with pytest.raises(CommandError, match=r"development version.*new data directory"):
+        call_command(command, verbosity=0)
 
 
-def test_what_is_made_at_once_can_be_taken_back(real_database: None) -> None:
-    ours = {name for name in table_names() if name.startswith(tuple(ALL))}
+@pytest.mark.parametrize("command", ["migrate", "set_up"])
+def test_a_database_of_a_newer_version_is_refused(command: str, real_database: None) -> None:
+    record(("scheduling", "9999_newer"))
+
+    with pytest.raises(CommandError, match=r"newer version.*\(scheduling\.9999_newer\)"):
+        call_command(command, verbosity=0)
+
+
+def test_migrations_of_apps_that_are_not_installed_do_not_matter(real_database: None) -> None:
+    record(("axes", "0001_initial"))
+
+    call_command("migrate", verbosity=0)
+
+
+def test_a_new_database_has_the_default_log_rules(real_database: None) -> None:
+    stored = LogRule.objects.values_list("name", "pattern", "action")
+
+    assert set(stored) == {(rule.name, rule.pattern, rule.action) for rule in DEFAULT_RULES}
+
+
+def test_the_initial_migrations_can_be_reversed(real_database: None) -> None:
+    ours = {name for name in table_names() if name.startswith(tuple(INITIAL))}
 
     call_command("migrate", "tenants", "zero", verbosity=0)
 
@@ -90,24 +101,23 @@ def test_what_is_made_at_once_can_be_taken_back(real_database: None) -> None:
     assert not ours & set(table_names())
 
 
-def migrate_step_by_step(reached: Mapping[str, str | None]) -> None:
-    """Bring an empty database to where versions without squashed migrations have left it."""
+def migrate_to(reached: Mapping[str, str]) -> None:
+    """Bring an empty database to where an older version has left it."""
     executor = MigrationExecutor(connection)
-    executor.loader = MigrationLoader(connection, replace_migrations=False)
     others = [key for key in executor.loader.graph.leaf_nodes() if key[0] not in reached]
-    executor.migrate([*others, *((app, name) for app, name in reached.items() if name)])
-    squashed = set(executor.loader.replacements)
-    for row in MigrationRecorder(connection).migration_qs:
-        if (row.app, row.name) in squashed:
-            row.delete()
+    executor.migrate([*others, *reached.items()])
+
+
+def record(*migrations: tuple[str, str]) -> None:
+    """Note migrations as applied, without running any."""
+    for app, name in migrations:
+        MigrationRecorder(connection).record_applied(app, name)
 
 
 def pending() -> list[Any]:
-    """Migrations that a database of the present version would still have to run or to note."""
+    """Migrations that the database has not run."""
     executor = MigrationExecutor(connection)
-    noted = set(MigrationRecorder(connection).applied_migrations())
-    ends = executor.loader.graph.leaf_nodes()
-    return [*executor.migration_plan(ends), *(set(executor.loader.replacements) - noted)]
+    return executor.migration_plan(executor.loader.graph.leaf_nodes())
 
 
 def schema() -> list[str]:

@@ -70,6 +70,7 @@ COLUMNS = (
     "at, actor_id, actor_name, token_prefix, action, object_type, object_id, object_name, "
     "tenant_id, before, after, request_id, message"
 )
+LINK = "(position, hash, entry_id)"
 
 
 def tampering(keys: list[int]) -> dict[str, tuple[list[str], int]]:
@@ -195,8 +196,8 @@ def test_a_row_is_not_replaced_by_another_of_its_key() -> None:
     for statement in (
         f"INSERT OR REPLACE INTO tenants_auditentry (id, {COLUMNS}) "
         f"SELECT {key}, {COLUMNS} FROM tenants_auditentry WHERE id = {key}",
-        f"INSERT OR REPLACE INTO tenants_auditlink VALUES (1, 'x', {key})",
-        f"INSERT OR REPLACE INTO tenants_auditlink VALUES (2, 'x', {key})",
+        f"INSERT OR REPLACE INTO tenants_auditlink {LINK} VALUES (1, 'x', {key})",
+        f"INSERT OR REPLACE INTO tenants_auditlink {LINK} VALUES (2, 'x', {key})",
     ):
         with (
             pytest.raises(DatabaseError, match="append-only"),

@@ -1,0 +1,54 @@
+"""Whether this version can use a database, judged by the migrations that the database records."""
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Final
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+
+Migration = tuple[str, str]
+
+BEFORE_INITIAL: Final[Migration] = ("tenants", "0002_audit_append_only")
+"""Recorded in every database that was created before there was one initial migration per app."""
+MOST_NAMES: Final = 3
+
+
+@cache
+def known_migrations() -> frozenset[Migration]:
+    """App label and name of each migration of this version."""
+    return frozenset(MigrationLoader(None, ignore_no_migrations=True).disk_migrations)
+
+
+def recorded_migrations(connection: BaseDatabaseWrapper) -> set[Migration]:
+    """App label and name of each migration that a database records; none if it is new."""
+    return set(MigrationRecorder(connection).applied_migrations())
+
+
+def refusal(recorded: Iterable[Migration], *, subject: str) -> str:
+    """Why this version cannot use a database, with the remedy; empty if it can.
+
+    Migrations of apps that are not installed do not count.
+
+    Args:
+        recorded: the migrations that the database or the manifest of a backup records.
+        subject: how the message names it, such as "the database".
+    """
+    known = known_migrations()
+    apps = {app for app, _ in known}
+    unknown = sorted(pair for pair in set(recorded) - known if pair[0] in apps)
+    if BEFORE_INITIAL in unknown:
+        return (
+            f"{subject} was created by a development version before 0.1.0 and cannot be upgraded."
+            " Let its jobs end and export what you need with that version. Then start this version"
+            " with a new data directory or a new PostgreSQL database (docs/operations.md,"
+            ' "Databases of development versions")'
+        )
+    if unknown:
+        names = ", ".join(".".join(pair) for pair in unknown[:MOST_NAMES])
+        return (
+            f"{subject} was used by a newer version: it has migrations that this version does not"
+            f" have ({names}). Install that version"
+        )
+    return ""
