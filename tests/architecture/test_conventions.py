@@ -128,3 +128,41 @@ def test_formatters_cannot_change_what_templates_render() -> None:
     ]
 
     assert found == []
+
+
+def test_no_test_module_imports_another() -> None:
+    """Shared helpers are in ``tests.support``, ``tests.factories`` and ``tests.strategies``."""
+    found = {
+        str(path.relative_to(ROOT)): imported
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if (imported := list(imported_test_modules(ast.parse(path.read_text()))))
+    }
+
+    assert found == {}
+
+
+def imported_test_modules(tree: ast.Module) -> Iterator[str]:
+    """Test modules that a module imports, at any depth, as a module or by names in them."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        yield from (
+            name
+            for name in names
+            if name.startswith("tests.") and name.rpartition(".")[2].startswith("test_")
+        )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import tests.cli.test_slurm",
+        "from tests.cli import test_slurm",
+        "def f():\n    from tests.cli.test_slurm import helper",
+    ],
+)
+def test_an_import_of_a_test_module_is_found(source: str) -> None:
+    assert list(imported_test_modules(ast.parse(source))) == ["tests.cli.test_slurm"]

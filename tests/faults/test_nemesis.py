@@ -8,18 +8,15 @@ they can be full. Actions and figures are printed as one line of JSON (``pytest 
 also goes to ``FAULTS_REPORT``.
 """
 
-import os
 import random
 import signal
 import sqlite3
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.faults.accounts import compare
 from tests.faults.conftest import MakeScene
 from tests.faults.disks import full, small_disk
 from tests.faults.instants import wait_for_instant
@@ -28,29 +25,21 @@ from tests.faults.nemesis import (
     Nemesis,
     NothingToHurtError,
     send,
-    told,
-    write_report,
 )
-from tests.faults.promises import check_promises, read_ledger
-from tests.faults.workload import Scene, make_scene_at
+from tests.faults.nemesis_runs import ACTIONS, SEED, check_promises_under_faults
+from tests.faults.workload import make_scene_at
 from tests.support.whole_portal import CHILDREN, WholePortal, whole_portal
 
 pytestmark = pytest.mark.timeout(7200)
-
-SEED = int(os.environ.get("FAULTS_SEED", "7"))
-ACTIONS = int(os.environ.get("FAULTS_ACTIONS", "60"))
-REPORT = Path(os.environ["FAULTS_REPORT"]) if "FAULTS_REPORT" in os.environ else None
-LOST = frozenset({"node"})
-"""Failures that are excused: runners are killed, too."""
-EVERY = 2.5
-"""Seconds between two submits while faults happen."""
 
 
 @pytest.mark.redis
 def test_eight_random_faults_break_no_promise(portal: WholePortal, make_scene: MakeScene) -> None:
     rng = random.Random(SEED)
     scene = make_scene(rng, f"nemesis-{SEED}", longest=6)
-    check(PortalNemesis(portal, rng, *scene[:2], longest=6), scene, 8, seed=SEED)
+    check_promises_under_faults(
+        PortalNemesis(portal, rng, *scene[:2], longest=6), scene, 8, seed=SEED
+    )
 
 
 @pytest.mark.soak
@@ -66,7 +55,9 @@ def test_random_faults_break_no_promise(tmp_path: Path) -> None:
         portal.stop_examples()
         scene = make_scene_at(portal, seen, rng, f"nemesis-{SEED}", longest=12)
         try:
-            check(PortalNemesis(portal, rng, *scene[:2]), scene, ACTIONS, seed=SEED)
+            check_promises_under_faults(
+                PortalNemesis(portal, rng, *scene[:2]), scene, ACTIONS, seed=SEED
+            )
         finally:
             print(*portal.notes, sep="\n")
 
@@ -134,23 +125,3 @@ class PortalNemesis(Nemesis):
 
     def _fill_data_directory(self) -> None:
         self.last_within("full data directory", full(self.portal.data))
-
-
-def check(nemesis: Nemesis, scene: Scene, actions: int, **report: Any) -> None:
-    """Let jobs run while the nemesis acts, and check all that was promised."""
-    crowd, drawing, path = scene
-    portal, figures, broken = nemesis.portal, "", ""
-    try:
-        crowd.want(drawing.twenty())
-        with crowd.trickle(drawing, every=EVERY):
-            nemesis.act(actions)
-        accepted = crowd.wait()
-        figures = str(check_promises(portal, accepted, path, excused=LOST))
-    except AssertionError as error:
-        broken = str(error)
-        print(broken)
-        nemesis.end_faults()
-    account = compare(portal, read_ledger(path), full_disks=nemesis.full_disks)
-    write_report(REPORT, {**report, **nemesis.report(), **told(figures, account, broken)})
-    assert not broken, broken
-    assert account.wrong == []

@@ -27,8 +27,8 @@ from tests.faults.nemesis import (
     send,
     write_report,
 )
+from tests.faults.nemesis_runs import ACTIONS, REPORT, SEED, check_promises_under_faults
 from tests.faults.promises import check_promises, read_ledger
-from tests.faults.test_nemesis import ACTIONS, REPORT, SEED, check
 from tests.faults.victims import can_cut, cut_from_nodes
 from tests.faults.workload import Scene, make_scene_at
 from tests.support.shifted_clock import ShiftedClock, can_shift
@@ -174,7 +174,7 @@ def test_random_faults_of_hosts_break_no_promise(
 ) -> None:
     nemesis = HostNemesis(portal, rng, *scene[:2], clock=clock)
     try:
-        check(nemesis, scene, ACTIONS, seed=SEED, hosts=2)
+        check_promises_under_faults(nemesis, scene, ACTIONS, seed=SEED, hosts=2)
     finally:
         print(*portal.notes, sep="\n")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from portal.api.metrics import Family, Sample, exposition
-from tests.portal.api.test_grafana import put_something_everywhere
+from tests.factories.metrics import fill_every_metric
 
 LINE = re.compile(r'([a-z_:][a-z0-9_:]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (\S+)')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"')
@@ -48,7 +48,7 @@ def unescaped(match: re.Match[str]) -> str:
 
 @pytest.mark.parametrize("person", ["root", "alice", "bob"])
 def test_every_family_is_whole_and_no_series_comes_twice(api, world, person: str) -> None:
-    put_something_everywhere()
+    fill_every_metric()
 
     samples = list(read(api(person).get("/metrics").content.decode()))
 

@@ -4,11 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from django.utils import timezone
-
-from scheduling.models import EvictionTally, Job, Round, VirtualCluster
-from tests.factories.cluster import make_job
-from workers.models import Heartbeat
+from tests.factories.metrics import fill_every_metric
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 DASHBOARD = ROOT / "deploy" / "grafana" / "tessera.json"
@@ -16,7 +12,7 @@ NAME = re.compile(r"tessera_[a-z_]+")
 
 
 def test_every_metric_of_the_dashboard_and_the_docs_is_served(api, world) -> None:
-    put_something_everywhere()
+    fill_every_metric()
     panels = json.loads(DASHBOARD.read_text())["panels"]
     asked = {
         name
@@ -39,27 +35,6 @@ def test_every_metric_of_the_dashboard_and_the_docs_is_served(api, world) -> Non
     assert asked - served == set()
     assert written - served == set()
     assert len(asked) > 20
-
-
-def put_something_everywhere() -> None:
-    """A job that waits, a round, an eviction, a host."""
-    now = timezone.now()
-    job = make_job("alice")
-    Job.objects.unscoped().filter(pk=job.pk).update(reason_code="held", reason_text="Held.")
-    Round.objects.create(number=1, started_at=now, committed_at=now, duration_ms=12.0)
-    for vc in VirtualCluster.objects.unscoped().all():
-        EvictionTally.objects.create(virtual_cluster=vc, reason="preempted", count=4)
-    Heartbeat.objects.create(
-        process="web@host:1",
-        kind="web",
-        pid=1,
-        host="host",
-        started_at=now,
-        at=now,
-        skew_seconds=0.1,
-        disk_free_bytes=1 << 30,
-        disk_total_bytes=1 << 40,
-    )
 
 
 def test_panels_have_titles_places_and_numbers_of_their_own() -> None:

@@ -16,18 +16,12 @@ from portal.live.consumers import (
     LiveConsumer,
 )
 from portal.live.hub import hub
-from portal.live.publishing import MESSAGE_TYPE
 from portal.live.routing import websocket_urlpatterns
 from portal.live.topics import job_group, log_group
 from tenants.models import ApiToken, AuditEntry, User
-from tenants.roles import Role, Scope
-from tests.factories.cluster import (
-    make_cluster,
-    make_job,
-    make_priority_classes,
-    make_virtual_cluster,
-)
-from tests.factories.tenants import NOW, make_tenant, make_token, make_user
+from tenants.roles import Scope
+from tests.factories.tenants import NOW, make_token, make_user
+from tests.support.live_updates import make_job_and_users, publish_to_group
 from tests.support.websockets import Tab
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -35,35 +29,18 @@ pytestmark = pytest.mark.django_db(transaction=True)
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
-def prepare():
-    make_cluster()
-    make_priority_classes()
-    make_virtual_cluster(tenant=make_tenant("vision", alice=Role.MEMBER))
-    make_tenant("language", bob=Role.LEAD)
-    job = make_job()
-    people = {user.username: user for user in User.objects.all()}
-    return job, people
-
-
 def socket(user=None):
     return Tab(URLRouter(websocket_urlpatterns), "/ws/live/", user)
 
 
-async def publish(group, topic, data, version=1):
-    await get_channel_layer().group_send(
-        group,
-        {"type": MESSAGE_TYPE, "group": group, "topic": topic, "version": version, "data": data},
-    )
-
-
 async def test_a_signed_in_person_gets_what_the_topic_says():
-    job, people = await sync_to_async(prepare)()
+    job, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
     await tab.send({"subscribe": [f"job:{job.pk}", "no-such"]})
     assert await tab.receive() == {"topic": "no-such", "error": "refused"}
 
-    await publish(job_group(job.pk), f"job:{job.pk}", {"state": "running"}, version=7)
+    await publish_to_group(job_group(job.pk), f"job:{job.pk}", {"state": "running"}, version=7)
 
     assert await tab.receive() == {
         "topic": f"job:{job.pk}",
@@ -73,13 +50,13 @@ async def test_a_signed_in_person_gets_what_the_topic_says():
     await tab.send({"unsubscribe": [f"job:{job.pk}"]})
     await tab.send({"subscribe": ["again-none"]})
     assert (await tab.receive())["topic"] == "again-none"
-    await publish(job_group(job.pk), f"job:{job.pk}", {"state": "failed"})
+    await publish_to_group(job_group(job.pk), f"job:{job.pk}", {"state": "failed"})
     assert await tab.is_silent()
     await tab.disconnect()
 
 
 async def test_a_subscription_is_confirmed_once_it_holds():
-    job, people = await sync_to_async(prepare)()
+    job, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
 
@@ -88,7 +65,7 @@ async def test_a_subscription_is_confirmed_once_it_holds():
     confirmed = await tab.receive()
     assert confirmed["topic"] == "confirmed"
     assert confirmed["data"] == {"topics": [f"job:{job.pk}", "overview"]}
-    await publish(job_group(job.pk), f"job:{job.pk}", {"state": "running"})
+    await publish_to_group(job_group(job.pk), f"job:{job.pk}", {"state": "running"})
     told = [await tab.receive() for _ in range(2)]
     assert sorted(one["topic"] for one in told) == [f"job:{job.pk}", "overview"]
     assert {"state": "running"} in [one["data"] for one in told]
@@ -102,7 +79,7 @@ def log_reads():
 
 async def test_an_admin_who_follows_the_log_of_another_tenant_is_recorded_once(monkeypatch):
     monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
-    job, people = await sync_to_async(prepare)()
+    job, people = await sync_to_async(make_job_and_users)()
     root = await sync_to_async(make_user)("root", is_cluster_admin=True)
     topic = f"log:{job.pk}:worker:0"
     tabs = [socket(people["alice"]), socket(root), socket(root)]
@@ -112,7 +89,7 @@ async def test_an_admin_who_follows_the_log_of_another_tenant_is_recorded_once(m
         assert (await tab.receive())["data"]["topics"] == [topic, f"job:{job.pk}"]
 
     for number in range(3):
-        await publish(log_group(job.pk, "worker", 0), topic, {"text": f"line {number}"})
+        await publish_to_group(log_group(job.pk, "worker", 0), topic, {"text": f"line {number}"})
         for tab in tabs:
             assert (await tab.receive())["data"] == {"text": f"line {number}"}
 
@@ -122,7 +99,7 @@ async def test_an_admin_who_follows_the_log_of_another_tenant_is_recorded_once(m
 
 
 async def test_another_tenants_job_is_refused():
-    job, people = await sync_to_async(prepare)()
+    job, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["bob"])
     await tab.connect()
 
@@ -133,7 +110,7 @@ async def test_another_tenants_job_is_refused():
 
 
 async def test_without_a_session_a_token_opens_the_door_and_nothing_else_does():
-    _, people = await sync_to_async(prepare)()
+    _, people = await sync_to_async(make_job_and_users)()
     issued = await sync_to_async(make_token)(people["alice"], Scope.JOBS_READ)
     tab, stranger = socket(), socket()
     await tab.connect()
@@ -149,7 +126,7 @@ async def test_without_a_session_a_token_opens_the_door_and_nothing_else_does():
 
 async def test_who_never_says_who_they_are_is_let_go_and_others_stay(monkeypatch):
     monkeypatch.setattr(LiveConsumer, "sign_in_seconds", 0.05)
-    _, people = await sync_to_async(prepare)()
+    _, people = await sync_to_async(make_job_and_users)()
     stranger, tab = socket(), socket(people["alice"])
     await tab.connect()
     await stranger.connect()
@@ -164,7 +141,7 @@ async def test_who_never_says_who_they_are_is_let_go_and_others_stay(monkeypatch
 
 async def test_whoever_leaves_a_tenant_stops_hearing_of_its_jobs(monkeypatch):
     monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
-    job, people = await sync_to_async(prepare)()
+    job, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
     await tab.send({"subscribe": [f"job:{job.pk}", "overview"], "confirm": True})
@@ -175,14 +152,14 @@ async def test_whoever_leaves_a_tenant_stops_hearing_of_its_jobs(monkeypatch):
 
     refused = await tab.receive()
     assert refused == {"topic": f"job:{job.pk}", "error": "refused"}
-    await publish(job_group(job.pk), f"job:{job.pk}", {"state": "running"})
+    await publish_to_group(job_group(job.pk), f"job:{job.pk}", {"state": "running"})
     assert await tab.is_silent()
     await tab.disconnect()
 
 
 async def test_who_may_listen_is_asked_again_after_a_look_that_failed(monkeypatch):
     monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
-    job, people = await sync_to_async(prepare)()
+    job, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
     topics = [f"job:{job.pk}", f"log:{job.pk}:worker:0"]
@@ -207,7 +184,7 @@ async def test_who_may_listen_is_asked_again_after_a_look_that_failed(monkeypatc
 
 async def test_a_token_that_is_revoked_closes_its_socket(monkeypatch):
     monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
-    _, people = await sync_to_async(prepare)()
+    _, people = await sync_to_async(make_job_and_users)()
     issued = await sync_to_async(make_token)(people["alice"], Scope.JOBS_READ)
     tab = socket()
     await tab.connect()
@@ -221,7 +198,7 @@ async def test_a_token_that_is_revoked_closes_its_socket(monkeypatch):
 
 async def test_somebody_who_signs_out_is_not_kept_on_the_line(monkeypatch):
     monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
-    _, people = await sync_to_async(prepare)()
+    _, people = await sync_to_async(make_job_and_users)()
     client = Client()
     await sync_to_async(client.force_login)(people["alice"], BACKEND)
     tab = Tab(
@@ -250,7 +227,7 @@ async def test_somebody_who_signs_out_is_not_kept_on_the_line(monkeypatch):
     ],
 )
 async def test_malformed_messages_harm_nobody(text):
-    _, people = await sync_to_async(prepare)()
+    _, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
 
@@ -265,7 +242,7 @@ async def test_malformed_messages_harm_nobody(text):
 
 
 async def test_one_message_cannot_ask_about_thousands_of_topics():
-    _, people = await sync_to_async(prepare)()
+    _, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
 
@@ -276,7 +253,7 @@ async def test_one_message_cannot_ask_about_thousands_of_topics():
 
 @pytest.mark.parametrize("text", ['{"subscribe": ["queue:\\ud800"]}', '{"token": "\\ud800"}'])
 async def test_half_a_character_is_no_message(text):
-    _, people = await sync_to_async(prepare)()
+    _, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
 
@@ -286,7 +263,7 @@ async def test_half_a_character_is_no_message(text):
 
 
 async def test_a_frame_without_text_is_no_message():
-    _, people = await sync_to_async(prepare)()
+    _, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
 
@@ -296,7 +273,7 @@ async def test_a_frame_without_text_is_no_message():
 
 
 async def test_a_socket_that_breaks_while_it_is_told_something_leaves_nothing_behind():
-    job, people = await sync_to_async(prepare)()
+    job, people = await sync_to_async(make_job_and_users)()
     inbox: asyncio.Queue[object] = asyncio.Queue()
 
     async def send(message):

@@ -17,9 +17,9 @@ from portal.live.pulse import Pulse, pulse
 from portal.live.routing import websocket_urlpatterns
 from portal.live.topics import job_group, overview_group
 from portal.supervisor.redis_server import NoRedisError, answers, find_redis, redis_command
-from tests.portal.live.test_consumers import prepare, publish
 from tests.support.followers import Counter, Listener, until
 from tests.support.layers import layer_of
+from tests.support.live_updates import make_job_and_users, publish_to_group
 from tests.support.websockets import Tab
 
 
@@ -117,23 +117,25 @@ class _Redis:
 @pytest.mark.django_db(transaction=True)
 async def test_a_page_looks_again_after_redis_was_away(redis, monkeypatch):
     monkeypatch.setattr(LiveConsumer, "spread_seconds", 0.0)
-    job, people = await sync_to_async(prepare)()
+    job, people = await sync_to_async(make_job_and_users)()
     topic = f"job:{job.pk}"
     tab = Tab(URLRouter(websocket_urlpatterns), "/ws/live/", people["alice"])
     await tab.connect()
     await tab.send({"subscribe": [topic], "confirm": True})
     assert (await tab.receive())["topic"] == "confirmed"
-    await publish(job_group(job.pk), topic, {"state": "queued"})
+    await publish_to_group(job_group(job.pk), topic, {"state": "queued"})
     assert (await tab.receive())["topic"] == topic
 
     redis.kill()
     with pytest.raises(RedisError):
-        await asyncio.to_thread(asyncio.run, publish(job_group(job.pk), topic, {"state": "run"}))
+        await asyncio.to_thread(
+            asyncio.run, publish_to_group(job_group(job.pk), topic, {"state": "run"})
+        )
     await until(lambda: pulse().is_lost)
     redis.start()
 
     told = await tab.receive()
     assert (told["topic"], told["data"]) == ("confirmed", {"topics": [topic]})
-    await publish(job_group(job.pk), topic, {"state": "failed"})
+    await publish_to_group(job_group(job.pk), topic, {"state": "failed"})
     assert (await tab.receive())["data"] == {"state": "failed"}
     await tab.disconnect()

@@ -34,6 +34,7 @@ from tests.factories.cluster import (
 from tests.factories.scheduling import start
 from tests.factories.tenants import make_user, make_viewer
 from tests.support.cluster_pages import markup_of, sign_in, words_of
+from tests.support.submit_page import check_specification, form_fields, unescape
 
 pytestmark = pytest.mark.django_db
 TEXTAREA = re.compile(r'<textarea[^>]*name="([^"]+)"[^>]*>\n?(.*?)</textarea>', re.DOTALL)
@@ -82,40 +83,6 @@ BATCH = """#!/bin/bash
 """
 
 
-def check(client: Client, **posted: Any) -> dict[str, Any]:
-    response = client.post("/submit/check/", posted, headers={"Accept": "application/json"})
-    assert response.status_code == 200, response.content
-    found: dict[str, Any] = json.loads(response.content)
-    return found
-
-
-def form_of(client: Client, address: str = "/submit/") -> dict[str, str]:
-    """Everything that a browser without scripts would post."""
-    text = client.get(address).content.decode()
-    found: dict[str, str] = {}
-    for tag in re.findall(r"<input[^>]*>", text):
-        attrs = dict(re.findall(r'([\w-]+)="([^"]*)"', tag))
-        ticked = attrs.get("type") not in {"radio", "checkbox"} or re.search(r"\schecked", tag)
-        if "name" in attrs and ticked and attrs.get("type") not in {"file", "search"}:
-            found[attrs["name"]] = unescape(attrs.get("value", ""))
-    for name, body in re.findall(
-        r'<textarea[^>]*name="([^"]+)"[^>]*>\n?(.*?)</textarea>', text, re.DOTALL
-    ):
-        found[name] = unescape(body)
-    for name, body in re.findall(
-        r'<select[^>]*name="([^"]+)"[^>]*>(.*?)</select>', text, re.DOTALL
-    ):
-        chosen = re.search(r'value="([^"]*)" selected', body)
-        found[name] = chosen[1] if chosen else ""
-    return found
-
-
-def unescape(text: str) -> str:
-    import html
-
-    return html.unescape(text)
-
-
 def test_the_page_opens_with_a_sample_that_would_run(alice: Client) -> None:
     text = alice.get("/submit/").content.decode()
 
@@ -130,7 +97,7 @@ def test_every_sample_is_a_job_that_can_be_sent(alice: Client, sample: str) -> N
 
 
 def test_a_text_is_checked_and_fills_the_form(alice: Client) -> None:
-    found = check(alice, source="yaml", yaml=TEXT)
+    found = check_specification(alice, source="yaml", yaml=TEXT)
 
     assert found["errors"] == []
     assert found["yaml"] == TEXT
@@ -142,11 +109,11 @@ def test_a_text_is_checked_and_fills_the_form(alice: Client) -> None:
 
 
 def test_a_field_changes_its_line_of_the_text_and_nothing_else(alice: Client) -> None:
-    fields = check(alice, source="yaml", yaml=TEXT)["fields"]
+    fields = check_specification(alice, source="yaml", yaml=TEXT)["fields"]
     posted = {name: value for name, value in fields.items() if isinstance(value, str)}
     posted |= {"held.shown": "1", "roles.worker.devices": "4", "source": "form", "yaml": TEXT}
 
-    found = check(alice, **posted)
+    found = check_specification(alice, **posted)
 
     assert found["yaml"] == TEXT.replace("devices: 2", "devices: 4")
 
@@ -170,11 +137,11 @@ ELASTIC = TEXT + "elastic: {mode: logical_workers, logical_workers: 4, executors
 
 
 def test_how_many_processes_may_share_a_device_is_a_field_of_the_form(alice: Client) -> None:
-    shown = check(alice, source="yaml", yaml=ELASTIC)["fields"]
+    shown = check_specification(alice, source="yaml", yaml=ELASTIC)["fields"]
     posted = {name: value for name, value in shown.items() if isinstance(value, str)}
     posted |= {"elastic.executors": "99", "source": "form", "yaml": ELASTIC}
 
-    changed = check(alice, **posted)
+    changed = check_specification(alice, **posted)
     page = markup_of(alice.post("/submit/", posted).content.decode())
 
     assert shown["elastic.executors"] == "2"
@@ -187,8 +154,13 @@ def test_how_many_processes_may_share_a_device_is_a_field_of_the_form(alice: Cli
 def test_all_that_is_wrong_comes_with_field_line_and_remedy(alice: Client) -> None:
     text = TEXT.replace("devices: 2", "devices: 9\n    memory: lots").replace("hello  ", "hello")
 
-    errors = {error["field"]: error for error in check(alice, source="yaml", yaml=text)["errors"]}
-    mended = check(alice, source="yaml", yaml=text.replace("memory: lots", "cpus: 1"))["errors"]
+    errors = {
+        error["field"]: error
+        for error in check_specification(alice, source="yaml", yaml=text)["errors"]
+    }
+    mended = check_specification(
+        alice, source="yaml", yaml=text.replace("memory: lots", "cpus: 1")
+    )["errors"]
 
     assert errors["roles.worker.memory"]["line"] == 7
     assert errors["roles.worker.memory"]["remedy"]
@@ -197,10 +169,12 @@ def test_all_that_is_wrong_comes_with_field_line_and_remedy(alice: Client) -> No
 
 
 def test_an_unknown_cluster_or_type_comes_with_one_that_there_is(alice: Client) -> None:
-    cluster = check(alice, source="yaml", yaml=TEXT.replace("vision-a", "vison-a"))["errors"]
-    kind = check(alice, source="yaml", yaml=TEXT.replace("devices: 2", "device_types: [b]"))[
+    cluster = check_specification(alice, source="yaml", yaml=TEXT.replace("vision-a", "vison-a"))[
         "errors"
     ]
+    kind = check_specification(
+        alice, source="yaml", yaml=TEXT.replace("devices: 2", "device_types: [b]")
+    )["errors"]
 
     assert (cluster[0]["field"], cluster[0]["use"]) == ("virtual_cluster", "vision-a")
     assert (kind[0]["field"], kind[0]["use"]) == ("roles.worker.device_types", "a")
@@ -211,7 +185,7 @@ def test_an_unknown_cluster_or_type_comes_with_one_that_there_is(alice: Client) 
     ["", "- 1\n", "name: [", "name: a\nname: b\n", "\x00", "a: &x [*x, *x]", "!!python/name:os.x"],
 )
 def test_what_is_no_document_is_said_and_kept(alice: Client, text: str) -> None:
-    found = check(alice, source="yaml", yaml=text)
+    found = check_specification(alice, source="yaml", yaml=text)
 
     assert found["errors"]
     assert found["yaml"] == text
@@ -223,9 +197,9 @@ HALF_TYPED = TEXT.replace("virtual_cluster: vision-a", "virtual_clu")
 
 def test_a_text_that_is_half_typed_leaves_the_form_as_it_was(alice: Client) -> None:
     two = TEXT + "  helper:\n    command: date\n"
-    shown = check(alice, source="yaml", yaml=two)["fields"]
+    shown = check_specification(alice, source="yaml", yaml=two)["fields"]
 
-    found = check(alice, source="yaml", yaml=HALF_TYPED, **shown)
+    found = check_specification(alice, source="yaml", yaml=HALF_TYPED, **shown)
 
     assert found["is_kept"] is True
     assert not {"fields", "fields_html"} & set(found)
@@ -234,10 +208,10 @@ def test_a_text_that_is_half_typed_leaves_the_form_as_it_was(alice: Client) -> N
 
 
 def test_an_empty_text_may_be_filled_from_the_form(alice: Client) -> None:
-    shown = check(alice, source="yaml", yaml=TEXT)["fields"] | {"name": "again"}
+    shown = check_specification(alice, source="yaml", yaml=TEXT)["fields"] | {"name": "again"}
 
-    emptied = check(alice, source="yaml", yaml=" ", **shown)
-    filled = check(alice, source="form", yaml=" ", **shown)
+    emptied = check_specification(alice, source="yaml", yaml=" ", **shown)
+    filled = check_specification(alice, source="form", yaml=" ", **shown)
 
     assert not {"fields", "is_kept"} & set(emptied)
     assert filled["yaml"].startswith("name: again\n")
@@ -246,7 +220,7 @@ def test_an_empty_text_may_be_filled_from_the_form(alice: Client) -> None:
 def test_without_scripts_a_text_that_cannot_be_read_leaves_the_form_as_it_was(
     alice: Client,
 ) -> None:
-    posted = form_of(alice) | {"yaml": HALF_TYPED}
+    posted = form_fields(alice) | {"yaml": HALF_TYPED}
 
     text = markup_of(alice.post("/submit/", posted).content.decode())
 
@@ -268,7 +242,7 @@ def test_without_scripts_a_text_that_cannot_be_read_leaves_the_form_as_it_was(
     ],
 )
 def test_beside_the_text_stands_which_line_is_wrong(alice: Client, text: str, says: str) -> None:
-    assert check(alice, source="yaml", yaml=text)["says"] == says
+    assert check_specification(alice, source="yaml", yaml=text)["says"] == says
 
 
 def test_a_text_that_is_too_long_is_refused(alice: Client) -> None:
@@ -282,7 +256,9 @@ def test_a_text_that_is_too_long_is_refused(alice: Client) -> None:
 def test_hostile_words_are_shown_and_do_nothing(alice: Client) -> None:
     words = "</textarea><script>alert(1)</script>"
 
-    found = check(alice, source="yaml", yaml=f"name: '{words}'\nvirtual_cluster: '{words}'\n")
+    found = check_specification(
+        alice, source="yaml", yaml=f"name: '{words}'\nvirtual_cluster: '{words}'\n"
+    )
     page = alice.post("/submit/", {"source": "yaml", "yaml": f"note: '{words}'"})
 
     assert "<script>" not in found["plan"]
@@ -291,7 +267,7 @@ def test_hostile_words_are_shown_and_do_nothing(alice: Client) -> None:
 
 def test_the_clusters_of_others_are_neither_offered_nor_accepted(alice: Client) -> None:
     page = alice.get("/submit/").content.decode()
-    found = check(alice, source="yaml", yaml=TEXT.replace("vision-a", "language"))
+    found = check_specification(alice, source="yaml", yaml=TEXT.replace("vision-a", "language"))
 
     assert 'value="language"' not in page
     assert 'value="vision-a"' in page
@@ -299,8 +275,10 @@ def test_the_clusters_of_others_are_neither_offered_nor_accepted(alice: Client) 
 
 
 def test_a_role_is_added_and_removed(alice: Client) -> None:
-    more = check(alice, source="yaml", yaml=TEXT, change="add-role")
-    fewer = check(alice, source="yaml", yaml=more["yaml"], change="remove-role:worker-2")
+    more = check_specification(alice, source="yaml", yaml=TEXT, change="add-role")
+    fewer = check_specification(
+        alice, source="yaml", yaml=more["yaml"], change="remove-role:worker-2"
+    )
 
     assert "worker-2:" in more["yaml"]
     assert 'name="roles.worker-2.command"' in more["fields_html"]
@@ -308,13 +286,13 @@ def test_a_role_is_added_and_removed(alice: Client) -> None:
 
 
 def test_the_form_is_made_anew_only_when_the_roles_changed(alice: Client) -> None:
-    same = check(alice, source="yaml", yaml=TEXT, **{"roles.worker.devices": "2"})
+    same = check_specification(alice, source="yaml", yaml=TEXT, **{"roles.worker.devices": "2"})
 
     assert "fields_html" not in same
 
 
 def test_a_job_that_has_to_wait_says_why_and_what_would_help(alice: Client) -> None:
-    found = check(alice, source="yaml", yaml=TEXT + "held: true\n")
+    found = check_specification(alice, source="yaml", yaml=TEXT + "held: true\n")
 
     assert found["verdict"] == "Has to wait: No start estimate yet"
     assert '<span class="code">held</span>' in found["plan"]
@@ -350,8 +328,8 @@ def test_the_panel_links_what_is_in_the_way_and_offers_what_starts_now(nodes: li
 
 
 def test_asking_stores_nothing(alice: Client) -> None:
-    check(alice, source="yaml", yaml=TEXT)
-    check(alice, source="yaml", yaml=OPENPAI)
+    check_specification(alice, source="yaml", yaml=TEXT)
+    check_specification(alice, source="yaml", yaml=OPENPAI)
 
     assert not Job.objects.unscoped().exists()
 
@@ -359,8 +337,8 @@ def test_asking_stores_nothing(alice: Client) -> None:
 def test_an_openpai_job_is_understood_and_can_be_replaced_by_its_translation(
     alice: Client,
 ) -> None:
-    asked = check(alice, source="yaml", yaml=OPENPAI)
-    replaced = check(alice, source="yaml", yaml=OPENPAI, change="translate")
+    asked = check_specification(alice, source="yaml", yaml=OPENPAI)
+    replaced = check_specification(alice, source="yaml", yaml=OPENPAI, change="translate")
 
     assert "OpenPAI" in asked["plan"]
     assert asked["fields"]["roles.taskrole.cpus"] == "2"
@@ -370,7 +348,7 @@ def test_an_openpai_job_is_understood_and_can_be_replaced_by_its_translation(
 
 
 def test_a_batch_script_can_be_pasted_checked_and_sent(alice: Client) -> None:
-    asked = check(alice, source="yaml", yaml=BATCH)
+    asked = check_specification(alice, source="yaml", yaml=BATCH)
     alice.post("/submit/", {"source": "yaml", "yaml": BATCH, "key": "b" * 32})
 
     jobs = list(Job.objects.unscoped().order_by("pk"))
@@ -383,13 +361,13 @@ def test_a_batch_script_can_be_pasted_checked_and_sent(alice: Client) -> None:
 
 
 def test_a_list_of_hosts_is_no_job(alice: Client) -> None:
-    asked = check(alice, source="yaml", yaml="lab: {hosts: [bob@10.0.0.1]}\n")
+    asked = check_specification(alice, source="yaml", yaml="lab: {hosts: [bob@10.0.0.1]}\n")
 
     assert asked["errors"][0]["message"] == "This is a list of nodes and no job."
 
 
 def test_without_scripts_the_form_sends_a_job(alice: Client) -> None:
-    posted = form_of(alice) | {"name": "by form", "roles.worker.devices": "2"}
+    posted = form_fields(alice) | {"name": "by form", "roles.worker.devices": "2"}
 
     response = alice.post("/submit/", posted)
 
@@ -400,7 +378,7 @@ def test_without_scripts_the_form_sends_a_job(alice: Client) -> None:
 
 
 def test_without_scripts_a_changed_text_wins_over_the_form(alice: Client) -> None:
-    posted = form_of(alice)
+    posted = form_fields(alice)
     posted["yaml"] = posted["yaml"].replace("name: hello", "name: by text")
 
     alice.post("/submit/", posted)
@@ -409,7 +387,7 @@ def test_without_scripts_a_changed_text_wins_over_the_form(alice: Client) -> Non
 
 
 def test_without_scripts_what_is_wrong_stands_at_its_field(alice: Client) -> None:
-    posted = form_of(alice) | {"roles.worker.devices": "many"}
+    posted = form_fields(alice) | {"roles.worker.devices": "many"}
 
     response = alice.post("/submit/", posted)
 
@@ -421,7 +399,7 @@ def test_without_scripts_what_is_wrong_stands_at_its_field(alice: Client) -> Non
 
 
 def test_the_same_page_sent_twice_makes_one_job(alice: Client) -> None:
-    posted = form_of(alice)
+    posted = form_fields(alice)
 
     first, second = alice.post("/submit/", posted), alice.post("/submit/", posted)
 
@@ -430,7 +408,7 @@ def test_the_same_page_sent_twice_makes_one_job(alice: Client) -> None:
 
 
 def test_a_page_that_is_changed_and_sent_again_asks_whether_that_is_meant(alice: Client) -> None:
-    posted = form_of(alice)
+    posted = form_fields(alice)
     alice.post("/submit/", posted)
     job = Job.objects.unscoped().get()
     changed = posted | {"name": "changed after going back"}
@@ -483,7 +461,7 @@ def test_an_older_job_is_opened_as_it_was_written(alice: Client) -> None:
     alice.post("/submit/", {"source": "yaml", "yaml": TEXT, "key": "a" * 32})
     job = Job.objects.unscoped().get()
 
-    assert form_of(alice, f"/submit/?clone={job.pk}")["yaml"] == TEXT
+    assert form_fields(alice, f"/submit/?clone={job.pk}")["yaml"] == TEXT
 
 
 def test_an_older_job_with_secrets_asks_for_them_again(alice: Client) -> None:
@@ -512,7 +490,7 @@ def test_an_archive_goes_with_the_form_and_is_named_in_the_document(
         archive.addfile(member, io.BytesIO(b"ok"))
     upload = SimpleUploadedFile("src.tar.gz", packed.getvalue())
 
-    found = check(alice, source="yaml", yaml=TEXT, change="upload", upload=upload)
+    found = check_specification(alice, source="yaml", yaml=TEXT, change="upload", upload=upload)
 
     stored = SourceArchive.objects.unscoped().get()
     assert found["errors"] == []
@@ -523,7 +501,7 @@ def test_an_archive_goes_with_the_form_and_is_named_in_the_document(
 def test_what_is_no_archive_is_refused_at_its_field(alice: Client) -> None:
     upload = SimpleUploadedFile("src.tar.gz", b"no archive")
 
-    found = check(alice, source="yaml", yaml=TEXT, change="upload", upload=upload)
+    found = check_specification(alice, source="yaml", yaml=TEXT, change="upload", upload=upload)
 
     assert found["errors"][0]["field"] == "source.archive"
     assert not SourceArchive.objects.unscoped().exists()
@@ -538,9 +516,9 @@ def test_opening_and_checking_take_a_fixed_number_of_queries(
     alice.get("/submit/")  # what is announced to all is read once for a while
     with django_assert_num_queries(18):
         alice.get("/submit/")
-    check(alice, source="yaml", yaml=TEXT)  # how things stand is read once
+    check_specification(alice, source="yaml", yaml=TEXT)  # how things stand is read once
     with django_assert_num_queries(28):
-        check(alice, source="yaml", yaml=TEXT)
+        check_specification(alice, source="yaml", yaml=TEXT)
 
 
 def test_a_rack_is_not_offered_and_says_so_where_it_stands(alice: Client) -> None:
@@ -548,7 +526,7 @@ def test_a_rack_is_not_offered_and_says_so_where_it_stands(alice: Client) -> Non
     offered = re.findall(r'name="roles\.\w+\.within"[^>]*value="(\w+)"', page)
     text = TEXT.replace("command:", "within: rack\n    command:", 1)
 
-    found = check(alice, source="yaml", yaml=text)
+    found = check_specification(alice, source="yaml", yaml=text)
 
     assert offered == ["device", "pcie", "socket", "node"]
     assert [fault["field"] for fault in found["errors"]] == ["roles.worker.within"]
@@ -583,15 +561,17 @@ def test_pinned_cells_are_offered_where_the_virtual_cluster_has_some(alice: Clie
 
     assert pins_in(bare) is None
     assert pins_in(page) == ["", "lab"]
-    assert form_of(alice)["pins"] == "lab"
+    assert form_fields(alice)["pins"] == "lab"
 
 
 def test_a_pinned_cell_is_chosen_in_the_form_and_written_into_the_text(alice: Client) -> None:
     VcQuota.objects.filter(virtual_cluster__name="language").delete()
     pin_cell("vision-a", "lab", "node-2/0")
-    form = form_of(alice)
+    form = form_fields(alice)
 
-    found = check(alice, **form | {"source": "form", "roles.worker.pinned_cell": "lab"})
+    found = check_specification(
+        alice, **form | {"source": "form", "roles.worker.pinned_cell": "lab"}
+    )
 
     assert found["errors"] == []
     assert "pinned_cell: lab" in found["yaml"]
@@ -603,10 +583,10 @@ def test_another_virtual_cluster_brings_its_own_pinned_cells(alice: Client) -> N
     VcQuota.objects.filter(virtual_cluster__name="language").delete()
     make_virtual_cluster("vision-b", Tenant.objects.unscoped().get(name="vision"), cells=0)
     pin_cell("vision-b", "lab", "node-2/0")
-    form = form_of(alice)
+    form = form_fields(alice)
 
-    found = check(alice, **form | {"source": "form", "virtual_cluster": "vision-b"})
-    same = check(alice, **form | {"source": "form", "note": "more"})
+    found = check_specification(alice, **form | {"source": "form", "virtual_cluster": "vision-b"})
+    same = check_specification(alice, **form | {"source": "form", "note": "more"})
 
     assert pins_in(found["fields_html"]) == ["", "lab"]
     assert "fields_html" not in same
@@ -615,7 +595,7 @@ def test_another_virtual_cluster_brings_its_own_pinned_cells(alice: Client) -> N
 def test_a_pinned_cell_that_is_not_there_is_shown_with_its_fault(alice: Client) -> None:
     text = TEXT.replace("devices: 2", "pinned_cell: gone")
 
-    found = check(alice, source="yaml", yaml=text, **{"roles.worker.devices": "2"})
+    found = check_specification(alice, source="yaml", yaml=text, **{"roles.worker.devices": "2"})
 
     assert pins_in(found["fields_html"]) == ["", "gone"]
     assert [fault["field"] for fault in found["errors"]] == ["roles.worker.pinned_cell"]
@@ -635,9 +615,9 @@ WATCHED = {
 def test_mails_idling_and_rules_about_logs_are_written_by_the_form_and_read_back(
     alice: Client,
 ) -> None:
-    found = check(alice, **form_of(alice) | {"source": "form", **WATCHED})
+    found = check_specification(alice, **form_fields(alice) | {"source": "form", **WATCHED})
     document = read_typed(found["yaml"]).document or {}
-    fields = check(alice, source="yaml", yaml=found["yaml"])["fields"]
+    fields = check_specification(alice, source="yaml", yaml=found["yaml"])["fields"]
 
     assert found["errors"] == []
     assert document["notify"] == {"on": ["failed", "idle"], "to": ["victor"]}
@@ -657,20 +637,22 @@ def test_faults_of_what_is_watched_stand_at_their_fields(alice: Client) -> None:
         "log_rules": "no action here",
     }
 
-    found = check(alice, **form_of(alice) | {"source": "form", **wrong})
+    found = check_specification(alice, **form_fields(alice) | {"source": "form", **wrong})
 
     assert {fault["field"] for fault in found["errors"]} == set(wrong)
 
 
 def test_a_job_is_left_alone_when_idle_by_the_form(alice: Client) -> None:
-    found = check(alice, **form_of(alice) | {"source": "form", "idle_policy": "none"})
+    found = check_specification(
+        alice, **form_fields(alice) | {"source": "form", "idle_policy": "none"}
+    )
 
     assert found["errors"] == []
     assert "idle_policy: none" in found["yaml"]
 
 
 def chosen_cluster(client: Client, query: str = "") -> str:
-    return form_of(client, f"/submit/{query}")["virtual_cluster"]
+    return form_fields(client, f"/submit/{query}")["virtual_cluster"]
 
 
 def test_the_form_begins_with_the_cluster_that_was_used_last(alice: Client) -> None:
@@ -724,7 +706,7 @@ def test_the_panel_tells_what_is_left_out_from_what_is_not_supported(alice: Clie
 srun ./train
 """
 
-    panel = words_of(check(alice, yaml=script, source="yaml")["plan"])
+    panel = words_of(check_specification(alice, yaml=script, source="yaml")["plan"])
 
     translated, _, rest = panel.partition("Left out")
     left_out, _, not_supported = rest.partition("Not supported")
@@ -741,7 +723,7 @@ def test_json_that_was_sent_opens_as_yaml_with_the_same_values(alice: Client) ->
     sent = json.dumps(document)
     body = alice.post("/api/v1/jobs/", sent, content_type="application/json").json()
 
-    text = form_of(alice, f"/submit/?clone={body['id']}")["yaml"]
+    text = form_fields(alice, f"/submit/?clone={body['id']}")["yaml"]
     page = alice.get(f"/jobs/{body['id']}/spec/").content.decode()
 
     assert text.startswith("name: vit-small ablation\nvirtual_cluster: vision-a\n")
@@ -779,7 +761,7 @@ ARRAY = """#!/bin/bash
 def test_an_array_is_planned_and_priced_whole(
     alice: Client, each: int, verdict: str, cost: str
 ) -> None:
-    found = check(alice, yaml=ARRAY.format(each=each), source="yaml")
+    found = check_specification(alice, yaml=ARRAY.format(each=each), source="yaml")
 
     panel = words_of(found["plan"])
     assert found["verdict"] == verdict

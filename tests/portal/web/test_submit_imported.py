@@ -11,9 +11,9 @@ from portal.i18n import said
 from tenants.models import User
 from tenants.roles import Role
 from tests.factories.cluster import make_shared_cluster
-from tests.portal.web.test_submit import check
 from tests.support.cluster_pages import sign_in
 from tests.support.latin import PROPER, SPELLED, english_in
+from tests.support.submit_page import check_specification
 
 pytestmark = pytest.mark.django_db
 WRITTEN = frozenset(
@@ -47,14 +47,14 @@ def alice(client: Client) -> Client:
     ],
 )
 def test_all_that_the_panel_says_of_it_is_chinese(alice: Client, text: str) -> None:
-    found = check(alice, source="yaml", yaml=text)
+    found = check_specification(alice, source="yaml", yaml=text)
 
     told = " ".join([found["plan"], found["says"], *(each["message"] for each in found["errors"])])
     assert english_in(told, frozenset((*PROPER, *SPELLED, *WRITTEN))) == []
 
 
 def test_what_was_not_understood_is_said_in_the_panel(alice: Client) -> None:
-    panel = check(alice, source="yaml", yaml="run: ls\nwarp: 1\n")["plan"]
+    panel = check_specification(alice, source="yaml", yaml="run: ls\nwarp: 1\n")["plan"]
 
     with translation.override("zh-hans"):
         wanted = str(said("warp is not known here."))

@@ -10,7 +10,8 @@ from scheduling.models import Job, JobSecret, Node
 from tenants.roles import Role
 from tests.factories.cluster import make_cluster, make_priority_classes, make_virtual_cluster
 from tests.factories.tenants import make_tenant
-from tests.portal.web.test_submit import check, form_of, sign_in
+from tests.support.cluster_pages import sign_in
+from tests.support.submit_page import check_specification, form_fields
 
 pytestmark = pytest.mark.django_db
 MORE = {
@@ -56,9 +57,9 @@ def alice(client: Client) -> Client:
 
 
 def test_what_is_folded_away_is_written_by_the_form_and_read_back(alice: Client) -> None:
-    found = check(alice, **form_of(alice) | {"source": "form", **MORE})
+    found = check_specification(alice, **form_fields(alice) | {"source": "form", **MORE})
     document = read_typed(found["yaml"]).document or {}
-    fields = check(alice, source="yaml", yaml=found["yaml"])["fields"]
+    fields = check_specification(alice, source="yaml", yaml=found["yaml"])["fields"]
 
     assert found["errors"] == []
     assert document["gang"] is False
@@ -72,19 +73,21 @@ def test_what_is_folded_away_is_written_by_the_form_and_read_back(alice: Client)
 
 
 def test_what_is_emptied_in_the_form_leaves_nothing_behind(alice: Client) -> None:
-    page = form_of(alice) | {"source": "form"}
-    full = check(alice, **page | MORE)
+    page = form_fields(alice) | {"source": "form"}
+    full = check_specification(alice, **page | MORE)
 
-    emptied = check(alice, **page | {"yaml": full["yaml"]} | dict.fromkeys(MORE, ""))
+    emptied = check_specification(alice, **page | {"yaml": full["yaml"]} | dict.fromkeys(MORE, ""))
 
     assert read_typed(emptied["yaml"]).document == read_typed(page["yaml"]).document
 
 
 def test_a_change_in_the_form_keeps_all_else_of_the_text(alice: Client) -> None:
-    page = check(alice, source="yaml", yaml=TEXT)["fields"]
+    page = check_specification(alice, source="yaml", yaml=TEXT)["fields"]
     shown = {name: value for name, value in page.items() if isinstance(value, str)}
 
-    found = check(alice, **shown | {"source": "form", "yaml": TEXT, "retries.node": "6"})
+    found = check_specification(
+        alice, **shown | {"source": "form", "yaml": TEXT, "retries.node": "6"}
+    )
 
     assert found["errors"] == []
     assert found["yaml"] == TEXT.replace("node: 5", "node: 6")
@@ -100,7 +103,7 @@ def test_faults_stand_at_the_fields_that_are_folded_away(alice: Client) -> None:
         "roles.worker.completion.min_failed": "0",
     }
 
-    found = check(alice, **form_of(alice) | {"source": "form", **wrong})
+    found = check_specification(alice, **form_fields(alice) | {"source": "form", **wrong})
 
     assert {fault["field"] for fault in found["errors"]} == set(wrong)
 
@@ -108,10 +111,10 @@ def test_faults_stand_at_the_fields_that_are_folded_away(alice: Client) -> None:
 def test_faults_come_as_their_lines_do_and_name_their_field_in_a_row_of_several(
     alice: Client,
 ) -> None:
-    posted = form_of(alice) | {"source": "form", "deadline": "soon", "max_duration": "long"}
+    posted = form_fields(alice) | {"source": "form", "deadline": "soon", "max_duration": "long"}
     posted |= {"retries.user": "x", "retries.timeout": "y"}
 
-    lines = [fault["line"] for fault in check(alice, **posted)["errors"]]
+    lines = [fault["line"] for fault in check_specification(alice, **posted)["errors"]]
     said = alice.post("/submit/", posted).content.decode()
 
     assert lines == sorted(lines)
@@ -122,9 +125,9 @@ def test_faults_come_as_their_lines_do_and_name_their_field_in_a_row_of_several(
 
 def with_row(alice: Client) -> dict[str, str]:
     """What the page posts once a secret of the name TOKEN was added."""
-    page = form_of(alice) | {"source": "form"}
+    page = form_fields(alice) | {"source": "form"}
     asked = {"change": "add-secret:worker", "secret_name.worker": " TOKEN "}
-    found = check(alice, **page | asked)
+    found = check_specification(alice, **page | asked)
     assert f'type="password" id="f-{ROW.replace(".", "-")}"' in found["fields_html"]
     assert [fault["field"] for fault in found["errors"]] == [ROW]
     return page | {"yaml": found["yaml"], ROW: ""}
@@ -133,7 +136,7 @@ def with_row(alice: Client) -> dict[str, str]:
 def test_a_secret_is_added_and_its_value_is_in_no_answer(alice: Client) -> None:
     page = with_row(alice)
 
-    found = check(alice, **page | {ROW: "hush-hush"})
+    found = check_specification(alice, **page | {ROW: "hush-hush"})
 
     assert found["errors"] == []
     assert "TOKEN: (redacted)" in found["yaml"]
@@ -171,7 +174,7 @@ def test_without_scripts_a_refused_page_asks_for_secrets_again(alice: Client) ->
 
 
 def test_a_name_that_was_typed_and_not_added_is_not_dropped(alice: Client) -> None:
-    refused = alice.post("/submit/", form_of(alice) | {"secret_name.worker": "TOKEN"})
+    refused = alice.post("/submit/", form_fields(alice) | {"secret_name.worker": "TOKEN"})
 
     assert refused.status_code == 422
     assert f'name="{ROW}"' in refused.content.decode()
@@ -179,12 +182,12 @@ def test_a_name_that_was_typed_and_not_added_is_not_dropped(alice: Client) -> No
 
 
 def test_a_value_in_the_text_holds_until_the_form_gives_another(alice: Client) -> None:
-    opened = check(alice, source="yaml", yaml=TEXT)
+    opened = check_specification(alice, source="yaml", yaml=TEXT)
     assert opened["fields"][ROW] == ""
     assert "hush" not in opened["fields_html"]
     shown = {name: value for name, value in opened["fields"].items() if isinstance(value, str)}
 
-    found = check(alice, **shown | {"source": "form", "yaml": TEXT, ROW: "new-one"})
+    found = check_specification(alice, **shown | {"source": "form", "yaml": TEXT, ROW: "new-one"})
 
     assert found["errors"] == []
     assert read_typed(found["yaml"]).document["roles"]["worker"]["secrets"] == {
@@ -196,7 +199,7 @@ def test_a_value_in_the_text_holds_until_the_form_gives_another(alice: Client) -
 def test_a_secret_is_removed(alice: Client) -> None:
     page = with_row(alice)
 
-    found = check(alice, **page | {"change": "remove-secret:worker:TOKEN"})
+    found = check_specification(alice, **page | {"change": "remove-secret:worker:TOKEN"})
 
     assert "secrets" not in found["yaml"]
     assert ROW not in found["fields_html"]
@@ -206,6 +209,6 @@ def test_a_secret_is_removed(alice: Client) -> None:
 def test_a_change_that_names_no_secret_changes_nothing(alice: Client, change: str) -> None:
     page = with_row(alice)
 
-    found = check(alice, **page | {"change": change})
+    found = check_specification(alice, **page | {"change": change})
 
     assert found["yaml"] == page["yaml"]

@@ -12,8 +12,7 @@ from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.messages import english
 from scheduling.core.rounds import decide
 from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
-from tests.scheduling.core.test_unblocking import clusters
-from tests.strategies.waiting_clusters import SPEC, settled
+from tests.strategies.waiting_clusters import SPEC, clusters, settled
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])

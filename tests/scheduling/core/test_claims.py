@@ -14,12 +14,18 @@ from scheduling.core.reasons import ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.values import ClusterSnapshot, HoldingJob, QueuedJob, RoundResult
 from tests.factories.policies import making
-from tests.scheduling.core.test_orders import elastic
-from tests.scheduling.core.test_rounds import LANGUAGE, VISION, job, running, snapshot
+from tests.factories.rounds import (
+    LANGUAGE,
+    VISION,
+    cluster_snapshot,
+    elastic_facts,
+    jobs_started_by,
+    queued_job,
+)
 
 MINE = replace(VISION, policy="mine")
-LATEST = job(3, devices=8, priority=120)
-RIVAL = job(4, devices=4)
+LATEST = queued_job(3, devices=8, priority=120)
+RIVAL = queued_job(4, devices=4)
 
 
 def latest_first(view: Snapshot) -> Plan:
@@ -32,13 +38,13 @@ def latest_first(view: Snapshot) -> Plan:
 
 def decided(*queued: QueuedJob, **changes: Any) -> RoundResult:
     changes.setdefault("vcs", (LANGUAGE, MINE))
-    return decide(snapshot(*queued, **changes), make=making(latest_first))
+    return decide(cluster_snapshot(*queued, **changes), make=making(latest_first))
 
 
 def full_node() -> tuple[ClusterSnapshot, tuple[HoldingJob, ...]]:
     """Two jobs of low priority on the one node of the virtual cluster."""
-    first = snapshot(job(1, devices=4), job(2, devices=4))
-    return first, running(first)
+    first = cluster_snapshot(queued_job(1, devices=4), queued_job(2, devices=4))
+    return first, jobs_started_by(first)
 
 
 def remembered(waiting: QueuedJob, result: RoundResult) -> QueuedJob:
@@ -49,7 +55,7 @@ def remembered(waiting: QueuedJob, result: RoundResult) -> QueuedJob:
 
 def half_gone(first: ClusterSnapshot) -> tuple[HoldingJob, ...]:
     """Job 1 has left, job 2 is saving its work."""
-    return tuple(one for one in running(first, leaving=frozenset({1, 2})) if one.id != 1)
+    return tuple(one for one in jobs_started_by(first, leaving=frozenset({1, 2})) if one.id != 1)
 
 
 def test_what_one_victim_has_left_is_kept_while_the_other_saves_its_work():
@@ -92,12 +98,12 @@ def test_the_preemptor_starts_on_what_it_has_claimed_when_all_victims_are_gone()
 
 def test_victims_stay_the_same_though_others_would_be_cheaper_by_now():
     first, holding = full_node()
-    small = job(3, devices=4, priority=120)
+    small = queued_job(3, devices=4, priority=120)
     (victim,) = decided(small, holding=holding).preemptions
     waiting = remembered(small, decided(small, holding=holding))
     longer = tuple(
         replace(one, since=one.since - 1000.0 * (one.id != victim.job_id))
-        for one in running(first)
+        for one in jobs_started_by(first)
     )
 
     result = decided(waiting, holding=longer)
@@ -111,7 +117,7 @@ def test_a_claim_ends_with_the_wish_for_it():
     waiting = remembered(LATEST, decided(LATEST, holding=holding))
 
     held = decided(replace(waiting, held=True), RIVAL)
-    smaller = decided(replace(waiting, demand=job(3, devices=4).demand), RIVAL)
+    smaller = decided(replace(waiting, demand=queued_job(3, devices=4).demand), RIVAL)
     borrowing = decided(
         replace(waiting, job_class=JobClass.OPPORTUNISTIC, priority=-1), RIVAL, holding=holding[:1]
     )
@@ -123,12 +129,12 @@ def test_a_claim_ends_with_the_wish_for_it():
 
 def test_a_claim_for_more_than_another_start_leaves_of_a_cap_is_given_up():
     _, holding = full_node()
-    mine = job(3, devices=4, priority=120)
+    mine = queued_job(3, devices=4, priority=120)
     waiting = remembered(mine, decided(mine, holding=holding))
     capped = replace(MINE, max_devices_per_user=5)
-    known = {3: elastic(1, 4, 4)}
+    known = {3: elastic_facts(1, 4, 4)}
 
-    result = decided(waiting, job(5, devices=2), vcs=(LANGUAGE, capped), known=known)
+    result = decided(waiting, queued_job(5, devices=2), vcs=(LANGUAGE, capped), known=known)
 
     sizes = {start.job_id: len(start.members[0].leaves) for start in result.starts}
     assert sizes == {5: 2, 3: 3}
@@ -138,7 +144,7 @@ def test_a_claim_on_a_node_that_takes_nothing_new_is_given_up():
     _, holding = full_node()
     waiting = remembered(LATEST, decided(LATEST, holding=holding))
     claimed = waiting.claims["parts"][0][0][1][0].partition("/")[0]
-    base = snapshot()
+    base = cluster_snapshot()
     nodes = tuple(replace(node, placeable=node.name != claimed) for node in base.nodes)
 
     result = decided(waiting, nodes=nodes)
@@ -151,7 +157,7 @@ def test_a_higher_priority_starts_at_once_on_a_claim_whose_victims_have_left():
     _, holding = full_node()
     waiting = remembered(LATEST, decided(LATEST, holding=holding))
 
-    result = decided(waiting, job(5, devices=8, priority=900))
+    result = decided(waiting, queued_job(5, devices=8, priority=900))
 
     assert [start.job_id for start in result.starts] == [5]
     assert result.preemptions == ()
@@ -162,7 +168,7 @@ def test_a_higher_priority_starts_at_once_on_a_claim_whose_victims_have_left():
 def test_a_higher_priority_takes_a_claim_and_the_first_preemptor_decides_anew():
     first, holding = full_node()
     waiting = remembered(LATEST, decided(LATEST, holding=holding))
-    higher = job(5, devices=8, priority=500)
+    higher = queued_job(5, devices=8, priority=500)
 
     result = decided(waiting, higher, holding=half_gone(first))
 

@@ -6,7 +6,14 @@ from scheduling.core.cells import Quota, VcSpec
 from scheduling.core.reasons import ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.values import ClusterSnapshot
-from tests.scheduling.core.test_rounds import LANGUAGE, SPEC, VISION, job, running, snapshot
+from tests.factories.rounds import (
+    LANGUAGE,
+    SPEC,
+    VISION,
+    cluster_snapshot,
+    jobs_started_by,
+    queued_job,
+)
 
 NOTHING_LEFT = replace(
     SPEC, virtual_clusters={**SPEC.virtual_clusters, "vision-a": VcSpec(quotas=())}
@@ -22,13 +29,13 @@ ROOM_AGAIN = replace(
 
 def after_the_loss(*queued, spec=NOTHING_LEFT, **changes) -> ClusterSnapshot:
     """Vision's job of eight devices runs on; its guarantee has been taken away."""
-    demoted = running(snapshot(job(1, devices=8)))
-    return snapshot(*queued, spec=spec, holding=demoted, **changes)
+    demoted = jobs_started_by(cluster_snapshot(queued_job(1, devices=8)))
+    return cluster_snapshot(*queued, spec=spec, holding=demoted, **changes)
 
 
 def test_it_counts_against_what_its_virtual_cluster_may_borrow():
     capped = replace(VISION, max_opportunistic_devices=8)
-    wish = job(2, devices=1, borrow=True)
+    wish = queued_job(2, devices=1, borrow=True)
 
     demoted = decide(after_the_loss(wish, vcs=(LANGUAGE, capped)))
     guaranteed = decide(after_the_loss(wish, spec=ROOM_AGAIN, vcs=(LANGUAGE, capped)))
@@ -39,8 +46,11 @@ def test_it_counts_against_what_its_virtual_cluster_may_borrow():
 
 
 def test_its_tenant_comes_after_those_that_borrow_less():
-    mine, theirs = job(2, devices=8, borrow=True), job(3, devices=8, vc=LANGUAGE, borrow=True)
-    other = job(4, devices=8, vc=LANGUAGE, borrow=True)
+    mine, theirs = (
+        queued_job(2, devices=8, borrow=True),
+        queued_job(3, devices=8, vc=LANGUAGE, borrow=True),
+    )
+    other = queued_job(4, devices=8, vc=LANGUAGE, borrow=True)
 
     result = decide(after_the_loss(mine, theirs, other))
 
@@ -48,8 +58,11 @@ def test_its_tenant_comes_after_those_that_borrow_less():
 
 
 def test_a_guaranteed_job_costs_its_tenant_no_turn():
-    mine, theirs = job(2, devices=8, borrow=True), job(3, devices=8, vc=LANGUAGE, borrow=True)
-    other = job(4, devices=8, vc=LANGUAGE, borrow=True)
+    mine, theirs = (
+        queued_job(2, devices=8, borrow=True),
+        queued_job(3, devices=8, vc=LANGUAGE, borrow=True),
+    )
+    other = queued_job(4, devices=8, vc=LANGUAGE, borrow=True)
 
     result = decide(after_the_loss(mine, theirs, other, spec=ROOM_AGAIN))
 

@@ -10,7 +10,7 @@ from scheduling.core.orders import RESIZE_AFTER_SECONDS
 from scheduling.core.planning import Alloc, Facts, Part, Plan, Terms
 from scheduling.core.sizing import scale_of
 from scheduling.core.values import Known, Seen
-from tests.scheduling.core.test_orders import decided, gives, held, job
+from tests.factories.rounds import decide_with_policy, held_job, plan_of_devices, queued_job
 
 
 def seen(executors, steps, *, devices=1, kind="a", seconds=100.0):
@@ -127,7 +127,7 @@ def wants(executors, devices=4):
 
 
 def left(plan, known, ran=RESIZE_AFTER_SECONDS):
-    return decided(plan, holding=(held(4, ran=ran),), known={1: known}).preemptions
+    return decide_with_policy(plan, holding=(held_job(4, ran=ran),), known={1: known}).preemptions
 
 
 def test_another_number_of_processes_is_a_restart_at_the_same_size_and_no_sooner_than_a_resize():
@@ -147,17 +147,17 @@ def test_another_number_of_processes_is_a_restart_at_the_same_size_and_no_sooner
 def test_whatever_its_policy_says_a_job_that_several_processes_slow_down_goes_back():
     slow = training(now=2, sharing={"a": (1.0, 0.4)})
 
-    for plan in (gives(j1=4), wants(2)):
+    for plan in (plan_of_devices(j1=4), wants(2)):
         (one,) = left(plan, slow)
         assert one.cause == "revert"
         assert one.rule == (
             "It is slower with 2 processes a device than it was with 1 process a device: "
             "it goes back"
         )
-    assert left(gives(j1=4), slow, ran=10.0) == ()
-    assert left(gives(j1=4), training(now=2, sharing={"a": (1.0, 0.49)})) == ()
+    assert left(plan_of_devices(j1=4), slow, ran=10.0) == ()
+    assert left(plan_of_devices(j1=4), training(now=2, sharing={"a": (1.0, 0.49)})) == ()
     kept = replace(slow, terms=replace(slow.terms, preemptible=False))
-    assert left(gives(j1=4), kept) == ()
+    assert left(plan_of_devices(j1=4), kept) == ()
 
 
 def test_fewer_processes_that_are_faster_by_a_hair_are_no_reason_to_restart():
@@ -169,11 +169,11 @@ def test_fewer_processes_that_are_faster_by_a_hair_are_no_reason_to_restart():
 
 
 def test_a_number_that_has_only_been_hoped_for_is_not_taken_back():
-    assert left(gives(j1=4), training(now=2, sharing={"a": (1.0, HOPE / 2)})) == ()
+    assert left(plan_of_devices(j1=4), training(now=2, sharing={"a": (1.0, HOPE / 2)})) == ()
 
 
 def test_a_job_that_waits_is_tried_whatever_processes_its_policy_wants():
-    result = decided(wants(2), job(1, 4), known={1: training()})
+    result = decide_with_policy(wants(2), queued_job(1, 4), known={1: training()})
 
     (start,) = result.starts
     assert sum(len(member.leaves) for member in start.members) == 4

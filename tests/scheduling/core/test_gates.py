@@ -5,26 +5,14 @@ from dataclasses import replace
 import pytest
 
 from scheduling.core.gates import closed_gate, next_opening, seconds_closed
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.reasons import ReasonCode
-from scheduling.core.values import QueuedJob
+from tests.factories.rounds import ONE_DEVICE_JOB
 
 NOW = 1_000.0
-JOB = QueuedJob(
-    id=1,
-    vc=1,
-    tenant=1,
-    owner=1,
-    owner_name="alice",
-    priority=10,
-    job_class=JobClass.GUARANTEED,
-    demand=Demand(members=(MemberDemand(role="worker", count=1, devices=1),)),
-    submitted=0.0,
-)
 
 
 def test_a_plain_job_is_considered():
-    assert closed_gate(JOB, NOW) is None
+    assert closed_gate(ONE_DEVICE_JOB, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -41,7 +29,7 @@ def test_a_plain_job_is_considered():
     ],
 )
 def test_each_gate_says_its_code_and_why(change, code, words):
-    reason = closed_gate(replace(JOB, **change), NOW)
+    reason = closed_gate(replace(ONE_DEVICE_JOB, **change), NOW)
 
     assert reason is not None
     assert reason.code is code
@@ -50,20 +38,20 @@ def test_each_gate_says_its_code_and_why(change, code, words):
 
 @pytest.mark.parametrize("gate", ["not_before", "backoff_until"])
 def test_a_gate_of_time_is_open_at_its_instant(gate):
-    assert closed_gate(replace(JOB, **{gate: NOW}), NOW) is None
+    assert closed_gate(replace(ONE_DEVICE_JOB, **{gate: NOW}), NOW) is None
 
 
 def test_the_next_opening_is_the_last_gate_of_time():
-    job = replace(JOB, not_before=NOW + 5, backoff_until=NOW + 9)
+    job = replace(ONE_DEVICE_JOB, not_before=NOW + 5, backoff_until=NOW + 9)
 
     assert next_opening(job, NOW) == NOW + 9
     assert next_opening(job, NOW + 9) is None
 
 
 def test_gates_of_jobs_before_it_count_and_circles_end():
-    first = replace(JOB, id=1, not_before=NOW + 400, after=(3,))
-    second = replace(JOB, id=2, after=(1,))
-    third = replace(JOB, id=3, backoff_until=NOW + 800, after=(2,))
+    first = replace(ONE_DEVICE_JOB, id=1, not_before=NOW + 400, after=(3,))
+    second = replace(ONE_DEVICE_JOB, id=2, after=(1,))
+    third = replace(ONE_DEVICE_JOB, id=3, backoff_until=NOW + 800, after=(2,))
     waiting = {job.id: job for job in (first, second, third)}
 
     assert seconds_closed(second, NOW, waiting) == 800.0

@@ -17,8 +17,14 @@ from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import requests_of
 from scheduling.core.rounds import decide
 from scheduling.core.values import ClusterSnapshot, QueuedJob
-from tests.scheduling.core.test_orders import decided
-from tests.scheduling.core.test_rounds import SPEC, VISION, job, running, snapshot
+from tests.factories.rounds import (
+    SPEC,
+    VISION,
+    cluster_snapshot,
+    decide_with_policy,
+    jobs_started_by,
+    queued_job,
+)
 from tests.strategies.waiting_clusters import clusters
 
 KEEPS_WAITING = Plan(allocs={}, order=(), why={1: "Not now."})
@@ -46,11 +52,11 @@ def of_parts(one: QueuedJob, *members: tuple[int, int, tuple[str, ...], Within])
 def two_roles(devices: int, *, borrow: bool = False) -> QueuedJob:
     """One role for type ``a`` and one for any: two questions to the engine."""
     parts = [(1, devices, types, Within.NODE) for types in (("a",), ())]
-    return of_parts(job(1, borrow=borrow), *parts)
+    return of_parts(queued_job(1, borrow=borrow), *parts)
 
 
 def test_roles_that_fit_alone_and_never_together_are_told_so_under_a_policy():
-    result = decided(KEEPS_WAITING, two_roles(6))
+    result = decide_with_policy(KEEPS_WAITING, two_roles(6))
 
     assert result.reasons[1].code is ReasonCode.EXCEEDS_VC_MAX
     assert result.reasons[1].text == (
@@ -59,15 +65,18 @@ def test_roles_that_fit_alone_and_never_together_are_told_so_under_a_policy():
     assert [english(step) for step in result.reasons[1].unblock] == [
         "Ask for at most 8 devices of a."
     ]
-    assert decided(KEEPS_WAITING, two_roles(4)).reasons[1].text == "Not now."
+    assert decide_with_policy(KEEPS_WAITING, two_roles(4)).reasons[1].text == "Not now."
 
 
 def test_a_borrower_is_judged_by_the_whole_cluster_and_its_ill_nodes():
     def reason(devices: int, ill: int = 0) -> Reason:
         nodes = tuple(
-            replace(node, healthy=number >= ill) for number, node in enumerate(snapshot().nodes)
+            replace(node, healthy=number >= ill)
+            for number, node in enumerate(cluster_snapshot().nodes)
         )
-        return decided(KEEPS_WAITING, two_roles(devices, borrow=True), nodes=nodes).reasons[1]
+        return decide_with_policy(
+            KEEPS_WAITING, two_roles(devices, borrow=True), nodes=nodes
+        ).reasons[1]
 
     assert reason(8).text == "Not now."
     assert reason(8, ill=1).text == "Not now."
@@ -77,23 +86,25 @@ def test_a_borrower_is_judged_by_the_whole_cluster_and_its_ill_nodes():
 
 
 def test_nobody_has_to_leave_for_a_role_whose_job_never_fits_whole():
-    weak = snapshot(job(7, 4, priority=1), job(8, 4, priority=1))
+    weak = cluster_snapshot(queued_job(7, 4, priority=1), queued_job(8, 4, priority=1))
     strong = replace(two_roles(6), priority=100)
 
-    result = decide(snapshot(strong, holding=running(weak)))
+    result = decide(cluster_snapshot(strong, holding=jobs_started_by(weak)))
 
     assert not result.preemptions
     assert result.reasons[1].code is ReasonCode.EXCEEDS_VC_MAX
-    fitting = decide(snapshot(replace(two_roles(4), priority=100), holding=running(weak)))
+    fitting = decide(
+        cluster_snapshot(replace(two_roles(4), priority=100), holding=jobs_started_by(weak))
+    )
     assert fitting.preemptions
 
 
 def test_nobody_has_to_leave_for_a_role_beside_which_another_one_never_fits():
-    weak = snapshot(job(7, 4, priority=1), job(8, 4, priority=1))
+    weak = cluster_snapshot(queued_job(7, 4, priority=1), queued_job(8, 4, priority=1))
     parts = [(1, 2, ("a",), Within.NODE), (1, 12, (), Within.NODE)]
-    strong = of_parts(job(1, priority=100), *parts)
+    strong = of_parts(queued_job(1, priority=100), *parts)
 
-    result = decide(snapshot(strong, holding=running(weak)))
+    result = decide(cluster_snapshot(strong, holding=jobs_started_by(weak)))
 
     assert not result.preemptions
     assert result.reasons[1].text == "One instance wants 12 devices; a node has 8."
@@ -103,13 +114,13 @@ def test_roles_of_a_virtual_cluster_without_any_guarantee_are_told_so():
     poor = replace(VISION, id=3, name="vision-b")
     spec = replace(SPEC, virtual_clusters={**SPEC.virtual_clusters, poor.name: VcSpec()})
     parts = [(1, 1, (), within) for within in (Within.RACK, Within.NODE)]
-    apart = of_parts(job(1, vc=poor), *parts)
+    apart = of_parts(queued_job(1, vc=poor), *parts)
 
-    result = decide(snapshot(apart, vcs=(poor,), spec=spec))
+    result = decide(cluster_snapshot(apart, vcs=(poor,), spec=spec))
 
     assert result.reasons[1].code is ReasonCode.UNKNOWN_TYPE
     assert result.reasons[1].text == "Virtual cluster vision-b has no cells of its own."
-    assert never_together(engine_for(snapshot(spec=spec)), requests_of(apart, poor.name))
+    assert never_together(engine_for(cluster_snapshot(spec=spec)), requests_of(apart, poor.name))
 
 
 @st.composite

@@ -11,7 +11,7 @@ from scheduling.core.orders import ask, orders_of, plain_order
 from scheduling.core.placing import Questions
 from scheduling.core.policies import make_policy
 from scheduling.core.views import Views
-from tests.scheduling.core.test_rounds import VISION, job, snapshot
+from tests.factories.rounds import VISION, cluster_snapshot, queued_job
 
 JOBS = st.lists(
     st.tuples(
@@ -25,13 +25,13 @@ JOBS = st.lists(
 def test_the_plain_queue_is_what_its_policy_would_say(shapes, backfill):
     queued = tuple(
         replace(
-            job(number, devices=devices, priority=priority, borrow=borrow),
+            queued_job(number, devices=devices, priority=priority, borrow=borrow),
             submitted=float(submitted),
         )
         for number, (devices, priority, submitted, borrow) in enumerate(shapes, 1)
     )
     vc = replace(VISION, policy_args={"backfill": backfill}, policy_state={"kept": 1})
-    now = snapshot(*queued, vcs=(vc,))
+    now = cluster_snapshot(*queued, vcs=(vc,))
 
     known = plain_order(vc, queued, make_policy)
 
@@ -50,13 +50,13 @@ def test_any_other_policy_is_asked_and_a_wrong_parameter_is_told():
 
 
 def test_jobs_ask_the_same_if_all_that_a_refusal_depends_on_is_equal():
-    questions, first = Questions(), job(1, devices=2)
-    alike = replace(job(2), demand=Demand(members=(replace(first.demand.members[0]),)))
+    questions, first = Questions(), queued_job(1, devices=2)
+    alike = replace(queued_job(2), demand=Demand(members=(replace(first.demand.members[0]),)))
     others = [
-        job(3, devices=4),
-        job(4, devices=2, priority=11),
-        replace(job(5, devices=2), excluded_nodes=("node-1",)),
-        replace(job(6, devices=2), vc=2),
+        queued_job(3, devices=4),
+        queued_job(4, devices=2, priority=11),
+        replace(queued_job(5, devices=2), excluded_nodes=("node-1",)),
+        replace(queued_job(6, devices=2), vc=2),
     ]
 
     asked = questions.of(first)

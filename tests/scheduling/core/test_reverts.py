@@ -7,7 +7,13 @@ from scheduling.core.orders import RESIZE_AFTER_SECONDS
 from scheduling.core.planning import Facts, Slower
 from scheduling.core.reverts import slower_sizes
 from scheduling.core.values import Known, Seen
-from tests.scheduling.core.test_orders import decided, elastic, gives, held, job
+from tests.factories.rounds import (
+    decide_with_policy,
+    elastic_facts,
+    held_job,
+    plan_of_devices,
+    queued_job,
+)
 
 EIGHT = Slower(type="a", devices=8, back_type="a", back_devices=4)
 
@@ -49,11 +55,11 @@ def slow_on(known: Known, *slower: Slower) -> Known:
 
 
 def test_a_job_goes_back_when_its_policy_wants_it_to_stay():
-    known = {1: slow_on(elastic(1, 8, 4), EIGHT)}
-    stays = gives(j1=8)
+    known = {1: slow_on(elastic_facts(1, 8, 4), EIGHT)}
+    stays = plan_of_devices(j1=8)
 
-    early = decided(stays, holding=(held(8, ran=10.0),), known=known)
-    due = decided(stays, holding=(held(8, ran=RESIZE_AFTER_SECONDS),), known=known)
+    early = decide_with_policy(stays, holding=(held_job(8, ran=10.0),), known=known)
+    due = decide_with_policy(stays, holding=(held_job(8, ran=RESIZE_AFTER_SECONDS),), known=known)
 
     assert early.preemptions == ()
     (one,) = due.preemptions
@@ -64,10 +70,12 @@ def test_a_job_goes_back_when_its_policy_wants_it_to_stay():
 
 
 def test_a_waiting_job_starts_at_the_size_before_and_stays_there():
-    known = {1: slow_on(elastic(1, 8, 4), EIGHT)}
+    known = {1: slow_on(elastic_facts(1, 8, 4), EIGHT)}
 
-    started = decided(gives(j1=8), job(1, 4), known=known)
-    later = decided(gives(j1=8), holding=(held(4, ran=10_000.0),), known=known)
+    started = decide_with_policy(plan_of_devices(j1=8), queued_job(1, 4), known=known)
+    later = decide_with_policy(
+        plan_of_devices(j1=8), holding=(held_job(4, ran=10_000.0),), known=known
+    )
 
     (start,) = started.starts
     assert sum(len(member.leaves) for member in start.members) == 4
@@ -79,12 +87,14 @@ def test_whatever_a_policy_wants_a_job_is_resized_a_bounded_number_of_times():
     sizes, runs, size, since, resizes = (1, 2, 4, 8), [], 4, 0.0, []
     for turn in range(600):
         at = turn * 10.0
-        known = {1: slow_on(elastic(1, 8, 4), *slower_sizes(runs))}
+        known = {1: slow_on(elastic_facts(1, 8, 4), *slower_sizes(runs))}
         wanted = sizes[turn % len(sizes)]
-        result = decided(gives(j1=wanted), holding=(held(size, ran=at - since),), known=known)
+        result = decide_with_policy(
+            plan_of_devices(j1=wanted), holding=(held_job(size, ran=at - since),), known=known
+        )
         if result.preemptions:
             runs.append(seen(size, 10.0 - size))
-            again = decided(gives(j1=wanted), job(1, 4), known=known)
+            again = decide_with_policy(plan_of_devices(j1=wanted), queued_job(1, 4), known=known)
             size = sum(len(member.leaves) for member in again.starts[0].members)
             since = at
             resizes.append(at)

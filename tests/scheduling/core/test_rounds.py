@@ -8,115 +8,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.jobspec import Demand, MemberDemand, Within
 from scheduling.core.messages import english
 from scheduling.core.policies import POLICIES
 from scheduling.core.reasons import ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.values import (
-    ClusterSnapshot,
-    HoldingJob,
-    NodeFacts,
     QueuedJob,
-    VcFacts,
 )
-
-NOW = 10_000.0
-TYPES = {
-    "a-pcie": CellType(child="a", count=2),
-    "a-socket": CellType(child="a-pcie", count=2),
-    "a-node": CellType(child="a-socket", count=2, node_level=True),
-}
-NODES = ("node-1", "node-2", "node-3")
-SPEC = ClusterSpec(
-    cell_types=TYPES,
-    physical=tuple(PhysicalCell(type="a-node", address=name) for name in NODES),
-    virtual_clusters={
-        "vision-a": VcSpec(quotas=(Quota(chain="a-node", level="a-node", count=1),)),
-        "language-a": VcSpec(quotas=(Quota(chain="a-node", level="a-node", count=2),)),
-    },
+from tests.factories.rounds import (
+    LANGUAGE,
+    NOW,
+    TYPES,
+    VISION,
+    cluster_snapshot,
+    jobs_started_by,
+    queued_job,
 )
-VISION = VcFacts(id=1, name="vision-a", tenant=1, policy="fifo")
-LANGUAGE = VcFacts(id=2, name="language-a", tenant=2, policy="fifo")
-
-
-def job(
-    job_id: int,
-    devices: int = 1,
-    count: int = 1,
-    *,
-    vc: VcFacts = VISION,
-    priority: int = 10,
-    borrow: bool = False,
-    within: Within = Within.NODE,
-    **facts: object,
-) -> QueuedJob:
-    member = MemberDemand(role="worker", count=count, devices=devices, within=within)
-    return QueuedJob(
-        id=job_id,
-        vc=vc.id,
-        tenant=vc.tenant,
-        owner=1,
-        owner_name="alice",
-        priority=-1 if borrow else priority,
-        job_class=JobClass.OPPORTUNISTIC if borrow else JobClass.GUARANTEED,
-        demand=Demand(members=(member,)),
-        submitted=float(job_id),
-        **facts,  # type: ignore[arg-type]
-    )
-
-
-def snapshot(*queued: QueuedJob, **changes: object) -> ClusterSnapshot:
-    base = ClusterSnapshot(
-        now=NOW,
-        round_number=1,
-        round_seconds=10.0,
-        seed=1,
-        topology_version=1,
-        spec=SPEC,
-        vcs=(LANGUAGE, VISION),
-        nodes=tuple(
-            NodeFacts(
-                name=name,
-                placeable=True,
-                healthy=True,
-                has_docker=False,
-                cpus_per_device=4.0,
-                memory_per_device=8 << 30,
-            )
-            for name in NODES
-        ),
-        queued=queued,
-        holding=(),
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
-
-
-def running(
-    start_of: ClusterSnapshot, *, leaving: frozenset[int] = frozenset()
-) -> tuple[HoldingJob, ...]:
-    """What ``start_of`` starts, as the jobs that hold devices in the next round."""
-    queued = {job.id: job for job in start_of.queued}
-    return tuple(
-        HoldingJob(
-            id=start.job_id,
-            vc=queued[start.job_id].vc,
-            tenant=queued[start.job_id].tenant,
-            owner=queued[start.job_id].owner,
-            priority=queued[start.job_id].priority,
-            job_class=queued[start.job_id].job_class,
-            demand=queued[start.job_id].demand,
-            submitted=queued[start.job_id].submitted,
-            since=NOW,
-            leaving=start.job_id in leaving,
-            members=tuple(member.leaves for member in start.members),
-        )
-        for start in decide(start_of).starts
-    )
 
 
 def test_a_gang_is_placed_whole_with_ranks_and_cells():
-    result = decide(snapshot(job(1, devices=4, count=2)))
+    result = decide(cluster_snapshot(queued_job(1, devices=4, count=2)))
 
     (start,) = result.starts
     assert [(m.role, m.rank, m.node_rank, len(m.leaves)) for m in start.members] == [
@@ -130,8 +42,8 @@ def test_a_gang_is_placed_whole_with_ranks_and_cells():
 
 
 def test_a_guaranteed_job_beyond_the_guarantee_waits_though_devices_are_idle():
-    first = snapshot(job(1, devices=8))
-    result = decide(snapshot(job(2, devices=1), holding=running(first)))
+    first = cluster_snapshot(queued_job(1, devices=8))
+    result = decide(cluster_snapshot(queued_job(2, devices=1), holding=jobs_started_by(first)))
 
     assert result.starts == ()
     assert result.reasons[2].code is ReasonCode.VC_GUARANTEE_IN_USE
@@ -139,11 +51,11 @@ def test_a_guaranteed_job_beyond_the_guarantee_waits_though_devices_are_idle():
 
 
 def test_an_opportunistic_job_takes_what_others_leave_and_gives_it_back():
-    borrowed = snapshot(*(job(n, devices=8, borrow=True) for n in (1, 2, 3)))
-    holding = running(borrowed)
+    borrowed = cluster_snapshot(*(queued_job(n, devices=8, borrow=True) for n in (1, 2, 3)))
+    holding = jobs_started_by(borrowed)
     assert len(holding) == 3
 
-    result = decide(snapshot(job(9, devices=8, vc=LANGUAGE), holding=holding))
+    result = decide(cluster_snapshot(queued_job(9, devices=8, vc=LANGUAGE), holding=holding))
 
     assert result.starts == ()
     assert len(result.preemptions) == 1
@@ -153,24 +65,24 @@ def test_an_opportunistic_job_takes_what_others_leave_and_gives_it_back():
 
 @pytest.mark.parametrize("saver", [1, 2, 3])
 def test_of_equal_victims_goes_who_has_saved_last(saver):
-    borrowed = snapshot(*(job(n, devices=8, borrow=True) for n in (1, 2, 3)))
+    borrowed = cluster_snapshot(*(queued_job(n, devices=8, borrow=True) for n in (1, 2, 3)))
     holding = tuple(
         replace(held, since=NOW - 3600, saved=NOW - (60 if held.id == saver else 600))
-        for held in running(borrowed)
+        for held in jobs_started_by(borrowed)
     )
 
-    result = decide(snapshot(job(9, devices=8, vc=LANGUAGE), holding=holding))
+    result = decide(cluster_snapshot(queued_job(9, devices=8, vc=LANGUAGE), holding=holding))
 
     assert [victim.job_id for victim in result.preemptions] == [saver]
 
 
 def test_a_victim_that_is_leaving_is_not_ordered_again_and_nobody_slips_in():
-    borrowed = snapshot(*(job(n, devices=8, borrow=True) for n in (1, 2, 3)))
-    waiting = job(9, devices=8, vc=LANGUAGE)
-    (victim,) = decide(snapshot(waiting, holding=running(borrowed))).preemptions
-    holding = running(borrowed, leaving=frozenset({victim.job_id}))
+    borrowed = cluster_snapshot(*(queued_job(n, devices=8, borrow=True) for n in (1, 2, 3)))
+    waiting = queued_job(9, devices=8, vc=LANGUAGE)
+    (victim,) = decide(cluster_snapshot(waiting, holding=jobs_started_by(borrowed))).preemptions
+    holding = jobs_started_by(borrowed, leaving=frozenset({victim.job_id}))
 
-    result = decide(snapshot(waiting, job(10, borrow=True), holding=holding))
+    result = decide(cluster_snapshot(waiting, queued_job(10, borrow=True), holding=holding))
 
     assert result.preemptions == ()
     assert result.starts == ()
@@ -178,17 +90,21 @@ def test_a_victim_that_is_leaving_is_not_ordered_again_and_nobody_slips_in():
 
 
 def test_within_a_virtual_cluster_the_higher_priority_preempts():
-    first = snapshot(job(1, devices=8, priority=10))
+    first = cluster_snapshot(queued_job(1, devices=8, priority=10))
 
-    result = decide(snapshot(job(2, devices=8, priority=120), holding=running(first)))
+    result = decide(
+        cluster_snapshot(queued_job(2, devices=8, priority=120), holding=jobs_started_by(first))
+    )
 
     assert [p.job_id for p in result.preemptions] == [1]
 
 
 def test_order_is_priority_then_arrival():
     result = decide(
-        snapshot(
-            job(1, devices=8, priority=10), job(2, devices=8, priority=120), job(3, devices=8)
+        cluster_snapshot(
+            queued_job(1, devices=8, priority=10),
+            queued_job(2, devices=8, priority=120),
+            queued_job(3, devices=8),
         )
     )
 
@@ -197,11 +113,11 @@ def test_order_is_priority_then_arrival():
 
 def test_without_backfill_the_head_holds_back_whoever_stands_behind_it():
     strict = replace(VISION, policy_args={"backfill": False})
-    big, small = job(2, devices=8), job(3, devices=1)
-    holding = running(snapshot(job(1, devices=4)))
+    big, small = queued_job(2, devices=8), queued_job(3, devices=1)
+    holding = jobs_started_by(cluster_snapshot(queued_job(1, devices=4)))
 
-    free = decide(snapshot(big, small, holding=holding))
-    held = decide(snapshot(big, small, holding=holding, vcs=(LANGUAGE, strict)))
+    free = decide(cluster_snapshot(big, small, holding=holding))
+    held = decide(cluster_snapshot(big, small, holding=holding, vcs=(LANGUAGE, strict)))
 
     assert [start.job_id for start in free.starts] == [3]
     assert held.starts == ()
@@ -213,7 +129,12 @@ def test_a_cap_counts_what_starts_in_the_same_round():
     capped = replace(VISION, max_devices_per_user=4)
 
     result = decide(
-        snapshot(job(1, devices=3), job(2, devices=2), job(3, devices=5), vcs=(LANGUAGE, capped))
+        cluster_snapshot(
+            queued_job(1, devices=3),
+            queued_job(2, devices=2),
+            queued_job(3, devices=5),
+            vcs=(LANGUAGE, capped),
+        )
     )
 
     assert [start.job_id for start in result.starts] == [1]
@@ -222,20 +143,20 @@ def test_a_cap_counts_what_starts_in_the_same_round():
 
 
 def test_idle_devices_go_to_the_tenant_that_borrows_least():
-    mine = [job(n, devices=8, borrow=True) for n in (1, 2, 3)]
-    theirs = job(4, devices=8, borrow=True, vc=LANGUAGE)
+    mine = [queued_job(n, devices=8, borrow=True) for n in (1, 2, 3)]
+    theirs = queued_job(4, devices=8, borrow=True, vc=LANGUAGE)
 
-    result = decide(snapshot(*mine, theirs))
+    result = decide(cluster_snapshot(*mine, theirs))
 
     assert 4 in {start.job_id for start in result.starts}
     assert len(result.starts) == 3
 
 
 def test_idle_devices_are_split_by_what_the_tenants_are_guaranteed():
-    mine = [job(n, devices=1, borrow=True) for n in range(1, 25)]
-    theirs = [job(n, devices=1, borrow=True, vc=LANGUAGE) for n in range(25, 49)]
+    mine = [queued_job(n, devices=1, borrow=True) for n in range(1, 25)]
+    theirs = [queued_job(n, devices=1, borrow=True, vc=LANGUAGE) for n in range(25, 49)]
 
-    result = decide(snapshot(*mine, *theirs))
+    result = decide(cluster_snapshot(*mine, *theirs))
 
     started = [start.job_id for start in result.starts]
     assert sum(n < 25 for n in started) * 2 == sum(n >= 25 for n in started)
@@ -256,22 +177,22 @@ def test_a_role_stays_in_one_rack_and_another_need_not():
     )
     worker = MemberDemand(role="worker", count=2, devices=8, within=Within.RACK)
     server = MemberDemand(role="server", count=2, devices=8)
-    asked = replace(job(1), demand=Demand(members=(server, worker)))
+    asked = replace(queued_job(1), demand=Demand(members=(server, worker)))
     nodes = tuple(
         replace(node, name=name)
-        for node, name in zip(snapshot().nodes * 2, ("n1", "n2", "n3", "n4"), strict=False)
+        for node, name in zip(cluster_snapshot().nodes * 2, ("n1", "n2", "n3", "n4"), strict=False)
     )
 
-    (start,) = decide(replace(snapshot(asked), spec=spec, nodes=nodes)).starts
+    (start,) = decide(replace(cluster_snapshot(asked), spec=spec, nodes=nodes)).starts
 
     found = {member.node for member in start.members if member.role == "worker"}
     assert found in ({"n1", "n2"}, {"n3", "n4"})
 
 
 def test_a_waiting_job_is_told_the_smallest_change_that_lets_it_start():
-    holding = running(snapshot(job(1, devices=2), job(2, devices=6)))
+    holding = jobs_started_by(cluster_snapshot(queued_job(1, devices=2), queued_job(2, devices=6)))
 
-    result = decide(snapshot(job(3, devices=4), holding=holding))
+    result = decide(cluster_snapshot(queued_job(3, devices=4), holding=holding))
 
     reason = result.reasons[3]
     assert reason.code is ReasonCode.VC_GUARANTEE_IN_USE
@@ -282,9 +203,9 @@ def test_a_waiting_job_is_told_the_smallest_change_that_lets_it_start():
 
 def test_a_type_that_is_not_there_is_refused_in_words_for_people():
     wanted = MemberDemand(role="worker", count=1, devices=1, device_types=("h100",))
-    asked = replace(job(1), demand=Demand(members=(wanted,)))
+    asked = replace(queued_job(1), demand=Demand(members=(wanted,)))
 
-    reason = decide(snapshot(asked)).reasons[1]
+    reason = decide(cluster_snapshot(asked)).reasons[1]
 
     assert reason.code is ReasonCode.UNKNOWN_TYPE
     assert reason.text == "No node has devices of type h100."
@@ -292,9 +213,13 @@ def test_a_type_that_is_not_there_is_refused_in_words_for_people():
 
 
 def test_a_cordoned_node_gets_nothing_new_and_a_bad_device_is_left_out():
-    nodes = tuple(replace(node, placeable=node.name == "node-2") for node in snapshot().nodes)
+    nodes = tuple(
+        replace(node, placeable=node.name == "node-2") for node in cluster_snapshot().nodes
+    )
     result = decide(
-        snapshot(job(1, devices=4, count=1), nodes=nodes, bad_devices=frozenset({("node-2", 0)}))
+        cluster_snapshot(
+            queued_job(1, devices=4, count=1), nodes=nodes, bad_devices=frozenset({("node-2", 0)})
+        )
     )
 
     (start,) = result.starts
@@ -303,9 +228,11 @@ def test_a_cordoned_node_gets_nothing_new_and_a_bad_device_is_left_out():
 
 
 def test_devices_of_one_instance_stay_inside_the_cell_it_asks_for():
-    holding = running(snapshot(job(1, devices=1)))
+    holding = jobs_started_by(cluster_snapshot(queued_job(1, devices=1)))
 
-    result = decide(snapshot(job(2, devices=2, within=Within.PCIE), holding=holding))
+    result = decide(
+        cluster_snapshot(queued_job(2, devices=2, within=Within.PCIE), holding=holding)
+    )
 
     (start,) = result.starts
     assert len({index // 2 for index in start.members[0].device_indices}) == 1
@@ -313,23 +240,25 @@ def test_devices_of_one_instance_stay_inside_the_cell_it_asks_for():
 
 def test_a_job_that_wants_more_memory_than_its_devices_bring_is_told_so():
     member = MemberDemand(role="worker", count=1, devices=1, memory=64 << 30)
-    hungry = replace(job(1), demand=Demand(members=(member,)))
+    hungry = replace(queued_job(1), demand=Demand(members=(member,)))
 
-    result = decide(snapshot(hungry))
+    result = decide(cluster_snapshot(hungry))
 
     assert result.reasons[1].code is ReasonCode.CPU_OR_MEMORY
 
 
 def test_an_image_needs_a_node_with_an_engine():
     member = MemberDemand(role="worker", count=1, devices=1, image=True)
-    wants_image = replace(job(1), demand=Demand(members=(member,)))
+    wants_image = replace(queued_job(1), demand=Demand(members=(member,)))
 
-    assert decide(snapshot(wants_image)).reasons[1].code is ReasonCode.NO_NODE_WITH_DOCKER
-    assert decide(snapshot(wants_image, images_required=False)).starts
+    assert decide(cluster_snapshot(wants_image)).reasons[1].code is ReasonCode.NO_NODE_WITH_DOCKER
+    assert decide(cluster_snapshot(wants_image, images_required=False)).starts
 
 
 def test_a_policy_that_does_not_exist_is_replaced_and_said():
-    result = decide(snapshot(job(1), vcs=(LANGUAGE, replace(VISION, policy="no-such"))))
+    result = decide(
+        cluster_snapshot(queued_job(1), vcs=(LANGUAGE, replace(VISION, policy="no-such")))
+    )
 
     assert [start.job_id for start in result.starts] == [1]
     assert "no-such" in result.fallbacks[0]
@@ -338,10 +267,12 @@ def test_a_policy_that_does_not_exist_is_replaced_and_said():
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_under_every_policy_jobs_that_fit_start_at_once_and_run_on(policy: str):
     chosen = replace(VISION, policy=policy)
-    fresh = [replace(job(n, devices), submitted=NOW) for n, devices in ((1, 1), (2, 4), (3, 1))]
-    first = snapshot(*fresh, vcs=(LANGUAGE, chosen))
+    fresh = [
+        replace(queued_job(n, devices), submitted=NOW) for n, devices in ((1, 1), (2, 4), (3, 1))
+    ]
+    first = cluster_snapshot(*fresh, vcs=(LANGUAGE, chosen))
 
-    begun, later = decide(first), decide(replace(first, queued=(), holding=running(first)))
+    begun, later = decide(first), decide(replace(first, queued=(), holding=jobs_started_by(first)))
 
     assert {start.job_id for start in begun.starts} == {1, 2, 3}
     assert (begun.fallbacks, later.fallbacks) == ((), ())
@@ -364,14 +295,14 @@ JOBS = st.lists(
 @given(shapes=JOBS, seed=st.integers(0, 1000))
 def test_the_order_of_the_queue_does_not_matter_and_no_device_is_given_twice(shapes, seed):
     queued = tuple(
-        job(n, devices, count, vc=vc, priority=priority, borrow=borrow)
+        queued_job(n, devices, count, vc=vc, priority=priority, borrow=borrow)
         for n, (devices, count, vc, priority, borrow) in enumerate(shapes, 1)
     )
     shuffled = tuple(random.Random(seed).sample(queued, len(queued)))
 
-    result = decide(snapshot(*queued))
+    result = decide(cluster_snapshot(*queued))
 
-    again = decide(snapshot(*shuffled))
+    again = decide(cluster_snapshot(*shuffled))
     assert (again.starts, again.preemptions, dict(again.reasons)) == (
         result.starts,
         result.preemptions,
@@ -392,14 +323,14 @@ def test_the_order_of_the_queue_does_not_matter_and_no_device_is_given_twice(sha
 @given(shapes=JOBS)
 def test_a_round_after_a_round_starts_nothing_that_the_first_could_have_started(shapes):
     queued = tuple(
-        job(n, devices, count, vc=vc, priority=priority, borrow=borrow)
+        queued_job(n, devices, count, vc=vc, priority=priority, borrow=borrow)
         for n, (devices, count, vc, priority, borrow) in enumerate(shapes, 1)
     )
-    first = snapshot(*queued)
-    holding = running(first)
+    first = cluster_snapshot(*queued)
+    holding = jobs_started_by(first)
     left = tuple(j for j in queued if j.id not in {h.id for h in holding})
 
-    second = decide(snapshot(*left, holding=holding))
+    second = decide(cluster_snapshot(*left, holding=holding))
 
     assert second.starts == ()
 
@@ -410,9 +341,9 @@ def with_ports(one: QueuedJob, ports: int) -> QueuedJob:
 
 
 def test_ports_are_given_out_in_order_and_who_lacks_them_holds_nobody_up():
-    queued = [with_ports(job(number), 4) for number in (1, 2, 3)]
+    queued = [with_ports(queued_job(number), 4) for number in (1, 2, 3)]
 
-    result = decide(snapshot(*queued, job(4), ports_left=11))
+    result = decide(cluster_snapshot(*queued, queued_job(4), ports_left=11))
 
     assert [start.job_id for start in result.starts] == [1, 2, 4]
     assert result.reasons[3].code is ReasonCode.BEHIND_HIGHER_PRIORITY
@@ -420,11 +351,11 @@ def test_ports_are_given_out_in_order_and_who_lacks_them_holds_nobody_up():
 
 
 def test_nobody_has_to_leave_for_a_job_that_lacks_ports():
-    first = running(snapshot(job(1, devices=8)))
-    second = with_ports(job(2, devices=8, priority=20), 4)
+    first = jobs_started_by(cluster_snapshot(queued_job(1, devices=8)))
+    second = with_ports(queued_job(2, devices=8, priority=20), 4)
 
-    enough = decide(snapshot(second, holding=first, ports_left=5))
-    short = decide(snapshot(second, holding=first, ports_left=4))
+    enough = decide(cluster_snapshot(second, holding=first, ports_left=5))
+    short = decide(cluster_snapshot(second, holding=first, ports_left=4))
 
     assert [one.job_id for one in enough.preemptions] == [1]
     assert short.preemptions == ()
@@ -432,12 +363,12 @@ def test_nobody_has_to_leave_for_a_job_that_lacks_ports():
 
 
 def test_a_job_that_lacks_ports_lets_go_of_what_it_has_claimed():
-    held = snapshot(job(1, devices=8))
-    second = with_ports(job(2, devices=8, priority=20), 4)
-    asked = decide(snapshot(second, holding=running(held)))
+    held = cluster_snapshot(queued_job(1, devices=8))
+    second = with_ports(queued_job(2, devices=8, priority=20), 4)
+    asked = decide(cluster_snapshot(second, holding=jobs_started_by(held)))
     waiting = replace(second, claims=asked.reasons[2].claims)
 
-    result = decide(snapshot(waiting, job(3, devices=8, priority=5), ports_left=4))
+    result = decide(cluster_snapshot(waiting, queued_job(3, devices=8, priority=5), ports_left=4))
 
     assert waiting.claims
     assert [start.job_id for start in result.starts] == [3]

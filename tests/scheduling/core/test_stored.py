@@ -10,7 +10,7 @@ from scheduling.core.rounds import decide
 from scheduling.core.stored import UnreadableRoundError, read_stored
 from scheduling.core.values import Known, Seen
 from scheduling.services.evidence import canonical_json
-from tests.scheduling.core.test_rounds import LANGUAGE, job, running, snapshot
+from tests.factories.rounds import LANGUAGE, cluster_snapshot, jobs_started_by, queued_job
 
 
 def there_and_back(before, result):
@@ -24,16 +24,16 @@ def there_and_back(before, result):
     gpu_seconds=st.floats(0, 1e9),
 )
 def test_a_round_is_read_as_it_was_and_decided_as_it_was(sizes, borrow, gpu_seconds):
-    held = running(snapshot(job(100, 2), job(101, 8, borrow=True)))
+    held = jobs_started_by(cluster_snapshot(queued_job(100, 2), queued_job(101, 8, borrow=True)))
     known = Known(
         terms=Terms(kind=Kind.ELASTIC, scale=Scale(minimum=1, maximum=8, step=Step.POWER_OF_TWO)),
         facts=Facts(gpu_seconds=gpu_seconds, by_type={"a": 3.0}, losses=((1.0, 2.5),)),
-        asked=job(1).demand,
+        asked=queued_job(1).demand,
         seen=(Seen(type="a", nodes=1, devices=2, seconds=3.0, steps=4, samples=5.0),),
     )
-    before = snapshot(
-        *(job(n, size, borrow=borrow) for n, size in enumerate(sizes, 1)),
-        job(50, 16, vc=LANGUAGE),
+    before = cluster_snapshot(
+        *(queued_job(n, size, borrow=borrow) for n, size in enumerate(sizes, 1)),
+        queued_job(50, 16, vc=LANGUAGE),
         holding=held,
         known={1: known},
         bad_devices=frozenset({("node-2", 3)}),
@@ -48,7 +48,7 @@ def test_a_round_is_read_as_it_was_and_decided_as_it_was(sizes, borrow, gpu_seco
 
 
 def test_what_an_older_version_did_not_write_keeps_its_default():
-    before = snapshot(job(1))
+    before = cluster_snapshot(queued_job(1))
     document = orjson.loads(canonical_json({"snapshot": before, "result": decide(before)}))
     del document["snapshot"]["known"], document["result"]["rejections"]
 

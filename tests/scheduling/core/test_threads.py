@@ -16,7 +16,7 @@ from scheduling.core.forecast.forward import Course
 from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.rounds import decide
 from scheduling.core.values import ClusterSnapshot
-from tests.scheduling.core.test_rounds import LANGUAGE, VISION, job, running, snapshot
+from tests.factories.rounds import LANGUAGE, VISION, cluster_snapshot, jobs_started_by, queued_job
 
 T = TypeVar("T")
 THREADS = 3
@@ -26,10 +26,12 @@ SOME = ("fifo", "fair", "capacity", "tiresias", "sia")
 
 def under(policy: str) -> ClusterSnapshot:
     vcs = (replace(LANGUAGE, policy=policy), replace(VISION, policy=policy))
-    held = running(snapshot(job(90, devices=4), job(91, devices=4, vc=LANGUAGE)))
-    waiting = [job(n, devices=1 + n % 4, vc=(VISION, LANGUAGE)[n % 2]) for n in range(1, 9)]
-    lent = job(9, devices=8, borrow=True)
-    return snapshot(*waiting, lent, vcs=vcs, holding=held)
+    held = jobs_started_by(
+        cluster_snapshot(queued_job(90, devices=4), queued_job(91, devices=4, vc=LANGUAGE))
+    )
+    waiting = [queued_job(n, devices=1 + n % 4, vc=(VISION, LANGUAGE)[n % 2]) for n in range(1, 9)]
+    lent = queued_job(9, devices=8, borrow=True)
+    return cluster_snapshot(*waiting, lent, vcs=vcs, holding=held)
 
 
 def all_at_once(tasks: Sequence[Callable[[], T]]) -> list[list[T]]:

@@ -13,7 +13,7 @@ from scheduling.core.unblocking import GATES, PATIENCE, Sought, seek
 from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
 from scheduling.core.variants import Room
 from tessera.messages import plain
-from tests.scheduling.core.test_gates import JOB
+from tests.factories.rounds import ONE_DEVICE_JOB
 from tests.strategies.waiting_clusters import PolicyOf, clusters, patched, settled, sought, started
 
 QUEUEING = (
@@ -120,7 +120,7 @@ def test_steps_and_proofs_hold_under_each_policy(policy: PolicyOf, data: st.Data
 def test_no_more_is_given_up_than_has_to_be(kind: str, wanted: int, room: int, said: int) -> None:
     member = MemberDemand(role="worker", count=1, devices=1)
     attribute = {"devices": "devices", "instances": "count"}[kind]
-    job = replace(JOB, demand=Demand(members=(replace(member, **{attribute: wanted}),)))
+    job = replace(ONE_DEVICE_JOB, demand=Demand(members=(replace(member, **{attribute: wanted}),)))
     tried = []
 
     def refusal(changed: QueuedJob) -> Reason | None:
@@ -140,14 +140,14 @@ def test_a_job_whose_victims_are_leaving_is_told_nothing_else() -> None:
         code=ReasonCode.WAITING_VICTIM_CHECKPOINT, message=plain("It starts when they left.")
     )
 
-    found = seek(JOB, reason, Room(home=HOME), lambda _: None)
+    found = seek(ONE_DEVICE_JOB, reason, Room(home=HOME), lambda _: None)
 
     assert found == Sought()
 
 
 def test_what_was_found_when_time_runs_out_begins_with_the_mildest_too() -> None:
     member = MemberDemand(role="worker", count=1, devices=8)
-    job = replace(JOB, demand=Demand(members=(member,)))
+    job = replace(ONE_DEVICE_JOB, demand=Demand(members=(member,)))
     other = replace(HOME, id=2, name="v2")
     answers = iter((True, True, False))
 

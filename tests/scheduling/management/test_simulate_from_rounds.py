@@ -8,9 +8,10 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from tests.scheduling.services.test_what_if import NOW, lived
+from tests.factories.cluster import NOW
+from tests.factories.job_history import three_finished_jobs
 
-__all__ = ["lived"]
+__all__ = ["three_finished_jobs"]
 pytestmark = pytest.mark.django_db
 SINCE, UNTIL = NOW.isoformat(), NOW.replace(hour=23).isoformat()
 
@@ -29,7 +30,9 @@ def replayed(**options):
     return out.getvalue()
 
 
-def test_winners_and_losers_go_to_the_terminal_and_to_a_file(lived, tmp_path_factory):
+def test_winners_and_losers_go_to_the_terminal_and_to_a_file(
+    three_finished_jobs, tmp_path_factory
+):
     figures = tmp_path_factory.mktemp("out") / "what-if.json"
     given = {"vc": "vision-a", "since": SINCE, "until": UNTIL, "size_aware": True}
 
@@ -42,7 +45,14 @@ def test_winners_and_losers_go_to_the_terminal_and_to_a_file(lived, tmp_path_fac
     assert "left out: 1 jobs (opportunistic)" in text
     assert text == again
     (loser,) = (line for line in text.splitlines() if line.endswith("loser"))
-    assert loser.split() == [str(lived[0].pk), "1000", "1000", "1200", "200", "loser"]
+    assert loser.split() == [
+        str(three_finished_jobs[0].pk),
+        "1000",
+        "1000",
+        "1200",
+        "200",
+        "loser",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +66,6 @@ def test_winners_and_losers_go_to_the_terminal_and_to_a_file(lived, tmp_path_fac
         ({"policy": "srtf", "vc": "vision-a"}, "No stored round"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused_by_name(lived, options, message):
+def test_what_cannot_be_replayed_is_refused_by_name(three_finished_jobs, options, message):
     with pytest.raises(CommandError, match=message):
         replayed(**options)

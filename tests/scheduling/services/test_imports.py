@@ -14,6 +14,7 @@ from scheduling.services.nodes import add_node
 from scheduling.services.topology import DevicesInUseError, DoesNotFitError
 from tenants.errors import ForbiddenError, InvalidError, StaleEditError
 from tenants.models import AuditEntry, Tenant
+from tests.factories.nodes import NODE_FIELDS
 from tests.factories.scheduling import (
     ADMIN,
     NOW,
@@ -291,9 +292,8 @@ def test_only_cluster_admins_import():
 
 def test_an_imported_node_is_added_under_its_name():
     take()
-    from tests.scheduling.services.test_nodes import GOOD
 
-    row = add_node(viewer=ADMIN, now=NOW, **{**GOOD, "name": "dgx-1"})
+    row = add_node(viewer=ADMIN, now=NOW, **{**NODE_FIELDS, "name": "dgx-1"})
 
     assert row.pk == Node.objects.get(name="dgx-1").pk
     assert Device.objects.filter(node=row, retired_at=None).count() == 8

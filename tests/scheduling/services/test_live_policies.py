@@ -21,6 +21,7 @@ from tenants.models import AuditEntry
 from tenants.viewers import Viewer
 from tessera import protocol
 from tessera.messages import plain
+from tests.factories.attempts import end_member, members_of, run_members
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -30,7 +31,6 @@ from tests.factories.cluster import (
 )
 from tests.factories.policies import Says, making
 from tests.factories.scheduling import CONFIG, run_round
-from tests.scheduling.services.test_rounds_and_attempts import end, members_of, run_all
 
 pytestmark = pytest.mark.django_db
 IMPATIENT = replace(CONFIG, policy_seconds=0.2)
@@ -72,7 +72,7 @@ def stopped_at(at: datetime):
 def test_a_resize_is_a_notice_a_checkpoint_and_a_start_at_the_new_size():
     job = elastic_job()
     round_under(gives(job, 2))
-    run_all(job)
+    run_members(job)
     (first,) = Attempt.objects.filter(job=job)
     assert (first.devices, first.nodes, first.device_type) == (2, 1, "a")
 
@@ -101,7 +101,7 @@ def test_a_resize_is_a_notice_a_checkpoint_and_a_start_at_the_new_size():
 def test_a_job_that_runs_at_another_size_is_restored_with_it_in_the_next_round():
     job = elastic_job()
     round_under(gives(job, 8))
-    run_all(job)
+    run_members(job)
 
     snapshot = take_snapshot(number=9, now=NOW, config=CONFIG).snapshot
 
@@ -113,7 +113,7 @@ def test_a_job_that_runs_at_another_size_is_restored_with_it_in_the_next_round()
 def test_pages_and_previews_see_a_job_at_the_size_at_which_it_runs():
     job = elastic_job()
     round_under(gives(job, 16))
-    run_all(job)
+    run_members(job)
 
     (gang,) = running_now()
 
@@ -129,7 +129,7 @@ def test_resizes_never_follow_one_another_faster_than_a_job_may_be_restarted():
         outcome = round_under(gives(job, 2 if step % 2 else 8), at)
         moved += len(outcome.preempted)
         if outcome.started:
-            run_all(job)
+            run_members(job)
             Job.objects.unscoped().filter(pk=job.pk).update(state_since=at)
         if outcome.preempted:
             leave(job, at)
@@ -195,7 +195,7 @@ def test_policies_are_told_what_was_declared_had_and_reported():
         max_duration="2h", deadline="2026-03-03T00:00:00Z", labels={"application": "bert"}
     )
     round_under(gives(job, 4))
-    run_all(job)
+    run_members(job)
     attempt = Attempt.objects.get(job=job)
     first = Leading(seconds=10.0, steps=5, step=5, loss=2.5)
     second = Leading(seconds=10.0, steps=5, step=10, loss=2.0)
@@ -369,11 +369,11 @@ def test_bits_that_depend_on_the_type_of_devices_keep_a_job_on_the_type_where_it
 def test_a_resized_job_says_on_what_it_runs_and_why():
     job = elastic_job()
     round_under(gives(job, 2))
-    run_all(job)
+    run_members(job)
     round_under(gives(job, 8), NOW + LATER)
     leave(job, NOW + LATER)
     round_under(gives(job, 8), NOW + LATER)
-    run_all(job)
+    run_members(job)
 
     said = why(Viewer.system("admin"), job.pk, now=NOW + LATER, round_seconds=10.0).text
 
@@ -404,7 +404,7 @@ def test_a_second_process_on_a_device_is_tried_once_and_taken_back_where_it_is_s
     for turn, steps in enumerate((40, 30, 40)):
         begins, ends = NOW + 2 * turn * LATER, NOW + (2 * turn + 1) * LATER
         run_round(begins)
-        run_all(job)
+        run_members(job)
         told(job, steps=steps, seconds=40.0)
         Job.objects.unscoped().filter(pk=job.pk).update(state_since=begins)
         if run_round(ends).preempted:
@@ -425,7 +425,7 @@ def test_policies_that_ask_for_no_processes_get_what_has_paid_whenever_a_job_sta
     for turn, steps in enumerate((40, 60, 60)):
         at = NOW + 2 * turn * LATER
         round_under(gives(job, 1), at)
-        run_all(job)
+        run_members(job)
         told(job, steps=steps, seconds=40.0)
         Job.objects.unscoped().filter(pk=job.pk).update(state_since=at)
         stays = round_under(gives(job, 1), at + LATER)
@@ -440,7 +440,7 @@ def test_a_failure_while_processes_share_a_device_ends_the_trial_and_not_the_job
     elastic = {"mode": "logical_workers", "logical_workers": 4, "executors": 2}
     job = make_job(elastic=elastic, worker={"devices": 1})
     round_under(gives(job, 1))
-    run_all(job)
+    run_members(job)
     told(job, steps=40, seconds=40.0)
     Job.objects.unscoped().filter(pk=job.pk).update(state_since=NOW)
     round_under(Plan(allocs={}, order=()), NOW + LATER)
@@ -448,9 +448,9 @@ def test_a_failure_while_processes_share_a_device_ends_the_trial_and_not_the_job
     found = []
     for turn in (2, 3):
         round_under(gives(job, 1), NOW + turn * LATER)
-        run_all(job)
+        run_members(job)
         (member,) = Member.objects.filter(attempt__job=job, exited_at=None)
-        end(member, 1, failure="user", at=NOW + turn * LATER)
+        end_member(member, 1, failure="user", at=NOW + turn * LATER)
         job.refresh_from_db()
         found.append((job.state, job.failures.get("user", 0)))
 

@@ -1,7 +1,6 @@
 """Nodes as an admin handles them."""
 
 import base64
-import hashlib
 from datetime import timedelta
 
 import pytest
@@ -35,24 +34,12 @@ from tenants.errors import (
 )
 from tenants.models import AuditEntry
 from tessera import protocol
+from tests.factories.nodes import FINGERPRINT, HOST_KEY, HOST_KEY_BLOB, NODE_FIELDS
 from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
 from tests.support.writes import writes_to
 
 pytestmark = pytest.mark.django_db
-
-BLOB = len(b"ssh-ed25519").to_bytes(4, "big") + b"ssh-ed25519" + bytes(36)
-KEY = f"ssh-ed25519 {base64.b64encode(BLOB).decode()}"
-PRINT = "SHA256:" + base64.b64encode(hashlib.sha256(BLOB).digest()).decode().rstrip("=")
-GOOD = {
-    "name": "gpu-1",
-    "host": "gpu-1.example.org",
-    "port": 22,
-    "user": "tessera",
-    "host_key": KEY,
-    "fingerprint": PRINT,
-    "labels": {"rack": "r1"},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -73,10 +60,10 @@ def gone(job):
 
 
 def test_a_node_is_added_down_with_its_key_and_the_record_of_it():
-    row = add_node(viewer=make_viewer("root"), now=NOW, **GOOD)
+    row = add_node(viewer=make_viewer("root"), now=NOW, **NODE_FIELDS)
 
     assert (row.state, row.contact, row.labels) == ("down", "down", {"rack": "r1"})
-    assert row.host_key_fingerprint == PRINT
+    assert row.host_key_fingerprint == FINGERPRINT
     entry = AuditEntry.objects.unscoped().get(action="node.add")
     assert entry.actor_name == "root"
     assert entry.after["host"] == "gpu-1.example.org"
@@ -114,8 +101,8 @@ def test_a_node_is_added_down_with_its_key_and_the_record_of_it():
         ("labels.rack", {"rack": "a\nb"}),
         ("host_key", "ssh-ed25519"),
         ("host_key", "ssh-ed25519 %%%"),
-        ("host_key", f"{KEY}\n{KEY}"),
-        ("host_key", f"ssh-rsa {base64.b64encode(BLOB).decode()}"),
+        ("host_key", f"{HOST_KEY}\n{HOST_KEY}"),
+        ("host_key", f"ssh-rsa {base64.b64encode(HOST_KEY_BLOB).decode()}"),
         ("host_key", None),
         ("host_key_fingerprint", "SHA256:wrong"),
         ("host_key_fingerprint", ""),
@@ -126,7 +113,7 @@ def test_a_wrong_value_is_refused_by_name_and_nothing_is_stored(field, value):
     before = Node.objects.count()
 
     with pytest.raises(InvalidError) as caught:
-        add_node(viewer=ADMIN, now=NOW, **{**GOOD, argument: value})
+        add_node(viewer=ADMIN, now=NOW, **{**NODE_FIELDS, argument: value})
 
     assert caught.value.field == field
     assert caught.value.remedy
@@ -135,18 +122,18 @@ def test_a_wrong_value_is_refused_by_name_and_nothing_is_stored(field, value):
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "fd00::1", "gpu-1", "gpu_1.example.org."])
 def test_names_and_addresses_of_machines_are_taken(host):
-    assert add_node(viewer=ADMIN, now=NOW, **{**GOOD, "host": host}).host == host
+    assert add_node(viewer=ADMIN, now=NOW, **{**NODE_FIELDS, "host": host}).host == host
 
 
 def test_all_wrong_values_are_named_at_once():
     with pytest.raises(InvalidError) as caught:
-        add_node(viewer=ADMIN, now=NOW, **{**GOOD, "name": "", "port": 0, "user": ""})
+        add_node(viewer=ADMIN, now=NOW, **{**NODE_FIELDS, "name": "", "port": 0, "user": ""})
 
     assert {error.field for error in caught.value.errors} == {"name", "port", "user"}
 
 
 def test_a_comment_behind_the_key_does_not_change_its_fingerprint():
-    assert fingerprint_of(f"  {KEY} root@gpu-1 \n") == PRINT
+    assert fingerprint_of(f"  {HOST_KEY} root@gpu-1 \n") == FINGERPRINT
 
 
 @pytest.mark.parametrize(
@@ -155,7 +142,7 @@ def test_a_comment_behind_the_key_does_not_change_its_fingerprint():
 )
 def test_a_taken_name_or_address_is_refused(changes, field):
     with pytest.raises(DuplicateError) as caught:
-        add_node(viewer=ADMIN, now=NOW, **{**GOOD, **changes})
+        add_node(viewer=ADMIN, now=NOW, **{**NODE_FIELDS, **changes})
 
     assert caught.value.field == field
 
@@ -163,7 +150,7 @@ def test_a_taken_name_or_address_is_refused(changes, field):
 def test_an_imported_node_gets_its_address_by_being_added():
     Node.objects.filter(name="node-1").update(host="")
 
-    row = add_node(viewer=ADMIN, now=NOW, **{**GOOD, "name": "node-1"})
+    row = add_node(viewer=ADMIN, now=NOW, **{**NODE_FIELDS, "name": "node-1"})
 
     assert (row.pk, row.host) == (node().pk, "gpu-1.example.org")
 
@@ -172,7 +159,7 @@ def test_an_imported_node_gets_its_address_by_being_added():
 def test_only_cluster_admins_touch_nodes(name):
     viewer, row = make_viewer(name), node()
     acts = [
-        lambda: add_node(viewer=viewer, now=NOW, **GOOD),
+        lambda: add_node(viewer=viewer, now=NOW, **NODE_FIELDS),
         lambda: update_node(viewer=viewer, node_id=row.pk, now=NOW, port=1),
         lambda: remove_node(viewer=viewer, node_id=row.pk, now=NOW),
         lambda: cordon_node(viewer=viewer, node_id=row.pk, reason="x", now=NOW),
@@ -209,13 +196,15 @@ def test_an_edit_of_an_old_version_is_refused():
 
 def test_a_key_is_changed_only_together_with_its_fingerprint():
     with pytest.raises(InvalidError):
-        update_node(viewer=ADMIN, node_id=node().pk, now=NOW, host_key=KEY)
+        update_node(viewer=ADMIN, node_id=node().pk, now=NOW, host_key=HOST_KEY)
     with pytest.raises(InvalidError):
-        update_node(viewer=ADMIN, node_id=node().pk, now=NOW, fingerprint=PRINT)
+        update_node(viewer=ADMIN, node_id=node().pk, now=NOW, fingerprint=FINGERPRINT)
 
-    row = update_node(viewer=ADMIN, node_id=node().pk, now=NOW, host_key=KEY, fingerprint=PRINT)
+    row = update_node(
+        viewer=ADMIN, node_id=node().pk, now=NOW, host_key=HOST_KEY, fingerprint=FINGERPRINT
+    )
 
-    assert row.host_key == KEY
+    assert row.host_key == HOST_KEY
 
 
 def test_an_unknown_node_is_not_found():
@@ -375,7 +364,7 @@ def test_a_removed_node_leaves_the_topology_and_its_name_is_free_again():
         "node-2",
     ]
     assert Device.objects.filter(node=row, retired_at=None).count() == 0
-    assert add_node(viewer=ADMIN, now=NOW, **{**GOOD, "name": "node-3"}).pk != row.pk
+    assert add_node(viewer=ADMIN, now=NOW, **{**NODE_FIELDS, "name": "node-3"}).pk != row.pk
 
 
 def test_a_node_with_jobs_or_whose_cells_are_promised_is_not_removed():

@@ -16,6 +16,7 @@ from scheduling.services.training_events import record_training_events
 from scheduling.snapshot import take_snapshot
 from tenants.viewers import Viewer
 from tessera import protocol
+from tests.factories.attempts import members_of, run_members
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -24,7 +25,6 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.scheduling import CONFIG, run_round
-from tests.scheduling.services.test_rounds_and_attempts import members_of, run_all
 
 pytestmark = pytest.mark.django_db
 ASKED = NOW + timedelta(seconds=100)
@@ -39,7 +39,7 @@ def job():
     make_virtual_cluster(cells=2)
     made = make_job(worker={"devices": 4})
     run_round(NOW)
-    run_all(made)
+    run_members(made)
     return made
 
 
@@ -106,7 +106,7 @@ def test_the_last_of_very_many_checkpoints_counts(job, monkeypatch):
 def test_many_receipts_are_settled_in_a_few_queries(job, django_assert_num_queries):
     other = make_job(worker={"devices": 4})
     run_round(NOW)
-    run_all(other)
+    run_members(other)
     for one, steps in ((job, 100), (other, 60)):
         preempt(one)
         report(one, steps)

@@ -24,6 +24,7 @@ from scheduling.services import attempts, node_rows, rounds, stopping
 from tenants.models import User
 from tenants.selectors import viewer_of
 from tessera import protocol
+from tests.factories.attempts import end_member, members_of, prepare_members, run_members
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -49,34 +50,6 @@ def state_of(job):
     return JobState(Job.objects.unscoped().get(pk=job.pk).state)
 
 
-def members_of(job):
-    return list(Member.objects.filter(attempt__job=job).order_by("attempt_id", "node_rank"))
-
-
-def prepare_all(job, now=NOW):
-    members = [m for m in members_of(job) if m.step == MemberStep.WAITING]
-    attempts.mark_preparing(member_ids=[m.pk for m in members], now=now)
-    return [attempts.mark_prepared(member_id=m.pk, now=now) for m in members]
-
-
-def run_all(job, now=NOW):
-    prepare_all(job, now)
-    for member in members_of(job):
-        attempts.mark_running(
-            member_id=member.pk, pid=100, boot_id="boot", started_at=now, now=now
-        )
-
-
-def exit_record(code=0, cause=protocol.CAUSE_EXITED, failure="", **kwargs):
-    return protocol.ExitRecord(
-        cause=cause, failure=failure, at=NOW.timestamp(), code=code, **kwargs
-    )
-
-
-def end(member, *args, at=NOW, **kwargs):
-    attempts.mark_exited(member_id=member.pk, record=exit_record(*args, **kwargs), now=at)
-
-
 def test_a_round_gives_a_gang_its_leases_members_and_directives_in_one_commit():
     job = make_job(worker={"instances": 2, "devices": 4})
 
@@ -97,7 +70,7 @@ def test_a_job_is_running_when_every_rank_runs_and_not_before():
     job = make_job(worker={"instances": 2, "devices": 4})
     run_round()
 
-    assert prepare_all(job) == [False, True]
+    assert prepare_members(job) == [False, True]
     first, second = members_of(job)
     assert state_of(job) is JobState.STARTING
     attempts.mark_running(member_id=first.pk, pid=1, boot_id="b", started_at=NOW, now=NOW)
@@ -111,14 +84,14 @@ def test_a_job_is_running_when_every_rank_runs_and_not_before():
 def test_a_gang_that_ends_well_succeeds_and_frees_its_devices_once():
     job = make_job(worker={"instances": 2, "devices": 1})
     run_round()
-    run_all(job)
+    run_members(job)
     first, second = members_of(job)
 
-    end(first)
+    end_member(first)
     assert state_of(job) is JobState.RUNNING
     assert Lease.objects.filter(released_at=None).count() == 2
-    end(second)
-    end(second, 3)
+    end_member(second)
+    end_member(second, 3)
 
     job.refresh_from_db()
     assert (job.state, job.exit_code, job.failure_class) == ("succeeded", 0, "")
@@ -129,16 +102,16 @@ def test_a_gang_that_ends_well_succeeds_and_frees_its_devices_once():
 def test_one_failure_ends_the_gang_and_its_code_is_kept():
     job = make_job(worker={"instances": 2, "devices": 1})
     run_round()
-    run_all(job)
+    run_members(job)
     first, second = members_of(job)
 
-    end(first, 7)
+    end_member(first, 7)
 
     second.refresh_from_db()
     assert second.stop_asked_at == NOW
     assert state_of(job) is JobState.RUNNING
     assert directive_of(second) is DirectiveKind.STOP
-    end(second, None, protocol.CAUSE_STOPPED, signal=15)
+    end_member(second, None, protocol.CAUSE_STOPPED, signal=15)
     job.refresh_from_db()
     assert (job.state, job.exit_code, job.failure_class) == ("failed", 7, "user")
 
@@ -146,9 +119,9 @@ def test_one_failure_ends_the_gang_and_its_code_is_kept():
 def test_members_whose_directories_are_gone_leave_the_index_of_their_node():
     job = make_job(worker={"instances": 2, "devices": 1})
     run_round()
-    run_all(job)
+    run_members(job)
     first, second = members_of(job)
-    end(first, 0)
+    end_member(first, 0)
 
     attempts.mark_removed(member_ids=[first.pk, second.pk], now=NOW)
 
@@ -168,9 +141,9 @@ def test_orders_and_open_members_are_found_by_the_index_of_what_is_on_the_node()
 def test_a_signal_is_reported_as_a_shell_would():
     job = make_job()
     run_round()
-    run_all(job)
+    run_members(job)
 
-    end(members_of(job)[0], None, signal=9)
+    end_member(members_of(job)[0], None, signal=9)
 
     job.refresh_from_db()
     assert job.exit_code == 137
@@ -179,7 +152,7 @@ def test_a_signal_is_reported_as_a_shell_would():
 def test_a_node_failure_is_tried_again_elsewhere():
     job = make_job(worker={"devices": 8})
     run_round()
-    run_all(job)
+    run_members(job)
     (member,) = members_of(job)
 
     attempts.mark_lost(member_id=member.pk, message="the node was declared dead", now=NOW)
@@ -197,8 +170,8 @@ def test_a_user_error_is_not_tried_again_unless_the_job_says_so():
     plain, stubborn = make_job(), make_job(retries={"user": 1})
     run_round()
     for job in (plain, stubborn):
-        run_all(job)
-        end(members_of(job)[0], 1)
+        run_members(job)
+        end_member(members_of(job)[0], 1)
 
     assert state_of(plain) is JobState.FAILED
     stubborn.refresh_from_db()
@@ -208,8 +181,8 @@ def test_a_user_error_is_not_tried_again_unless_the_job_says_so():
     stubborn.refresh_from_db()
     assert stubborn.reason_code == "backoff-after-failure"
     run_round(NOW + timedelta(seconds=11))
-    run_all(stubborn)
-    end(members_of(stubborn)[-1], 1)
+    run_members(stubborn)
+    end_member(members_of(stubborn)[-1], 1)
     assert state_of(stubborn) is JobState.FAILED
 
 
@@ -242,7 +215,7 @@ def test_a_failed_prepare_cancels_the_gang_and_excludes_the_node():
 def test_stopping_a_queued_job_is_immediate_and_a_running_one_waits_for_its_processes():
     queued, running = make_job(held=True), make_job()
     run_round()
-    run_all(running)
+    run_members(running)
     viewer = viewer_of(User.objects.get(username="alice"))
 
     queued.refresh_from_db()
@@ -251,7 +224,7 @@ def test_stopping_a_queued_job_is_immediate_and_a_running_one_waits_for_its_proc
     assert stopping.stop_job(job=running, viewer=viewer, now=NOW) is JobState.STOPPING
     assert stopping.stop_job(job=running, viewer=viewer, now=NOW) is JobState.STOPPING
     assert Lease.objects.filter(released_at=None).count() == 1
-    end(members_of(running)[0], None, protocol.CAUSE_STOPPED, signal=15)
+    end_member(members_of(running)[0], None, protocol.CAUSE_STOPPED, signal=15)
 
     assert state_of(running) is JobState.STOPPED
     assert Lease.objects.filter(released_at=None).count() == 0
@@ -264,12 +237,12 @@ def test_stopping_a_queued_job_is_immediate_and_a_running_one_waits_for_its_proc
 def test_a_stopping_job_whose_runner_dies_is_stopped_and_the_event_says_why(failure, state):
     job = make_job()
     run_round()
-    run_all(job)
+    run_members(job)
     job.refresh_from_db()
     stopping.stop_job(job=job, viewer=viewer_of(User.objects.get(username="alice")), now=NOW)
 
     message = "the runner ended without an exit record"
-    end(members_of(job)[0], None, protocol.CAUSE_LOST, failure, message=message)
+    end_member(members_of(job)[0], None, protocol.CAUSE_LOST, failure, message=message)
 
     assert state_of(job) is state
     last = JobEvent.objects.filter(job=job).latest("id")
@@ -290,7 +263,7 @@ def test_a_job_that_never_reached_its_node_is_stopped_at_once():
 def test_a_preempted_job_is_queued_again_and_keeps_its_turn():
     borrower = make_job(**{"class": "opportunistic", "worker": {"instances": 3, "devices": 8}})
     run_round()
-    run_all(borrower)
+    run_members(borrower)
     owner = make_job(worker={"devices": 8})
 
     outcome = run_round()
@@ -300,7 +273,7 @@ def test_a_preempted_job_is_queued_again_and_keeps_its_turn():
     owner.refresh_from_db()
     assert owner.reason_code == "waiting-victim-checkpoint"
     for member in members_of(borrower):
-        end(member, None, protocol.CAUSE_STOPPED, signal=15)
+        end_member(member, None, protocol.CAUSE_STOPPED, signal=15)
     assert state_of(borrower) is JobState.QUEUED
     run_round()
     assert state_of(owner) is JobState.ADMITTED
@@ -310,7 +283,7 @@ def test_a_preemption_under_way_outlives_the_process_that_ordered_it():
     borrowers = [make_job(**{"class": "opportunistic", "worker": {"devices": 8}}) for _ in "123"]
     run_round()
     for borrower in borrowers:
-        run_all(borrower)
+        run_members(borrower)
     owner = make_job(worker={"devices": 8, "instances": 2})
     ordered = run_round()
     owner.refresh_from_db()
@@ -320,11 +293,11 @@ def test_a_preemption_under_way_outlives_the_process_that_ordered_it():
     # Another process has built nothing yet: all that it knows is in the database.
     _forget_engines()
     for member in members_of(first):
-        end(member, None, protocol.CAUSE_STOPPED, signal=15)
+        end_member(member, None, protocol.CAUSE_STOPPED, signal=15)
     between = run_round()
     _forget_engines()
     for member in members_of(second):
-        end(member, None, protocol.CAUSE_STOPPED, signal=15)
+        end_member(member, None, protocol.CAUSE_STOPPED, signal=15)
     last = run_round()
 
     assert len(ordered.preempted) == 2
@@ -343,11 +316,11 @@ def _forget_engines():
 def test_evictions_are_counted_by_reason_and_ends_of_ones_own_are_not():
     borrower = make_job(**{"class": "opportunistic", "worker": {"instances": 3, "devices": 8}})
     run_round()
-    run_all(borrower)
+    run_members(borrower)
     make_job(worker={"devices": 8})
     run_round()
     for member in members_of(borrower):
-        end(member, None, protocol.CAUSE_STOPPED, signal=15)
+        end_member(member, None, protocol.CAUSE_STOPPED, signal=15)
     run_round()
     (owner,) = Member.objects.filter(step=MemberStep.WAITING)
     attempts.mark_preparing(member_ids=[owner.pk], now=NOW)
@@ -356,8 +329,8 @@ def test_evictions_are_counted_by_reason_and_ends_of_ones_own_are_not():
     )
     other = make_job()
     run_round()
-    run_all(other)
-    end(members_of(other)[0], 3)
+    run_members(other)
+    end_member(members_of(other)[0], 3)
 
     counted = EvictionTally.objects.values_list("reason", "count")
     assert set(counted) == {("preempted", 1), ("node", 1)}
@@ -504,9 +477,9 @@ def test_each_failure_of_a_class_doubles_the_pause_up_to_ten_minutes(failed_befo
     job = make_job(retries={"user": 100})
     Job.objects.unscoped().filter(pk=job.pk).update(failures={"user": failed_before, "node": 1})
     run_round()
-    run_all(job)
+    run_members(job)
 
-    end(members_of(job)[0], 1)
+    end_member(members_of(job)[0], 1)
 
     job.refresh_from_db()
     assert job.backoff_until == NOW + timedelta(seconds=seconds)
@@ -517,7 +490,7 @@ def test_after_the_fault_of_a_node_a_job_is_tried_again_at_once_elsewhere():
     job = make_job()
     Job.objects.unscoped().filter(pk=job.pk).update(failures={"node": 2})
     run_round()
-    run_all(job)
+    run_members(job)
 
     attempts.mark_lost(member_id=members_of(job)[0].pk, message="the node is gone", now=NOW)
 

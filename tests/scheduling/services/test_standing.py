@@ -12,13 +12,13 @@ from scheduling.core.values import QueuedJob, RoundResult
 from scheduling.models import Node
 from scheduling.services.standing import Standing, standing_now
 from tests.factories.cluster import NOW, make_cluster, make_virtual_cluster
+from tests.factories.rounds import LANGUAGE, VISION, cluster_snapshot, jobs_started_by, queued_job
 from tests.factories.scheduling import CONFIG
-from tests.scheduling.core.test_rounds import LANGUAGE, VISION, job, running, snapshot
 
 
 @st.composite
 def jobs(draw: st.DrawFn, number: int) -> QueuedJob:
-    return job(
+    return queued_job(
         number,
         devices=draw(st.sampled_from([1, 2, 4, 8])),
         count=draw(st.integers(1, 2)),
@@ -32,12 +32,14 @@ def jobs(draw: st.DrawFn, number: int) -> QueuedJob:
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[Standing, QueuedJob]:
     """Some jobs run, some wait, and one more is asked about."""
-    first = snapshot(*[draw(jobs(number)) for number in range(1, draw(st.integers(0, 5)) + 1)])
+    first = cluster_snapshot(
+        *[draw(jobs(number)) for number in range(1, draw(st.integers(0, 5)) + 1)]
+    )
     waiting = tuple(draw(jobs(number)) for number in range(10, 10 + draw(st.integers(0, 8))))
     strict = tuple(replace(vc, policy_args={"backfill": False}) for vc in first.vcs)
     now = replace(
         first,
-        holding=running(first),
+        holding=jobs_started_by(first),
         queued=waiting,
         vcs=draw(st.sampled_from([first.vcs, strict])),
     )

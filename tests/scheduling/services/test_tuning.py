@@ -10,6 +10,7 @@ from scheduling.services.attempts import mark_tuned
 from scheduling.services.progress import Leading, add_attempt_progress
 from scheduling.services.tuning import choose_batches
 from scheduling.snapshot import take_snapshot
+from tests.factories.attempts import run_members
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -18,7 +19,6 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.scheduling import CONFIG, run_round
-from tests.scheduling.services.test_rounds_and_attempts import run_all
 
 pytestmark = pytest.mark.django_db
 LATER = NOW + timedelta(seconds=300)
@@ -36,7 +36,7 @@ def _cluster():
 def a_running_job(**elastic):
     job = make_job(elastic=ADAPTIVE | elastic, worker={"devices": 4})
     run_round(NOW)
-    run_all(job)
+    run_members(job)
     return job, Attempt.objects.get(job=job)
 
 

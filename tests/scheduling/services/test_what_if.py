@@ -4,11 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from scheduling.core.lifecycle import JobState
 from scheduling.core.planning import Kind
 from scheduling.models import Job, VirtualCluster, WhatIf
-from scheduling.services import attempts, rounds, what_if
-from scheduling.services.evidence import store_round
+from scheduling.services import what_if
 from scheduling.services.recorded_days import recorded_days
 from scheduling.services.replays import replay
 from scheduling.services.what_if import (
@@ -19,8 +17,7 @@ from scheduling.services.what_if import (
     what_if_for,
 )
 from tenants.errors import ConflictError, InvalidError, NotFoundError
-from tenants.roles import Role
-from tessera import protocol
+from tests.factories.attempts import run_members
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -28,44 +25,13 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.factories.scheduling import CONFIG
-from tests.factories.tenants import make_tenant, make_viewer
-from tests.scheduling.services.test_rounds_and_attempts import members_of, run_all
+from tests.factories.job_history import run_round_at, seconds_after_now, three_finished_jobs
+from tests.factories.tenants import make_viewer
+
+__all__ = ["three_finished_jobs"]
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
-
-
-def at(seconds):
-    return NOW + timedelta(seconds=seconds)
-
-
-@pytest.fixture
-def lived(tmp_path):
-    """A long job holds the whole guarantee, and two short ones wait for it in turn."""
-    make_cluster()
-    make_priority_classes()
-    make_virtual_cluster(cells=1)
-    make_virtual_cluster("language-a", make_tenant("language", bob=Role.MEMBER))
-    long, first, second = (make_job(worker={"devices": 8}) for _ in range(3))
-    make_job(worker={"devices": 8}, **{"class": "opportunistic"})
-    for job, begin, end in ((long, 0, 1000), (first, 1000, 1100), (second, 1100, 1200)):
-        run_round(tmp_path, begin)
-        run_all(job, at(begin))
-        for member in members_of(job):
-            record = protocol.ExitRecord(
-                cause=protocol.CAUSE_EXITED, failure="", at=at(end).timestamp(), code=0
-            )
-            attempts.mark_exited(member_id=member.pk, record=record, now=at(end))
-        assert Job.objects.unscoped().get(pk=job.pk).state == JobState.SUCCEEDED
-    return long, first, second
-
-
-def run_round(data_dir, seconds):
-    def store(number, reading, result):
-        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
-
-    rounds.run_round(now=lambda: at(seconds), config=CONFIG, store=store)
 
 
 def days_of(tmp_path, since=NOW, until=NOW + DAY):
@@ -89,21 +55,23 @@ def ask(viewer="alice", **changes):
     )
 
 
-def test_stored_rounds_and_attempts_make_a_trace(tmp_path, lived):
+def test_stored_rounds_and_attempts_make_a_trace(tmp_path, three_finished_jobs):
     days = days_of(tmp_path)
 
     assert [(j.name, j.submitted, j.devices, j.duration) for j in days.trace.jobs] == [
         (str(job.pk), 0.0, 8, seconds)
-        for job, seconds in zip(lived, (1000.0, 100.0, 100.0), strict=True)
+        for job, seconds in zip(three_finished_jobs, (1000.0, 100.0, 100.0), strict=True)
     ]
     assert days.cluster.capacity == {"a": 8}
     assert (days.policy, days.rounds) == ("fifo", 3)
     assert days.trace.left_out == {"opportunistic": 1}
-    assert days.lived[str(lived[1].pk)].finished == 1100.0
+    assert days.lived[str(three_finished_jobs[1].pk)].finished == 1100.0
 
 
-def test_under_shortest_first_the_short_jobs_win_and_the_long_one_loses(tmp_path, lived):
-    long, first, second = lived
+def test_under_shortest_first_the_short_jobs_win_and_the_long_one_loses(
+    tmp_path, three_finished_jobs
+):
+    long, first, second = three_finished_jobs
 
     answer = replay(days_of(tmp_path), "srtf", {}, size_aware=True)
 
@@ -120,17 +88,17 @@ def test_under_shortest_first_the_short_jobs_win_and_the_long_one_loses(tmp_path
     assert replay(days_of(tmp_path), "srtf", {}, size_aware=True) == answer
 
 
-def test_under_its_own_policy_nobody_wins_or_loses(tmp_path, lived):
+def test_under_its_own_policy_nobody_wins_or_loses(tmp_path, three_finished_jobs):
     answer = replay(days_of(tmp_path), "fifo", {})
 
     assert (answer["winner"], answer["loser"], answer["same"]) == (0, 0, 3)
 
 
-def test_a_job_that_has_not_ended_is_neither_winner_nor_loser(tmp_path, lived):
+def test_a_job_that_has_not_ended_is_neither_winner_nor_loser(tmp_path, three_finished_jobs):
     late = make_job(worker={"devices": 8})
-    Job.objects.unscoped().filter(pk=late.pk).update(submitted_at=at(1200))
-    run_round(tmp_path, 1200)
-    run_all(late, at(1200))
+    Job.objects.unscoped().filter(pk=late.pk).update(submitted_at=seconds_after_now(1200))
+    run_round_at(tmp_path, 1200)
+    run_members(late, seconds_after_now(1200))
 
     answer = replay(days_of(tmp_path), "srtf", {}, size_aware=True)
 
@@ -139,12 +107,12 @@ def test_a_job_that_has_not_ended_is_neither_winner_nor_loser(tmp_path, lived):
     assert answer["unknown"] == 1
 
 
-def test_a_span_counts_only_what_was_worked_within_it(tmp_path, lived):
-    days = days_of(tmp_path, since=at(900))
+def test_a_span_counts_only_what_was_worked_within_it(tmp_path, three_finished_jobs):
+    days = days_of(tmp_path, since=seconds_after_now(900))
 
     assert [(j.name, j.submitted, j.duration) for j in days.trace.jobs] == [
-        (str(lived[1].pk), 0.0, 100.0),
-        (str(lived[2].pk), 0.0, 100.0),
+        (str(three_finished_jobs[1].pk), 0.0, 100.0),
+        (str(three_finished_jobs[2].pk), 0.0, 100.0),
     ]
 
 
@@ -157,16 +125,16 @@ def test_jobs_change_in_a_replay_what_they_change_in_rounds(tmp_path):
         make_job(worker={"devices": 4}, **given)
         for given in ({}, {"elastic": {"min": 1, "max": 4}}, {"elastic": adaptive})
     ]
-    run_round(tmp_path, 0)
+    run_round_at(tmp_path, 0)
     for job in jobs:
-        run_all(job)
+        run_members(job)
 
     days = days_of(tmp_path)
 
     assert [job.kind for job in days.trace.jobs] == [Kind.RIGID, Kind.ELASTIC, Kind.ADAPTIVE]
 
 
-def test_a_question_is_answered_once_and_kept_for_a_day(tmp_path, lived):
+def test_a_question_is_answered_once_and_kept_for_a_day(tmp_path, three_finished_jobs):
     asked = ask()
 
     done = [answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY) for _ in range(2)]
@@ -182,7 +150,7 @@ def test_a_question_is_answered_once_and_kept_for_a_day(tmp_path, lived):
     assert not WhatIf.objects.unscoped().exists()
 
 
-def test_a_span_of_which_nothing_is_kept_is_an_answer_too(tmp_path, lived):
+def test_a_span_of_which_nothing_is_kept_is_an_answer_too(tmp_path, three_finished_jobs):
     asked = ask(since=NOW - 2 * DAY, until=NOW - DAY)
 
     answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
@@ -190,7 +158,9 @@ def test_a_span_of_which_nothing_is_kept_is_an_answer_too(tmp_path, lived):
     assert "No stored round" in WhatIf.objects.unscoped().get().fault
 
 
-def test_a_question_whose_answer_fails_is_answered_with_that(tmp_path, lived, monkeypatch):
+def test_a_question_whose_answer_fails_is_answered_with_that(
+    tmp_path, three_finished_jobs, monkeypatch
+):
     def broken(*_arguments, **_options):
         raise ZeroDivisionError
 
@@ -205,7 +175,7 @@ def test_a_question_whose_answer_fails_is_answered_with_that(tmp_path, lived, mo
 
 
 def test_a_question_is_sent_again_when_its_message_or_its_worker_was_lost(
-    tmp_path, lived, requested
+    tmp_path, three_finished_jobs, requested
 ):
     sent = requested.what_ifs
     asked = ask()
@@ -244,12 +214,12 @@ def test_a_question_is_sent_again_when_its_message_or_its_worker_was_lost(
         ({"viewer": "bob"}, NotFoundError),
     ],
 )
-def test_bad_questions_are_refused(lived, changes, error):
+def test_bad_questions_are_refused(three_finished_jobs, changes, error):
     with pytest.raises(error):
         ask(**changes)
 
 
-def test_nobody_has_more_than_a_few_open_questions(lived):
+def test_nobody_has_more_than_a_few_open_questions(three_finished_jobs):
     for _ in range(MOST_OPEN):
         ask()
 

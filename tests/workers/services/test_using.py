@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import Attempt, AttemptUse, Job, Member, VirtualCluster
 from scheduling.snapshot import take_snapshot
+from tests.factories.attempts import run_members
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -16,7 +17,6 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.scheduling import CONFIG, run_round
-from tests.scheduling.services.test_rounds_and_attempts import run_all
 from workers.models import NodeTelemetry
 from workers.services.using import sum_up_use
 
@@ -31,7 +31,7 @@ def job() -> Job:
     make_virtual_cluster(cells=2, policy="srtf")
     job = make_job(worker={"devices": 2})
     run_round(NOW)
-    run_all(job)
+    run_members(job)
     return job
 
 

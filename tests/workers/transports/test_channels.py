@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.ssh_node import SshNode, ssh_node
+from tests.support.transport_runs import run_spec
 from tests.support.unix_http import UnixHandler, served
 from tests.workers.transports.conftest import bundle, put_in_place
-from tests.workers.transports.test_contract import a_run
 from workers.transports.docker import ENGINE_THREADS, DockerTransport
 from workers.transports.ssh import MOST_CHANNELS, Patience, SshTransport
 
@@ -119,7 +119,7 @@ async def test_a_crowd_that_wants_the_engine_opens_few_forwards(
         )
         await line.open()
 
-        await asyncio.gather(*(line.cancel(a_run("true").run_id) for _ in range(CROWD)))
+        await asyncio.gather(*(line.cancel(run_spec("true").run_id) for _ in range(CROWD)))
         await line.close()
 
     assert engine.most == ENGINE_THREADS

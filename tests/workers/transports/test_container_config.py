@@ -7,7 +7,7 @@ import docker
 
 from tessera import protocol
 from tessera.isolation import OWN_NETWORK, ContainerView
-from tests.workers.transports.test_contract import a_run
+from tests.support.transport_runs import run_spec
 from workers.transports.base import Container
 from workers.transports.docker import container_config, container_ref
 
@@ -38,7 +38,7 @@ def config_of(
     **changes: object,
 ) -> Any:
     engine = docker.APIClient(base_url="unix:///nowhere.sock", version="1.41")
-    run = a_run("true", **changes)
+    run = run_spec("true", **changes)
     run = replace(run, container=container_ref(run, "/nowhere.sock"))
     try:
         return container_config(engine, run, container, HELLO, view, rootless=rootless)

@@ -21,8 +21,8 @@ from tests.support.network_namespaces import (
 )
 from tests.support.podman_engine import podman_engine
 from tests.support.ssh_node import ssh_node
+from tests.support.transport_runs import DEADLINE, read_log, run_spec, stop_run, wait_for_exit
 from tests.workers.transports.conftest import bundle
-from tests.workers.transports.test_contract import DEADLINE, a_run, ended, output, stop
 from workers.transports.base import Container, Preparation
 from workers.transports.docker import DockerTransport
 
@@ -70,7 +70,7 @@ async def line(
 
 
 def wanted(command: str, *, network: str = OWN_NETWORK, **changes: object) -> Preparation:
-    run = a_run(command, network=network, visible_paths=[VisiblePath("/usr")], **changes)
+    run = run_spec(command, network=network, visible_paths=[VisiblePath("/usr")], **changes)
     return Preparation(run=run, container=Container(image=IMAGE, tenant="vision"))
 
 
@@ -92,8 +92,8 @@ async def reached(line: DockerTransport, *targets: str, network: str = OWN_NETWO
     """Which of the targets a job connects to."""
     asked = wanted(CONNECT.format(" ".join(targets)), network=network)
     run_id = await started(line, asked)
-    status = await ended(line, run_id)
-    said = dict(row.split() for row in (await output(line, run_id)).decode().splitlines())
+    status = await wait_for_exit(line, run_id)
+    said = dict(row.split() for row in (await read_log(line, run_id)).decode().splitlines())
     await line.remove(run_id)
     assert status.network == network
     assert set(said) == set(targets)
@@ -102,7 +102,7 @@ async def reached(line: DockerTransport, *targets: str, network: str = OWN_NETWO
 
 async def ready(line: DockerTransport, run_id: str) -> None:
     async with asyncio.timeout(DEADLINE):
-        while b"ready" not in await output(line, run_id):
+        while b"ready" not in await read_log(line, run_id):
             await asyncio.sleep(0.05)
 
 
@@ -129,7 +129,7 @@ async def test_a_job_reaches_the_world_but_neither_node_nor_metadata(
 
     assert alone == {service}
     assert shared == {service, *hidden}
-    await stop(line, other)
+    await stop_run(line, other)
 
 
 async def test_declared_ports_are_published_and_no_others(
@@ -144,7 +144,7 @@ async def test_declared_ports_are_published_and_no_others(
     assert greeting(node, "127.0.0.1", PORT) == "job\n"
     assert greeting(world, NODE, OTHER_PORT) == ""
 
-    await stop(line, run_id)
+    await stop_run(line, run_id)
     assert greeting(node, "127.0.0.1", PORT) == ""
 
 
@@ -161,7 +161,7 @@ async def test_ports_of_other_jobs_are_out_of_reach(
     assert await reached(line, *targets) == set()
     assert await reached(line, f"{inside}:{INNER_PORT}", network=SHARED_NETWORK) == set()
 
-    await stop(line, run_id)
+    await stop_run(line, run_id)
 
 
 async def test_loopback_inside_a_job_works_and_its_rules_are_beyond_it(
@@ -174,9 +174,9 @@ async def test_loopback_inside_a_job_works_and_its_rules_are_beyond_it(
         " /usr/sbin/iptables -F && echo flushed; kill %1"
     )
     run_id = await started(line, wanted(command))
-    await ended(line, run_id)
+    await wait_for_exit(line, run_id)
 
-    said = (await output(line, run_id)).decode()
+    said = (await read_log(line, run_id)).decode()
     assert f"{target} open" in said
     assert "flushed" not in said
 
@@ -189,7 +189,7 @@ async def test_the_end_of_a_run_leaves_no_holder(
     await line.prepare(cancelled)
     await line.cancel(cancelled.run.run_id)
     run_id = await started(line, run)
-    await ended(line, run_id)
+    await wait_for_exit(line, run_id)
     await line.remove(run_id)
 
     names = {name for found in engine[1].containers(all=True) for name in found["Names"]}
@@ -205,10 +205,10 @@ async def test_the_job_does_not_start_when_its_rules_cannot_be_loaded(
     engine[1].rename(holder, f"{holder}.away")
 
     await line.go(asked.run.run_id)
-    status = await ended(line, asked.run.run_id)
+    status = await wait_for_exit(line, asked.run.run_id)
 
     assert status.exit is not None
     assert status.exit.cause == "start-failed"
-    assert b"started" not in await output(line, asked.run.run_id)
+    assert b"started" not in await read_log(line, asked.run.run_id)
     await line.remove(asked.run.run_id)
     engine[1].remove_container(f"{holder}.away", force=True)

@@ -16,6 +16,7 @@ import pytest
 
 from tessera import protocol
 from tessera.protocol import ArchiveSource, RunSpec, RunStatus
+from tests.support.transport_runs import DEADLINE, read_log, run_spec, stop_run, wait_for_exit
 from tests.workers.transports.conftest import REAL, Place
 from workers.transports.base import (
     Container,
@@ -27,50 +28,15 @@ from workers.transports.base import (
     UnreachableError,
 )
 
-DEADLINE = 20.0
-
-
-def a_run(command: str, **changes: object) -> RunSpec:
-    attempt = uuid.uuid4().hex
-    fields: dict[str, object] = {
-        "run_id": protocol.make_run_id(attempt, "worker", 0),
-        "job_id": "7",
-        "job_name": "hello",
-        "attempt": attempt,
-        "role": "worker",
-        "rank": 0,
-        "command": command,
-        "lease_seconds": 600.0,
-    }
-    return RunSpec(**{**fields, **changes})  # type: ignore[arg-type]
-
 
 async def start(line: Transport, run: RunSpec, **inputs: object) -> RunStatus:
     await line.prepare(Preparation(run=run, **inputs))  # type: ignore[arg-type]
     return await line.go(run.run_id)
 
 
-async def ended(line: Transport, run_id: str) -> RunStatus:
-    """Wait for the news that a run has ended."""
-    async with asyncio.timeout(DEADLINE):
-        async for event in line.events():
-            if isinstance(event, RunStatus) and event.run_id == run_id and event.exit:
-                return event
-    raise AssertionError("the events ended")
-
-
 async def in_pieces(state: bytes) -> AsyncIterator[bytes]:
     for begin in range(0, len(state), 100_000):
         yield state[begin : begin + 100_000]
-
-
-async def stop(line: Transport, run_id: str) -> None:
-    await line.stop(run_id, grace_seconds=0.2, reason="test")
-    await ended(line, run_id)
-
-
-async def output(line: Transport, run_id: str) -> bytes:
-    return (await line.read(run_id, protocol.STREAM_LOG, offset=0, limit=1 << 20)).data
 
 
 async def test_it_greets_with_protocol_and_boot_id(place: Place) -> None:
@@ -93,20 +59,20 @@ async def test_it_tells_what_the_node_has_and_does(place: Place) -> None:
 async def test_a_run_is_prepared_starts_ends_and_leaves_its_log(place: Place) -> None:
     line = place.line()
     await line.open()
-    run = a_run("echo hello; exit 3")
+    run = run_spec("echo hello; exit 3")
 
     started = await start(line, run)
-    status = await ended(line, run.run_id)
+    status = await wait_for_exit(line, run.run_id)
 
     assert started.pid
     assert (status.phase, status.exit and status.exit.code) == (protocol.EXITED, 3)
-    assert await output(line, run.run_id) == b"hello\n"
+    assert await read_log(line, run.run_id) == b"hello\n"
 
 
 async def test_preparing_again_changes_nothing(place: Place) -> None:
     line = place.line()
     await line.open()
-    run = a_run("sleep 60")
+    run = run_spec("sleep 60")
 
     await line.prepare(Preparation(run=run))
     await line.prepare(Preparation(run=run))
@@ -117,13 +83,13 @@ async def test_preparing_again_changes_nothing(place: Place) -> None:
 async def test_a_run_starts_once_however_often_it_is_told(place: Place) -> None:
     line = place.line()
     await line.open()
-    run = a_run("sleep 60")
+    run = run_spec("sleep 60")
     await line.prepare(Preparation(run=run))
 
     pids = {(await line.go(run.run_id)).pid for _ in range(3)}
 
     assert len(pids) == 1
-    await stop(line, run.run_id)
+    await stop_run(line, run.run_id)
 
 
 async def test_going_without_preparing_is_refused(place: Place) -> None:
@@ -131,13 +97,13 @@ async def test_going_without_preparing_is_refused(place: Place) -> None:
     await line.open()
 
     with pytest.raises(RefusedError):
-        await line.go(a_run("true").run_id)
+        await line.go(run_spec("true").run_id)
 
 
 async def test_a_prepared_run_can_be_cancelled_and_then_never_starts(place: Place) -> None:
     line = place.line()
     await line.open()
-    run = a_run("true")
+    run = run_spec("true")
     await line.prepare(Preparation(run=run))
 
     await line.cancel(run.run_id)
@@ -151,24 +117,24 @@ async def test_a_prepared_run_can_be_cancelled_and_then_never_starts(place: Plac
 async def test_a_started_run_is_not_cancelled(place: Place) -> None:
     line = place.line()
     await line.open()
-    run = a_run("sleep 60")
+    run = run_spec("sleep 60")
     await start(line, run)
 
     with pytest.raises(RefusedError) as refused:
         await line.cancel(run.run_id)
 
     assert refused.value.code == "already-started"
-    await stop(line, run.run_id)
+    await stop_run(line, run.run_id)
 
 
 async def test_a_run_that_is_told_to_stop_says_so_at_its_end(place: Place) -> None:
     line = place.line()
     await line.open()
-    run = a_run("sleep 60")
+    run = run_spec("sleep 60")
     await start(line, run)
 
     await line.stop(run.run_id, grace_seconds=5.0, reason="preempt")
-    status = await ended(line, run.run_id)
+    status = await wait_for_exit(line, run.run_id)
 
     assert status.exit is not None
     assert status.exit.cause == protocol.CAUSE_STOPPED
@@ -179,13 +145,13 @@ async def test_stopping_what_is_not_there_is_refused(place: Place) -> None:
     await line.open()
 
     with pytest.raises(RefusedError):
-        await line.stop(a_run("true").run_id, grace_seconds=1.0, reason="test")
+        await line.stop(run_spec("true").run_id, grace_seconds=1.0, reason="test")
 
 
 async def test_only_a_run_that_runs_takes_settings(place: Place) -> None:
     line = place.line()
     await line.open()
-    run = a_run("sleep 60")
+    run = run_spec("sleep 60")
     wishes = {"batch": 64, "accumulation": 2, "layout": [[2], [1]], "throttle": 0.5}
     await line.prepare(Preparation(run=run))
 
@@ -193,7 +159,7 @@ async def test_only_a_run_that_runs_takes_settings(place: Place) -> None:
         await line.tune(run.run_id, wishes)
     await line.go(run.run_id)
     await line.tune(run.run_id, wishes)
-    await stop(line, run.run_id)
+    await stop_run(line, run.run_id)
     with pytest.raises(RefusedError, match="not-running"):
         await line.tune(run.run_id, wishes)
 
@@ -201,7 +167,7 @@ async def test_only_a_run_that_runs_takes_settings(place: Place) -> None:
 async def test_output_is_told_and_read_by_offset(place: Place) -> None:
     line = place.line()
     await line.open()
-    run = a_run("echo 0123456789; sleep 60")
+    run = run_spec("echo 0123456789; sleep 60")
     await start(line, run)
     async with asyncio.timeout(DEADLINE):
         async for event in line.events():
@@ -213,31 +179,31 @@ async def test_output_is_told_and_read_by_offset(place: Place) -> None:
 
     assert (piece.data, piece.offset, piece.end, piece.closed) == (b"456", 4, 11, False)
     assert (beyond.data, beyond.end) == (b"", 11)
-    await stop(line, run.run_id)
+    await stop_run(line, run.run_id)
     assert (await line.read(run.run_id, protocol.STREAM_LOG, offset=11, limit=3)).closed
 
 
 async def test_renewal_is_confirmed_for_runs_that_are_there(place: Place) -> None:
     line = place.line()
     await line.open()
-    run, absent = a_run("sleep 60"), a_run("sleep 60")
+    run, absent = run_spec("sleep 60"), run_spec("sleep 60")
     await start(line, run)
 
     confirmed = await line.renew([run.run_id, absent.run_id], 60.0)
 
     assert confirmed == {run.run_id}
-    await stop(line, run.run_id)
+    await stop_run(line, run.run_id)
 
 
 async def test_only_a_run_that_has_ended_is_removed(place: Place) -> None:
     line = place.line()
     await line.open()
-    run = a_run("sleep 60")
+    run = run_spec("sleep 60")
     await start(line, run)
 
     with pytest.raises(RefusedError):
         await line.remove(run.run_id)
-    await stop(line, run.run_id)
+    await stop_run(line, run.run_id)
     await line.remove(run.run_id)
     await line.remove(run.run_id)
 
@@ -247,7 +213,7 @@ async def test_only_a_run_that_has_ended_is_removed(place: Place) -> None:
 async def test_a_run_goes_on_when_the_line_breaks_and_is_found_again(place: Place) -> None:
     first, second = place.line(), place.line()
     await first.open()
-    run = a_run("sleep 60")
+    run = run_spec("sleep 60")
     started = await start(first, run)
 
     place.node.drop_connections()
@@ -259,7 +225,7 @@ async def test_a_run_goes_on_when_the_line_breaks_and_is_found_again(place: Plac
     assert [(s.run_id, s.phase, s.pid) for s in await second.runs()] == [
         (run.run_id, protocol.RUNNING, started.pid)
     ]
-    await stop(second, run.run_id)
+    await stop_run(second, run.run_id)
 
 
 async def test_a_line_that_is_closed_answers_nobody(place: Place) -> None:
@@ -286,24 +252,24 @@ class TestOnRealNodes:
         self, line: Transport
     ) -> None:
         text = "a 'b' \"c\" $(id) `id` $HOME \\ ; & | > ä 中\n\tend"
-        run = a_run('printf "%s" "$WORDS"', env={"WORDS": text})
+        run = run_spec('printf "%s" "$WORDS"', env={"WORDS": text})
 
         await start(line, run)
-        await ended(line, run.run_id)
+        await wait_for_exit(line, run.run_id)
 
-        assert (await output(line, run.run_id)).decode() == text
+        assert (await read_log(line, run.run_id)).decode() == text
 
     async def test_secrets_come_as_files_that_are_gone_at_the_end(
         self, line: Transport, place: Place
     ) -> None:
-        run = a_run(
+        run = run_spec(
             'cat "$TESSERA_JOB_SECRETS_DIR/token"; stat -c %a "$TESSERA_JOB_SECRETS_DIR/token"'
         )
 
         await start(line, run, secrets={"token": "s3cr3t\n"})
-        await ended(line, run.run_id)
+        await wait_for_exit(line, run.run_id)
 
-        assert await output(line, run.run_id) == b"s3cr3t\n600\n"
+        assert await read_log(line, run.run_id) == b"s3cr3t\n600\n"
         left = [
             p for p in place.node.home.rglob("*") if p.is_file() and b"s3cr3t" in p.read_bytes()
         ]
@@ -322,17 +288,17 @@ class TestOnRealNodes:
         digest = hashlib.sha256(content.getvalue()).hexdigest()
         archive = tmp_path / digest
         archive.write_bytes(content.getvalue())
-        run = a_run("wc -c < inner/file.txt", source_archive=ArchiveSource(sha256=digest))
+        run = run_spec("wc -c < inner/file.txt", source_archive=ArchiveSource(sha256=digest))
 
         await start(line, run, archive=archive)
-        await ended(line, run.run_id)
+        await wait_for_exit(line, run.run_id)
 
-        assert (await output(line, run.run_id)).strip() == b"700000"
+        assert (await read_log(line, run.run_id)).strip() == b"700000"
 
     async def test_an_archive_that_is_not_stored_any_more_is_a_failed_preparation(
         self, line: Transport, tmp_path: Path
     ) -> None:
-        run = a_run("true", source_archive=ArchiveSource(sha256="0" * 64))
+        run = run_spec("true", source_archive=ArchiveSource(sha256="0" * 64))
 
         with pytest.raises(PrepareError) as refused:
             await line.prepare(Preparation(run=run, archive=tmp_path / "absent"))
@@ -342,7 +308,7 @@ class TestOnRealNodes:
     async def test_a_port_that_is_taken_is_a_failed_preparation(self, line: Transport) -> None:
         server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        run = a_run("true", ports=[port], bind_host="127.0.0.1")
+        run = run_spec("true", ports=[port], bind_host="127.0.0.1")
 
         async with server:
             with pytest.raises(PrepareError) as refused:
@@ -355,12 +321,12 @@ class TestOnRealNodes:
         self, line: Transport
     ) -> None:
         with pytest.raises(PrepareError) as refused:
-            await line.prepare(Preparation(run=a_run("true"), container=Container(image="x")))
+            await line.prepare(Preparation(run=run_spec("true"), container=Container(image="x")))
 
         assert refused.value.failure_class == protocol.IMAGE
 
     async def test_a_second_spec_under_the_same_name_is_refused(self, line: Transport) -> None:
-        run = a_run("true")
+        run = run_spec("true")
         await line.prepare(Preparation(run=run))
 
         with pytest.raises(PrepareError) as refused:
@@ -386,7 +352,7 @@ class TestOnRealNodes:
         assert found.read_bytes() == whole
 
     async def test_many_requests_share_one_line(self, line: Transport, place: Place) -> None:
-        runs = [a_run(f"echo {number}") for number in range(20)]
+        runs = [run_spec(f"echo {number}") for number in range(20)]
 
         await asyncio.gather(*(start(line, run) for run in runs))
         waiting = {run.run_id for run in runs}
@@ -402,15 +368,15 @@ class TestOnRealNodes:
         assert found == {run.run_id: 0 for run in runs}
 
     async def test_settings_lie_where_the_job_looks_for_them(self, line: Transport) -> None:
-        run = a_run(
+        run = run_spec(
             'while [ ! -e "$TESSERA_JOB_BATCH" ]; do sleep 0.05; done; cat "$TESSERA_JOB_BATCH"'
         )
         await start(line, run)
 
         await line.tune(run.run_id, {"batch": 64, "accumulation": 2})
-        await ended(line, run.run_id)
+        await wait_for_exit(line, run.run_id)
 
-        assert json.loads(await output(line, run.run_id)) == {"batch": 64, "accumulation": 2}
+        assert json.loads(await read_log(line, run.run_id)) == {"batch": 64, "accumulation": 2}
 
     @pytest.mark.parametrize(
         "wishes",
@@ -419,13 +385,13 @@ class TestOnRealNodes:
     async def test_settings_that_no_job_understands_are_refused(
         self, line: Transport, wishes: dict[str, object]
     ) -> None:
-        run = a_run("sleep 60")
+        run = run_spec("sleep 60")
         await start(line, run)
 
         with pytest.raises(RefusedError, match="bad-field"):
             await line.tune(run.run_id, wishes or {"layout": {}})
 
-        await stop(line, run.run_id)
+        await stop_run(line, run.run_id)
 
     async def test_a_checkpoint_is_handed_on_whole_and_verified(self, line: Transport) -> None:
         state = bytes(range(256)) * 4096
@@ -488,10 +454,10 @@ class TestOnRealNodes:
             await line.read_saved("here", "7", name=name, offset=0)
 
     async def test_reports_are_read_like_the_log(self, line: Transport) -> None:
-        run = a_run('echo \'{"step": 1, "samples": 8}\' >> "$TESSERA_JOB_REPORTS"')
+        run = run_spec('echo \'{"step": 1, "samples": 8}\' >> "$TESSERA_JOB_REPORTS"')
 
         await start(line, run)
-        status = await ended(line, run.run_id)
+        status = await wait_for_exit(line, run.run_id)
         chunk = await line.read(run.run_id, protocol.STREAM_REPORTS, offset=0, limit=1000)
 
         assert json.loads(chunk.data) == {"step": 1, "samples": 8}

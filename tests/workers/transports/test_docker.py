@@ -13,8 +13,8 @@ from tessera.isolation import VisiblePath
 from tests.support.docker_engine import IMAGE, docker_engine
 from tests.support.podman_engine import podman_engine
 from tests.support.ssh_node import ssh_node
+from tests.support.transport_runs import DEADLINE, read_log, run_spec, stop_run, wait_for_exit
 from tests.workers.transports.conftest import bundle
-from tests.workers.transports.test_contract import DEADLINE, a_run, ended, output, stop
 from workers.transports.base import Container, Preparation, PrepareError, UnreachableError
 from workers.transports.docker import DockerTransport
 
@@ -51,7 +51,7 @@ def client(engine: tuple[str, docker.APIClient]) -> docker.APIClient:
 
 
 def in_container(command: str, **changes: object) -> Preparation:
-    run = a_run(command, **changes)
+    run = run_spec(command, **changes)
     return Preparation(run=run, container=Container(image=IMAGE, labels=LABELS))
 
 
@@ -65,11 +65,11 @@ async def test_a_container_runs_with_its_files_log_and_exit_code(line: DockerTra
         Preparation(run=wanted.run, container=wanted.container, secrets={"token": "s3cr3t"})
     )
     await line.go(run_id)
-    status = await ended(line, run_id)
+    status = await wait_for_exit(line, run_id)
 
     assert status.exit is not None
     assert status.exit.code == 3
-    assert await output(line, run_id) == b"s3cr3t a 'b' $(id)\n"
+    assert await read_log(line, run_id) == b"s3cr3t a 'b' $(id)\n"
 
 
 async def test_the_load_of_a_declared_device_is_that_of_its_container(
@@ -89,7 +89,7 @@ async def test_the_load_of_a_declared_device_is_that_of_its_container(
     assert other.memory_bytes == 0
     assert mine.memory_bytes is not None
     assert mine.memory_bytes > 0
-    await stop(line, wanted.run.run_id)
+    await stop_run(line, wanted.run.run_id)
 
 
 async def test_a_container_is_named_labelled_limited_and_without_privileges(
@@ -123,9 +123,9 @@ async def test_a_job_in_a_container_has_no_capabilities_and_gains_none(
     wanted = in_container("cat /proc/self/status")
     await line.prepare(wanted)
     await line.go(wanted.run.run_id)
-    await ended(line, wanted.run.run_id)
+    await wait_for_exit(line, wanted.run.run_id)
 
-    said = (await output(line, wanted.run.run_id)).decode().splitlines()
+    said = (await read_log(line, wanted.run.run_id)).decode().splitlines()
     found = dict(row.split(":\t", 1) for row in said if ":\t" in row)
     assert {found[name] for name in ("CapBnd", "CapEff", "CapPrm", "CapInh")} == {"0" * 16}
     assert found["NoNewPrivs"] == "1"
@@ -150,11 +150,11 @@ async def test_a_container_sees_visible_paths_without_the_home_of_the_runner(
 
     await line.prepare(wanted)
     await line.go(wanted.run.run_id)
-    status = await ended(line, wanted.run.run_id)
+    status = await wait_for_exit(line, wanted.run.run_id)
     assert status.exit is not None
     assert status.exit.cause == "exited", status.exit.message
 
-    said = (await output(line, wanted.run.run_id)).decode()
+    said = (await read_log(line, wanted.run.run_id)).decode()
     assert f"{home}/venv {home}/.tessera/*\nof-venv " in said
     assert f"{outside}/link/home/* {outside}/link/home/.tessera/*\n" in said
     assert "of-home" not in said
@@ -197,7 +197,7 @@ async def test_cancelling_and_removing_leave_no_container(
 
     await line.cancel(cancelled.run.run_id)
     await line.go(run.run.run_id)
-    await ended(line, run.run.run_id)
+    await wait_for_exit(line, run.run.run_id)
     await line.remove(run.run.run_id)
 
     names = {name for found in client.containers(all=True) for name in found["Names"]}
@@ -211,14 +211,14 @@ async def test_a_container_is_stopped(line: DockerTransport) -> None:
     await line.go(wanted.run.run_id)
 
     await line.stop(wanted.run.run_id, grace_seconds=1.0, reason="test")
-    status = await ended(line, wanted.run.run_id)
+    status = await wait_for_exit(line, wanted.run.run_id)
 
     assert status.exit is not None
     assert status.exit.cause == protocol.CAUSE_STOPPED
 
 
 async def test_an_image_that_nobody_has_is_a_failure_of_the_image(line: DockerTransport) -> None:
-    run = a_run("true")
+    run = run_spec("true")
 
     with pytest.raises(PrepareError) as refused:
         await line.prepare(Preparation(run=run, container=Container(image="127.0.0.1:9/none:1")))
@@ -242,13 +242,13 @@ async def test_a_name_that_is_taken_by_somebody_else_is_not_adopted(
 
 
 async def test_plain_processes_run_beside_containers(line: DockerTransport) -> None:
-    run = a_run("echo plain")
+    run = run_spec("echo plain")
 
     await line.prepare(Preparation(run=run))
     await line.go(run.run_id)
-    await ended(line, run.run_id)
+    await wait_for_exit(line, run.run_id)
 
-    assert await output(line, run.run_id) == b"plain\n"
+    assert await read_log(line, run.run_id) == b"plain\n"
 
 
 async def test_an_engine_that_is_not_there_is_an_unreachable_node(

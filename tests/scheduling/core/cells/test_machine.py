@@ -29,6 +29,7 @@ from scheduling.core.cells import (
 )
 from tests.strategies.cells import SPECS, Wish, node_names, wishes
 from tests.support.cell_invariants import books, check, snapshot, whole
+from tests.support.cell_restarts import restarted_engine
 
 EVENTS = {"count": 0}
 
@@ -99,14 +100,14 @@ class CellMachine(RuleBasedStateMachine):
         """P11: the same use of devices; the same accounts where nobody waits for victims."""
         before = self.engine
         settled = not self._named(GroupState.PREEMPTING)
-        after = restarted(before, self.spec)
+        after = restarted_engine(before, self.spec)
         for name, gang in before.gangs.items():
             if gang.state is not GroupState.PREEMPTING:
                 assert _devices(after, name) == _devices(before, name)
                 if settled:
                     assert after.gangs[name].guaranteed == gang.guaranteed
         check(after)
-        self.engine, self.twin = after, restarted(before, self.spec)
+        self.engine, self.twin = after, restarted_engine(before, self.spec)
 
     @rule(data=st.data())
     def reconfigure(self, data: st.DataObject) -> None:
@@ -114,7 +115,7 @@ class CellMachine(RuleBasedStateMachine):
         spec = data.draw(st.sampled_from(_variants(self.spec)))
         before = self.engine
         running = [n for n, g in before.gangs.items() if g.state is not GroupState.PREEMPTING]
-        self.engine, self.twin = restarted(before, spec), restarted(before, spec)
+        self.engine, self.twin = restarted_engine(before, spec), restarted_engine(before, spec)
         self.spec = spec
         for name in running:
             assert _devices(self.engine, name) == _devices(before, name)
@@ -244,21 +245,6 @@ def _devices(engine: CellEngine, name: str) -> set[tuple[str, int]]:
     view = engine.group(name)
     assert view is not None
     return {(p.node, device) for p in view.placements for device in p.devices}
-
-
-def restarted(before: CellEngine, spec: ClusterSpec) -> CellEngine:
-    """A new engine with the running gangs of another, as after a restart."""
-    after = CellEngine(spec)
-    for node in before.bad_nodes:
-        after.set_node_health(node, healthy=False)
-    for node, device in before.bad_devices:
-        after.set_device_health(node, device, healthy=False)
-    for name, gang in before.gangs.items():
-        if gang.state is not GroupState.PREEMPTING:
-            view = before.group(name)
-            assert view is not None
-            after.restore(gang.request, view.placements)
-    return after
 
 
 def _variants(spec: ClusterSpec) -> list[ClusterSpec]:

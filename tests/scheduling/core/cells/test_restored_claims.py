@@ -14,9 +14,9 @@ from scheduling.core.cells import (
     Preempt,
     RequestError,
 )
-from tests.scheduling.core.cells.test_machine import restarted
 from tests.strategies.cells import SPECS
 from tests.support.cell_invariants import check
+from tests.support.cell_restarts import restarted_engine
 
 
 def request(number: int, vc: str, chance: random.Random) -> GangRequest:
@@ -36,7 +36,7 @@ def preempting(engine: CellEngine) -> list[str]:
 
 
 def restarted_with_claims(before: CellEngine) -> CellEngine:
-    after = restarted(before, before.spec)
+    after = restarted_engine(before, before.spec)
     for name in preempting(before):
         view = before.group(name)
         assert view is not None
