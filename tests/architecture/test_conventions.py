@@ -149,20 +149,22 @@ def imported_test_modules(tree: ast.Module) -> Iterator[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        # ``tests.node`` imports its modules by their last name.
         yield from (
             name
             for name in names
-            if name.startswith("tests.") and name.rpartition(".")[2].startswith("test_")
+            if name.partition(".")[0] not in ROOMS and name.rpartition(".")[2].startswith("test_")
         )
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("source", "name"),
     [
-        "import tests.cli.test_slurm",
-        "from tests.cli import test_slurm",
-        "def f():\n    from tests.cli.test_slurm import helper",
+        ("import tests.cli.test_slurm", "tests.cli.test_slurm"),
+        ("from tests.cli import test_slurm", "tests.cli.test_slurm"),
+        ("def f():\n    from tests.cli.test_slurm import helper", "tests.cli.test_slurm"),
+        ("from test_slurm import helper", "test_slurm"),
     ],
 )
-def test_an_import_of_a_test_module_is_found(source: str) -> None:
-    assert list(imported_test_modules(ast.parse(source))) == ["tests.cli.test_slurm"]
+def test_an_import_of_a_test_module_is_found(source: str, name: str) -> None:
+    assert list(imported_test_modules(ast.parse(source))) == [name]

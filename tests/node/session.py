@@ -217,6 +217,24 @@ class Session:
         return status
 
 
+def log_writer_pid(session: Session, spec: RunSpec) -> int:
+    """The process that writes a run's log."""
+    path = session.directory(spec) / protocol.WRITER_FILE
+    words = wait_until(lambda: path.exists() and path.read_text().split(), "the log writer")
+    return int(words[0])
+
+
+def wait_for_process_end(pid: int) -> None:
+    """Wait until no process has this id."""
+    wait_until(lambda: system.process(pid) is None, f"the end of process {pid}")
+
+
+def exited_status(session: Session, spec: RunSpec) -> RunStatus | None:
+    """The status of a run, once it has exited."""
+    status = session.status(spec)
+    return status if status.phase == protocol.EXITED else None
+
+
 def end_everything(home: Path) -> None:
     """Leave no process behind, whatever a test has done."""
     root = str(home / protocol.ROOT_DIR)

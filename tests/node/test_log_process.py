@@ -6,7 +6,15 @@ import time
 from pathlib import Path
 
 import pytest
-from session import Session, declare_isolation, make_spec, wait_until
+from session import (
+    Session,
+    declare_isolation,
+    exited_status,
+    log_writer_pid,
+    make_spec,
+    wait_for_process_end,
+    wait_until,
+)
 
 from tessera import protocol
 from tessera.node import log_process, runs, system
@@ -14,17 +22,6 @@ from tessera.node.runner import FROZEN_SECONDS
 from tessera.protocol import RunSpec, RunStatus
 
 GAP = "[tessera] the log writer ended unexpectedly"
-
-
-def writer_of(session: Session, spec: RunSpec) -> int:
-    """The process that writes a run's log."""
-    path = session.directory(spec) / protocol.WRITER_FILE
-    words = wait_until(lambda: path.exists() and path.read_text().split(), "the log writer")
-    return int(words[0])
-
-
-def wait_for_end_of(pid: int) -> None:
-    wait_until(lambda: system.process(pid) is None, f"the end of process {pid}")
 
 
 def steps(count: int) -> str:
@@ -62,7 +59,7 @@ def test_killing_a_frozen_runner_loses_no_line(home: Path, with_session: bool) -
     os.kill(started.runner_pid, signal.SIGKILL)
     if not with_session:
         session = Session(home)
-        status = wait_until(lambda: exited(session, spec), "the end")
+        status = wait_until(lambda: exited_status(session, spec), "the end")
     else:
         status = session.exit_of(spec)
 
@@ -71,11 +68,6 @@ def test_killing_a_frozen_runner_loses_no_line(home: Path, with_session: bool) -
     assert status.log_end == len(expected)
     assert status.exit.cause == "runner-lost"
     session.close()
-
-
-def exited(session: Session, spec: RunSpec) -> RunStatus | None:
-    status = session.status(spec)
-    return status if status.phase == protocol.EXITED else None
 
 
 def test_a_child_that_outlives_a_killed_runner_is_ended_and_its_lines_are_kept(
@@ -111,13 +103,13 @@ def test_a_child_that_writes_after_its_runner_and_all_sessions_are_gone_is_logge
     session.kill()
     assert started.runner_pid
     os.kill(started.runner_pid, signal.SIGKILL)
-    wait_for_end_of(started.runner_pid)
-    wait_for_end_of(started.pid or 0)
+    wait_for_process_end(started.runner_pid)
+    wait_for_process_end(started.pid or 0)
 
     step(session, spec, 0)
     wait_until((session.directory(spec) / "work" / "DONE").exists, "the line")
     session = Session(home)
-    wait_until(lambda: exited(session, spec), "the end")
+    wait_until(lambda: exited_status(session, spec), "the end")
 
     assert session.log(spec) == "line 0\n"
     session.close()
@@ -127,10 +119,10 @@ def test_a_killed_writer_is_replaced_and_the_log_marks_the_gap(session: Session)
     spec = make_spec(steps(3) + "exit 5")
     session.start(spec)
     say(session, spec, 0)
-    writer = writer_of(session, spec)
+    writer = log_writer_pid(session, spec)
 
     os.kill(writer, signal.SIGKILL)
-    wait_for_end_of(writer)
+    wait_for_process_end(writer)
     step(session, spec, 1)  # written while nobody reads: it waits in the pipe
     wait_until(lambda: GAP in session.log(spec), "the mark")
     say(session, spec, 2)
@@ -151,11 +143,11 @@ def test_a_writer_that_is_killed_at_the_very_end_is_replaced_by_the_runner(
     spec = make_spec(steps(2))
     started = session.start(spec)
     say(session, spec, 0)
-    writer = writer_of(session, spec)
+    writer = log_writer_pid(session, spec)
     assert started.runner_pid
     os.kill(started.runner_pid, signal.SIGSTOP)
     os.kill(writer, signal.SIGKILL)
-    wait_for_end_of(writer)
+    wait_for_process_end(writer)
     step(session, spec, 1)
     wait_until((session.directory(spec) / "work" / "DONE").exists, "the last line")
 
@@ -172,7 +164,7 @@ def test_a_frozen_writer_delays_the_end_of_the_job_by_seconds_only(session: Sess
     spec = make_spec(steps(2))
     session.start(spec)
     say(session, spec, 0)
-    writer = writer_of(session, spec)
+    writer = log_writer_pid(session, spec)
 
     os.kill(writer, signal.SIGSTOP)
     step(session, spec, 1)
@@ -190,7 +182,7 @@ def test_a_frozen_writer_does_not_block_a_job_that_writes_more_than_a_pipe_holds
 ) -> None:
     spec = make_spec(steps(1) + "head -c 300000 /dev/zero | tr '\\0' 'x'; echo; exit 3")
     session.start(spec)
-    writer = writer_of(session, spec)
+    writer = log_writer_pid(session, spec)
 
     os.kill(writer, signal.SIGSTOP)
     step(session, spec, 0)
@@ -205,7 +197,7 @@ def test_a_frozen_writer_without_a_runner_is_ended_and_the_run_settled(session: 
     spec = make_spec(steps(1) + "sleep 1000")
     started = session.start(spec)
     say(session, spec, 0)
-    writer = writer_of(session, spec)
+    writer = log_writer_pid(session, spec)
     assert started.runner_pid
 
     os.kill(writer, signal.SIGSTOP)
@@ -223,7 +215,7 @@ def test_a_run_without_a_writer_settles_at_once(session: Session, home: Path) ->
     spec = make_spec(steps(1) + "sleep 1000")
     started = session.start(spec)
     say(session, spec, 0)
-    writer = writer_of(session, spec)
+    writer = log_writer_pid(session, spec)
     assert started.runner_pid
     os.kill(started.runner_pid, signal.SIGSTOP)
     (session.directory(spec) / protocol.WRITER_FILE).unlink()
@@ -243,13 +235,13 @@ def test_the_end_of_a_lost_run_is_its_last_evidence_and_not_the_look_at_it(home:
     spec = make_spec("echo begun; exec sleep 1000")
     started = session.start(spec)
     wait_until(lambda: session.log(spec) == "begun\n", "the line")
-    writer = writer_of(session, spec)
+    writer = log_writer_pid(session, spec)
     session.kill()
     assert started.runner_pid
 
     os.kill(started.runner_pid, signal.SIGKILL)
     killed = time.time()
-    wait_for_end_of(writer)
+    wait_for_process_end(writer)
     wait_until(lambda: time.time() > killed + 3.0, "a while without anybody looking")
     session = Session(home)
     status = session.status(spec)
@@ -275,7 +267,7 @@ def test_a_run_whose_processes_were_left_ended_when_they_were_killed(home: Path)
     wait_until(lambda: time.time() > killed + 2.0, "a while in which the child runs on")
     looked = time.time()
     session = Session(home)
-    status = wait_until(lambda: exited(session, spec), "the end")
+    status = wait_until(lambda: exited_status(session, spec), "the end")
 
     assert status.exit.at >= looked
     session.close()
@@ -316,7 +308,7 @@ def test_a_writer_costs_little_memory(session: Session) -> None:
     spec = make_spec(steps(1) + "sleep 1000")
     session.start(spec)
     say(session, spec, 0)
-    rollup = Path(f"/proc/{writer_of(session, spec)}/smaps_rollup").read_text()
+    rollup = Path(f"/proc/{log_writer_pid(session, spec)}/smaps_rollup").read_text()
     private = sum(
         int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_")
     )

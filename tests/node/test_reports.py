@@ -14,9 +14,20 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from session import ALICE, ORDINARY, ROOT, Session, declare_isolation, make_spec, node, wait_until
+from session import (
+    ALICE,
+    ORDINARY,
+    ROOT,
+    Session,
+    declare_isolation,
+    exited_status,
+    log_writer_pid,
+    make_spec,
+    node,
+    wait_for_process_end,
+    wait_until,
+)
 from session import PLACES as SANDBOXES
-from test_log_process import exited, wait_for_end_of, writer_of
 
 from tessera import protocol
 from tessera.isolation import NONE, USER
@@ -435,9 +446,9 @@ def test_reports_survive_killed_writers(session: Session) -> None:
     session.start(spec)
     for seen in (20, 120, 220):
         wait_until(lambda n=seen: len(numbers_of(session, spec)) > n, f"report {seen}")
-        writer = writer_of(session, spec)
+        writer = log_writer_pid(session, spec)
         os.kill(writer, signal.SIGKILL)
-        wait_for_end_of(writer)
+        wait_for_process_end(writer)
         wait_until(lambda old=writer: writer_of_next(session, spec, old), "another writer")
     end(session, spec)
     session.exit_of(spec)
@@ -455,16 +466,16 @@ def test_reports_that_were_sent_survive_a_killed_runner(home: Path) -> None:
     session = Session(home)
     spec = make_spec(teller(8))
     started = session.start(spec)
-    writer = writer_of(session, spec)
+    writer = log_writer_pid(session, spec)
     os.kill(writer, signal.SIGSTOP)
     wait_until(lambda: is_sent(session, spec), "the last report")
     assert not numbers_of(session, spec)
 
     assert started.runner_pid
     os.kill(started.runner_pid, signal.SIGKILL)
-    wait_for_end_of(started.runner_pid)
+    wait_for_process_end(started.runner_pid)
     os.kill(writer, signal.SIGCONT)
-    wait_until(lambda: exited(session, spec), "the end")
+    wait_until(lambda: exited_status(session, spec), "the end")
 
     assert numbers_of(session, spec) == list(range(8))
     session.close()
@@ -473,7 +484,7 @@ def test_reports_that_were_sent_survive_a_killed_runner(home: Path) -> None:
 def test_a_writer_that_is_frozen_at_the_end_is_replaced_by_the_runner(session: Session) -> None:
     spec = make_spec(teller(8))
     session.start(spec)
-    writer = writer_of(session, spec)
+    writer = log_writer_pid(session, spec)
     os.kill(writer, signal.SIGSTOP)
     wait_until(lambda: is_sent(session, spec), "the last report")
     end(session, spec)
