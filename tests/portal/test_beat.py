@@ -35,7 +35,7 @@ class Beat(HeartbeatScheduler):
         self.sent.append(entry.name)
 
     @property
-    def producer(self) -> None:
+    def producer(self) -> Any:
         return None
 
     def work(self, ticks: int = 20) -> list[str]:
