@@ -1,13 +1,19 @@
 """Limits as they are written into control groups, on a tree of plain files."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tessera.node import cgroups
+from tessera.node import cgroups, kernel
 
 RUN = "0123456789abcdef.worker.0"
 MEMORY = 64 << 20
+UNIFIED_MOUNT = (
+    cgroups.MOUNT
+    if Path(cgroups.MOUNT, "cgroup.controllers").exists()
+    else f"{cgroups.MOUNT}/unified"
+)
 UNIFIED = ("memory.max", "memory.swap.max", "memory.oom.group", "memory.events", "cpu.max")
 
 
@@ -122,20 +128,69 @@ def test_a_process_that_may_not_enter_is_told_from_one_that_has(mount: Path) -> 
     assert not group.hold(4711)
 
 
-def test_the_wait_for_moves_begins_with_one_that_changes_nothing(mount: Path) -> None:
+def test_a_child_of_version_one_moves_itself_as_one_thread(mount: Path) -> None:
     paths = controllers(mount, cpu="cpu.cfs_quota_us", pids="pids.max")
+    for path in paths.values():
+        (path / "tasks").touch()
+    group = cgroups.create(RUN, cpus=1, memory_bytes=0, processes=64)
 
-    cgroups.hasten()
+    assert held_child(group)
 
-    written = [(path.parent / "cgroup.procs").read_text() for path in paths.values()]
-    assert written == ["0", ""]  # one is enough, and 0 is the process that writes
+    assert [(path / "tasks").read_text() for path in paths.values()] == ["0", "0"]
     assert [(path / "cgroup.procs").read_text() for path in paths.values()] == ["", ""]
 
 
-def test_a_machine_without_control_groups_has_no_move_to_hasten(mount: Path) -> None:
-    cgroups.hasten()
+def test_a_child_that_may_not_enter_one_group_knows_it(mount: Path) -> None:
+    paths = controllers(mount, cpu="cpu.cfs_quota_us", pids="pids.max")
+    (paths["cpu"] / "tasks").touch()
+    group = cgroups.create(RUN, cpus=1, memory_bytes=0, processes=64)
 
-    assert list(mount.iterdir()) == []
+    assert not held_child(group)
+    assert not held_child(None)
+
+
+def test_a_child_moves_itself_where_the_kernel_does_not_make_it_in_the_group(mount: Path) -> None:
+    path = unified(mount)  # plain files, which no process can be made in
+    group = cgroups.create(RUN, cpus=1, memory_bytes=0)
+
+    assert held_child(group)
+
+    assert (path / "cgroup.procs").read_text() == "0"
+
+
+def test_a_child_is_made_in_a_real_group_of_version_two() -> None:
+    path = Path(UNIFIED_MOUNT, f"tessera-test-{os.getpid()}")
+    try:
+        path.mkdir()
+    except OSError:
+        pytest.skip("this user may not make groups of version 2")
+    group = cgroups.Group([str(path)], unified=True, complete=True)
+    reader, writer = os.pipe()
+    try:
+        pid, is_held = cgroups.fork(group, kernel.CLONE_NEWPID if os.getuid() == 0 else 0)
+        if pid == 0:
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(int(is_held))
+        inside = (path / "cgroup.procs").read_text().split()
+        os.close(writer)
+        os.close(reader)
+        _, status = os.waitpid(pid, 0)
+    finally:
+        group.remove()
+
+    assert inside == [str(pid)]
+    assert os.WEXITSTATUS(status) == 1
+    assert not path.exists()
+
+
+def held_child(group: cgroups.Group | None) -> bool:
+    """Fork a child into groups; whether it reports that it is in all of them."""
+    pid, is_held = cgroups.fork(group)
+    if pid == 0:
+        os._exit(int(is_held))
+    _, status = os.waitpid(pid, 0)
+    return os.WEXITSTATUS(status) == 1
 
 
 def test_kills_for_memory_are_read_from_the_group(mount: Path) -> None:

@@ -50,7 +50,7 @@ def outcome(output=None, **changes):
     reader, writer = os.pipe()
     box = HelpedBox(confinement._trial(ALICE)._replace(**changes))
     try:
-        box.start(writer if output is None else output, lambda pid: False)
+        box.start(writer if output is None else output)
     except SandboxError as error:
         return f"{error.stage} {error.number} {error}"
     finally:

@@ -1,5 +1,7 @@
 """A job that forks without end is bounded, and its node answers and ends it."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 
@@ -74,6 +76,34 @@ def test_a_fork_bomb_is_bounded_and_ends_when_it_is_stopped(place: tuple[str, Se
         lambda: not [one for one in system.processes() if is_of(one.pid, spec.run_id)],
         "the end of all its processes",
     )
+
+
+def test_a_killed_runner_leaves_no_group_and_no_process(place: tuple[str, Session]) -> None:
+    level, session = place
+    spec = make_spec("sleep 600", isolation=level, uid=ALICE if level == USER else None)
+    status = session.start(spec)
+    assert status.runner_pid
+    before = cgroups._existing(spec.run_id)
+
+    os.kill(status.runner_pid, signal.SIGKILL)
+    wait_until(lambda: session.status(spec).phase == protocol.EXITED, "the end of the run")
+
+    assert before or level != NONE
+    assert cgroups._existing(spec.run_id) == []
+    assert not [one for one in system.processes() if is_of(one.pid, spec.run_id)]
+
+
+def test_a_run_that_is_only_prepared_has_no_group_and_no_process(
+    place: tuple[str, Session],
+) -> None:
+    level, session = place
+    spec = make_spec("true", isolation=level, uid=ALICE if level == USER else None)
+
+    session.prepare(spec)
+
+    assert cgroups._existing(spec.run_id) == []
+    assert not [one for one in system.processes() if is_of(one.pid, spec.run_id)]
+    assert not system.descendants({session.process.pid}) or level == USER  # its helper
 
 
 def is_of(pid: int, run_id: str) -> bool:

@@ -247,7 +247,7 @@ def outcome_of(plan: Plan, prepare: Callable[[], None] = lambda: None) -> dict[s
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
         box = Box(plan)
         try:
-            box.start(os.open(os.devnull, os.O_WRONLY), lambda _: False)
+            box.start(os.open(os.devnull, os.O_WRONLY))
         except SandboxError as error:
             return {"stage": error.stage, "number": error.number}
         os.waitpid(box.pid, 0)

@@ -7,7 +7,8 @@ import signal
 import socket
 from typing import Callable, NamedTuple, NoReturn, Optional, Tuple
 
-from tessera.node import kernel, sandbox, system
+from tessera.node import cgroups, kernel, sandbox, system
+from tessera.node.cgroups import Group
 from tessera.node.sandbox import Plan
 
 START_SECONDS = 60.0
@@ -52,6 +53,7 @@ class Box:
 
     Attributes:
         pid: of its first process, as this process sees it.
+        is_held: that process is in the control groups.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -59,19 +61,19 @@ class Box:
         self._channel, self._theirs = socket.socketpair()
         self._received = b""
         self.pid = 0
+        self.is_held = False
 
     def start(
         self,
         output: int,
-        hold: Callable[[int], bool],
+        group: Optional[Group] = None,
         connect: Optional[Callable[[int], Callable[[], None]]] = None,
     ) -> None:
         """Make the sandbox and execute the job in it.
 
         Args:
             output: descriptor of the job's output.
-            hold: moves a process into the control groups, while it makes the root directory;
-                returns whether they bound the job's processes.
+            group: the control groups of the job, in which the sandbox is made.
             connect: begins to connect the own network of a process, where the plan has one, and
                 returns what waits for it. The root directory is made at the same time.
 
@@ -81,11 +83,12 @@ class Box:
         self._channel.settimeout(START_SECONDS)
         own = os.getuid(), os.getgid()
         try:
-            self.pid = kernel.fork_into(sandbox.namespaces_of(self._plan))
+            self.pid, is_held = cgroups.fork(group, sandbox.namespaces_of(self._plan))
         except OSError as error:
             raise SandboxError("unshare", error.errno or 0, f"{error}") from None
         if self.pid == 0:
-            self._enter(own, output)
+            self._enter(own, output, group, is_held=is_held)
+        self.is_held = group is not None
         self._theirs.close()
         try:
             connected = None
@@ -94,10 +97,9 @@ class Box:
                     self._line(sandbox.NETWORK)  # until then its user namespace has no users
                 connected = None if connect is None else connect(self.pid)
                 self._order(sandbox.GO_ON)
-            is_held = hold(self.pid)
             if connected is not None:
                 connected()
-            self._order(sandbox.GO_ON_HELD if is_held else sandbox.GO_ON)
+            self._order(sandbox.GO_ON)
             self._line("started")
         except (OSError, SandboxError) as error:
             self.close()
@@ -115,11 +117,16 @@ class Box:
         except BrokenPipeError:
             pass  # it has failed, and its report is read next
 
-    def _enter(self, own: Tuple[int, int], output: int) -> NoReturn:
+    def _enter(
+        self, own: Tuple[int, int], output: int, group: Optional[Group], *, is_held: bool
+    ) -> NoReturn:
         try:
             channel = self._theirs.fileno()
             kernel.close_others({output, channel})
-            sandbox.enter(self._plan, own, output, channel)
+            if group is not None and not is_held:
+                os.write(channel, f"{sandbox.NOT_HELD}\n".encode("ascii"))
+            is_bound = group is not None and is_held and group.bounds_processes
+            sandbox.enter(self._plan, own, output, channel, is_bound=is_bound)
         finally:
             os._exit(127)
 
@@ -136,7 +143,9 @@ class Box:
             first, _, rest = line.partition(" ")
             if first == word:
                 return rest
-            if first == "failed":
+            if first == sandbox.NOT_HELD:
+                self.is_held = False
+            elif first == "failed":
                 stage, number, message = rest.split(" ", 2)
                 raise SandboxError(stage, int(number), message)
 

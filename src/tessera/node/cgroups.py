@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Dict, List, Optional, Sequence, Set
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
-from tessera.node import system
+from tessera.node import kernel, system
 
 MOUNT = "/sys/fs/cgroup"
 PERIOD = 100_000
@@ -76,21 +76,6 @@ def _name(run_id: str) -> str:
     return f"tessera-{run_id}"
 
 
-def hasten() -> None:
-    """Begin the wait that moves of other processes would begin later.
-
-    A move waits for about 10 ms until every processor has passed a quiescent state
-    (``cgroup_threadgroup_rwsem``). Groups are made and other processes moved when it has ended,
-    and those that are moved soon after it do not wait. This move changes nothing: the caller
-    stays in its group. Call it in a process that nobody waits for.
-    """
-    own = _own_paths()
-    for controller in (*_CONTROLLERS, _PROCESSES, ""):
-        top = f"{MOUNT}/{controller}".rstrip("/")
-        if controller in own and _write(f"{top}{own[controller].rstrip('/')}/cgroup.procs", "0"):
-            return
-
-
 class Group:
     """The control groups of one run.
 
@@ -109,11 +94,21 @@ class Group:
         self.bounds_processes = bounds_processes
 
     def hold(self, pid: int) -> bool:
-        """Put a process in, and its children will follow; False where that is not possible.
+        """Move a process in, and its children will follow; False where that is not possible.
 
-        It waits for the kernel, see ``hasten``.
+        The kernel takes about 10 ms for it: it waits until every processor has passed a quiescent
+        state (``cgroup_threadgroup_rwsem``). Use ``fork`` for a child of this process.
         """
         entered = [_write(f"{path}/cgroup.procs", str(pid)) for path in self.paths]
+        return all(entered)
+
+    def enter(self) -> bool:
+        """Move this process in, which must have one thread only; as ``hold``.
+
+        With version 1, a thread that moves itself does not wait (Linux 5.6).
+        """
+        name = "cgroup.procs" if self.unified else "tasks"
+        entered = [_write(f"{path}/{name}", "0") for path in self.paths]
         return all(entered)
 
     def oom_kills(self) -> int:
@@ -130,6 +125,32 @@ class Group:
         """Delete the groups, which must be empty of processes."""
         for path in self.paths:
             _remove(path)
+
+
+def fork(group: Optional[Group], spaces: int = 0) -> Tuple[int, bool]:
+    """Fork a child that is in the groups of a run before it does anything else.
+
+    It does not wait as a move does: with version 2 the kernel makes the child in the group, and
+    with version 1 the child moves itself.
+
+    Args:
+        group: None for a run without groups.
+        spaces: the child's new namespaces, see ``kernel.fork_into``.
+
+    Returns:
+        As ``os.fork``; and in the child, whether it is in all groups.
+    """
+    if group is not None and group.unified:
+        try:
+            descriptor = os.open(group.paths[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                return kernel.fork_into(spaces, descriptor), True
+            finally:
+                os.close(descriptor)
+        except OSError:
+            pass  # an older kernel or a filter refuses the call
+    pid = kernel.fork_into(spaces) if spaces else os.fork()
+    return pid, pid == 0 and group is not None and group.enter()
 
 
 def create(run_id: str, cpus: float, memory_bytes: int, processes: int = 0) -> Optional[Group]:

@@ -241,7 +241,7 @@ def try_out(
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     box = Box(plan)
     try:
-        box.start(null, lambda pid: False, connect)
+        box.start(null, connect=connect)
         os.waitpid(box.pid, 0)
         end = box.end()
     finally:

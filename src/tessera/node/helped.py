@@ -18,6 +18,7 @@ from tessera import isolation
 from tessera.node import helper, helper_requests, kernel, network_holder, sandbox, system
 from tessera.node.accounts import changeable_part
 from tessera.node.boxes import START_SECONDS, Box, SandboxError, check_end
+from tessera.node.cgroups import Group
 from tessera.node.sandbox import Plan
 
 PROGRAM = "/usr/local/lib/tessera/helper.pyz"
@@ -195,7 +196,7 @@ def try_out(plan: Plan) -> None:
     reader, writer = os.pipe()
     box = HelpedBox(plan)
     try:
-        box.start(writer, lambda pid: False)
+        box.start(writer)
         poll = select.poll()
         poll.register(box.descriptor(), select.POLLIN)
         end = box.end()  # it may have come together with the last report of the start
@@ -217,14 +218,14 @@ class HelpedBox(Box):
     def start(
         self,
         output: int,
-        hold: Callable[[int], bool],
+        group: Optional[Group] = None,
         connect: Optional[Callable[[int], Callable[[], None]]] = None,
     ) -> None:
         """Have the sandbox made and the job executed in it; as in ``Box``.
 
         Args:
             output: a pipe, for the job's output.
-            hold: as in ``Box``.
+            group: as in ``Box``; the first process is moved into it by this process.
             connect: as in ``Box``, with a process that has the network and nothing of the job.
         """
         holder = None
@@ -247,7 +248,9 @@ class HelpedBox(Box):
             helper.send_request(self._channel, fields, opened)
             self._theirs.close()
             self.pid = int(self._line(helper.PID))
-            self._order(sandbox.GO_ON_HELD if hold(self.pid) else sandbox.GO_ON)
+            self.is_held = group is not None and group.hold(self.pid)
+            is_bound = group is not None and self.is_held and group.bounds_processes
+            self._order(sandbox.GO_ON_HELD if is_bound else sandbox.GO_ON)
             self._line("started")
         except (OSError, SandboxError) as error:
             self.close()

@@ -29,7 +29,8 @@ _NLM_REQUEST, _NLM_ACK, _NLM_REPLACE, _NLM_CREATE = 1, 4, 0x100, 0x400
 _RT_TABLE_MAIN, _RTPROT_STATIC, _RTN_PROHIBIT, _RTA_DST = 254, 4, 8, 1
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _NS_GET_USERNS, _NS_GET_NSTYPE, _NS_GET_OWNER_UID = 0xB701, 0xB703, 0xB704
-_MOUNT_SETATTR = 442  # the same on all architectures
+_CLONE3, _MOUNT_SETATTR = 435, 442  # the same on all architectures
+_CLONE_INTO_CGROUP = 0x200000000
 _MOUNT_ATTRIBUTES = {MS_RDONLY: 1, MS_NOSUID: 2, MS_NODEV: 4, MS_NOEXEC: 8}
 _CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271}
@@ -58,11 +59,16 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
-def fork_into(spaces: int) -> int:
+def fork_into(spaces: int, group: Optional[int] = None) -> int:
     """Fork a child into new namespaces; with ``CLONE_NEWPID`` it is the first process there.
 
     One fork less than ``unshare`` and ``os.fork``, and this process stays where it is. It must
     have one thread only.
+
+    Args:
+        spaces: flags of the namespaces, 0 for none.
+        group: descriptor of the control group of version 2 that the child is in from its first
+            instruction on (Linux 5.7); None: that of this process.
 
     Returns:
         As ``os.fork``.
@@ -71,6 +77,12 @@ def fork_into(spaces: int) -> int:
     if number is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "clone")
     arguments = (number, spaces | signal.SIGCHLD, 0, 0, 0, 0)
+    if group is not None:
+        wanted = struct.pack(
+            "=11Q", spaces | _CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, group
+        )
+        buffer = ctypes.create_string_buffer(wanted, len(wanted))
+        arguments = (_CLONE3, ctypes.addressof(buffer), len(wanted), 0, 0, 0)
     ctypes.pythonapi.PyOS_BeforeFork()
     pid = int(_forking.syscall(*map(ctypes.c_long, arguments)))
     if pid == 0:

@@ -21,7 +21,7 @@ import time
 from typing import NoReturn, Optional
 
 from tessera import protocol
-from tessera.node import cgroups, kernel, logs, reports, runs, system
+from tessera.node import kernel, logs, reports, runs, system
 from tessera.node.container_output import Position, Sink
 from tessera.node.log_writer import (
     FINISH,
@@ -78,7 +78,6 @@ class LogProcess(Sink):
         channel, theirs = socket.socketpair()
         writer = os.getpid()
         if os.fork():
-            cgroups.hasten()
             self._become_writer(theirs, lock, "")
         os.setsid()
         self._attach(writer, channel, theirs, lock)

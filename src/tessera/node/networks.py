@@ -20,8 +20,18 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from tessera import job_networks
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK, SHARED_UID
 from tessera.job_networks import CONNECTED, ISOLATED, NetworkProbe
-from tessera.node import background, confinement, firewall, kernel, publishing, sandbox, system
+from tessera.node import (
+    background,
+    cgroups,
+    confinement,
+    firewall,
+    kernel,
+    publishing,
+    sandbox,
+    system,
+)
 from tessera.node.boxes import SandboxError
+from tessera.node.cgroups import Group
 from tessera.node.publishing import Publication
 from tessera.protocol import ProtocolError, RunSpec
 
@@ -117,13 +127,16 @@ class Connection:
             one()
 
 
-def connect(pid: int, choice: Choice, uid: Optional[int]) -> Connection:
+def connect(
+    pid: int, choice: Choice, uid: Optional[int], group: Optional[Group] = None
+) -> Connection:
     """Begin to give the namespace of a sandbox's first process its way out and published ports.
 
     Args:
         pid: of that process.
         choice: an own network.
         uid: the job's user; None: the runner's own.
+        group: the control groups of the job, which hold the processes of the connection, too.
 
     Raises:
         SandboxError: the namespace cannot be entered, or a port is in use.
@@ -137,10 +150,10 @@ def connect(pid: int, choice: Choice, uid: Optional[int]) -> Connection:
         raise SandboxError("network", error.errno or 0, f"{error}") from None
     try:
         if choice.is_connected:
-            _start_connector(connection, spaces, choice.options)
+            _start_connector(connection, spaces, choice.options, group)
         if choice.ports:
             what = Publication(choice.ports, choice.host, sandbox.INNER_ADDRESS, uid)
-            connection.add(*publishing.publish(what, spaces))
+            connection.add(*publishing.publish(what, spaces, group))
     finally:
         for descriptor in spaces:
             os.close(descriptor)
@@ -168,12 +181,15 @@ def _places() -> List[str]:
 
 
 def _start_connector(
-    connection: Connection, spaces: Sequence[int], options: Sequence[str]
+    connection: Connection,
+    spaces: Sequence[int],
+    options: Sequence[str],
+    group: Optional[Group],
 ) -> None:
     """Start the connector as a child of this process; it ends with this process or the job."""
     ready, tell_ready = os.pipe()
     said, saying = os.pipe()
-    child = os.fork()
+    child, _ = cgroups.fork(group)
     if child == 0:
         _become_connector(spaces, options, tell_ready, saying)
     os.close(tell_ready)

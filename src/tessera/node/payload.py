@@ -17,6 +17,8 @@ from tessera.protocol import ProtocolError, RunSpec
 
 NOT_ENFORCED = "limits-not-enforced"
 LEFTOVER_SECONDS = 30.0
+_NOT_HELD = b"\0"
+"""Written by a child that could not enter the control groups of the job."""
 GRANTED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -132,6 +134,7 @@ class ProcessPayload(Payload):
         """Fork and execute; returns once the shell has really been executed."""
         self._choose_level()
         self._oom_before = _machine_oom_kills()
+        self._create_group()
         if self.isolation == isolation.NONE:
             self._start_plain()
         else:
@@ -169,30 +172,32 @@ class ProcessPayload(Payload):
         box = HelpedBox(plan) if is_helped else Box(plan)
         own = None if is_helped else plan.uid
         try:
-            box.start(self._output, self._hold, lambda pid: self._connect(pid, choice, own))
+            box.start(self._output, self._group, lambda pid: self._connect(pid, choice, own))
         except SandboxError as error:
             raise _start_error(error, self.isolation) from None
+        if not box.is_held:
+            self._warn_of_limits()
         self._box, self._pid = box, box.pid
 
     def _connect(
         self, pid: int, choice: networks.Choice, uid: Optional[int]
     ) -> Callable[[], None]:
-        self._connection = networks.connect(pid, choice, uid)
+        self._connection = networks.connect(pid, choice, uid, self._group)
         return self._connection.wait
 
     def _start_plain(self) -> None:
         failed, failing = os.pipe()
-        held, hold = os.pipe()
-        runner = os.getpid()
-        self._pid = os.fork()
+        runner, job = os.getpid(), self._invocation()
+        self._pid, is_held = cgroups.fork(self._group)
         if self._pid == 0:
-            os.close(hold)
-            self._become(self._invocation(), self._output, failing, runner, held)
+            if not is_held:
+                system.write_all(failing, _NOT_HELD)
+            self._become(job, self._output, failing, runner)
         os.close(failing)
-        os.close(held)
-        self._hold(self._pid)
-        os.close(hold)
         message = _read_within(failed, START_SECONDS)
+        if message is not None and message.startswith(_NOT_HELD):
+            message = message[len(_NOT_HELD) :]
+            self._warn_of_limits()
         if message is None:
             system.kill_quietly(self._pid, signal.SIGKILL)
             system.reap(self._pid, REAP_SECONDS)
@@ -201,27 +206,16 @@ class ProcessPayload(Payload):
             system.reap(self._pid, REAP_SECONDS)
             raise StartError(message.decode("utf-8", "replace"))
 
-    def _hold(self, pid: int) -> bool:
-        """Hold a process that the job will descend from, and its network, to the job's limits.
+    def _create_group(self) -> None:
+        """Create the groups that hold the job, and its network, to its limits.
 
         That of processes is also in force where the others are not enforced.
-
-        Returns:
-            Whether control groups bound the job's processes.
         """
         spec = self._spec
         cpus, memory = (spec.cpus, spec.memory_bytes) if self._has_limits() else (0.0, 0)
-        group = cgroups.create(spec.run_id, cpus, memory, self._most_processes())
-        self._group = group
-        if group is None:
+        self._group = cgroups.create(spec.run_id, cpus, memory, self._most_processes())
+        if self._group is None or not self._group.complete:
             self._warn_of_limits()
-            return False
-        is_held = group.hold(pid)
-        for one in self._connection.pids:
-            group.hold(one)
-        if not group.complete or not is_held:
-            self._warn_of_limits()
-        return is_held and group.bounds_processes
 
     def _has_limits(self) -> bool:
         spec = self._spec
@@ -250,8 +244,8 @@ class ProcessPayload(Payload):
         }
         return Invocation([b"/bin/sh", script], encoded, directory)
 
-    def _become(self, job: Invocation, writer: int, failing: int, runner: int, held: int) -> None:
-        """In the child: become the job once ``held`` is closed. Never returns."""
+    def _become(self, job: Invocation, writer: int, failing: int, runner: int) -> None:
+        """In the child: become the job. Never returns."""
         try:
             os.setsid()
             system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -261,7 +255,6 @@ class ProcessPayload(Payload):
             os.dup2(writer, 2)
             os.chdir(job.directory)
             system.default_signals()
-            os.read(held, 1)
             os.execve(job.arguments[0], job.arguments, job.environment)  # noqa: S606
         except BaseException as error:
             system.write_all(failing, f"the job could not be executed: {error}".encode())

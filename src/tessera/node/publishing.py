@@ -14,8 +14,9 @@ import signal
 import socket
 from typing import Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
-from tessera.node import kernel, system
+from tessera.node import cgroups, kernel, system
 from tessera.node.boxes import SandboxError
+from tessera.node.cgroups import Group
 
 PIECE_BYTES = 64 << 10
 PIECES_AT_ONCE = 16
@@ -42,12 +43,15 @@ class Publication(NamedTuple):
     uid: Optional[int]
 
 
-def publish(what: Publication, spaces: Sequence[int]) -> Tuple[int, Callable[[], None]]:
+def publish(
+    what: Publication, spaces: Sequence[int], group: Optional[Group]
+) -> Tuple[int, Callable[[], None]]:
     """Start the process that publishes ports.
 
     Args:
         what: what is published, of which job.
         spaces: the job's network, see ``kernel.open_network``.
+        group: the control groups of the job, which bound this process, too.
 
     Returns:
         The pid of the process, and what waits until the ports accept connections; that raises
@@ -55,7 +59,7 @@ def publish(what: Publication, spaces: Sequence[int]) -> Tuple[int, Callable[[],
     """
     runner = os.getpid()
     said, saying = os.pipe()
-    child = os.fork()
+    child, _ = cgroups.fork(group)
     if child == 0:
         _become_publisher(what, spaces, runner, saying)
     os.close(saying)

@@ -27,6 +27,8 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 ACCOUNT = "job"
 GO_ON, GO_ON_HELD = b"\0", b"\1"
 """Orders of the runner; the second one says that control groups bound the job's processes."""
+NOT_HELD = "not-held"
+"""The line of a first process that could not enter the control groups of the job."""
 NETWORK = "network"
 INNER_ADDRESS = "192.0.0.8"
 """Of a job in its own network, besides loopback: published ports are reached at it."""
@@ -121,7 +123,9 @@ def namespaces_of(plan: Plan) -> int:
     return found | (kernel.CLONE_NEWUSER if plan.uid is None else 0)
 
 
-def enter(plan: Plan, own: Tuple[int, int], output: int, channel: int) -> NoReturn:
+def enter(
+    plan: Plan, own: Tuple[int, int], output: int, channel: int, *, is_bound: bool = False
+) -> NoReturn:
     """In a child in the namespaces: make the sandbox and start the job in it. Never returns.
 
     Args:
@@ -129,6 +133,7 @@ def enter(plan: Plan, own: Tuple[int, int], output: int, channel: int) -> NoRetu
         own: user and group of the runner.
         output: descriptor of the job's standard output and standard error.
         channel: descriptor of the socket.
+        is_bound: control groups bound the processes of the job already.
     """
     stage = _Stage(["own"])
     try:
@@ -142,7 +147,7 @@ def enter(plan: Plan, own: Tuple[int, int], output: int, channel: int) -> NoRetu
             receiver = ownership.Receiver(plan.uid, plan.group, frozenset(plan.owners))
             for path in plan.owned:
                 ownership.give(path, receiver, channel)
-        _first_process(plan, own, output, channel, stage)
+        _first_process(plan, own, output, channel, stage, is_bound=is_bound)
     except BaseException as error:
         _report_failure(channel, stage, error)
     os._exit(127)
@@ -382,7 +387,13 @@ def _write_file(path: str, content: bytes, mode: int) -> None:
 
 
 def _first_process(
-    plan: Plan, own: Tuple[int, int], output: int, channel: int, stage: _Stage
+    plan: Plan,
+    own: Tuple[int, int],
+    output: int,
+    channel: int,
+    stage: _Stage,
+    *,
+    is_bound: bool,
 ) -> None:
     """Be pid 1 of the sandbox until the job's first process has ended."""
     wake = _reset_signals()
@@ -403,7 +414,7 @@ def _first_process(
         return
     kernel.set_process(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     stage.begin("execute")
-    _limit(plan, processes=order != GO_ON_HELD)
+    _limit(plan, processes=not is_bound and order != GO_ON_HELD)
     job = _start(plan, output, mask if plan.uid is None else 0o007)
     os.close(output)
     os.write(channel, b"started\n")
