@@ -25,9 +25,9 @@ from session import (
     wait_until,
 )
 
-from tessera import isolation
+from tessera import isolation, protocol
 from tessera.isolation import NAMESPACE, USER, VisiblePath
-from tessera.node import background, kernel, system
+from tessera.node import background, cgroups, kernel, system
 from tessera.node.accounts import Account
 from tessera.node.boxes import Box, SandboxError
 from tessera.node.runner import FROZEN_SECONDS
@@ -50,6 +50,25 @@ def place(request: pytest.FixtureRequest) -> Iterator[tuple[str, Session]]:
 def spec_at(level: str, command: str, **changes: object) -> RunSpec:
     uid = ALICE if level == USER else None
     return make_spec(command, **{"isolation": level, "uid": uid, **changes})
+
+
+def test_memory_that_is_too_little_for_a_sandbox_is_the_job_s_failure(
+    place: tuple[str, Session],
+) -> None:
+    level, session = place
+    spec = spec_at(level, "true", memory_bytes=256 << 10, cpus=1, limits_enforced=True)
+
+    session.start(spec)
+    status = session.exit_of(spec)
+
+    if "limits-not-enforced" in status.warnings:
+        pytest.skip("this account may not make control groups")
+    assert status.exit is not None
+    if status.exit.cause == protocol.CAUSE_OOM:
+        pytest.skip("the helper made the sandbox before its limit was in force")
+    assert (status.exit.cause, status.exit.failure) == ("start-failed", "resource-limit")
+    assert "memory" in status.exit.message
+    assert cgroups._existing(spec.run_id) == []
 
 
 def members_of(pid: int) -> list[int]:
