@@ -30,6 +30,7 @@ from tessera.isolation import NAMESPACE, USER, VisiblePath
 from tessera.node import background, cgroups, kernel, system
 from tessera.node.accounts import Account
 from tessera.node.boxes import Box, SandboxError
+from tessera.node.cgroups import Group
 from tessera.node.runner import FROZEN_SECONDS
 from tessera.node.sandbox import Bind, Plan
 from tessera.protocol import ProtocolError, RunSpec
@@ -254,11 +255,14 @@ def empty_plan(**changes: object) -> Plan:
     return Plan(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def outcome_of(plan: Plan, prepare: Callable[[], None] = lambda: None) -> dict[str, object]:
+def outcome_of(
+    plan: Plan, prepare: Callable[[], None] = lambda: None, group: Group | None = None
+) -> dict[str, object]:
     """Run the program of a sandbox in a child, which is prepared before.
 
     Returns:
-        Its exit status, or the stage and error number at which the sandbox has failed.
+        Its exit status, and with a group whether it is in that; or the stage and error number at
+        which the sandbox has failed.
     """
 
     def work() -> dict[str, object]:
@@ -266,18 +270,36 @@ def outcome_of(plan: Plan, prepare: Callable[[], None] = lambda: None) -> dict[s
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
         box = Box(plan)
         try:
-            box.start(os.open(os.devnull, os.O_WRONLY))
+            box.start(os.open(os.devnull, os.O_WRONLY), group)
         except SandboxError as error:
             return {"stage": error.stage, "number": error.number}
         os.waitpid(box.pid, 0)
         end = box.end()
-        return {"status": None if end is None else end.status}
+        status = None if end is None else end.status
+        return {"status": status} if group is None else {"status": status, "is_held": box.is_held}
 
     done = background.fork_work(work, lambda: None)
     found = background.read_outcome(system.read_all(done.descriptor, 1 << 16))
     os.waitpid(done.pid, 0)
     assert found.pop("ok"), found
     return found
+
+
+@pytest.mark.parametrize("can_enter", [True, False])
+def test_a_sandbox_reports_whether_it_is_in_the_groups_and_is_bounded_either_way(
+    can_enter: bool, tmp_path: Path
+) -> None:
+    if can_enter:
+        (tmp_path / "tasks").touch()
+    group = Group([str(tmp_path)], unified=False, complete=True, bounds_processes=True)
+    limit = "Max processes +17 " if not can_enter else "Max processes +(unlimited|[0-9]{3,}) "
+    script = f"grep -Eq '{limit}' /proc/self/limits"
+    plan = empty_plan(arguments=["/bin/sh", "-c", script], processes=17)
+
+    found = outcome_of(plan, group=group)
+
+    assert found == {"status": 0, "is_held": can_enter}
+    assert not can_enter or (tmp_path / "tasks").read_text() == "0"
 
 
 @pytest.fixture
