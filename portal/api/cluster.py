@@ -15,7 +15,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
-from portal.api.importers.hived import check_hived
 from portal.api.node_shapes import CellOut, DeviceOut
 from portal.api.request_models import read_body
 from portal.api.response_models import Body, From
@@ -23,6 +22,7 @@ from portal.api.schema import DRY_RUN, IF_MATCH, FaultOut, Op
 from portal.api.vc_shapes import VcUseOut, vc_use_out
 from portal.api.views import ApiViewSet, expected_version, versioned
 from portal.identity import Same
+from scheduling.compat.hived.configuration import check_hived
 from scheduling.models import ClusterRules
 from scheduling.selectors.cluster import (
     NODES_KEPT,
@@ -220,7 +220,7 @@ class ClusterViewSet(ApiViewSet):
             document=read.spec,
             now=database_now(),
             dry_run=self.query.flag("dry_run"),
-            warnings=read.warnings,
+            warnings=[remark.sentence for remark in read.warnings],
             owners=_owners(self.query.many("owner")),
         )
         unsupported: list[Any] = [entry.to_json() for entry in read.unsupported]

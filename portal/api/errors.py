@@ -9,8 +9,8 @@ from django.http import Http404, JsonResponse
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 
-from portal.api.importers.result import ImportRefusedError
 from portal.api.schema import PROBLEM
+from scheduling.compat.result import ImportRefusedError
 from scheduling.core.cells import CellError
 from scheduling.core.jobspec import InvalidDocumentError
 from scheduling.core.jobspec.errors import MAX_ERRORS

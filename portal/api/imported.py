@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from django.db import transaction
 
-from portal.api.importers.context import Context, Rule
-from portal.api.importers.result import Imported
-from portal.api.importers.sbatch import ARRAY_LABEL
+from scheduling.compat.context import Context, Rule
+from scheduling.compat.result import Imported
+from scheduling.compat.slurm.job import ARRAY_LABEL
 from scheduling.core.sweeps import LABEL, label_of
 from scheduling.models import Job
 from scheduling.selectors.import_rules import list_import_rules
@@ -20,7 +20,6 @@ from scheduling.services.submission import Submission, submit_job, submit_jobs
 from scheduling.services.sweeps import keep_sweep
 from tenants.roles import Permission
 from tenants.viewers import Viewer
-from tessera.results import TRANSLATED
 
 ARRAY_JOB: Final = "SLURM_ARRAY_JOB_ID"
 
@@ -69,17 +68,12 @@ def submission_of_import(
         text: the document itself.
         chosen: what its sender chose beside it, such as the virtual cluster.
     """
-    lost = [
-        f"{remarks.heading}: {field}: {message}"
-        for remarks in imported.remarks
-        if remarks.heading != TRANSLATED
-        for field, message in remarks.entries
-    ]
+    lost = sorted(imported.unsupported, key=lambda entry: entry.needed)
     return Submission(
         document=imported.spec,
         source_text="" if imported.holds_secrets else text,
         source_format=imported.format,
-        warnings=(*imported.warnings, *lost),
+        warnings=tuple(each.sentence for each in (*imported.warnings, *lost)),
         sent={"text": text, **chosen} if chosen else text or None,
     )
 

@@ -9,15 +9,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.cluster import UnsupportedOut
+from portal.api.documents import read_document, recognise, translate
 from portal.api.imported import import_context, submission_of_import, submit_import
-from portal.api.importers.documents import decode_text, parse_document
-from portal.api.importers.formats import TITLES, import_text, recognised
-from portal.api.importers.result import Imported
 from portal.api.job_bodies import ground_for
 from portal.api.job_shapes import AcceptedJobOut, accepted_job_out
 from portal.api.parsers import MAX_BODY_BYTES, bounded_body, refuse_size
 from portal.api.schema import DRY_RUN, IDEMPOTENCY_KEY, Op
 from portal.api.views import ApiViewSet
+from scheduling.compat.documents import decode_text
+from scheduling.compat.formats import IMPORTERS, format_named
+from scheduling.compat.result import Imported
 from scheduling.core.jobspec import MAX_SPEC_BYTES
 from scheduling.selectors.jobs import rows_of_jobs
 from scheduling.selectors.parts import parts_among
@@ -118,7 +119,7 @@ class ImportViewSet(ApiViewSet):
         now, ground = database_now(), ground_for(self.viewer)
         cluster = self.query.text("virtual_cluster")
         context = import_context(self.viewer, ground, now, virtual_cluster=cluster)
-        imported = import_text(name, text, context, media_type)
+        imported = translate(name, text, context, media_type)
         body = {"format": name, **imported.job_to_json()}
         if self.query.flag("dry_run"):
             return Response({**body, "job": None, "jobs": []})
@@ -146,8 +147,8 @@ def _format_of(asked: str, text: bytes) -> str:
         UnsupportedFormatError: there is no such format, or the text shows none.
         ImportRefusedError: the text is no document at all.
     """
-    found = recognised(decode_text(text))[0] if asked == AUTO else asked
-    if found in TITLES:
+    found = recognise(decode_text(text))[0] if asked == AUTO else format_named(asked)
+    if found:
         return found
     raise UnsupportedFormatError(
         "The document does not show what it was written for."
@@ -155,9 +156,9 @@ def _format_of(asked: str, text: bytes) -> str:
         else f"There is no importer for {asked}.",
         field="format",
         value=asked,
-        remedy=f"Name one of {', '.join(TITLES)}; a job of Tessera's own is submitted as it is."
+        remedy=f"Name one of {', '.join(IMPORTERS)}; a job of Tessera's own is submitted as it is."
         if asked == AUTO
-        else f"These work: {', '.join(TITLES)}, and {AUTO}.",
+        else f"These work: {', '.join(IMPORTERS)}, and {AUTO}.",
     )
 
 
@@ -171,7 +172,7 @@ def _text_of(request: Request, name: str) -> tuple[bytes, str]:
     body = sent if isinstance(sent, bytes) else b""
     media_type = request.content_type or ""
     if media_type.partition(";")[0].strip().lower() == "application/json":
-        document = parse_document(body, media_type, max_bytes=MAX_BODY_BYTES)
+        document = read_document(body, media_type, max_bytes=MAX_BODY_BYTES)
         envelope = (
             next(iter(document.items()))
             if isinstance(document, Mapping) and len(document) == 1 and set(document) <= _ENVELOPES

@@ -7,8 +7,7 @@ from django.conf import settings
 from rest_framework.request import Request
 
 from portal.api.imported import submission_of_import
-from portal.api.importers.documents import is_openpai
-from portal.api.importers.openpai import translate_openpai
+from scheduling.compat.openpai.job import is_openpai, translate_openpai
 from scheduling.selectors.submit_context import SubmitContext, read_submit_context
 from scheduling.services.drafts import InvalidJobError
 from scheduling.services.submission import MAX_BULK, Submission

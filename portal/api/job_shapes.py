@@ -12,6 +12,7 @@ from scheduling.selectors.events import EventView
 from scheduling.selectors.job_detail import AttemptView, JobDetail, MemberView
 from scheduling.selectors.jobs import JobRow
 from scheduling.selectors.why import Why
+from tessera.messages import sentence_from
 
 NO_ROUND_YET: Final = "Waiting for the next scheduling round."
 
@@ -267,9 +268,13 @@ def listed_job_out(row: JobRow, nodes: Iterable[str]) -> ListedJobOut:
     }
 
 
-def accepted_job_out(row: JobRow, warnings: list[str], parts: Sequence[int]) -> AcceptedJobOut:
+def accepted_job_out(row: JobRow, warnings: Sequence[Any], parts: Sequence[int]) -> AcceptedJobOut:
     """The answer to a submit."""
-    return {**job_out(row), "warnings": warnings, "parts": list(parts)}
+    return {
+        **job_out(row),
+        "warnings": [sentence_from(each) for each in warnings],
+        "parts": list(parts),
+    }
 
 
 def job_detail_out(detail: JobDetail) -> JobDetailOut:

@@ -7,9 +7,8 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.documents import read_document
 from portal.api.imported import submission_of_import
-from portal.api.importers.documents import parse_document
-from portal.api.importers.openpai import translate_openpai
 from portal.api.job_bodies import ground_for
 from portal.api.openpai_shapes import STATES, job_document, job_summary
 from portal.api.openpai_views import (
@@ -18,6 +17,7 @@ from portal.api.openpai_views import (
     OpenPaiViewSet,
     TakenNameError,
 )
+from scheduling.compat.openpai.job import translate_openpai
 from scheduling.selectors.job_detail import MemberView, job_detail
 from scheduling.selectors.jobs import visible_job
 from scheduling.selectors.named_jobs import (
@@ -86,7 +86,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         """Submit a document of protocol version 2; a name is taken once and for all."""
         sent: Any = request.data
         body = sent if isinstance(sent, bytes) else b""
-        imported = translate_openpai(parse_document(body, request.content_type or ""))
+        imported = translate_openpai(read_document(body, request.content_type or ""))
         name = str(imported.spec["name"])
         if newest_job_named(self.viewer, self.viewer.username, name) is not None:
             raise self._taken(name)
@@ -131,7 +131,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         """Stop a job; a job that has ended is not started again."""
         sent: Any = request.data
         body = sent if isinstance(sent, bytes) else b""
-        wanted = parse_document(body, request.content_type or "")
+        wanted = read_document(body, request.content_type or "")
         value = wanted.get("value") if isinstance(wanted, Mapping) else None
         if value != "STOP":
             raise InvalidError(

@@ -4,7 +4,8 @@ from typing import IO, Any, NoReturn
 
 from rest_framework.parsers import BaseParser
 
-from portal.api.importers.documents import MAX_YAML_BYTES, parse_document
+from portal.api.documents import read_document
+from scheduling.compat.documents import MAX_YAML_BYTES
 from scheduling.core.jobspec import MAX_SPEC_BYTES
 from scheduling.services.archives import TooLargeError
 
@@ -92,4 +93,4 @@ def _read(stream: IO[Any], media_type: str, parser_context: Any) -> Any:
     request = (parser_context or {}).get("request")
     if request is not None:
         request._tessera_text = body.decode(errors="replace")
-    return parse_document(body, media_type, max_bytes=MAX_BODY_BYTES)
+    return read_document(body, media_type, max_bytes=MAX_BODY_BYTES)

@@ -173,6 +173,7 @@ SERVICE_SENTENCES: Final = (
     _("Retry in %(whole)s s."),
     _("Send it again to make that, too."),
     _("Send a smaller document, or JSON instead of YAML."),
+    _("Send a smaller document."),
     _("Sign in and change it there, or ask a cluster admin for a password link."),
     _("Sign in as a cluster admin, or use your name and password."),
     _("Sign in as a user."),

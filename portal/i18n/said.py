@@ -17,8 +17,12 @@ from django.utils.safestring import SafeData
 from django.utils.translation import get_language, gettext, ngettext, pgettext
 
 from portal.i18n.catalogue import SENTENCES
-from scheduling.core.messages import TABLE
-from tessera.messages import Sentence, render
+from scheduling.compat.formats import TABLE as IMPORTERS
+from scheduling.core.messages import TABLE as CORE
+from tessera.messages import Sentence, Table, render
+
+TEMPLATES: Final = Table(CORE, IMPORTERS)
+"""The messages of all rooms."""
 
 _FACT: Final = re.compile(r"%\((\w+)\)s")
 _LETTERS: Final = re.compile(r"[A-Za-z]{2}")
@@ -91,7 +95,7 @@ _TRANSLATED: Final = _Translated()
 
 def _rendered(sentence: Sentence) -> str:
     try:
-        return render(sentence.message, TABLE, _TRANSLATED)
+        return render(sentence.message, TEMPLATES, _TRANSLATED)
     except (KeyError, TypeError, ValueError):
         # A row of another version, whose template is gone or takes other parameters.
         return str(said(str(sentence)))

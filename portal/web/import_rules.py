@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
-from scheduling.models import ImportRule
+from scheduling.compat.formats import RULE_KINDS
 from scheduling.selectors.import_rules import list_import_rules
 from scheduling.selectors.names import virtual_cluster_names
 from scheduling.selectors.priority_classes import list_priority_classes
@@ -17,13 +17,11 @@ from scheduling.services.import_rules import create_import_rule, delete_import_r
 from tenants.errors import DomainError
 from tenants.roles import Permission
 
-_KINDS = dict(ImportRule.Kind.choices)
-
 
 class ImportRuleForm(forms.Form):
     """A new rule."""
 
-    kind = forms.ChoiceField(label="Kind", choices=ImportRule.Kind.choices)
+    kind = forms.ChoiceField(label="Kind", choices=list(RULE_KINDS.items()))
     name = forms.CharField(label="Name", max_length=100)
     virtual_cluster = forms.ChoiceField(label="Virtual cluster", required=False)
     tenant = forms.ChoiceField(label="Tenant", required=False)
@@ -53,7 +51,7 @@ def import_rules(asked: PageRequest) -> HttpResponseBase:
         asked.viewer.require(Permission.EDIT_VC, what="import rules")
         if form.is_valid() and _create(asked, form):
             return redirect("import-rules")
-    rows = [(row, _KINDS[row.kind]) for row in list_import_rules(asked.viewer)]
+    rows = [(row, RULE_KINDS.get(row.kind, row.kind)) for row in list_import_rules(asked.viewer)]
     context = {"rows": rows, "form": form, "can_edit": can_edit}
     return asked.render("virtual_clusters/import_rules.html", context, status=status_of(form))
 

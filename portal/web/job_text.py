@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import yaml
 
-from portal.api.importers.documents import parse_document
-from portal.api.importers.result import ImportRefusedError
+from portal.api.documents import read_document
+from scheduling.compat.result import ImportRefusedError
 
 WIDTH: Final = 100_000
 
@@ -67,6 +67,6 @@ def _style_of(text: str) -> str | None:
 def _reads_back(text: str) -> bool:
     """Whether the text may stand without quotes as far as our own reader is concerned."""
     try:
-        return isinstance(parse_document(text), str)
+        return isinstance(read_document(text), str)
     except ImportRefusedError:
         return True  # not by itself; the writer quotes what its own reader would not take

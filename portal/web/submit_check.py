@@ -11,13 +11,14 @@ from portal.web.components import words
 from portal.web.submit_fields import fields_for, roles_of
 from portal.web.submit_secrets import secrets_of
 from portal.web.submit_text import Typed, line_of
+from scheduling.compat.formats import TABLE
 from scheduling.core.reasons import ReasonCode
 from scheduling.selectors.submit_context import SubmitContext
 from scheduling.services.drafts import Draft, InvalidJobError, check_draft
 from tenants.errors import DomainError, FieldError
 from tenants.viewers import Viewer
+from tessera.messages import Sentence, message_of
 
-_AROUND: Final = re.compile(r"^Is not YAML: |,? at line \d+, column \d+")
 _INDEX: Final = re.compile(r"\[\d+\]")
 _AT_MOST: Final = re.compile(r"at most (\d+)")
 _MEANT: Final = re.compile(r"Did you mean ([\w.-]+)\?")
@@ -82,12 +83,12 @@ def check(
 
 
 def faults_in_words(checked: Checked) -> str:
-    """One line to stand beside the text: how many faults, and in which lines."""
+    """One line beside the text: why it cannot be read, or how many faults are in which lines."""
     if not checked.faults:
         return "No errors"
     first = checked.faults[0]
-    if checked.typed.document is None and first.line:
-        return f"Line {first.line}: {_AROUND.sub('', first.message)}"
+    if "line" in message_of(first.message).params:
+        return first.message
     lines = sorted({fault.line for fault in checked.faults if fault.line})
     count = words.plural(len(checked.faults), "error", "errors")
     where = "line" if len(lines) == 1 else "lines"
@@ -128,8 +129,11 @@ def _sentence(error: FieldError, names: set[str]) -> str:
     """The message, with the part of the path that the field does not say."""
     near = _nearest(error.field, names)
     rest = error.field.removeprefix(near).strip(".") if near in names else ""
-    words = error.message[:1].upper() + error.message[1:]
-    return f"{rest}: {error.message}" if rest else words
+    message = message_of(error.message)
+    if rest:
+        placed = TABLE.message("import-remark", field=rest, remark=message)
+        return Sentence(f"{rest}: {error.message}", placed)
+    return Sentence(error.message[:1].upper() + error.message[1:], message)
 
 
 def _use(error: FieldError, ground: SubmitContext) -> str:

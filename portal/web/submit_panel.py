@@ -9,10 +9,10 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from portal.addresses import job_url
-from portal.api.importers.formats import TITLES
-from portal.api.importers.result import Imported
 from portal.web.components import words
 from portal.web.submit_check import Checked, Fault
+from scheduling.compat.formats import TITLES
+from scheduling.compat.result import Imported
 from scheduling.core.forecast.horizon import is_open
 from scheduling.core.jobspec import JobClass
 from scheduling.core.values import PlacedMember

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from portal.api.importers.documents import parse_document
-from portal.api.importers.result import ImportRefusedError
+from portal.api.documents import read_document
 from portal.web.job_text import to_yaml
+from scheduling.compat.result import ImportRefusedError
 from scheduling.core.jobspec import REDACTED, Completion, JobSpec, Retries, RoleSpec
 from scheduling.core.lifecycle import FailureClass
 from scheduling.selectors.job_detail import JobDetail
@@ -185,6 +185,6 @@ def _differing(found: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, 
 
 def _is_mapping(text: str) -> bool:
     try:
-        return isinstance(parse_document(text), Mapping)
+        return isinstance(read_document(text), Mapping)
     except ImportRefusedError:
         return False

@@ -7,18 +7,17 @@ from typing import Any, Final
 
 import yaml
 
-from portal.api.importers.context import Context
-from portal.api.importers.documents import parse_document
-from portal.api.importers.formats import import_text, recognised
-from portal.api.importers.result import Imported, ImportRefusedError
+from portal.api.documents import read_document, recognise, translate
 from portal.web import submit_fields
 from portal.web.job_text import plain, to_yaml
 from portal.web.yaml_edits import composed, entry_of, with_value
+from scheduling.compat.context import Context
+from scheduling.compat.result import Imported, ImportRefusedError
 from scheduling.services.drafts import from_spec_error
 from tenants.errors import FieldError
+from tessera.messages import message_of
 
 MOST_EDITED_BYTES: Final = 64 << 10
-_AT_LINE: Final = re.compile(r"at line (\d+)")
 _STEP: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -57,9 +56,9 @@ def read_typed(text: str, context: Callable[[], Context] = Context) -> Typed:
     """
     text = text.replace("\r\n", "\n")
     try:
-        name, found = recognised(text)
+        name, found = recognise(text)
         if name:
-            imported = import_text(name, text, context())
+            imported = translate(name, text, context())
             return _translated(text, found, imported)
     except ImportRefusedError as error:
         return Typed(text=text, faults=tuple(from_spec_error(fault) for fault in error.errors))
@@ -121,8 +120,9 @@ def without_role(typed: Typed, role: str) -> Typed:
 
 def line_of(text: str, fault: FieldError) -> int | None:
     """The line (from 1) that a fault is about, or that of what should hold it."""
-    if match := _AT_LINE.search(fault.message):
-        return int(match[1])
+    line = message_of(fault.message).params.get("line")
+    if isinstance(line, int):
+        return line
     return _line_in(_tree(text), fault.field) if fault.field else None
 
 
@@ -144,7 +144,7 @@ def _tree(text: str) -> yaml.Node | None:
     if len(text.encode()) > MOST_EDITED_BYTES:
         return None
     try:
-        parse_document(text)  # bounds the depth
+        read_document(text)  # bounds the depth
         return composed(text)
     except (ImportRefusedError, yaml.YAMLError):
         return None

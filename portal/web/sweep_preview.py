@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from portal.api.importers.documents import parse_document
-from portal.api.importers.result import ImportRefusedError
+from portal.api.documents import read_document
 from portal.api.job_bodies import ground_for, round_config
 from portal.web.submit_check import Fault
 from portal.web.submit_panel import Panel, panel_of_draft, panel_of_faults
 from portal.web.viewing import PageRequest
+from scheduling.compat.result import ImportRefusedError
 from scheduling.core.sweeps import Grid, GridError, read_grid
 from scheduling.services.sweeps import plan_sweep
 from tenants.errors import DomainError, InvalidError
@@ -31,7 +31,7 @@ def read_sweep(text: str, grid: str, most: str) -> TypedSweep:
         InvalidError: one of them is not valid.
     """
     try:
-        document: Any = parse_document(text.replace("\r\n", "\n"))
+        document: Any = read_document(text.replace("\r\n", "\n"))
         wanted = read_grid(grid)
     except ImportRefusedError as error:
         raise InvalidError(

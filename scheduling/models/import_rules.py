@@ -10,18 +10,13 @@ from tenants.tenancy import TenantManager
 
 
 class ImportRule(models.Model):
-    """A partition, account, quality of service, fleet or place to run, and its counterparts."""
+    """A partition, account, quality of service, fleet or place to run, and its counterparts.
 
-    class Kind(models.TextChoices):
-        """Whose name it is."""
+    The kinds of names are those of the importers (``scheduling.compat.formats.RULE_KINDS``), so
+    that a new importer needs no migration.
+    """
 
-        PARTITION = "partition", "Slurm partition"
-        ACCOUNT = "account", "Slurm account"
-        QOS = "qos", "Slurm quality of service"
-        FLEET = "fleet", "dstack fleet"
-        INFRA = "infra", "SkyPilot infra"
-
-    kind = models.CharField(max_length=20, choices=Kind)
+    kind = models.CharField(max_length=20)
     name = models.CharField(max_length=100)
     virtual_cluster = models.ForeignKey(
         VirtualCluster, null=True, on_delete=models.CASCADE, related_name="+"
@@ -42,8 +37,8 @@ class ImportRule(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["kind", "name"], name="import_rule_one_per_name"),
             models.CheckConstraint(
-                condition=Q(kind__in=["partition", "account", "qos", "fleet", "infra"]),
-                name="import_rule_kind_is_known",
+                condition=~Q(kind=""),
+                name="import_rule_kind_is_given",
             ),
             models.CheckConstraint(
                 condition=Q(virtual_cluster__isnull=False)

@@ -17,6 +17,7 @@ from scheduling.selectors.topology import CellView, TopologyNow, current_topolog
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from tessera.isolation import NETWORK_SHARED, NONE, NOT_ISOLATED, SHARED_NETWORK
+from tessera.messages import sentence_from
 from tessera.protocol import CAUSE_STOPPED
 
 
@@ -174,7 +175,7 @@ def job_detail(viewer: Viewer, job_id: int) -> JobDetail:
         end_message=job.end_message,
         failures=dict(job.failures),
         excluded_nodes=tuple(job.excluded_nodes),
-        warnings=tuple(job.warnings),
+        warnings=tuple(sentence_from(each) for each in job.warnings),
         spec=job.spec,
         effective=_effective(job),
         source_text=job.source_text,

@@ -6,6 +6,7 @@ from typing import Final
 
 from django.db import IntegrityError, transaction
 
+from scheduling.compat.formats import RULE_KINDS
 from scheduling.models import ImportRule, PriorityClass, VirtualCluster
 from tenants.audit import record
 from tenants.errors import DuplicateError, FieldError, InvalidError, NotFoundError
@@ -30,7 +31,7 @@ def create_import_rule(
 
     Args:
         viewer: a cluster admin.
-        kind: partition, account, qos, fleet or infra.
+        kind: one of ``RULE_KINDS``.
         name: as it stands in people's documents.
         virtual_cluster: whose guarantee such jobs count against.
         tenant: of which tenant the virtual cluster is, where nothing else names one.
@@ -96,8 +97,8 @@ def shown(row: ImportRule) -> dict[str, object]:
 
 def _faults(kind: str, name: str) -> list[FieldError]:
     found = []
-    if kind not in ImportRule.Kind.values:
-        remedy = f"Write one of {', '.join(ImportRule.Kind.values)}."
+    if kind not in RULE_KINDS:
+        remedy = f"Write one of {', '.join(RULE_KINDS)}."
         message = "This is not a kind of name."
         found.append(FieldError(field="kind", value=kind, message=message, remedy=remedy))
     if not _NAME.fullmatch(name):

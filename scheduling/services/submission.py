@@ -22,6 +22,7 @@ from tenants.audit import Change, record_many
 from tenants.errors import FieldError, NotFoundError
 from tenants.statements import Insertion
 from tenants.viewers import Viewer
+from tessera.messages import stored_words
 
 MAX_BULK: Final = 1000
 _JOBS: Final = Insertion(Job)
@@ -254,7 +255,7 @@ def _job_row(draft: Draft, submission: Submission, owner_id: int, now: datetime,
         spec=spec.to_json(),
         source_text=submission.source_text,
         source_format=submission.source_format,
-        warnings=[*submission.warnings, *draft.warnings],
+        warnings=[stored_words(each) for each in (*submission.warnings, *draft.warnings)],
         demand=draft.demand.to_json(),
         terms=terms_document(spec, draft.demand.devices),
         devices=draft.demand.devices,

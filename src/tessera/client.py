@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -136,8 +137,7 @@ class Client:
 
         Args:
             text: the document or script as it stands.
-            form: ``openpai``, ``sbatch``, ``dstack`` or ``skypilot``; ``auto`` lets the portal
-                see for itself.
+            form: name of the format; ``auto`` lets the portal recognise it.
             virtual_cluster: where it is to run, whatever the document names.
             dry_run: translate and submit nothing.
             idempotency_key: as in ``submit``.
@@ -150,7 +150,7 @@ class Client:
         options: dict[str, Any] = {"params": {k: v for k, v in asked.items() if v}}
         options["content"] = text.encode()
         answer: Body = self._request(
-            "POST", f"import/{form}/", repeat=True, headers=headers, **options
+            "POST", f"import/{quote(form, safe='')}/", repeat=True, headers=headers, **options
         )
         return answer
 

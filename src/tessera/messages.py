@@ -282,6 +282,11 @@ def message_from(document: Any) -> Message:
     return found
 
 
+def stored_words(words: str) -> Any:
+    """The stored form of a sentence, or of a plain text; ``sentence_from`` reads it."""
+    return words.to_json() if isinstance(words, Sentence) else words
+
+
 def sentence_from(document: Any) -> str:
     """Read a stored message with its English text; rows from before messages hold a text only."""
     if isinstance(document, str):

@@ -1,6 +1,6 @@
 """What the REST API answers, as frozen values; ``body`` keeps each answer whole as it came."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -260,20 +260,12 @@ class Remarks:
     entries: tuple[tuple[str, str], ...]
 
 
-def remarks_of(
-    warnings: Iterable[str], unsupported: Iterable[Mapping[str, Any]]
-) -> tuple[Remarks, ...]:
-    """The answer of an import under its headings; those without entries are missing."""
-    lost = list(unsupported)
-
-    def entries(*, needed: bool) -> tuple[tuple[str, str], ...]:
-        return tuple(
-            (str(one["field"]), str(one["message"])) for one in lost if one["needed"] is needed
+def remarks_of(answer: Body) -> tuple[Remarks, ...]:
+    """The remarks in the answer of an import; headings without entries are missing."""
+    return tuple(
+        Remarks(
+            heading=str(remarks["heading"]),
+            entries=tuple((str(one["field"]), str(one["message"])) for one in remarks["entries"]),
         )
-
-    found = (
-        Remarks(heading=TRANSLATED, entries=tuple(("", warning) for warning in warnings)),
-        Remarks(heading=LEFT_OUT, entries=entries(needed=False)),
-        Remarks(heading=NOT_SUPPORTED, entries=entries(needed=True)),
+        for remarks in answer["remarks"]
     )
-    return tuple(remarks for remarks in found if remarks.entries)

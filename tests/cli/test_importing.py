@@ -23,10 +23,18 @@ def script(tmp_path: Path) -> Path:
 def answer(**changes: Any) -> dict[str, Any]:
     return {
         "format": "sbatch", "spec": {"name": "train", "note": "ü"}, "more": [], "nodes": [],
-        "warnings": ["srun differs."],
+        "warnings": ["srun: differs."],
         "unsupported": [
             {"field": "--magic", "message": "It is lost.", "needed": True, "value": ""},
             {"field": "--nice", "message": "It is left.", "needed": False, "value": ""},
+        ],
+        "remarks": [
+            {"heading": heading, "entries": [{"field": field, "message": message}]}
+            for heading, field, message in (
+                ("Translated", "srun", "differs."),
+                ("Left out", "--nice", "It is left."),
+                ("Not supported", "--magic", "It is lost."),
+            )
         ],
         "job": None, "jobs": [], **changes,
     }  # fmt: skip
@@ -43,7 +51,7 @@ def test_a_script_is_submitted_and_what_was_not_understood_is_said(
     assert ran.err.splitlines() == [
         "read as sbatch",
         "Translated",
-        "  srun differs.",
+        "  srun: differs.",
         "Left out",
         "  --nice: It is left.",
         "Not supported",
@@ -61,14 +69,14 @@ def test_a_dry_run_prints_a_document_that_can_be_submitted(
     portal: Portal, tessera: CommandLine
 ) -> None:
     spec = {"name": "train", "roles": {"w": {"secrets": {"A": "(redacted)"}}}}
-    portal.answer("POST", "import/sbatch/", answer(spec=spec, more=[spec, spec]))
+    portal.answer("POST", "import/slurm/", answer(spec=spec, more=[spec, spec]))
 
     ran = tessera("import", "-", "--format", "slurm", "--dry-run", stdin=SCRIPT)
 
     assert (ran.status, yaml.safe_load(ran.out)) == (0, spec)
     assert "and 2 more like it" in ran.err
     assert "secrets are not printed" in ran.err
-    assert portal.asked[0].path == "/api/v1/import/sbatch/?dry_run=1"
+    assert portal.asked[0].path == "/api/v1/import/slurm/?dry_run=1"
 
 
 def test_a_list_of_nodes_is_printed_as_what_it_is(portal: Portal, tessera: CommandLine) -> None:

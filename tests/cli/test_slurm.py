@@ -17,6 +17,10 @@ from tests.support.prepared_portal import CommandLine, Portal
 ANSWER: dict[str, Any] = {
     "spec": {}, "more": [], "nodes": [], "warnings": ["script: differs."],
     "unsupported": [{"field": "--magic", "message": "It is lost.", "needed": True, "value": ""}],
+    "remarks": [
+        {"heading": "Translated", "entries": [{"field": "script", "message": "differs."}]},
+        {"heading": "Not supported", "entries": [{"field": "--magic", "message": "It is lost."}]},
+    ],
     "job": {"id": 7}, "jobs": [7, 8],
 }  # fmt: skip
 

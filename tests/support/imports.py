@@ -4,14 +4,16 @@
 """
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from portal.api.importers.context import Context, Rule
-from portal.api.importers.formats import TITLES, import_text
-from portal.api.importers.hived import import_hived
-from portal.api.importers.result import ImportRefusedError
+from scheduling.compat.context import Context, Rule
+from scheduling.compat.formats import TITLES, import_text
+from scheduling.compat.hived.configuration import import_hived
+from scheduling.compat.result import Imported, ImportRefusedError
+from tessera.messages import Sentence
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "importers"
 HIVED = "hived"
@@ -41,21 +43,36 @@ def inputs() -> list[tuple[str, Path]]:
     ]
 
 
+def imported(name: str, text: str, content_type: str = "") -> Imported:
+    """What the importer of a format returns."""
+    if name == HIVED:
+        return import_hived(text, content_type)
+    return import_text(name, text, CONTEXT, content_type)
+
+
+def remarks(name: str, text: str) -> Iterator[str]:
+    """The texts of an importer's own remarks and faults on a document."""
+    try:
+        found = imported(name, text)
+    except ImportRefusedError as refused:
+        faults = [words for error in refused.errors for words in (error.message, error.remedy)]
+        yield from (words for words in faults if isinstance(words, Sentence))
+        return
+    yield from (remark.message for remark in found.warnings)
+    yield from (entry.message for entry in found.unsupported)
+
+
 def outcome(name: str, text: str, content_type: str = "") -> dict[str, Any]:
     """What comes out, as it is kept; of a refusal the faults."""
     try:
-        found = (
-            import_hived(text, content_type)
-            if name == HIVED
-            else import_text(name, text, CONTEXT, content_type)
-        )
+        found = imported(name, text, content_type)
     except ImportRefusedError as refused:
         return {"errors": [error.to_json() for error in refused.errors]}
     return {
         "spec": found.spec,
         "more": list(found.more),
         "nodes": list(found.nodes),
-        "warnings": list(found.warnings),
+        "warnings": [remark.sentence for remark in found.warnings],
         "unsupported": [entry.to_json() for entry in found.unsupported],
     }
 

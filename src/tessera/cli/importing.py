@@ -1,7 +1,6 @@
 """``tessera import``: submit a job document of another system."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -14,20 +13,6 @@ from tessera.cli.specs import read_text
 from tessera.results import NOT_SUPPORTED, Job, remarks_of
 
 
-class Format(StrEnum):
-    """Whose document a file is."""
-
-    AUTO = "auto"
-    SLURM = "slurm"
-    SBATCH = "sbatch"
-    OPENPAI = "openpai"
-    DSTACK = "dstack"
-    SKYPILOT = "skypilot"
-
-
-_SERVED = {Format.SLURM: Format.SBATCH}
-
-
 def register(app: typer.Typer) -> None:
     """Add the command of this module."""
     app.command("import")(import_file)
@@ -37,8 +22,8 @@ def import_file(
     context: typer.Context,
     file: Annotated[str, typer.Argument(help="Document; - reads standard input.")],
     form: Annotated[
-        Format, typer.Option("--format", help="Format of the document.")
-    ] = Format.AUTO,
+        str, typer.Option("--format", help="Format, such as slurm; auto recognises it.")
+    ] = "auto",
     vc: Vc = "",
     *,
     dry_run: Annotated[
@@ -46,7 +31,7 @@ def import_file(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a Slurm script or a job of OpenPAI, dstack or SkyPilot.
+    """Submit a job document of another system, such as a Slurm script.
 
     Standard error lists what was translated with a difference, left out, and not supported. The
     text is stored with the job. With --dry-run the translation can be saved and submitted.
@@ -54,9 +39,7 @@ def import_file(
     text = read_text(file)
     session: Session = context.obj
     with session.client() as client:
-        answer = client.import_document(
-            text, form=_SERVED.get(form, form).value, virtual_cluster=vc, dry_run=dry_run
-        )
+        answer = client.import_document(text, form=form, virtual_cluster=vc, dry_run=dry_run)
     _say_differences(answer)
     if as_json:
         print_json(dict(answer))
@@ -69,7 +52,7 @@ def import_file(
 def _say_differences(answer: Mapping[str, Any]) -> None:
     console = err()
     console.print(f"read as {answer.get('format')}", markup=False)
-    for remarks in remarks_of(answer["warnings"], answer["unsupported"]):
+    for remarks in remarks_of(answer):
         style = "yellow" if remarks.heading == NOT_SUPPORTED else "bold"
         console.print(f"[{style}]{remarks.heading}[/]")
         for field, message in remarks.entries:

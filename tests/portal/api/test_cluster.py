@@ -288,7 +288,7 @@ def test_an_openpai_job_is_translated_and_submitted(api: Any) -> None:
     assert Job.objects.unscoped().get().pk == response.json()["job"]["id"]
 
 
-@pytest.mark.parametrize("name", ["slurm", "pbs", "native"])
+@pytest.mark.parametrize("name", ["lsf", "pbs", "native"])
 def test_a_format_without_an_importer_names_those_that_work(
     api: Any, problem: Problem, name: str
 ) -> None:

@@ -51,12 +51,16 @@ def test_an_imported_job_keeps_its_text_and_what_was_lost(api, rules):
     job = Job.objects.unscoped().get()
     assert response.json()["jobs"] == [job.pk]
     assert (job.source_format, job.source_text) == ("sbatch", SCRIPT)
-    assert "Not supported: --magic: --magic is not known here." in job.warnings
+    assert [each["text"] for each in job.warnings] == response.json()["job"]["warnings"]
+    assert "Not supported: --magic: --magic is not an option of sbatch." in (
+        each["text"] for each in job.warnings
+    )
+    remark = "calls srun, which starts its tasks on this node without Slurm."
     assert response.json()["remarks"] == [
-        {"heading": "Translated", "entries": [{"field": "", "message": job.warnings[0]}]},
+        {"heading": "Translated", "entries": [{"field": "script", "message": remark}]},
         {
             "heading": "Not supported",
-            "entries": [{"field": "--magic", "message": "--magic is not known here."}],
+            "entries": [{"field": "--magic", "message": "--magic is not an option of sbatch."}],
         },
     ]
     assert job.spec["compat"] == {"format": "slurm"}

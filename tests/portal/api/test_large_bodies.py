@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from portal.api.importers.documents import MAX_JSON_VALUES, MAX_YAML_VALUES, parse_document
-from portal.api.importers.large import LARGE_YAML_BYTES, one_large_parse
-from portal.api.importers.result import ImportRefusedError
+from portal.api.documents import LARGE_YAML_BYTES, one_large_parse
+from scheduling.compat.documents import MAX_JSON_VALUES, MAX_YAML_VALUES, parse_document
+from scheduling.compat.result import ImportRefusedError
 from tenants.audit import Actor, audit_context
 from tenants.models import User
 

@@ -204,7 +204,7 @@ def test_a_text_that_is_half_typed_leaves_the_form_as_it_was(alice: Client) -> N
     assert found["is_kept"] is True
     assert not {"fields", "fields_html"} & set(found)
     assert found["errors"][0]["line"] == 3
-    assert found["says"] == "Line 3: could not find expected ':'."
+    assert found["says"] == "Is not valid YAML: could not find expected ':' at line 3, column 1."
 
 
 def test_an_empty_text_may_be_filled_from_the_form(alice: Client) -> None:
@@ -225,7 +225,7 @@ def test_without_scripts_a_text_that_cannot_be_read_leaves_the_form_as_it_was(
     text = markup_of(alice.post("/submit/", posted).content.decode())
 
     assert 'name="name" value="hello"' in text
-    assert "Line 3: could not find expected" in text
+    assert "could not find expected" in text
     assert re.search(r"data-submit-kept>", text)
     assert re.search(r"data-submit-fields inert>", text)
 
@@ -236,8 +236,11 @@ def test_without_scripts_a_text_that_cannot_be_read_leaves_the_form_as_it_was(
         (TEXT, "No errors"),
         (TEXT.replace("devices: 2", "devices: 99"), "1 error, line 6"),
         (TEXT.replace("devices: 2", "devices: -1\n    cpus: many"), "2 errors, lines 6, 7"),
-        ("name: 'open\nheld: true\n", "Line 1: found unexpected end of stream."),
-        ("name: a\nname: b\n", 'Line 2: Has the key "name" twice.'),
+        (
+            "name: 'open\nheld: true\n",
+            "Is not valid YAML: found unexpected end of stream at line 1, column 7.",
+        ),
+        ("name: a\nname: b\n", 'Has the key "name" twice, at line 2, column 1.'),
         ("- a\n", "1 error"),
     ],
 )
@@ -354,7 +357,7 @@ def test_a_batch_script_can_be_pasted_checked_and_sent(alice: Client) -> None:
     jobs = list(Job.objects.unscoped().order_by("pk"))
     assert "Slurm" in asked["plan"]
     assert "It becomes 2 jobs" in asked["plan"]
-    assert "--magic is not known here." in asked["plan"]
+    assert "--magic is not an option of sbatch." in asked["plan"]
     assert asked["fields"]["roles.worker.devices"] == "1"
     assert [job.name for job in jobs] == ["sweep 1", "sweep 2"]
     assert {(job.source_format, job.source_text) for job in jobs} == {("sbatch", BATCH)}

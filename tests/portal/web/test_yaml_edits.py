@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.api.importers.documents import parse_document
 from portal.web.job_text import plain, to_yaml
 from portal.web.submit_fields import apply
 from portal.web.submit_text import read_typed, with_changes
+from scheduling.compat.documents import parse_document
 
 TEXT = """\
 # wider

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from portal.api.importers.sbatch import import_sbatch
-from portal.api.importers.slurm_variables import FOUND
+from scheduling.compat.slurm.job import import_sbatch
+from scheduling.compat.slurm.script import FOUND
 from scheduling.core.jobspec import parse
 from workers.services.environment import job_environment
 from workers.services.gangs import Gang, GangMember

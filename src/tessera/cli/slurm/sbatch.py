@@ -187,7 +187,7 @@ def _script(asked: Asked) -> str:
 
 
 def _say(answer: Body) -> None:
-    for remarks in remarks_of(answer["warnings"], answer["unsupported"]):
+    for remarks in remarks_of(answer):
         for option, message in remarks.entries:
             place = f"{option}: " if option else ""
             typer.echo(f"sbatch: {remarks.heading}: {place}{message}", err=True)

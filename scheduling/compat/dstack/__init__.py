@@ -1,0 +1,1 @@
+"""Tasks and fleets of dstack."""

@@ -1,0 +1,392 @@
+"""dstack tasks: a YAML document becomes a job; fleets of SSH hosts become a list of nodes."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scheduling.compat.context import Context, Named, standing
+from scheduling.compat.documents import parse_document
+from scheduling.compat.dstack.messages import TABLE, say
+from scheduling.compat.dstack.resources import read_resources
+from scheduling.compat.importer import Importer
+from scheduling.compat.reading import Paths, Report, Section, finish_translation
+from scheduling.compat.result import Imported
+from scheduling.compat.shared import (
+    BASH_PRELUDE,
+    OFF,
+    change_directory,
+    read_hosts,
+    read_image,
+    read_seconds,
+    read_variables,
+    report_references,
+)
+from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.scalars import read_command, read_string
+from tessera.messages import Sentence
+
+FORMAT: Final = "dstack"
+LOGIN: Final = "REGISTRY_LOGIN"
+_EMPTY: Final = Context()
+_LEAST_WINDOW: Final = 600
+_MOST_RETRIES: Final = 3
+# A repository with the directory that it goes to: URL:/path.
+_REPO_AT: Final = re.compile(r"((?:(?:https|ssh)://|git@[^:]+:)[^:]+(?::[0-9]+/[^:]+)?):([/~.].*)")
+_LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_TYPES: Final = frozenset({"task", "service", "dev-environment", "fleet"})
+_OTHER_TYPES: Final = {
+    "service": say("dstack-service"),
+    "dev-environment": say("dstack-dev-environment"),
+    "volume": say("dstack-volume"),
+    "gateway": say("dstack-gateway"),
+}
+_PATHS: Paths = (
+    (r"^virtual_cluster$", "fleets"),
+    (r"^max_duration$", "max_duration"),
+    (r"^idle_policy\b.*", "utilization_policy"),
+    (r"^grace_seconds$", "stop_duration"),
+    (r"^labels\b", "tags"),
+    (r"^source\.git\b.*", "repos"),
+    (r"^roles\.worker\.instances$", "nodes"),
+    (r"^roles\.worker\.device(_type)?s\b.*", "resources.gpu"),
+    (r"^roles\.worker\.cpus$", "resources.cpu"),
+    (r"^roles\.worker\.memory$", "resources.memory"),
+    (r"^roles\.worker\.command$", "commands"),
+    (r"^roles\.worker\.", ""),
+)
+
+
+def import_dstack(
+    text: str | bytes, context: Context = _EMPTY, content_type: str = ""
+) -> Imported:
+    """Translate a dstack document.
+
+    Args:
+        text: the document as it was sent.
+        context: rules of admins, and what there is here.
+        content_type: of the document; YAML is assumed.
+
+    Returns:
+        The native spec, or the nodes of a fleet, with warnings and what has no counterpart.
+
+    Raises:
+        ImportRefusedError: the document is malformed, or cannot become a job.
+    """
+    return translate_dstack(parse_document(text, content_type), context)
+
+
+def translate_dstack(document: object, context: Context = _EMPTY) -> Imported:
+    """Translate a dstack document that has been read already; see ``import_dstack``."""
+    report = Report()
+    top = Section(document, Place(errors=report.errors), report)
+    kind = top.take("type")
+    spec: dict[str, Any] = {}
+    nodes: tuple[dict[str, Any], ...] = ()
+    if kind == "fleet":
+        nodes = read_fleet(top)
+    elif kind == "task":
+        spec = _task(top, context)
+    else:
+        words = _OTHER_TYPES.get(str(kind), say("dstack-not-a-task"))
+        top.at("type").refuse(kind, words, say("dstack-write-task"), "malformed")
+        report.raise_errors()
+    return finish_translation(
+        top,
+        spec=spec,
+        nodes=nodes,
+        paths=_PATHS,
+        format=FORMAT,
+        holds_secrets=bool(spec and spec["roles"]["worker"].get("secrets")),
+    )
+
+
+def _task(top: Section, context: Context) -> dict[str, Any]:
+    report = top.report
+    spec: dict[str, Any] = {"name": top.text("name") or "task"}
+    spec |= standing(context, _fleets(top), report)
+    priority = top.integer("priority", 0, 100)
+    if priority is not None and "priority" not in spec and "class" not in spec:
+        spec["priority"] = priority
+    _durations(top, spec)
+    _idle_policy(top, spec)
+    if retries := _retries(top):
+        spec["retries"] = retries
+    if labels := _tags(top):
+        spec["labels"] = labels
+    if source := _repos(top):
+        spec["source"] = source
+    spec["compat"] = {"format": FORMAT}
+    spec["roles"] = {"worker": _role(top, context)}
+    report_rest(top)
+    return spec
+
+
+def _fleets(top: Section) -> list[Named]:
+    found = []
+    for item, place in top.items("fleets"):
+        name = item.get("name") if isinstance(item, Mapping) else item
+        if isinstance(name, str):
+            found.append(Named("fleet", name, place))
+        else:
+            place.refuse(item, say("dstack-not-a-fleet"), say("dstack-write-fleet"), "wrong-type")
+    return found
+
+
+def _durations(top: Section, spec: dict[str, Any]) -> None:
+    for key, ours in (("max_duration", "max_duration"), ("stop_duration", "grace_seconds")):
+        seconds = top.read(key, read_seconds)
+        if seconds == OFF and key == "stop_duration":
+            top.report.warn(top.at(key), say("dstack-stop-off"))
+            spec[ours] = 3600
+        elif seconds is not None and seconds != OFF:
+            spec[ours] = seconds
+
+
+def _idle_policy(top: Section, spec: dict[str, Any]) -> None:
+    """A job is stopped after the window here too, and its owner is warned before that."""
+    if top.peek("utilization_policy") is None:
+        return
+    section = top.section("utilization_policy")
+    below = section.integer("min_gpu_utilization", 0, 100)
+    window = section.read("time_window", read_seconds)
+    section.finish()
+    if not below or window in (None, OFF):
+        words = say("dstack-idle-policy-incomplete")
+        top.report.lacks(top.at("utilization_policy"), "", words, needed=False)
+        return
+    stop = max(int(window or 0), _LEAST_WINDOW)
+    if stop != window:
+        words = say("dstack-window-short", minutes=_LEAST_WINDOW // 60)
+        top.report.warn(section.at("time_window"), words)
+    warn = max(stop // 2, 300)
+    spec["idle_policy"] = {"below": below, "warn_after": warn, "stop_after": stop}
+
+
+def _retries(top: Section) -> dict[str, int]:
+    value = top.peek("retry")
+    if value is None or isinstance(value, bool):
+        top.take("retry")
+        events = ["no-capacity", "interruption", "error"] if value else []
+    else:
+        section = top.section("retry")
+        events = [str(item) for item, _ in section.items("on_events")]
+        section.lacks("duration", say("dstack-retry-duration"), needed=False)
+        section.finish()
+    for event in set(events) - {"no-capacity", "interruption", "error"}:
+        top.report.lacks(top.at("retry"), event, say("dstack-event"), needed=True)
+    if "no-capacity" not in events:
+        words = say("dstack-no-capacity")
+        top.report.warn(top.at("retry"), words)
+    found = {} if "interruption" in events else {"node": 0, "preempted": 0}
+    if "error" in events:
+        words = say("dstack-retry-error", most=_MOST_RETRIES)
+        top.report.warn(top.at("retry"), words)
+        found["user"] = _MOST_RETRIES
+    return found
+
+
+def _tags(top: Section) -> dict[str, str]:
+    found = {}
+    for key, value, place in top.section("tags").entries():
+        if isinstance(value, str) and len(value) <= 63 and _LABEL.fullmatch(key):
+            found[key] = value
+        else:
+            words = say("import-label-invalid")
+            top.report.lacks(place, value, words, needed=False)
+    return found
+
+
+def _repos(top: Section) -> dict[str, Any] | None:
+    """The one git repository that can be fetched; everything else is reported."""
+    source: dict[str, Any] | None = None
+    for item, place in top.items("repos"):
+        given = item if isinstance(item, Mapping) else {"url": item}
+        section = Section(given, place, top.report)
+        url = section.peek("url")
+        remote = isinstance(url, str) and url.startswith(("https://", "ssh://", "git@"))
+        if remote and (match := _REPO_AT.fullmatch(url)):
+            url, where = match.groups()
+            words = say("dstack-repo-path")
+            top.report.lacks(place, where, words, needed=True)
+        if not remote or source is not None:
+            words = say("dstack-repos")
+            top.report.lacks(place, url or section.peek("local_path"), words, needed=True)
+            section.rest()
+            continue
+        section.take("url")
+        ref = section.text("hash") or section.peek("branch")
+        branch = section.text("branch")
+        if branch and ref != branch:
+            top.report.warn(section.at("branch"), say("dstack-branch"))
+        source = {"git": {"url": url, **({"ref": ref} if ref else {})}}
+        section.lacks("path", say("dstack-repo-path"), needed=True)
+        section.finish()
+    return source
+
+
+def _role(top: Section, context: Context) -> dict[str, Any]:
+    role: dict[str, Any] = {"instances": top.integer("nodes", 1, 1000) or 1}
+    role |= read_resources(top.section("resources"), context)
+    image = top.text("image")
+    if image is not None and (name := read_image(image, top.at("image"), top.report)):
+        role["image"] = name
+    _login(top, role)
+    env = read_variables(top, "env")
+    if env:
+        role["env"] = env
+    _python(top, has_image="image" in role)
+    script = _script(top, has_image="image" in role)
+    if script is not None:
+        role["command"] = script
+    return role
+
+
+def _login(top: Section, role: dict[str, Any]) -> None:
+    section = top.section("registry_auth")
+    user, password = section.text("username"), section.take("password")
+    section.finish()
+    if password is None:
+        return
+    if not isinstance(password, str) or "${{" in password or not user or "${{" in user:
+        words = say("dstack-login")
+        top.report.lacks(section.at("password"), "", words, needed=True)
+    elif "image" in role:
+        role["secrets"] = {LOGIN: f"{user}:{password}"}
+        role["image_secret"] = LOGIN
+
+
+def _python(top: Section, *, has_image: bool) -> None:
+    words = say("dstack-python")
+    top.lacks("python", words, needed=not has_image)
+    if not has_image:
+        top.lacks("nvcc", say("dstack-images"), needed=True)
+
+
+def _script(top: Section, *, has_image: bool) -> str | None:
+    """All commands, each run if the one before it succeeded."""
+    commands: list[str] = []
+    for item, place in top.items("commands"):
+        try:
+            text = read_string(item, say("import-write-command")).strip()
+        except RefusalError as refusal:
+            place.note(item, refusal)
+            continue
+        report_references(text, place, top.report)
+        commands.append(text)
+    directory = top.text("working_dir")
+    before = BASH_PRELUDE if _wants_bash(top, has_image=has_image) else ""
+    if directory not in (None, ".", ""):
+        top.report.warn(top.at("working_dir"), say("import-path-on-every-node"))
+        before += change_directory(str(directory))
+    place = top.at("commands")
+    if not commands:
+        place.refuse(
+            None, say("import-no-command"), say("import-give", key="commands"), "missing-field"
+        )
+        return None
+    body = " && ".join(f"{{ :\n{command}\n}}" for command in commands)
+    if any("DSTACK_MPI_HOSTFILE" in command for command in commands):
+        before += _HOSTFILE
+    try:
+        return read_command(f"{before}{body}\n" if len(commands) > 1 else before + commands[0])
+    except RefusalError as refusal:
+        place.note(body, refusal)
+        return None
+
+
+_HOSTFILE: Final = (
+    'export DSTACK_MPI_HOSTFILE="$PWD/.dstack-hostfile"\n'
+    "for host in $DSTACK_NODES_IPS; do\n"
+    '  printf "%s slots=%s\\n" "$host" "$DSTACK_GPUS_PER_NODE"\n'
+    'done > "$DSTACK_MPI_HOSTFILE"\n'
+)
+
+
+def _wants_bash(top: Section, *, has_image: bool) -> bool:
+    shell = top.text("shell")
+    if shell not in (None, "sh", "bash", "/bin/sh", "/bin/bash"):
+        words = say("dstack-shell")
+        top.report.lacks(top.at("shell"), shell, words, needed=True)
+    return str(shell).endswith("bash") if shell else not has_image
+
+
+_CLOUD: Final = say("dstack-cloud")
+_KEYS: Final[dict[str, tuple[bool, Sentence]]] = {
+    "backends": (False, _CLOUD),
+    "regions": (False, _CLOUD),
+    "availability_zones": (False, _CLOUD),
+    "instance_types": (False, _CLOUD),
+    "instances": (True, say("import-no-node-choice")),
+    "reservation": (False, _CLOUD),
+    "spot_policy": (False, _CLOUD),
+    "max_price": (False, _CLOUD),
+    "creation_policy": (False, _CLOUD),
+    "idle_duration": (False, _CLOUD),
+    "termination_policy": (False, _CLOUD),
+    "termination_idle_time": (False, _CLOUD),
+    "pool_name": (False, _CLOUD),
+    "backend_options": (False, _CLOUD),
+    "volumes": (True, say("import-volumes")),
+    "files": (True, say("dstack-files")),
+    "ports": (False, say("dstack-ports")),
+    "privileged": (True, say("dstack-privileged")),
+    "docker": (True, say("dstack-docker")),
+    "user": (True, say("dstack-user")),
+    "entrypoint": (True, say("dstack-entrypoint")),
+    "home_dir": (True, say("dstack-home")),
+    "single_branch": (False, say("dstack-single-branch")),
+    "schedule": (True, say("dstack-schedule")),
+    "stop_criteria": (True, say("dstack-stop-criteria")),
+    "startup_order": (True, say("dstack-startup-order")),
+    "groups": (True, say("dstack-groups")),
+    "setup": (True, say("dstack-setup")),
+    "model": (True, say("dstack-model")),
+}
+_HARMLESS: Final[dict[str, object]] = {"stop_criteria": "all-done", "startup_order": "any"}
+
+
+def report_rest(top: Section) -> None:
+    """Report the keys that are known and have no counterpart."""
+    for key, value in _HARMLESS.items():
+        if top.peek(key) == value:
+            top.take(key)
+    for key, (needed, words) in _KEYS.items():
+        top.lacks(key, words, needed=needed)
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
+
+
+def read_fleet(top: Section) -> tuple[dict[str, Any], ...]:
+    """The nodes of a fleet; one that clouds would make is refused."""
+    name = top.text("name") or "fleet"
+    if not _NAME.fullmatch(name):
+        top.at("name").refuse(name, say("dstack-not-a-fleet"), say("import-write-letters-dash"))
+    top.lacks("placement", say("dstack-placement"), needed=False)
+    top.lacks("blocks", say("import-no-blocks"), needed=False)
+    top.lacks("env", say("dstack-node-env"), needed=True)
+    if top.peek("ssh_config") is None:
+        words = say("dstack-no-ssh")
+        top.at("ssh_config").refuse(None, words, say("dstack-give-ssh"), "missing-field")
+        top.rest()
+        return ()
+    config = top.section("ssh_config")
+    config.lacks("network", say("import-node-address"), needed=False)
+    nodes = read_hosts(config, pool=name, host_key="hostname", labels={"fleet": name})
+    config.finish()
+    return tuple(nodes)
+
+
+def _is_dstack(document: Mapping[object, object]) -> bool:
+    kind = document.get("type")
+    return "roles" not in document and isinstance(kind, str) and kind in _TYPES
+
+
+DSTACK: Final = Importer(
+    name=FORMAT,
+    title="dstack",
+    read=import_dstack,
+    messages=TABLE,
+    recognises=_is_dstack,
+    rule_kinds={"fleet": "dstack fleet"},
+)

@@ -1,0 +1,155 @@
+"""What each node of a dstack task gets: the small language of GPUs, CPUs, memory."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from scheduling.compat.context import Context
+from scheduling.compat.dstack.messages import say
+from scheduling.compat.reading import Section
+from scheduling.compat.shared import read_bytes, read_range
+from scheduling.core.jobspec.errors import Place, RefusalError
+
+_BY_TYPE: Final = say("dstack-by-type")
+_VENDORS: Final = frozenset({"nvidia", "amd", "intel", "google", "tpu", "tenstorrent"})
+_SIZE: Final = re.compile(r"(?:[0-9.]+[KMGT]I?B?)?(?:\.\.)?(?:[0-9.]+[KMGT]I?B?)?", re.IGNORECASE)
+_COUNT: Final = re.compile(r"[0-9]{0,6}(?:\.\.)?[0-9]{0,6}")
+_NAMES: Final = re.compile(r"[A-Za-z][A-Za-z0-9._+-]*(?:,[A-Za-z][A-Za-z0-9._+-]*)*")
+
+
+@dataclass(slots=True)
+class _Gpus:
+    """GPUs of one node as they were asked for."""
+
+    names: list[str] = field(default_factory=list)
+    least: int | None = None
+    most: int | None = None
+    memory: str = ""
+    vendor: str = ""
+
+
+def read_resources(section: Section, context: Context) -> dict[str, Any]:
+    """The part of a role that says how much each instance gets."""
+    report, place = section.report, section.at("gpu")
+    gpus = _gpus(section)
+    role: dict[str, Any] = {"devices": gpus.least if gpus.least is not None else 1}
+    if role["devices"] == 0:
+        words = say("import-no-gpu")
+        report.warn(place, words)
+        role["devices"] = 1
+    if gpus.most != gpus.least:
+        report.warn(place, say("dstack-gpu-range", devices=role["devices"]))
+    if gpus.memory:
+        words = say("dstack-gpu-memory")
+        report.lacks(place, gpus.memory, words, needed=not gpus.names)
+    if gpus.vendor and not gpus.names:
+        report.lacks(place, gpus.vendor, _BY_TYPE, needed=gpus.vendor.lower() != "nvidia")
+    types = [context.device_type(name) for name in gpus.names]
+    if types:
+        role["device_types"] = types
+    cpus = _cpus(section)
+    if cpus:
+        role["cpus"] = cpus
+    if memory := section.read("memory", _least_memory):
+        role["memory"] = memory
+    section.lacks("shm_size", say("import-shm"), needed=False)
+    section.lacks("disk", say("import-disk"), needed=False)
+    section.finish()
+    return role
+
+
+def _gpus(section: Section) -> _Gpus:
+    value = section.peek("gpu")
+    place = section.at("gpu")
+    if isinstance(value, Mapping):
+        return _object(section.section("gpu"))
+    section.take("gpu")
+    if value is None:
+        words = say("import-gpu-not-given")
+        section.report.warn(place, words)
+        return _Gpus(least=1, most=1)
+    try:
+        return _text(value, place)
+    except RefusalError as refusal:
+        place.note(value, refusal)
+        return _Gpus()
+
+
+def _text(value: object, place: Place) -> _Gpus:
+    """``8``, ``A100``, ``24GB..``, ``A100,H100:80GB:2..8``, with a vendor before it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        least, most = read_range(value)
+        return _Gpus(least=least, most=most)
+    remedy = say("dstack-write-gpu")
+    if not isinstance(value, str):
+        raise RefusalError(say("dstack-not-gpus"), remedy, "wrong-type")
+    found = _Gpus(least=1, most=1)
+    for part in value.replace(" ", "").split(":"):
+        if part.lower() in _VENDORS:
+            found.vendor = part
+            continue
+        if part and _COUNT.fullmatch(part):
+            found.least, found.most = read_range(part)
+            found.least = 1 if found.least is None else found.least
+        elif part and _SIZE.fullmatch(part):
+            found.memory = part
+        elif _NAMES.fullmatch(part):
+            found.names += part.split(",")
+        else:
+            raise RefusalError(say("dstack-gpu-part"), remedy, shown=part)
+    return found
+
+
+def _object(section: Section) -> _Gpus:
+    found = _Gpus(least=1, most=1)
+    section.lacks("vendor", _BY_TYPE, needed=section.peek("name") is None)
+    for item, place in _list(section, "name"):
+        if isinstance(item, str) and _NAMES.fullmatch(item):
+            found.names += item.split(",")
+        else:
+            place.refuse(item, say("dstack-not-a-gpu"), say("dstack-write-gpu-name"))
+    if (count := section.read("count", read_range)) is not None:
+        found.least, found.most = count
+        found.least = 1 if found.least is None else found.least
+    memory = section.take("memory")
+    found.memory = "" if memory is None else str(memory)
+    for key in ("total_memory", "compute_capability"):
+        section.lacks(key, _BY_TYPE, needed=not found.names)
+    section.finish()
+    return found
+
+
+def _list(section: Section, key: str) -> list[tuple[Any, Place]]:
+    value = section.peek(key)
+    if isinstance(value, str):
+        section.take(key)
+        return [(value, section.at(key))]
+    return section.items(key)
+
+
+def _cpus(section: Section) -> int | None:
+    value = section.peek("cpu")
+    if isinstance(value, Mapping):
+        inner = section.section("cpu")
+        inner.lacks("arch", say("dstack-cpu-arch"), needed=True)
+        bounds = inner.read("count", read_range)
+        inner.finish()
+    else:
+        if isinstance(value, str) and ":" in value:
+            architecture, _, value = value.rpartition(":")
+            words = say("dstack-cpu-arch")
+            section.report.lacks(section.at("cpu"), architecture, words, needed=True)
+        section.take("cpu")
+        bounds = Section({"cpu": value}, section.place, section.report).read("cpu", read_range)
+    return (bounds[0] or bounds[1]) if bounds else None
+
+
+def _least_memory(value: object) -> int:
+    """The lower bound of ``16GB``, ``16GB..`` or ``16GB..32GB``; the upper one of ``..32GB``."""
+    if isinstance(value, Mapping) and set(value) <= {"min", "max"} and any(value.values()):
+        return read_bytes(value.get("min") or value.get("max"))
+    if isinstance(value, str) and ".." in value:
+        first, _, last = value.partition("..")
+        return read_bytes(first or last)
+    return read_bytes(value)

@@ -1,0 +1,160 @@
+"""HiveD cluster configurations: checked as a whole before the cell engine sees them."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from scheduling.compat.documents import parse_document
+from scheduling.compat.hived.messages import TABLE, say
+from scheduling.compat.hived.physical import CellTypes, read_physical_cells, read_types
+from scheduling.compat.reading import Report, Section, refuse_rest
+from scheduling.compat.result import Imported
+from scheduling.core.jobspec.errors import Place
+from tessera.messages import Listing, Parameter
+
+MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
+_MAX_COUNT: Final = 100_000
+
+_OF_THE_OTHER_SERVER: Final = {
+    "kubeApiServerAddress": say("hived-kubernetes"),
+    "kubeConfigFilePath": say("hived-kubernetes"),
+    "webServerAddress": say("hived-address"),
+    "forcePodBindThreshold": say("hived-pods"),
+    "waitingPodSchedulingBlockMilliSec": say("hived-blocking"),
+}
+
+
+def import_hived(text: str | bytes, content_type: str = "") -> Imported:
+    """Check a HiveD configuration.
+
+    Args:
+        text: the document as it was sent.
+        content_type: of the document; YAML is assumed.
+
+    Returns:
+        ``spec`` is the configuration with today's names and addresses as texts, ready for
+        ``spec_from_hived``; with warnings and what has no counterpart.
+
+    Raises:
+        ImportRefusedError: with everything that is wrong.
+    """
+    return check_hived(parse_document(text, content_type, max_bytes=MAX_CONFIG_BYTES))
+
+
+def check_hived(document: object) -> Imported:
+    """Check a HiveD configuration that has been read already; see ``import_hived``."""
+    report = Report()
+    top = Section(document, Place(errors=report.errors), report)
+    if document is None:
+        top.place.refuse(None, say("hived-empty"), say("hived-send"), "missing-field")
+    for key, words in _OF_THE_OTHER_SERVER.items():
+        top.lacks(key, words, needed=False)
+    cluster = _required(top, "physicalCluster")
+    types = read_types(cluster)
+    cells, pinned = read_physical_cells(cluster, types)
+    for key in ("skuTypes", "gpuTypes"):
+        cluster.lacks(key, say("hived-sku"), needed=False)
+    refuse_rest(cluster, ("cellTypes", "physicalCells", "skuTypes"))
+    clusters = _virtual_clusters(_required(top, "virtualClusters"), types, cells, pinned)
+    refuse_rest(top, ("physicalCluster", "virtualClusters", *_OF_THE_OTHER_SERVER))
+    report.raise_errors()
+    return Imported(
+        spec={
+            "physicalCluster": {"cellTypes": types.to_json(), "physicalCells": cells},
+            "virtualClusters": clusters,
+        },
+        warnings=tuple(report.warnings),
+        unsupported=tuple(report.unsupported),
+    )
+
+
+def _required(top: Section, key: str) -> Section:
+    if top.peek(key) is None:
+        top.at(key).refuse(
+            None, say("import-missing"), say("import-give", key=key), "missing-field"
+        )
+    return top.section(key)
+
+
+def _virtual_clusters(
+    section: Section,
+    types: CellTypes,
+    cells: Sequence[Mapping[str, Any]],
+    pinned: Mapping[str, str],
+) -> dict[str, Any]:
+    chains = {str(cell.get("cellType")) for cell in cells}
+    used: dict[str, str] = {}
+    found: dict[str, Any] = {}
+    for name, value, place in section.entries():
+        if not name.strip():
+            place.refuse(name, say("hived-not-a-name"), say("hived-write-name"))
+        vc = Section(value, place, section.report)
+        vc.rename("reservedCells", "pinnedCells")
+        found[name] = {
+            "virtualCells": [_quota(part, types, chains) for part in vc.sections("virtualCells")],
+            "pinnedCells": [
+                _pinned(part, name, pinned, used) for part in vc.sections("pinnedCells")
+            ],
+        }
+        refuse_rest(vc, ("virtualCells", "pinnedCells"))
+    return found
+
+
+def _quota(part: Section, types: CellTypes, chains: set[str]) -> dict[str, Any]:
+    path = part.text("cellType", required=True)
+    count = part.integer("cellNumber", 1, _MAX_COUNT, required=True)
+    refuse_rest(part, ("cellType", "cellNumber"))
+    if path is not None:
+        _check_path(part, path, types, chains)
+    return {"cellType": path, "cellNumber": count}
+
+
+def _check_path(part: Section, path: str, types: CellTypes, chains: set[str]) -> None:
+    """The first name is a chain of the cluster, each next one lies within the one before."""
+    place = part.at("cellType")
+    names = path.split(".")
+    if not chains or types.is_unclear(names[0]):
+        return
+    if names[0] not in chains:
+        near = difflib.get_close_matches(names[0], sorted(chains), n=1)
+        known = near or sorted(chains)[:10]
+        place.refuse(
+            path,
+            say("hived-not-a-chain", name=repr(names[0])),
+            say("hived-begin-with", names=Listing(tuple(known))),
+            "conflict",
+        )
+        return
+    above = names[0]
+    for name in names[1:]:
+        if name not in types.below(above):
+            place.refuse(
+                path,
+                say("hived-not-within", name=repr(name), above=repr(above)),
+                say("hived-within-are", names=_listed(types.below(above))),
+                "conflict",
+            )
+            return
+        above = name
+
+
+def _listed(names: Sequence[str]) -> Parameter:
+    return Listing(tuple(names)) if names else TABLE.message("hived-no-cells")
+
+
+def _pinned(
+    part: Section, vc: str, pinned: Mapping[str, str], used: dict[str, str]
+) -> dict[str, Any]:
+    part.rename("reservationId", "pinnedCellId")
+    name = part.text("pinnedCellId", required=True)
+    refuse_rest(part, ("pinnedCellId",))
+    if name is not None:
+        place = part.at("pinnedCellId")
+        if name not in pinned:
+            place.refuse(name, say("hived-pin-unknown"), say("hived-pin-a-cell"), "conflict")
+        elif name in used:
+            place.refuse(
+                name, say("hived-pin-used", name=used[name]), say("hived-pin-once"), "duplicate"
+            )
+        used.setdefault(name, vc)
+    return {"pinnedCellId": name}

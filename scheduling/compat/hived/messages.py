@@ -1,0 +1,61 @@
+"""Messages of the importer of HiveD's cluster configurations."""
+
+from typing import Final
+
+from scheduling.compat.messages import SHARED, Messages
+from tessera.messages import fixed
+
+TABLE: Final = Messages(
+    SHARED,
+    {
+        "hived-kubernetes": fixed("The portal does not use Kubernetes."),
+        "hived-address": fixed("The address is a setting of the portal."),
+        "hived-pods": fixed("The portal binds no pods."),
+        "hived-blocking": fixed("Scheduling rounds do not block on waiting jobs."),
+        "hived-empty": fixed("is empty."),
+        "hived-send": fixed("Send a configuration."),
+        "hived-sku": fixed("Nodes report their own CPUs and memory."),
+        "hived-not-a-chain": fixed("%(name)s is not the type of a top-level physical cell."),
+        "hived-begin-with": fixed("Begin with one of %(names)s."),
+        "hived-not-a-name": fixed("is not a valid name."),
+        "hived-write-name": fixed("Write a name."),
+        "hived-not-within": fixed("%(name)s is not inside %(above)s."),
+        "hived-within-are": fixed("Cell types inside it: %(names)s."),
+        "hived-pin-unknown": fixed("is not on a physical cell."),
+        "hived-pin-a-cell": fixed("Put pinnedCellId on a physical cell, or remove it here."),
+        "hived-pin-used": fixed("already belongs to %(name)s."),
+        "hived-pin-once": fixed("Pin a cell to one virtual cluster."),
+        "hived-cycle": fixed("leads back to %(name)s."),
+        "hived-end-at-device": fixed("Each chain of types must end at a device."),
+        "hived-no-cell": fixed("has no cell."),
+        "hived-give-cell": fixed("Give at least one physical cell."),
+        "hived-quote": fixed('Put it in quotes, such as "%(value)s".'),
+        "hived-slash": fixed("contains a slash."),
+        "hived-write-part": fixed("Write only one part of the address."),
+        "hived-not-the-child": fixed("is not the child type of %(kind)s."),
+        "hived-write-child": fixed("Write %(kind)s, or remove it."),
+        "hived-not-a-type-name": fixed("is not a valid name for a cell type."),
+        "hived-no-dots": fixed("Remove dots."),
+        "hived-too-many-levels": fixed("has more than %(most)s levels."),
+        "hived-did-you-mean": fixed("Did you mean %(name)s?"),
+        "hived-define": fixed("Define it in cellTypes."),
+        "hived-undefined": fixed("is not defined in cellTypes."),
+        "hived-no-node-level": fixed("has no node level."),
+        "hived-set-node-level": fixed("Set isNodeLevel: true on the type that is a node."),
+        "hived-too-many-devices": fixed("raises the number of devices above %(most)s."),
+        "hived-below-device": fixed("are below a device."),
+        "hived-remove-or-define": fixed("Remove them, or define the type in cellTypes."),
+        "hived-too-many-children": fixed("are more than the %(most)s children of %(kind)s."),
+        "hived-list-at-most": fixed("List at most %(most)s."),
+        "hived-node-twice": fixed("is already the node at %(place)s."),
+        "hived-name-nodes": fixed("Give each node its own name."),
+        "hived-pin-twice": fixed("is already on %(place)s."),
+        "hived-pin-id-once": fixed("Use each id once."),
+        "hived-two-node-levels": fixed("is a second node level in one chain."),
+        "hived-keep-node-level": fixed("Keep one node level in each chain."),
+        "hived-address-twice": fixed("is also the address of a sibling."),
+        "hived-give-another": fixed("Write another address."),
+        "hived-no-cells": fixed("none", "no cell types"),
+    },
+)
+say = TABLE.say

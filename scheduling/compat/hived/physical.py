@@ -1,0 +1,273 @@
+"""The physical part of a HiveD configuration: cell types, and the cells made of them."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scheduling.compat.hived.messages import say
+from scheduling.compat.reading import Section, refuse_rest
+from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.scalars import read_line, wrong_type
+
+MAX_LEVELS: Final = 16
+MAX_CELLS: Final = 200_000
+_MAX_CHILDREN: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CellType:
+    """One rung of a chain."""
+
+    child: str
+    count: int
+    is_node: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CellTypes:
+    """The forest of cell types; a type that is nobody's parent is a device.
+
+    Attributes:
+        by_name: the types that could be read.
+        unread: names of types with a mistake of their own, of which nothing more is said.
+    """
+
+    by_name: Mapping[str, CellType]
+    unread: frozenset[str] = frozenset()
+
+    def below(self, name: str) -> list[str]:
+        """The types that lie within ``name``, downwards."""
+        found: list[str] = []
+        while name in self.by_name and len(found) <= MAX_LEVELS:
+            name = self.by_name[name].child
+            found.append(name)
+        return found
+
+    def is_unclear(self, name: str) -> bool:
+        """Whether a type, or one below it, could not be read."""
+        return not self.unread.isdisjoint((name, *self.below(name)))
+
+    def node_levels(self, name: str) -> int:
+        """How many node levels there are at ``name`` and below."""
+        return sum(
+            self.by_name[each].is_node
+            for each in (name, *self.below(name))
+            if each in self.by_name
+        )
+
+    def leaves(self, name: str) -> int:
+        """How many devices one cell of this type holds, capped where it no longer matters."""
+        total = 1
+        for each in (name, *self.below(name)):
+            if each in self.by_name:
+                total = min(total * self.by_name[each].count, MAX_CELLS + 1)
+        return total
+
+    def to_json(self) -> dict[str, Any]:
+        """The types as they stand in a configuration."""
+        return {
+            name: {
+                "childCellType": kind.child,
+                "childCellNumber": kind.count,
+                "isNodeLevel": kind.is_node,
+            }
+            for name, kind in self.by_name.items()
+        }
+
+
+def read_types(cluster: Section) -> CellTypes:
+    """Read ``cellTypes`` and refuse cycles and chains that no cell can be made of."""
+    if cluster.peek("cellTypes") is None:
+        cluster.at("cellTypes").refuse(
+            None, say("import-missing"), say("import-give", key="cellTypes"), "missing-field"
+        )
+    found: dict[str, CellType] = {}
+    places: dict[str, Place] = {}
+    unread: set[str] = set()
+    for name, value, place in cluster.section("cellTypes").entries():
+        part = Section(value, place, cluster.report)
+        part.rename("childGpuType", "childCellType")
+        child = part.text("childCellType", required=True)
+        count = part.integer("childCellNumber", 1, _MAX_CHILDREN, required=True)
+        is_node = part.boolean("isNodeLevel")
+        refuse_rest(part, ("childCellType", "childCellNumber", "isNodeLevel"))
+        if "." in name or not name:
+            place.refuse(name, say("hived-not-a-type-name"), say("hived-no-dots"))
+        if child and count:
+            found[name] = CellType(child, count, bool(is_node))
+            places[name] = place
+        else:
+            unread.add(name)
+    types = CellTypes(found, frozenset(unread))
+    for name, place in places.items():
+        _check_chain(name, types, place)
+    return types
+
+
+def _check_chain(name: str, types: CellTypes, place: Place) -> None:
+    below = types.below(name)
+    if name in below:
+        place.child("childCellType").refuse(
+            types.by_name[name].child,
+            say("hived-cycle", name=repr(name)),
+            say("hived-end-at-device"),
+            "conflict",
+        )
+    elif len(below) > MAX_LEVELS:
+        place.refuse(
+            name,
+            say("hived-too-many-levels", most=MAX_LEVELS),
+            say("import-use-fewer"),
+            "out-of-range",
+        )
+    elif types.node_levels(name) > 1:
+        place.child("isNodeLevel").refuse(
+            True, say("hived-two-node-levels"), say("hived-keep-node-level"), "conflict"
+        )
+
+
+def read_physical_cells(
+    cluster: Section, types: CellTypes
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Read ``physicalCells``.
+
+    Returns:
+        The cells with addresses as texts, and the place of each pinned cell by its id.
+    """
+    if not cluster.peek("physicalCells"):
+        cluster.at("physicalCells").refuse(
+            None, say("hived-no-cell"), say("hived-give-cell"), "missing-field"
+        )
+    reader = _CellReader(types)
+    cells = [reader.top(part) for part in cluster.sections("physicalCells")]
+    return cells, reader.pinned
+
+
+class _CellReader:
+    """Reads the cells and keeps what must be unique among them."""
+
+    def __init__(self, types: CellTypes) -> None:
+        self.types = types
+        self.pinned: dict[str, str] = {}
+        self._nodes: dict[tuple[str, str], str] = {}
+        self._leaves = 0
+
+    def top(self, part: Section) -> dict[str, Any]:
+        """One cell at the top, which names its type."""
+        kind = part.text("cellType", required=True)
+        if kind is not None:
+            self._check_top(kind, part.at("cellType"))
+        return {"cellType": kind, **self._cell(part, kind or "", 1)}
+
+    def _check_top(self, kind: str, place: Place) -> None:
+        if self.types.is_unclear(kind):
+            return
+        if kind not in self.types.by_name:
+            near = difflib.get_close_matches(kind, self.types.by_name, n=1)
+            remedy = say("hived-did-you-mean", name=near[0]) if near else say("hived-define")
+            place.refuse(kind, say("hived-undefined"), remedy, "conflict")
+            return
+        if self.types.node_levels(kind) == 0:
+            place.refuse(kind, say("hived-no-node-level"), say("hived-set-node-level"), "conflict")
+        self._leaves += self.types.leaves(kind)
+        if MAX_CELLS < self._leaves <= MAX_CELLS + self.types.leaves(kind):
+            place.refuse(
+                kind,
+                say("hived-too-many-devices", most=MAX_CELLS),
+                say("import-use-fewer"),
+                "out-of-range",
+            )
+
+    def _cell(self, part: Section, kind: str, level: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        address = part.read("cellAddress", _address)
+        if address is not None:
+            found["cellAddress"] = address
+        self._note_node(part, kind, address)
+        part.rename("reservationId", "pinnedCellId")
+        pin = part.text("pinnedCellId")
+        if pin:
+            found["pinnedCellId"] = pin
+            self._note_pin(part, pin)
+        children = part.sections("cellChildren")
+        if children:
+            found["cellChildren"] = self._children(part, children, kind, level)
+        refuse_rest(part, ("cellAddress", "cellChildren", "pinnedCellId", "cellType"))
+        return found
+
+    def _children(
+        self, part: Section, children: list[Section], kind: str, level: int
+    ) -> list[dict[str, Any]]:
+        if self.types.is_unclear(kind):
+            return []
+        place = part.at("cellChildren")
+        cell_type = self.types.by_name.get(kind)
+        if cell_type is None or level > MAX_LEVELS:
+            place.refuse(
+                kind, say("hived-below-device"), say("hived-remove-or-define"), "conflict"
+            )
+            return []
+        if len(children) > cell_type.count:
+            place.refuse(
+                len(children),
+                say("hived-too-many-children", most=cell_type.count, kind=repr(kind)),
+                say("hived-list-at-most", most=cell_type.count),
+                "conflict",
+            )
+        for child in children:
+            _check_child(child, kind, cell_type.child)
+        found = [self._cell(child, cell_type.child, level + 1) for child in children]
+        seen: set[str] = set()
+        for child, cell in zip(children, found, strict=True):
+            address = cell.get("cellAddress")
+            if address is not None and address in seen:
+                child.at("cellAddress").refuse(
+                    address, say("hived-address-twice"), say("hived-give-another"), "duplicate"
+                )
+            seen.add(address or "")
+        return found
+
+    def _note_node(self, part: Section, kind: str, address: str | None) -> None:
+        cell_type = self.types.by_name.get(kind)
+        if cell_type is None or not cell_type.is_node or address is None:
+            return
+        # A node with devices of two types stands in two chains, so the type belongs to the key.
+        known = self._nodes.setdefault((kind, address), part.place.path)
+        if known != part.place.path:
+            part.at("cellAddress").refuse(
+                address, say("hived-node-twice", place=known), say("hived-name-nodes"), "duplicate"
+            )
+
+    def _note_pin(self, part: Section, pin: str) -> None:
+        if pin in self.pinned:
+            part.at("pinnedCellId").refuse(
+                pin,
+                say("hived-pin-twice", place=self.pinned[pin]),
+                say("hived-pin-id-once"),
+                "duplicate",
+            )
+        self.pinned.setdefault(pin, part.place.path)
+
+
+def _address(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if isinstance(value, float):
+        raise wrong_type(value, "a text", say("hived-quote", value=value))
+    address = read_line(value, 253)
+    if "/" in address:
+        raise RefusalError(say("hived-slash"), say("hived-write-part"))
+    return address
+
+
+def _check_child(child: Section, kind: str, expected: str) -> None:
+    """A cell below another has the type that the other's type says; it may repeat it."""
+    given = child.text("cellType")
+    if given is not None and given != expected:
+        child.at("cellType").refuse(
+            given,
+            say("hived-not-the-child", kind=repr(kind)),
+            say("hived-write-child", kind=expected),
+            "conflict",
+        )

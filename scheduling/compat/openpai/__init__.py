@@ -1,0 +1,1 @@
+"""OpenPAI jobs, protocol version 2."""

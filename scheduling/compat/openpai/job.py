@@ -1,0 +1,337 @@
+"""OpenPAI protocol v2 jobs: the same idea of a job, so nearly all of it has a counterpart."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from scheduling.compat.documents import parse_document
+from scheduling.compat.importer import Importer
+from scheduling.compat.openpai.messages import TABLE, say
+from scheduling.compat.openpai.prerequisites import read_commands, read_prerequisites
+from scheduling.compat.openpai.roles import (
+    RoleContext,
+    add_usual_ports,
+    declared_labels,
+    read_hived,
+    read_role,
+)
+from scheduling.compat.reading import Report, Section
+from scheduling.compat.result import Imported, ImportRefusedError
+from scheduling.compat.shared import plain_text
+from scheduling.core.jobspec import FieldError, InvalidJobSpecError, parse
+from scheduling.core.jobspec.errors import Place, RefusalError
+
+_ROLE: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
+_NOTE_CHARS: Final = 500
+_MAILS: Final = (
+    ("running", "running"),
+    ("succeeded", "succeeded"),
+    ("stopped", "stopped"),
+    ("failed", "failed"),
+    ("retried", "requeued"),
+)
+
+
+def import_openpai(text: str | bytes, content_type: str = "") -> Imported:
+    """Translate an OpenPAI protocol v2 job.
+
+    Args:
+        text: the document as it was sent.
+        content_type: of the document; YAML is assumed.
+
+    Returns:
+        The native spec with warnings and what has no counterpart.
+
+    Raises:
+        ImportRefusedError: the document is malformed, or cannot become a job.
+    """
+    return translate_openpai(parse_document(text, content_type))
+
+
+def translate_openpai(document: object) -> Imported:
+    """Translate an OpenPAI job that has been read already; see ``import_openpai``."""
+    report = Report()
+    place = Place(errors=report.errors)
+    spec, names = _job(Section(document, place, report))
+    report.raise_errors()
+    check_openpai(spec, names)
+    return Imported(
+        spec=spec,
+        warnings=tuple(report.warnings),
+        unsupported=tuple(report.unsupported),
+        holds_secrets=_holds_secrets(document),
+    )
+
+
+def _holds_secrets(document: object) -> bool:
+    """Whether there are secrets, used or not, or passwords of registries."""
+    if not isinstance(document, Mapping):
+        return False
+    needed = document.get("prerequisites")
+    images = needed if isinstance(needed, list) else []
+    has_auth = any(isinstance(image, Mapping) and image.get("auth") for image in images)
+    return bool(document.get("secrets")) or has_auth
+
+
+def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
+    """The spec, and the original name of each of its roles."""
+    _check_kind(top)
+    name = top.text("name", required=True)
+    description = top.text("description")
+    for key in ("version", "contributor"):
+        top.lacks(key, say("openpai-descriptive"), needed=False)
+    retries = top.integer("jobRetryCount", 0, 100)
+    parameters = _parameters(top)
+    role_sections = _role_sections(top)
+    role_names = set(role_sections)
+    defaults = top.section("defaults")
+    extras = top.section("extras")
+    hived = read_hived(extras.section("hivedScheduler"), role_names)
+    gang = _gang(extras)
+    context = RoleContext(
+        parameters=parameters,
+        secrets=_secrets(top.section("secrets")),
+        prerequisites=read_prerequisites(top),
+        deployment=_deployment(top, defaults, role_names),
+        hived=hived.roles,
+    )
+    where = _virtual_cluster(defaults)
+    spec: dict[str, Any] = {"name": name, "virtual_cluster": where, **hived.standing, "roles": {}}
+    if description:
+        spec["note"] = _note(description, top)
+    if not gang:
+        spec["gang"] = False
+        retries = _own_retries(role_sections, retries)
+    if retries:
+        spec["retries"] = {"user": retries}
+    names = _new_names(role_sections, top.report)
+    declared = {old: declared_labels(section) for old, section in role_sections.items()}
+    roles = {old: read_role(role_sections[old], old, context, gang=gang) for old in names.values()}
+    add_usual_ports(roles, role_sections, declared)
+    spec["roles"] = {new: roles[old] for new, old in names.items()}
+    spec |= _notify(extras)
+    spec["compat"] = _compat(names)
+    _report_rest(extras)
+    for section in (defaults, extras, top):
+        section.finish()
+    return spec, names
+
+
+def _compat(names: Mapping[str, str]) -> dict[str, Any]:
+    """Where the job comes from, and what those of its roles were called that have a new name."""
+    renamed = {new: old for new, old in names.items() if new != old}
+    return {"format": "openpai", **({"role_names": renamed} if renamed else {})}
+
+
+def _role_sections(top: Section) -> dict[str, Section]:
+    raw_roles = top.section("taskRoles")
+    found = {key: Section(value, place, top.report) for key, value, place in raw_roles.entries()}
+    if not found:
+        raw_roles.place.refuse(
+            None, say("openpai-no-role"), say("import-give", key="taskRoles"), "missing-field"
+        )
+    return found
+
+
+def _check_kind(top: Section) -> None:
+    version = top.take("protocolVersion")
+    if version not in (2, "2") or isinstance(version, bool):
+        top.at("protocolVersion").refuse(
+            version, say("openpai-version"), say("openpai-write-version"), "out-of-range"
+        )
+    kind = top.take("type")
+    if kind not in (None, "job"):
+        top.at("type").refuse(
+            kind, say("openpai-not-a-job"), say("openpai-write-job"), "malformed"
+        )
+
+
+def _secrets(section: Section) -> dict[str, str]:
+    """Values by name, as texts; nothing of them ever shows in an error."""
+    hidden = Section({}, replace(section.place, hidden=True), section.report)
+    found: dict[str, str] = {}
+    for key, value, _place in section.entries():
+        try:
+            found[key] = plain_text(value)
+        except RefusalError as refusal:
+            hidden.at(key).note(value, refusal)
+    return found
+
+
+def _parameters(top: Section) -> dict[str, Any]:
+    """Values by name; those that no command refers to are named in a warning."""
+    texts = str([top.peek(key) for key in ("taskRoles", "deployments", "prerequisites")])
+    found: dict[str, Any] = {}
+    for key, value, place in top.section("parameters").entries():
+        found[key] = value
+        if f"$parameters.{key}" not in texts:
+            top.report.warn(place, say("openpai-parameter-unused"))
+    return found
+
+
+def _virtual_cluster(defaults: Section) -> str | None:
+    name = defaults.text("virtualCluster")
+    if name is None:
+        defaults.report.warn(defaults.at("virtualCluster"), say("openpai-default-cluster"))
+        return "default"
+    return name
+
+
+def _note(description: str, top: Section) -> str:
+    if len(description) > _NOTE_CHARS:
+        top.report.warn(top.at("description"), say("openpai-note-cut", most=_NOTE_CHARS))
+    return description[:_NOTE_CHARS].rstrip()
+
+
+def _gang(extras: Section) -> bool:
+    """Whether the job is a gang; the tasks of one that is not become jobs of their own."""
+    gang = extras.boolean("gangAllocation")
+    if gang is False:
+        extras.report.warn(extras.at("gangAllocation"), say("openpai-no-gang"))
+    return gang is not False
+
+
+def _own_retries(roles: Mapping[str, Section], job_retries: int | None) -> int:
+    """How often each task of a job that is no gang may be tried again."""
+    counts = {section.peek("taskRetryCount") for section in roles.values()}
+    place = next(iter(roles.values())).at("taskRetryCount") if roles else None
+    if place is not None and len(counts) > 1:
+        place.refuse(
+            None, say("openpai-retries-differ"), say("openpai-write-same-retries"), "conflict"
+        )
+    count = next(iter(counts), None)
+    return count if isinstance(count, int) else job_retries or 0
+
+
+def _deployment(
+    top: Section, defaults: Section, role_names: set[str]
+) -> dict[str, tuple[list[str], list[str]]]:
+    """The commands before and after those of each role, by the deployment in use."""
+    wanted = defaults.text("deployment")
+    found: dict[str, dict[str, tuple[list[str], list[str]]]] = {}
+    for section in top.sections("deployments"):
+        name = section.text("name", required=True)
+        for key in ("protocolVersion", "version", "contributor", "description"):
+            section.take(key)
+        roles = {}
+        for role, value, place in section.section("taskRoles").entries():
+            part = Section(value, place, top.report)
+            roles[role] = (read_commands(part, "preCommands"), read_commands(part, "postCommands"))
+            part.finish()
+            if role not in role_names:
+                place.refuse(role, say("openpai-not-a-role"), say("import-remove"), "conflict")
+        section.finish()
+        if name in found:
+            section.at("name").refuse(
+                name, say("import-used-twice"), say("import-rename-one"), "duplicate"
+            )
+        if name is not None:
+            found[name] = roles
+    if wanted is not None and wanted not in found:
+        defaults.at("deployment").refuse(
+            wanted, say("openpai-no-deployment"), say("openpai-define-deployment"), "conflict"
+        )
+    return found.get(wanted or "", {})
+
+
+def _new_names(role_sections: Mapping[str, Section], report: Report) -> dict[str, str]:
+    """New names of the roles with the old ones: lower case, no underscores, all different."""
+    names: dict[str, str] = {}
+    for old, section in role_sections.items():
+        if not _ROLE.fullmatch(old):
+            section.place.refuse(
+                old, say("openpai-not-a-role-name"), say("openpai-write-role-name")
+            )
+        base = re.sub(r"[^a-z0-9-]", "-", old.lower()).lstrip("-0123456789")[:28] or "role"
+        new, number = base, 1
+        while new in names:
+            number += 1
+            new = f"{base}-{number}"
+        if new != old:
+            report.warn(section.place, say("openpai-role-renamed", name=new))
+        names[new] = old
+    return names
+
+
+def _notify(extras: Section) -> dict[str, Any]:
+    """``notify`` of a document of OpenPAI's; empty where it says nothing."""
+    if extras.peek("jobStatusChangeNotification") is None:
+        return {}
+    section = extras.section("jobStatusChangeNotification")
+    chosen = [ours for theirs, ours in _MAILS if section.boolean(theirs)]
+    section.finish()
+    return {"notify": {"on": chosen}}
+
+
+def _report_rest(extras: Section) -> None:
+    plugins = extras.items("com.microsoft.pai.runtimeplugin")
+    for item, place in plugins:
+        plugin = item.get("plugin") if isinstance(item, Mapping) else None
+        optional = plugin in ("ssh", "tensorboard")
+        words = {
+            "ssh": say("openpai-ssh"),
+            "tensorboard": say("openpai-tensorboard"),
+            "teamwise_storage": say("openpai-storage"),
+            "cmd": say("openpai-cmd"),
+        }.get(str(plugin), say("openpai-plugin"))
+        extras.report.lacks(place, plugin, words, needed=not optional)
+    extras.lacks("submitFrom", say("openpai-ignored"), needed=False)
+    extras.lacks("tensorBoard", say("openpai-tensorboard"), needed=False)
+
+
+_PATHS: Final = (
+    (r"^virtual_cluster\b", "defaults.virtualCluster"),
+    (r"^note\b", "description"),
+    (r"^retries\.user\b", "jobRetryCount"),
+    (r"^priority\b", "extras.hivedScheduler.jobPriorityClass"),
+    (r"\.command$", ".commands"),
+    (r"\.image$", ".dockerImage"),
+    (r"\.device_types\b", ".skuType"),
+    (r"^(taskRoles\..+)\.pinned_cell$", r"extras.hivedScheduler.\1.pinnedCellId"),
+    (r"\.(cpus|memory|ports|devices)\b", r".resourcePerInstance.\1"),
+    (r"\.resourcePerInstance\.cpus$", ".resourcePerInstance.cpu"),
+    (r"\.resourcePerInstance\.memory$", ".resourcePerInstance.memoryMB"),
+    (r"\.resourcePerInstance\.devices$", ".resourcePerInstance.gpu"),
+    (r"\.completion\.min_failed$", ".completion.minFailedInstances"),
+    (r"\.completion\.min_succeeded$", ".completion.minSucceededInstances"),
+)
+
+
+def check_openpai(spec: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Check the translation and name what is wrong by the fields of the original.
+
+    Raises:
+        ImportRefusedError: the native spec would be refused.
+    """
+    try:
+        parse(spec)
+    except InvalidJobSpecError as refused:
+        raise ImportRefusedError([_renamed(error, names) for error in refused.errors]) from None
+
+
+def _renamed(error: FieldError, names: Mapping[str, str]) -> FieldError:
+    path = error.field
+    for new, old in names.items():
+        prefix = f"roles.{new}"
+        if path == prefix or path.startswith(f"{prefix}."):
+            path = f"taskRoles.{old}{path.removeprefix(prefix)}"
+            path = re.sub(r"^taskRoles\..*\.secrets\b", "secrets", path)
+            break
+    for pattern, wanted in _PATHS:
+        path = re.sub(pattern, wanted, path)
+    return replace(error, field=path)
+
+
+def is_openpai(document: object) -> bool:
+    """Whether a document is an OpenPAI job of protocol version 2."""
+    return isinstance(document, Mapping) and document.get("protocolVersion") in (2, "2")
+
+
+OPENPAI: Final = Importer(
+    name="openpai",
+    title="OpenPAI",
+    read=lambda text, _context, content_type: import_openpai(text, content_type),
+    messages=TABLE,
+    recognises=is_openpai,
+)

@@ -1,0 +1,268 @@
+"""Parts that several formats share: shell prelude, images, amounts, variables, SSH hosts."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from scheduling.compat.messages import say
+from scheduling.compat.reading import Report, Section
+from scheduling.core.jobspec.errors import Place, RefusalError, kind_of
+from scheduling.core.jobspec.scalars import MIB, TIB
+
+# Nodes run commands with /bin/sh; elsewhere they run with bash.
+BASH_PRELUDE: Final = (
+    '[ -n "${BASH_VERSION-}" ] || [ ! -f "$0" ] || ! command -v bash >/dev/null || '
+    'exec bash "$0"\n'
+)
+
+
+def change_directory(path: str) -> str:
+    """A line that goes to ``path``, or ends the job there."""
+    return f"cd -- {shlex.quote(path)} || exit 1\n"
+
+
+def read_secrets(names: list[str]) -> str:
+    """Lines that put secrets into variables of the same name, as the other system does."""
+    return "".join(
+        f'{name}="$(cat "$TESSERA_JOB_SECRETS_DIR/{name}")" && export {name} || exit 1\n'
+        for name in names
+    )
+
+
+_SCHEME: Final = re.compile(r"(?:docker|dockerd|podman|enroot)://|docker:(?!//)")
+
+
+def read_image(text: str, place: Place, report: Report) -> str | None:
+    """The image's name as engines take it; None for a file or another kind of image.
+
+    Args:
+        text: ``docker://``, ``docker:``, Pyxis' ``registry#name:tag``, or a plain name.
+        place: where it stands.
+        report: takes what has no counterpart.
+    """
+    name = _SCHEME.sub("", text.strip(), count=1).replace("#", "/", 1)
+    if name.startswith(("/", "./", "../")) or name.endswith((".sqsh", ".sif")) or "://" in name:
+        words = say("import-image-kind")
+        report.lacks(place, text, words, needed=True)
+        return None
+    _user, at, rest = name.partition("@")
+    if at and not rest.startswith("sha256:"):
+        report.warn(place, say("import-image-user"))
+        name = rest
+    return name
+
+
+GIB: Final = 1024**3
+OFF: Final = -1
+
+_RANGE: Final = re.compile(r"([0-9]{1,6})?(\.\.)?([0-9]{1,6})?")
+_SIZE: Final = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)\s*(B|[KMGT]I?B?)?", re.IGNORECASE)
+_DURATION: Final = re.compile(r"([0-9]{1,9})\s*([smhdw]?)")
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_POWERS: Final = {"": 3, "B": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def read_range(value: object) -> tuple[int | None, int | None]:
+    """The least and the most of ``2``, ``2..8``, ``2..``, ``..8`` or an object of min and max.
+
+    Raises:
+        RefusalError: it is no such range.
+    """
+    if isinstance(value, Mapping) and set(value) <= {"min", "max"}:
+        bounds = (value.get("min"), value.get("max"))
+        if all(bound is None or _is_count(bound) for bound in bounds):
+            return _upwards(*bounds)
+    elif _is_count(value):
+        return _upwards(value, value)
+    elif isinstance(value, str) and (match := _RANGE.fullmatch(value.strip())):
+        first, dots, last = match.groups()
+        if first or last:
+            least = int(first) if first else None
+            return _upwards(least, (int(last) if last else None) if dots else least)
+    raise RefusalError(say("import-not-a-range"), say("import-write-range"), shown=kind_of(value))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**6
+
+
+def _upwards(least: Any, most: Any) -> tuple[int | None, int | None]:
+    if least is not None and most is not None and least > most:
+        raise RefusalError(
+            say("import-range-descends"), say("import-write-smaller-first"), "out-of-range"
+        )
+    return least, most
+
+
+def read_bytes(value: object) -> int:
+    """Bytes of a size; gigabytes without a unit.
+
+    Raises:
+        RefusalError: it is no size.
+    """
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
+    match = None if isinstance(value, bool) else _SIZE.fullmatch(text)
+    if match is None:
+        raise RefusalError(say("import-not-a-size"), say("import-write-size"))
+    unit = (match[2] or "")[:1].upper()
+    size = int(float(match[1]) * 1024 ** _POWERS[unit])
+    if not MIB <= size <= 64 * TIB:
+        raise RefusalError(
+            say("import-size-out-of-range"), say("import-write-size"), "out-of-range"
+        )
+    return size
+
+
+def read_seconds(value: object) -> int:
+    """Seconds of ``90``, ``15m``, ``2h``, ``1d`` or ``1w``; ``OFF`` for no limit.
+
+    Raises:
+        RefusalError: it is no duration.
+    """
+    if value is False or value in ("off", "-1", -1):
+        return OFF
+    text = "" if isinstance(value, bool) else str(value).strip()
+    match = _DURATION.fullmatch(text) if isinstance(value, str | int) else None
+    if match is None or int(match[1]) == 0:
+        raise RefusalError(say("import-not-a-duration"), say("import-write-duration"))
+    return int(match[1]) * _UNITS[match[2]]
+
+
+_ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,127})=(.*)", re.DOTALL)
+_REFERENCE: Final = re.compile(r"\$\{\{.*?\}\}")
+_FROM_CALLER: Final = say("import-value-missing")
+
+
+def read_variables(section: Section, key: str, *, hidden: bool = False) -> dict[str, str]:
+    """Variables of an object or a list at ``key``; those without a value are reported."""
+    value = section.peek(key)
+    place = section.at(key)
+    if isinstance(value, list):
+        pairs = _listed(section, key)
+    else:
+        pairs = list(section.section(key).entries())
+    found: dict[str, str] = {}
+    for name, given, there in pairs:
+        if given is None:
+            section.report.lacks(there, name, _FROM_CALLER, needed=True)
+            continue
+        try:
+            text = plain_text(given)
+        except RefusalError as refusal:
+            there.note("" if hidden else given, refusal)
+            continue
+        if not hidden:
+            report_references(text, there, section.report)
+        if name in found:
+            place.refuse(name, say("import-set-twice"), say("import-keep-one"), "duplicate")
+        found[name] = text
+    return found
+
+
+def _listed(section: Section, key: str) -> list[tuple[str, Any, Place]]:
+    pairs: list[tuple[str, Any, Place]] = []
+    for item, place in section.items(key):
+        if not isinstance(item, str):
+            place.refuse(
+                item, say("import-not-a-variable"), say("import-write-variable"), "wrong-type"
+            )
+        elif match := _ASSIGNED.fullmatch(item):
+            pairs.append((match[1], match[2], place))
+        else:
+            pairs.append((item, None, place))
+    return pairs
+
+
+def report_references(text: str, place: Place, report: Report) -> None:
+    """Report references that another server would have filled in."""
+    for found in dict.fromkeys(_REFERENCE.findall(text)):
+        words = say("import-server-reference")
+        report.lacks(place, found, words, needed=True)
+
+
+_HOST: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._:-]{0,252}[A-Za-z0-9])?")
+_USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_SSH_PORT: Final = 22
+_OWN_KEY: Final = say("import-ssh-key")
+
+
+def read_hosts(
+    section: Section, *, pool: str, host_key: str, labels: dict[str, str]
+) -> list[dict[str, Any]]:
+    """The hosts of one list, with what they share.
+
+    Args:
+        section: holds ``hosts``, and what is the same for all.
+        pool: name of the fleet or pool, for names of nodes.
+        host_key: what the address of a host is called in its object.
+        labels: for all nodes.
+    """
+    shared = {key: section.take(key) for key in ("user", "port")}
+    _keys(section)
+    nodes = []
+    items = section.items("hosts")
+    if not items:
+        section.at("hosts").refuse(
+            None, say("import-no-hosts"), say("import-give", key="hosts"), "missing-field"
+        )
+    for number, (item, place) in enumerate(items):
+        given = dict(item) if isinstance(item, Mapping) else {host_key: item}
+        host = Section(given, place, section.report)
+        _keys(host)
+        nodes.append(_node(host, host_key, shared, f"{pool}-{number}", labels))
+        for key in ("internal_ip", "network"):
+            host.lacks(key, say("import-node-address"), needed=True)
+        host.lacks("blocks", say("import-no-blocks"), needed=False)
+        host.finish()
+    return nodes
+
+
+def _keys(section: Section) -> None:
+    for key in ("identity_file", "ssh_key", "password"):
+        section.lacks(key, _OWN_KEY, needed=True)
+    section.lacks("proxy_jump", say("import-jump-host"), needed=True)
+
+
+def _node(
+    host: Section, host_key: str, shared: dict[str, Any], name: str, labels: dict[str, str]
+) -> dict[str, Any]:
+    address = host.text(host_key, required=True) or ""
+    user, at, bare = address.rpartition("@")
+    user = str(host.take("user") or (user if at else "") or shared["user"] or "")
+    port = host.take("port") or shared["port"] or _SSH_PORT
+    _check(
+        host.at(host_key), bare, _HOST, say("import-not-an-address"), say("import-write-address")
+    )
+    if not user:
+        host.report.warn(host.place, say("import-no-user"))
+    else:
+        _check(host.at("user"), user, _USER, say("import-not-a-user"), say("import-write-user"))
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65_536:
+        host.at("port").refuse(port, say("import-not-a-port"), say("import-write-port"))
+    return {"name": name, "host": bare, "port": port, "user": user, "labels": labels}
+
+
+def _check(place: Place, text: str, pattern: re.Pattern[str], message: str, remedy: str) -> None:
+    if text and not pattern.fullmatch(text):
+        place.refuse(text, message, remedy)
+
+
+def plain_text(value: object) -> str:
+    """A value as OpenPAI's own renderer writes it.
+
+    Raises:
+        RefusalError: an object, a list or nothing has no text.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        number = Decimal(repr(value))
+        if number.is_finite() and 1e-6 <= abs(value) < 1e21:
+            text = format(number, "f")
+            return text.rstrip("0").rstrip(".") if "." in text else text
+        return "0" if value == 0 else repr(value)
+    if isinstance(value, int | str):
+        return str(value)
+    raise RefusalError(say("import-no-text"), say("import-refer-to-text"))

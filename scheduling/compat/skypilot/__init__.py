@@ -1,0 +1,1 @@
+"""Tasks and SSH node pools of SkyPilot."""

@@ -1,0 +1,213 @@
+"""SkyPilot tasks: a YAML document becomes a job; pools of SSH hosts become a list of nodes."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scheduling.compat.context import Context, Named, standing
+from scheduling.compat.documents import parse_document
+from scheduling.compat.importer import Importer
+from scheduling.compat.reading import Paths, Report, Section, finish_translation
+from scheduling.compat.result import Imported
+from scheduling.compat.shared import BASH_PRELUDE, read_hosts, read_secrets, read_variables
+from scheduling.compat.skypilot.messages import TABLE, say
+from scheduling.compat.skypilot.resources import Wanted, read_resources
+from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.scalars import read_command
+from tessera.messages import Sentence
+
+FORMAT: Final = "skypilot"
+_EMPTY: Final = Context()
+_POOL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
+_TELLING: Final = frozenset({"run", "num_nodes", "resources", "setup", "file_mounts"})
+_ITSELF: Final = say("skypilot-settings")
+_REST: Final[dict[str, tuple[bool, Sentence]]] = {
+    "file_mounts": (True, say("skypilot-file-mounts")),
+    "storage_mounts": (True, say("skypilot-buckets")),
+    "volumes": (True, say("import-volumes")),
+    "service": (True, say("skypilot-service")),
+    "pool": (True, say("skypilot-pool")),
+    "inputs": (True, say("skypilot-data")),
+    "outputs": (True, say("skypilot-data")),
+    "event_callback": (False, say("skypilot-callback")),
+    "config": (False, _ITSELF),
+    "experimental": (False, _ITSELF),
+    "api_version": (False, _ITSELF),
+}
+_PATHS: Paths = (
+    (r"^virtual_cluster$", "resources.infra"),
+    (r"^source\.git\b.*", "workdir"),
+    (r"^labels\b", "resources.labels"),
+    (r"^roles\.worker\.instances$", "num_nodes"),
+    (r"^roles\.worker\.device(_type)?s\b.*", "resources.accelerators"),
+    (r"^roles\.worker\.(cpus|memory)$", r"resources.\1"),
+    (r"^roles\.worker\.image$", "resources.image_id"),
+    (r"^roles\.worker\.env\b", "envs"),
+    (r"^roles\.worker\.secrets\b", "secrets"),
+    (r"^roles\.worker\.command$", "run"),
+)
+
+
+def import_skypilot(
+    text: str | bytes, context: Context = _EMPTY, content_type: str = ""
+) -> Imported:
+    """Translate a SkyPilot task, or a file of SSH node pools.
+
+    Args:
+        text: the document as it was sent.
+        context: rules of admins, and what there is here.
+        content_type: of the document; YAML is assumed.
+
+    Returns:
+        The native spec, or the nodes of the pools, with warnings and what has no counterpart.
+
+    Raises:
+        ImportRefusedError: the document is malformed, or cannot become a job.
+    """
+    return translate_skypilot(parse_document(text, content_type), context)
+
+
+def translate_skypilot(document: object, context: Context = _EMPTY) -> Imported:
+    """Translate a SkyPilot document that has been read already; see ``import_skypilot``."""
+    report = Report()
+    top = Section(document, Place(errors=report.errors), report)
+    spec: dict[str, Any] = {}
+    nodes: tuple[dict[str, Any], ...] = ()
+    if is_node_pools(document):
+        nodes = _pools(top)
+    else:
+        spec = _task(top, context)
+    return finish_translation(
+        top,
+        spec=spec,
+        nodes=nodes,
+        paths=_PATHS,
+        format=FORMAT,
+        holds_secrets=isinstance(document, Mapping) and bool(document.get("secrets")),
+    )
+
+
+def is_node_pools(document: object) -> bool:
+    """Whether a document is a file of SSH node pools: names with lists of hosts."""
+    return (
+        isinstance(document, Mapping)
+        and bool(document)
+        and all(isinstance(pool, Mapping) and "hosts" in pool for pool in document.values())
+    )
+
+
+def _pools(top: Section) -> tuple[dict[str, Any], ...]:
+    nodes: list[dict[str, Any]] = []
+    for name, value, place in top.entries():
+        if not _POOL.fullmatch(name):
+            place.refuse(name, say("skypilot-not-a-pool"), say("import-write-letters-dash"))
+            continue
+        pool = Section(value, place, top.report)
+        nodes += read_hosts(pool, pool=name, host_key="ip", labels={"pool": name})
+        pool.finish()
+    return tuple(nodes)
+
+
+def _task(top: Section, context: Context) -> dict[str, Any]:
+    wanted = read_resources(top.section("resources"), context)
+    spec: dict[str, Any] = {"name": top.text("name") or "task"}
+    spec |= standing(context, _infra(wanted), top.report)
+    if wanted.is_spot and spec.pop("priority", None) is None:
+        spec["class"] = "opportunistic"
+    if wanted.retries:
+        spec["retries"] = {"user": wanted.retries}
+    if wanted.labels:
+        spec["labels"] = wanted.labels
+    if source := _workdir(top):
+        spec["source"] = source
+    spec["compat"] = {"format": FORMAT}
+    spec["roles"] = {"worker": _role(top, wanted)}
+    _config(top)
+    for key, (needed, words) in _REST.items():
+        top.lacks(key, words, needed=needed)
+    return spec
+
+
+def _config(top: Section) -> None:
+    """Settings of SkyPilot, but for those that the task's containers may depend on."""
+    if not isinstance(top.peek("config"), Mapping):
+        return
+    section = top.section("config")
+    section.lacks("kubernetes", say("skypilot-kubernetes"), needed=True)
+    left: list[tuple[str, Any, Place]] = []
+    if isinstance(section.peek("docker"), Mapping):
+        docker = section.section("docker")
+        words = say("skypilot-docker-options")
+        docker.lacks("run_options", words, needed=True)
+        left = docker.entries()
+    for _name, value, place in (*left, *section.entries()):
+        top.report.lacks(place, value, _ITSELF, needed=False)
+
+
+def _infra(wanted: Wanted) -> list[Named]:
+    return [] if wanted.infra is None else [Named("infra", *wanted.infra)]
+
+
+def _workdir(top: Section) -> dict[str, Any] | None:
+    value = top.peek("workdir")
+    words = say("skypilot-workdir")
+    if not isinstance(value, Mapping):
+        top.lacks("workdir", words, needed=True)
+        return None
+    section = top.section("workdir")
+    url, ref = section.text("url", required=True), section.text("ref")
+    section.finish()
+    return {"git": {"url": url, **({"ref": ref} if ref else {})}}
+
+
+def _role(top: Section, wanted: Wanted) -> dict[str, Any]:
+    role: dict[str, Any] = {
+        "instances": top.integer("num_nodes", 1, 1000) or 1,
+        "devices": wanted.devices,
+        **wanted.role,
+    }
+    env = read_variables(top, "envs")
+    secrets = read_variables(top, "secrets", hidden=True)
+    if env:
+        role["env"] = env
+    if secrets:
+        role["secrets"] = secrets
+        words = say("skypilot-secrets")
+        top.report.warn(top.at("secrets"), words)
+    _command(role, top, sorted(secrets))
+    return role
+
+
+def _command(role: dict[str, Any], top: Section, secrets: list[str]) -> None:
+    setup, run = top.text("setup"), top.text("run")
+    place = top.at("run")
+    body = read_secrets(secrets)
+    if setup and setup.strip():
+        words = say("skypilot-setup")
+        top.report.warn(top.at("setup"), words)
+        body += f"(\n:\n{setup.strip()}\n) || exit $?\n"
+    if not run or not run.strip():
+        place.refuse(
+            None, say("import-no-command"), say("import-give", key="run"), "missing-field"
+        )
+        return
+    try:
+        role["command"] = read_command(BASH_PRELUDE + body + run.strip() + "\n")
+    except RefusalError as refusal:
+        place.note(run, refusal)
+
+
+def _is_skypilot(document: Mapping[object, object]) -> bool:
+    if "roles" in document:
+        return False
+    return not _TELLING.isdisjoint(document) or is_node_pools(document)
+
+
+SKYPILOT: Final = Importer(
+    name=FORMAT,
+    title="SkyPilot",
+    read=import_skypilot,
+    messages=TABLE,
+    recognises=_is_skypilot,
+    rule_kinds={"infra": "SkyPilot infra"},
+)

@@ -1,0 +1,234 @@
+"""The resources of a SkyPilot task: accelerators, CPUs, memory, and the ways to choose clouds."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from scheduling.compat.context import Context
+from scheduling.compat.reading import Section
+from scheduling.compat.shared import GIB, read_bytes, read_image
+from scheduling.compat.skypilot.messages import say
+from scheduling.core.jobspec.errors import Place, RefusalError, show
+from tessera.messages import Sentence
+
+_CLOUD: Final = say("skypilot-cloud")
+_KEYS: Final[dict[str, tuple[bool, Sentence]]] = {
+    "cloud": (False, _CLOUD),
+    "region": (False, _CLOUD),
+    "zone": (False, _CLOUD),
+    "instance_type": (False, _CLOUD),
+    "disk_size": (False, say("import-disk")),
+    "disk_tier": (False, say("import-disk")),
+    "local_disk": (False, say("import-disk")),
+    "network_tier": (False, _CLOUD),
+    "max_hourly_cost": (False, _CLOUD),
+    "ports": (False, say("skypilot-ports")),
+    "autostop": (False, say("skypilot-autostop")),
+    "accelerator_args": (True, say("skypilot-accelerator-args")),
+    "priority": (False, say("import-priority")),
+    "volumes": (True, say("import-volumes")),
+    "spot_recovery": (False, say("skypilot-recovery")),
+    "_cluster_config_overrides": (False, say("skypilot-settings")),
+}
+_ACCELERATOR: Final = re.compile(r"([A-Za-z][A-Za-z0-9._+-]{0,62})(?::([0-9]{1,3}(?:\.[0-9]+)?))?")
+_CPUS: Final = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,2})?)\+?")
+_TIMES: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9])?)x")
+_LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(slots=True, kw_only=True)
+class Wanted:
+    """What the resources ask for.
+
+    Attributes:
+        devices: of each node.
+        role: further keys of the role.
+        infra: where it was to run, and the place of that.
+    """
+
+    devices: int = 1
+    role: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    infra: tuple[str, Place] | None = None
+    is_spot: bool = False
+    retries: int = 0
+
+
+def read_resources(section: Section, context: Context) -> Wanted:
+    """Read the object ``resources``."""
+    wanted = Wanted()
+    _devices(section, _choices(section), wanted, context)
+    _sizes(section, wanted)
+    infra = section.text("infra")
+    if infra is not None:
+        wanted.infra = (infra, section.at("infra"))
+    image = section.read("image_id", _image_text)
+    if image is not None:
+        name = _image(image, section)
+        if name:
+            wanted.role["image"] = name
+    if section.boolean("use_spot"):
+        section.report.warn(section.at("use_spot"), say("skypilot-spot"))
+        wanted.is_spot = True
+    _labels(section, wanted)
+    _recovery(section, wanted)
+    for key, (needed, words) in _KEYS.items():
+        section.lacks(key, words, needed=needed)
+    section.finish()
+    return wanted
+
+
+def _image_text(value: object) -> str:
+    if isinstance(value, Mapping) and len(value) == 1:
+        value = next(iter(value.values()))
+    if not isinstance(value, str):
+        raise RefusalError(say("skypilot-not-an-image"), say("skypilot-write-image"), "wrong-type")
+    return value
+
+
+def _image(text: str, section: Section) -> str | None:
+    if not text.startswith("docker:"):
+        words = say("skypilot-image-kind")
+        section.report.lacks(section.at("image_id"), text, words, needed=True)
+        return None
+    return read_image(text, section.at("image_id"), section.report)
+
+
+Choices = list[tuple[str, float]]
+
+
+def _choices(section: Section) -> Choices:
+    """Accelerators that will do, the first first."""
+    section.rename("gpus", "accelerators")
+    usual = _accelerators(section)
+    found = _alternatives(section, usual) or usual
+    for name, number in dict.fromkeys(usual):
+        if (name, number) not in found:
+            words = say("skypilot-alternative-own")
+            place = section.at("accelerators")
+            section.report.lacks(place, f"{name}:{number:g}", words, needed=False)
+    return found
+
+
+def _alternatives(section: Section, usual: Choices) -> Choices:
+    """The accelerators of ``any_of`` and ``ordered``; their other keys are reported.
+
+    Args:
+        section: the resources.
+        usual: those that an alternative has that names none.
+    """
+    found: Choices = []
+    for key in ("any_of", "ordered"):
+        for part in section.sections(key):
+            part.rename("gpus", "accelerators")
+            found += _accelerators(part) or usual
+            if part.boolean("use_spot"):
+                words = say("skypilot-alternative-differs")
+                section.report.lacks(part.at("use_spot"), True, words, needed=False)
+            for name, (_, words) in _KEYS.items():
+                part.lacks(name, words, needed=False)
+            part.lacks("infra", _CLOUD, needed=False)
+            for name in ("cpus", "memory", "image_id", "labels", "job_recovery"):
+                part.lacks(name, say("skypilot-alternative-differs"), needed=True)
+            part.finish()
+    return found
+
+
+def _accelerators(section: Section) -> Choices:
+    """Numbers by name; several names are alternatives."""
+    value, place = section.peek("accelerators"), section.at("accelerators")
+    found: Choices = []
+    if isinstance(value, Mapping):
+        for name, count, there in section.section("accelerators").entries():
+            pair = _pair(name, there)
+            if pair and count is not None:
+                is_number = isinstance(count, int | float) and not isinstance(count, bool)
+                if not is_number or not 0 < float(count) <= 256:
+                    there.refuse(count, say("skypilot-not-a-count"), say("skypilot-write-count"))
+                    continue
+                pair = (pair[0], float(count))
+            if pair:
+                found.append(pair)
+        return found
+    items = section.items("accelerators") if isinstance(value, list) else [(value, place)]
+    section.take("accelerators")
+    for item, there in items:
+        if item is not None and (pair := _pair(item, there)):
+            found.append(pair)
+    return found
+
+
+def _pair(item: object, place: Place) -> tuple[str, float] | None:
+    match = _ACCELERATOR.fullmatch(item.strip()) if isinstance(item, str) else None
+    count = float(match[2] or 1) if match else 0
+    if match is None or not 0 < count <= 256:
+        place.refuse(item, say("skypilot-not-an-accelerator"), say("skypilot-write-accelerator"))
+        return None
+    return match[1], count
+
+
+def _devices(section: Section, choices: Choices, wanted: Wanted, context: Context) -> None:
+    place, report = section.at("accelerators"), section.report
+    if not choices:
+        report.warn(place, say("import-gpu-not-given"))
+        return
+    count = choices[0][1]
+    kept = dict.fromkeys(name for name, number in choices if number == count)
+    for name, number in dict.fromkeys(choices):
+        if number != count:
+            words = say("skypilot-alternative-count")
+            report.lacks(place, f"{name}:{number:g}", words, needed=False)
+    wanted.devices = math.ceil(count)
+    if wanted.devices != count:
+        report.warn(
+            place, say("skypilot-whole-devices", count=f"{count:g}", devices=wanted.devices)
+        )
+    wanted.role["device_types"] = [context.device_type(name) for name in kept]
+
+
+def _sizes(section: Section, wanted: Wanted) -> None:
+    cpus = section.read("cpus", _cpus)
+    if cpus:
+        wanted.role["cpus"] = cpus
+    text = section.peek("memory")
+    if isinstance(text, str) and (match := _TIMES.fullmatch(text.strip())) and cpus:
+        section.take("memory")
+        wanted.role["memory"] = int(cpus * float(match[1]) * GIB)
+    elif memory := section.read("memory", _memory):
+        wanted.role["memory"] = memory
+
+
+def _cpus(value: object) -> float:
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
+    match = None if isinstance(value, bool) else _CPUS.fullmatch(text)
+    if match is None or float(match[1]) == 0:
+        raise RefusalError(say("skypilot-not-cpus"), say("skypilot-write-cpus"), shown=show(value))
+    return float(match[1])
+
+
+def _memory(value: object) -> int:
+    return read_bytes(value.strip().removesuffix("+") if isinstance(value, str) else value)
+
+
+def _labels(section: Section, wanted: Wanted) -> None:
+    for key, value, place in section.section("labels").entries():
+        if isinstance(value, str) and len(value) <= 63 and _LABEL.fullmatch(key):
+            wanted.labels[key] = value
+        else:
+            words = say("import-label-invalid")
+            section.report.lacks(place, value, words, needed=False)
+
+
+def _recovery(section: Section, wanted: Wanted) -> None:
+    value = section.peek("job_recovery")
+    if not isinstance(value, Mapping):
+        section.lacks("job_recovery", say("skypilot-recovery"), needed=False)
+        return
+    inner = section.section("job_recovery")
+    wanted.retries = inner.integer("max_restarts_on_errors", 0, 100) or 0
+    inner.lacks("strategy", say("skypilot-recovery"), needed=False)
+    words = say("skypilot-exit-codes")
+    inner.lacks("recover_on_exit_codes", words, needed=True)
+    inner.finish()

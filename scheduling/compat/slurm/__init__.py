@@ -1,0 +1,1 @@
+"""Batch scripts of Slurm."""

@@ -1,0 +1,277 @@
+"""Slurm batch scripts: ``#SBATCH`` options become a job, the script becomes its command."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from scheduling.compat.context import Context, Named, standing
+from scheduling.compat.documents import decode_text
+from scheduling.compat.importer import Importer
+from scheduling.compat.reading import Paths, Report, Section, check_translation
+from scheduling.compat.result import Imported
+from scheduling.compat.slurm.messages import TABLE, say
+from scheduling.compat.slurm.options import read_script, report_client_options, report_rest
+from scheduling.compat.slurm.script import script_role
+from scheduling.compat.slurm.sizes import Sizes, read_sizes
+from scheduling.compat.slurm.values import (
+    NO_LIMIT,
+    read_array,
+    read_dependency,
+    read_moment,
+    read_time,
+)
+from scheduling.core.jobspec.errors import Place
+from tessera.slurm_options import SCRIPT
+
+FORMAT: Final = "slurm"
+ARRAY_LABEL: Final = "slurm-array"
+_NO_NAME: Final = "sbatch"
+_EMPTY: Final = Context()
+# Of a time that needs no guess: it counts from now, or says its offset.
+_OFFSET: Final = re.compile(r"^now|T.*(?:[Zz]|[+-][0-9:]+)$", re.IGNORECASE)
+_MAIL_USER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ENDS: Final = ("succeeded", "failed", "stopped")
+_MAIL_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "NONE": (),
+    "BEGIN": ("running",),
+    "END": _ENDS,
+    "FAIL": ("failed",),
+    "REQUEUE": ("requeued",),
+    "TIME_LIMIT": ("failed",),
+    "ALL": ("running", *_ENDS, "requeued"),
+}
+_MAILS_WITHOUT: Final = {
+    "INVALID_DEPEND": say("slurm-mail-dependency"),
+    "STAGE_OUT": say("slurm-mail-stage"),
+    "TIME_LIMIT_90": say("slurm-mail-time"),
+    "TIME_LIMIT_80": say("slurm-mail-time"),
+    "TIME_LIMIT_50": say("slurm-mail-time"),
+    "ARRAY_TASKS": say("slurm-mail-tasks"),
+}
+_PATHS: Paths = (
+    (r"^virtual_cluster$", "--partition"),
+    (r"^priority$", "--qos"),
+    (r"^name$", "--job-name"),
+    (r"^note$", "--comment"),
+    (r"^max_duration$", "--time"),
+    (r"^not_before$", "--begin"),
+    (r"^after\b.*", "--dependency"),
+    (r"^grace_seconds$", "--signal"),
+    (r"^notify\b.*", "--mail-user"),
+    (r"^roles\.worker\.instances$", "--nodes"),
+    (r"^roles\.worker\.device(_type)?s\b.*", "--gres"),
+    (r"^roles\.worker\.pinned_cell$", "--reservation"),
+    (r"^roles\.worker\.cpus$", "--cpus-per-task"),
+    (r"^roles\.worker\.memory$", "--mem"),
+    (r"^roles\.worker\.image$", "--container-image"),
+    (r"^roles\.worker\.env\b", "--export"),
+    (r"^roles\.worker\.command$", "script"),
+)
+
+
+def import_sbatch(text: str | bytes, context: Context = _EMPTY) -> Imported:
+    """Translate a batch script.
+
+    Args:
+        text: the script as it was sent.
+        context: rules of admins, and what there is here.
+
+    Returns:
+        The native spec with warnings and what has no counterpart; of an array, one for each task.
+
+    Raises:
+        ImportRefusedError: the script is malformed, or cannot become a job.
+    """
+    report = Report()
+    script = read_script(decode_text(text), report)
+    given = Section(
+        {f"--{name}": option.value for name, option in script.options.items()},
+        Place(errors=report.errors),
+        report,
+    )
+    spec = _job(given, context)
+    at_once = None
+    array = given.read("--array", lambda value: read_array(str(value)))
+    sizes = read_sizes(given, context)
+    _put_sizes(spec, sizes)
+    spec["roles"] = {"worker": script_role(script, given, sizes, report, spec)}
+    report_client_options(given)
+    report_rest(given)
+    given.finish()
+    report.raise_errors()
+    specs = [spec]
+    if array is not None:
+        ids, step, throttle = array
+        specs = _tasks(spec, ids, step)
+        at_once = _at_once(spec, len(ids), throttle, report)
+    check_translation(specs[0], _PATHS)
+    return Imported(
+        spec=specs[0],
+        more=tuple(specs[1:]),
+        max_parallel=at_once,
+        warnings=tuple(report.warnings),
+        unsupported=tuple(report.unsupported),
+        format="sbatch",
+    )
+
+
+def _job(given: Section, context: Context) -> dict[str, Any]:
+    spec: dict[str, Any] = {"name": given.text("--job-name") or _NO_NAME}
+    spec |= standing(context, _named(given), given.report)
+    if note := given.text("--comment"):
+        spec["note"] = note
+    seconds = given.read("--time", lambda value: read_time(str(value)))
+    if seconds is not None and seconds != NO_LIMIT:
+        spec["max_duration"] = seconds
+    for option, key in (("--begin", "not_before"), ("--deadline", "deadline")):
+        _moment(given, option, key, spec, context)
+    if given.take("--hold") is not None:
+        spec["held"] = True
+    _requeue(given, spec)
+    after, others = given.read("--dependency", lambda value: read_dependency(str(value))) or (
+        [],
+        [],
+    )
+    if after:
+        spec["after"] = after
+    for other in others:
+        words = say("slurm-dependency")
+        given.report.lacks(given.at("--dependency"), other, words, needed=True)
+    spec |= _notify(given)
+    spec["compat"] = {"format": FORMAT}
+    return spec
+
+
+def _named(given: Section) -> list[Named]:
+    """Names of queues, accounts and qualities of service, the most telling first."""
+    return [
+        Named(kind, name, given.at(f"--{kind}"))
+        for kind in ("partition", "account", "qos")
+        for name in (given.text(f"--{kind}") or "").split(",")
+        if name
+    ]
+
+
+def _moment(given: Section, option: str, key: str, spec: dict[str, Any], context: Context) -> None:
+    text = given.text(option)
+    if text is None:
+        return
+    moment = read_moment(text, context.now)
+    if moment is None:
+        words = say("slurm-moment")
+        given.report.lacks(given.at(option), text, words, needed=True)
+        return
+    if not _OFFSET.search(text):
+        given.report.warn(given.at(option), say("slurm-utc"))
+    spec[key] = moment.isoformat().replace("+00:00", "Z")
+
+
+def _requeue(given: Section, spec: dict[str, Any]) -> None:
+    given.take("--requeue")  # jobs are requeued here unless they say otherwise
+    if given.take("--no-requeue") is not None:
+        spec["retries"] = {"node": 0, "platform": 0, "preempted": 0, "image": 0}
+
+
+def _notify(given: Section) -> dict[str, Any]:
+    """``notify`` of a batch script; empty where it says nothing that can be done."""
+    kinds, people = given.text("--mail-type"), given.text("--mail-user")
+    readers = _readers(people, given) if people else []
+    if kinds is None:
+        if people:
+            words = say("slurm-mail-without-type")
+            given.report.lacks(given.at("--mail-user"), people, words, needed=False)
+        return {}
+    chosen = _kinds([name.strip().upper() for name in kinds.split(",")], given)
+    if chosen is None:
+        return {}
+    return {"notify": {"on": list(chosen), **({"to": readers} if readers else {})}}
+
+
+def _kinds(names: Sequence[str], given: Section) -> list[str] | None:
+    """Our words for Slurm's; None where none of them has a counterpart."""
+    place = given.at("--mail-type")
+    for name in names:
+        if name not in _MAIL_TYPES:
+            words = _MAILS_WITHOUT.get(name, say("slurm-mail-unknown"))
+            given.report.lacks(place, name, words, needed=False)
+    if "TIME_LIMIT" in names:
+        given.report.warn(place, say("slurm-mail-limit"))
+    known = [name for name in names if name in _MAIL_TYPES]
+    chosen = dict.fromkeys(word for name in known for word in _MAIL_TYPES[name])
+    return list(chosen) if known else None
+
+
+def _readers(people: str, given: Section) -> list[str]:
+    """User names; an address is nobody's name here."""
+    found = []
+    for name in (part.strip() for part in people.split(",")):
+        if _MAIL_USER.fullmatch(name):
+            found.append(name)
+        elif name:
+            words = say("slurm-mail-address")
+            given.report.lacks(given.at("--mail-user"), name, words, needed=False)
+    if found:
+        given.report.warn(given.at("--mail-user"), say("slurm-mail-members"))
+    return found
+
+
+def _put_sizes(spec: dict[str, Any], sizes: Sizes) -> None:
+    if sizes.most_nodes > sizes.nodes:
+        spec["elastic"] = {
+            "min": sizes.nodes * sizes.devices,
+            "max": sizes.most_nodes * sizes.devices,
+        }
+
+
+def _at_once(spec: Mapping[str, Any], tasks: int, throttle: int, report: Report) -> int | None:
+    """How many tasks may run at a time; None for all."""
+    if not throttle or throttle >= tasks:
+        return None
+    place = Place("--array", report.errors)
+    if spec.get("held"):
+        words = say("slurm-array-held")
+        report.lacks(place, f"%{throttle}", words, needed=False)
+        return None
+    report.warn(place, say("slurm-array-throttle", jobs=throttle))
+    return throttle
+
+
+def _tasks(spec: Mapping[str, Any], ids: list[int], step: int) -> list[dict[str, Any]]:
+    """One job for each task of an array, with the variables and a label of its own."""
+    shared = {
+        "SLURM_ARRAY_TASK_COUNT": str(len(ids)),
+        "SLURM_ARRAY_TASK_MIN": str(ids[0]),
+        "SLURM_ARRAY_TASK_MAX": str(ids[-1]),
+        "SLURM_ARRAY_TASK_STEP": str(step),
+    }
+    role = spec["roles"]["worker"]
+    name = str(spec["name"])
+    return [
+        {
+            **spec,
+            "name": f"{name[:50]} {number}",
+            "labels": {ARRAY_LABEL: name[:63].strip()},
+            "roles": {
+                "worker": {
+                    **role,
+                    "env": {**role.get("env", {}), **shared, "SLURM_ARRAY_TASK_ID": str(number)},
+                }
+            },
+        }
+        for number in ids
+    ]
+
+
+SBATCH: Final = Importer(
+    name="sbatch",
+    title="Slurm",
+    read=lambda text, context, _content_type: import_sbatch(text, context),
+    messages=TABLE,
+    recognises_text=lambda text: SCRIPT.search(text) is not None,
+    aliases=("slurm",),
+    rule_kinds={
+        "partition": "Slurm partition",
+        "account": "Slurm account",
+        "qos": "Slurm quality of service",
+    },
+)

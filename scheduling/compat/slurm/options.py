@@ -1,0 +1,275 @@
+"""The ``#SBATCH`` lines of a batch script: reading options, and options without a counterpart."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from scheduling.compat.reading import Report, Section
+from scheduling.compat.slurm.messages import say
+from scheduling.core.jobspec.errors import Place, RefusalError
+from tessera.messages import Sentence
+from tessera.slurm_options import ALL, MAYBE_WITH_VALUE, SHORT, WITH_VALUE, full_name
+
+_MARK: Final = "#SBATCH"
+_OTHERS: Final = ("#PBS", "#BSUB", "#$ ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option as it was written.
+
+    Attributes:
+        value: empty for a flag.
+        line: from 1.
+    """
+
+    name: str
+    value: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A batch script, taken apart.
+
+    Attributes:
+        interpreter: what stands after ``#!``; empty without such a line.
+        options: by long name; of an option that stands twice, the later one.
+        lines: the script itself, without the first line and without those of options.
+    """
+
+    interpreter: str
+    options: dict[str, Option]
+    lines: list[str]
+
+
+def place_of(name: str, report: Report) -> Place:
+    """The place of an option."""
+    return Place(f"--{name}", report.errors)
+
+
+def read_script(text: str, report: Report) -> Script:
+    """Take a script apart; unknown options and lines that Slurm ignores are reported."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    interpreter = ""
+    if lines[0].startswith("#!"):
+        interpreter = lines.pop(0)[2:].strip()
+        first = 2
+    else:
+        report.warn(Place("line 1"), say("slurm-no-shebang"))
+        first = 1
+    options: dict[str, Option] = {}
+    kept: list[str] = []
+    is_open = True
+    for number, line in enumerate(lines, first):
+        if line.startswith(_MARK) and not line[len(_MARK) :][:1].strip():
+            if is_open:
+                _read_line(line[len(_MARK) :], number, options, report)
+            else:
+                _late(line, number, report)
+            continue
+        if line.startswith(_OTHERS):
+            words = say("slurm-other-scheduler")
+            report.lacks(Place(f"line {number}"), line, words, needed=True)
+        is_open = is_open and (not line.strip() or line.lstrip().startswith("#"))
+        kept.append(line)
+    return Script(interpreter=interpreter, options=options, lines=kept)
+
+
+def _late(line: str, number: int, report: Report) -> None:
+    words = say("slurm-late-option")
+    report.lacks(Place(f"line {number}"), line, words, needed=False)
+
+
+def _read_line(text: str, number: int, options: dict[str, Option], report: Report) -> None:
+    place = Place(f"line {number}", report.errors)
+    try:
+        words = split_words(text)
+        for name, value in _pairs(words):
+            if name not in ALL:
+                there = Place(f"--{name}", report.errors)
+                report.lacks(there, value, say("slurm-unknown-option", name=name), needed=True)
+                continue
+            if name in options and options[name].value != value:
+                report.warn(place_of(name, report), say("slurm-option-twice", line=number))
+            options[name] = Option(name=name, value=value, line=number)
+    except RefusalError as refusal:
+        place.note(text.strip(), refusal)
+
+
+def split_words(text: str) -> list[str]:
+    """Words as sbatch takes them apart: quotes, backslashes, and ``#`` before a comment.
+
+    Raises:
+        RefusalError: a quote is not closed.
+    """
+    words: list[str] = []
+    word: str | None = None
+    quote = ""
+    characters = iter(text)
+    for char in characters:
+        if quote:
+            if char == quote:
+                quote = ""
+            else:
+                word = (word or "") + char
+        elif char in "\"'":
+            quote, word = char, word or ""
+        elif char == "\\":
+            word = (word or "") + next(characters, "")
+        elif char.isspace():
+            words, word = (words if word is None else [*words, word]), None
+        elif char == "#" and word is None:
+            break
+        else:
+            word = (word or "") + char
+    if quote:
+        raise RefusalError(say("slurm-open-quote"), say("slurm-close-quote", quote=quote))
+    return words if word is None else [*words, word]
+
+
+def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Long names with values; names that are not known come with what follows them."""
+    left = iter(words)
+    for word in left:
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            known = full_name(name)
+            if not equals and known in WITH_VALUE:
+                value = _value(left, word)
+            yield known, value
+        elif word.startswith("-") and len(word) > 1:
+            yield from _short_pairs(word, left)
+        elif word in ("hetjob", "packjob"):
+            raise RefusalError(say("slurm-hetjob"), say("slurm-write-roles"))
+        else:
+            raise RefusalError(
+                say("slurm-not-an-option", word=repr(word[:40])), say("slurm-write-option")
+            )
+
+
+def _short_pairs(word: str, left: Iterator[str]) -> Iterator[tuple[str, str]]:
+    position = 1
+    while position < len(word):
+        letter = word[position]
+        name = SHORT.get(letter, letter)
+        position += 1
+        if name in WITH_VALUE:
+            yield name, word[position:].removeprefix("=") or _value(left, word)
+            return
+        if name not in ALL or name in MAYBE_WITH_VALUE:
+            yield name, word[position:]
+            return
+        yield name, ""
+
+
+def _value(left: Iterator[str], word: str) -> str:
+    value = next(left, None)
+    if value is None:
+        raise RefusalError(say("slurm-no-value", option=word[:40]), say("slurm-write-value"))
+    return value
+
+
+# (needed, what it means): whether the job would not do the same without the option.
+_REST: Final[dict[str, tuple[bool, Sentence]]] = {
+    "output": (False, say("slurm-output")),
+    "error": (False, say("slurm-error")),
+    "open-mode": (False, say("slurm-open-mode")),
+    "exclusive": (False, say("slurm-exclusive")),
+    "nodelist": (True, say("import-no-node-choice")),
+    "exclude": (True, say("slurm-exclude")),
+    "nodefile": (True, say("slurm-nodefile")),
+    "licenses": (True, say("slurm-licenses")),
+    "container-mounts": (True, say("import-mounts")),
+    "container-name": (True, say("slurm-container-name")),
+    "container-save": (True, say("slurm-container-save")),
+    "container-mount-home": (True, say("slurm-container-home")),
+    "container-writable": (False, say("slurm-container-writable")),
+    "container": (True, say("slurm-oci")),
+    "input": (True, say("slurm-input")),
+    "export-file": (True, say("slurm-export-file")),
+    "time-min": (False, say("slurm-time-min")),
+    "nice": (False, say("import-priority")),
+    "priority": (False, say("import-priority")),
+    "clusters": (False, say("slurm-clusters")),
+    "prefer": (False, say("slurm-no-features")),
+    "tmp": (False, say("import-disk")),
+    "kill-on-invalid-dep": (False, say("slurm-invalid-dependency")),
+    "oversubscribe": (False, say("slurm-oversubscribe")),
+    "contiguous": (False, say("slurm-contiguous")),
+    "bb": (True, say("slurm-burst-buffers")),
+    "bbf": (True, say("slurm-burst-buffers")),
+    "gpus-per-socket": (True, say("slurm-write-gpus-per-node")),
+    "ntasks-per-gpu": (True, say("slurm-write-ntasks-per-node")),
+    "tres-per-task": (True, say("slurm-write-per-task")),
+    "uid": (True, say("slurm-uid")),
+    "gid": (True, say("slurm-uid")),
+    "no-kill": (True, say("slurm-no-kill")),
+    "reboot": (True, say("slurm-reboot")),
+}
+# What is for the program sbatch and says nothing about the job.
+_CLIENT: Final = [
+    "parsable",
+    "quiet",
+    "verbose",
+    "wait",
+    "test-only",
+    "help",
+    "usage",
+    "version",
+    "ignore-pbs",
+    "get-user-env",
+]
+# How processes, memory and clocks are bound on a node.
+_TUNING: Final = [
+    "acctg-freq",
+    "batch",
+    "cluster-constraint",
+    "core-spec",
+    "cores-per-socket",
+    "cpu-freq",
+    "delay-boot",
+    "distribution",
+    "extra",
+    "extra-node-info",
+    "gpu-bind",
+    "gpu-freq",
+    "gres-flags",
+    "hint",
+    "mcs-label",
+    "mem-bind",
+    "network",
+    "ntasks-per-core",
+    "ntasks-per-socket",
+    "oom-kill-step",
+    "overcommit",
+    "profile",
+    "propagate",
+    "resv-ports",
+    "segment",
+    "sockets-per-node",
+    "spread-job",
+    "stepmgr",
+    "thread-spec",
+    "threads-per-core",
+    "tres-bind",
+    "use-min-nodes",
+    "wait-all-nodes",
+    "wckey",
+]
+
+
+def report_client_options(given: Section) -> None:
+    """Report the options that only say how ``sbatch`` itself behaves."""
+    for name in _CLIENT:
+        given.lacks(f"--{name}", say("slurm-client-option"), needed=False)
+
+
+def report_rest(given: Section) -> None:
+    """Report the options that are known and have no counterpart."""
+    if given.peek("--input") == "/dev/null":
+        given.take("--input")
+    for name, (needed, words) in _REST.items():
+        given.lacks(f"--{name}", words, needed=needed)
+    for name in _TUNING:
+        given.lacks(f"--{name}", say("slurm-tuning"), needed=False)

@@ -1,0 +1,172 @@
+"""How large a batch job is: nodes, tasks, GPUs, processors and memory of each node."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.compat.context import Context
+from scheduling.compat.reading import Section
+from scheduling.compat.slurm.messages import say
+from scheduling.compat.slurm.values import read_count, read_gpus, read_gres, read_nodes, read_size
+from scheduling.core.jobspec.errors import RefusalError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What each node gets, and how many nodes there are.
+
+    Attributes:
+        nodes: the fewest; ``most_nodes`` the most.
+        tasks: all tasks; None: not said.
+        per_node: tasks of each node.
+        cpus: None: the share that comes with the devices.
+        memory: bytes; None: the share that comes with the devices.
+        cpus_per_task: None: not said.
+        gpus_per_task: None: not said, or each task sees all of its node.
+    """
+
+    nodes: int
+    most_nodes: int
+    tasks: int | None
+    per_node: int
+    devices: int
+    device_types: tuple[str, ...]
+    cpus: int | None
+    memory: int | None
+    cpus_per_task: int | None
+    gpus_per_task: int | None
+
+
+def read_sizes(given: Section, context: Context) -> Sizes:
+    """Read all options that say how much a job wants."""
+    tasks = _count(given, "--ntasks")
+    per_node = _count(given, "--ntasks-per-node")
+    least, most = given.read("--nodes", lambda value: read_nodes(str(value))) or (0, 0)
+    if not least:
+        least = most = _nodes_of(given, tasks, per_node)
+    per_node = per_node or (math.ceil(tasks / least) if tasks else 1)
+    by_task = given.has("--gpus-per-task") and given.peek("--gpu-bind") != "none"
+    gpus = _gpus(given, least, per_node)
+    types = tuple(context.device_type(kind) for kind in gpus if kind)
+    devices = sum(gpus.values())
+    if len(gpus) > 1:
+        words = say("slurm-several-types")
+        given.at("--gres").refuse(
+            ",".join(filter(None, gpus)), words, say("slurm-ask-one-type"), "conflict"
+        )
+    if devices == 0:
+        given.report.warn(given.at("--gres"), say("import-no-gpu"))
+    types = _constraint(given, context, types)
+    per_task = _count(given, "--cpus-per-task")
+    cpus = _cpus(given, per_task, per_node, devices)
+    return Sizes(
+        nodes=least,
+        most_nodes=max(least, most),
+        tasks=tasks,
+        per_node=per_node,
+        devices=devices or 1,
+        device_types=types,
+        cpus=cpus,
+        memory=_memory(given, cpus or per_node, devices),
+        cpus_per_task=per_task,
+        gpus_per_task=devices // per_node if by_task and devices else None,
+    )
+
+
+def _count(given: Section, option: str, most: int = 4096) -> int | None:
+    return given.read(option, lambda value: read_count(str(value), most))
+
+
+def _nodes_of(given: Section, tasks: int | None, per_node: int | None) -> int:
+    """The nodes of a job that does not say how many."""
+    if tasks and per_node:
+        return max(1, math.ceil(tasks / per_node))
+    if tasks and tasks > 1:
+        given.report.warn(given.at("--ntasks"), say("slurm-tasks-without-nodes"))
+    elif given.peek("--gpus") not in (None, "1"):
+        given.report.warn(given.at("--gpus"), say("slurm-gpus-without-nodes"))
+    return 1
+
+
+def _gpus(given: Section, nodes: int, per_node: int) -> dict[str, int]:
+    """GPUs of each node by type, from whichever option asks for them."""
+    found: dict[str, Any] = {}
+    gres, others = given.read("--gres", lambda value: read_gres(str(value))) or ({}, [])
+    for other in others:
+        words = say("slurm-resource")
+        given.report.lacks(given.at("--gres"), other, words, needed=True)
+    for option, times, divisor in (
+        ("--gpus-per-node", 1, 1),
+        ("--gpus-per-task", per_node, 1),
+        ("--gpus", 1, nodes),
+    ):
+        wanted = given.read(option, lambda value: read_gpus(str(value)))
+        if wanted and any(number * times % divisor for number in wanted.values()):
+            words = say("slurm-not-divisible", nodes=nodes)
+            total = sum(wanted.values()) * times
+            given.at(option).refuse(total, words, say("slurm-use-gpus-per-node"), "conflict")
+        elif wanted:
+            found[option] = {kind: number * times // divisor for kind, number in wanted.items()}
+    if gres:
+        found["--gres"] = gres
+    return _agreed(given, found)
+
+
+def _agreed(given: Section, found: dict[str, dict[str, int]]) -> dict[str, int]:
+    """What several options say together: they must name the same number."""
+    if not found:
+        return {}
+    option, chosen = next(iter(found.items()))
+    for other, wanted in found.items():
+        if sum(wanted.values()) != sum(chosen.values()):
+            words = say("slurm-gpus-differ", option=option)
+            given.at(other).refuse(sum(wanted.values()), words, say("import-keep-one"), "conflict")
+        elif any(wanted) and not any(chosen):
+            chosen = wanted
+    return {kind: number for kind, number in chosen.items() if number}
+
+
+def _constraint(given: Section, context: Context, types: tuple[str, ...]) -> tuple[str, ...]:
+    """Features that name types of devices; all others have no counterpart."""
+    text = given.text("--constraint")
+    if text is None:
+        return types
+    names = text.strip("[]").split("|")
+    if all(context.knows_type(name) for name in names) and not types:
+        return tuple(context.device_type(name) for name in names)
+    words = say("slurm-features")
+    given.report.lacks(given.at("--constraint"), text, words, needed=True)
+    return types
+
+
+def _cpus(given: Section, per_task: int | None, per_node: int, devices: int) -> int | None:
+    per_gpu = _count(given, "--cpus-per-gpu")
+    least = _count(given, "--mincpus")
+    wanted = [
+        per_task * per_node if per_task else 0,
+        per_gpu * max(devices, 1) if per_gpu else 0,
+        least or 0,
+        per_node if per_node > 1 else 0,
+    ]
+    return max(wanted) or None
+
+
+def _memory(given: Section, cpus: int, devices: int) -> int | None:
+    found: dict[str, int] = {}
+    for option, times in (
+        ("--mem", 1),
+        ("--mem-per-cpu", cpus),
+        ("--mem-per-gpu", max(devices, 1)),
+    ):
+        size = given.read(option, lambda value: read_size(str(value)))
+        if size == 0:
+            words = say("slurm-memory-all")
+            given.report.warn(given.at(option), words)
+        elif size:
+            found[option] = size * times
+    if len(found) > 1:
+        refusal = RefusalError(
+            say("slurm-memory-options"), say("import-keep-one-of-them"), "conflict"
+        )
+        given.at(list(found)[-1]).note(None, refusal)
+    return next(iter(found.values()), None)
