@@ -3,15 +3,16 @@
 import json
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.compat.formats import TITLES, import_text, recognised
+from scheduling.compat.formats import TITLES, format_of_document, import_text, recognised
 from scheduling.compat.result import ImportRefusedError
 from scheduling.core.jobspec import parse
 from tessera.slurm_options import ALL
 from tests.strategies.jobspecs import JSON
-from tests.support.imports import CONTEXT, inputs
+from tests.support.imports import CONTEXT, HIVED, imported, inputs
 
 KEYS = {
     "dstack": "type task name nodes commands env resources gpu cpu memory retry on_events fleets "
@@ -155,3 +156,21 @@ def test_recognising_a_format_fails_only_by_refusal(text: str) -> None:
         recognised(text)
     except ImportRefusedError:
         return
+
+
+@pytest.mark.parametrize("name", [*TITLES, HIVED])
+@settings(max_examples=25)
+@given(document=JSON)
+def test_arbitrary_documents_are_refused_or_translated(name: str, document: object) -> None:
+    for text in (json.dumps(document), yaml.safe_dump(document, allow_unicode=True)):
+        try:
+            imported(name, text)
+        except ImportRefusedError as refused:
+            shown = [error.to_json() for error in refused.errors]
+            json.dumps(shown or pytest.fail("a refusal without a fault")).encode()
+
+
+@given(document=JSON)
+def test_recognising_a_document_never_fails(document: object) -> None:
+    assert format_of_document(document) in {"", *TITLES}
+    assert format_of_document({"type": document, "run": document}) in {"", *TITLES}
