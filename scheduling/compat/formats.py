@@ -7,6 +7,7 @@ from typing import Any, Final
 from scheduling.compat.context import Context
 from scheduling.compat.documents import parse_document
 from scheduling.compat.dstack.job import DSTACK
+from scheduling.compat.gangs import Gang, Member
 from scheduling.compat.hived.messages import TABLE as HIVED_MESSAGES
 from scheduling.compat.importer import Importer
 from scheduling.compat.messages import Messages
@@ -33,6 +34,9 @@ RULE_KINDS: Final[Mapping[str, str]] = MappingProxyType(
 TABLE: Final = Messages(HIVED_MESSAGES, *(each.messages for each in IMPORTERS.values()))
 """The messages of all importers."""
 
+_BY_COMPAT_FORMAT: Final = {
+    importer.compat_format: importer for importer in IMPORTERS.values() if importer.compat_format
+}
 _NAMES: Final = {
     alias: name for name, importer in IMPORTERS.items() for alias in (name, *importer.aliases)
 }
@@ -58,6 +62,20 @@ def import_text(
         ImportRefusedError: the document is malformed, or cannot become a job.
     """
     return IMPORTERS[name].read(text, context or Context(), content_type)
+
+
+def foreign_variables(gang: Gang, member: Member, *, has_gpus: bool) -> dict[str, str]:
+    """The variables of the system that the job's ``compat.format`` names; none without one.
+
+    Args:
+        gang: all that the members have in common.
+        member: one of them.
+        has_gpus: its devices are GPUs.
+    """
+    compat = gang.spec.compat
+    if compat is None:
+        return {}
+    return _BY_COMPAT_FORMAT[compat.format].variables(gang, member, has_gpus)
 
 
 def format_of_text(text: str) -> str:

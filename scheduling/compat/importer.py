@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from scheduling.compat.context import Context
+from scheduling.compat.gangs import Gang, Member
 from scheduling.compat.messages import Messages
 from scheduling.compat.result import Imported
 
@@ -22,6 +23,9 @@ class Importer:
         recognises_text: whether a text that is not JSON or YAML has this format.
         aliases: further names in REST addresses and on the command line.
         rule_kinds: kinds of names that import rules may map, each with its label.
+        compat_format: ``compat.format`` of its jobs; empty if they follow no conventions.
+        variables: the other system's variables for a member of such a job; its last argument
+            tells whether the member's devices are GPUs.
     """
 
     name: str
@@ -32,3 +36,5 @@ class Importer:
     recognises_text: Callable[[str], bool] = lambda _text: False
     aliases: tuple[str, ...] = ()
     rule_kinds: Mapping[str, str] = field(default_factory=dict)
+    compat_format: str = ""
+    variables: Callable[[Gang, Member, bool], dict[str, str]] = lambda _gang, _member, _gpus: {}

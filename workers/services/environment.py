@@ -4,7 +4,7 @@ import json
 from types import MappingProxyType
 from typing import Final
 
-from workers.services.foreign_names import foreign_environment
+from scheduling.compat.formats import foreign_variables
 from workers.services.gangs import Gang, GangMember, as_name
 
 __all__ = ("Gang", "GangMember", "job_environment")
@@ -27,7 +27,7 @@ def job_environment(gang: Gang, member: GangMember, *, has_gpus: bool) -> dict[s
         **_devices(member, has_gpus=has_gpus),
         **_identity(gang, member),
         **_peers(gang, member),
-        **foreign_environment(gang, member, has_gpus=has_gpus),
+        **foreign_variables(gang, member, has_gpus=has_gpus),
     }
     return {**defaults, **gang.spec.roles[member.role].env, **platform}
 

@@ -1,10 +1,10 @@
 """The members of an attempt as their environment needs to know them."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from scheduling.compat.gangs import as_variable
 from scheduling.core.jobspec import JobSpec
 
 LOOPBACK: Final = "127.0.0.1"
@@ -70,8 +70,3 @@ class Gang:
 def as_name(text: str) -> str:
     """``text`` as the end of one of our variables: capitals, digits, underscores."""
     return as_variable(text).upper()
-
-
-def as_variable(text: str) -> str:
-    """``text`` as a part of a variable's name."""
-    return re.sub(r"[^A-Za-z0-9_]", "_", text)

@@ -8,6 +8,7 @@ from scheduling.compat.context import Context, Named, standing
 from scheduling.compat.documents import parse_document
 from scheduling.compat.dstack.messages import TABLE, say
 from scheduling.compat.dstack.resources import read_resources
+from scheduling.compat.gangs import Gang, Member
 from scheduling.compat.importer import Importer
 from scheduling.compat.reading import Paths, Report, Section, finish_translation
 from scheduling.compat.result import Imported
@@ -382,11 +383,25 @@ def _is_dstack(document: Mapping[object, object]) -> bool:
     return "roles" not in document and isinstance(kind, str) and kind in _TYPES
 
 
+def _variables(gang: Gang, member: Member, _has_gpus: bool) -> dict[str, str]:
+    return {
+        "DSTACK_RUN_NAME": gang.job_name,
+        "DSTACK_NODES_NUM": str(len(gang.members)),
+        "DSTACK_NODE_RANK": str(member.node_rank),
+        "DSTACK_NODES_IPS": "\n".join(peer.host for peer in gang.members),
+        "DSTACK_MASTER_NODE_IP": gang.master.host,
+        "DSTACK_GPUS_PER_NODE": str(len(member.devices)),
+        "DSTACK_GPUS_NUM": str(sum(len(peer.devices) for peer in gang.members)),
+    }
+
+
 DSTACK: Final = Importer(
     name=FORMAT,
     title="dstack",
     read=import_dstack,
     messages=TABLE,
+    compat_format=FORMAT,
+    variables=_variables,
     recognises=_is_dstack,
     rule_kinds={"fleet": "dstack fleet"},
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from scheduling.compat.documents import parse_document
+from scheduling.compat.gangs import Gang, Member, as_variable
 from scheduling.compat.importer import Importer
 from scheduling.compat.openpai.messages import TABLE, say
 from scheduling.compat.openpai.prerequisites import read_commands, read_prerequisites
@@ -328,10 +329,47 @@ def is_openpai(document: object) -> bool:
     return isinstance(document, Mapping) and document.get("protocolVersion") in (2, "2")
 
 
+def _variables(gang: Gang, member: Member, _has_gpus: bool) -> dict[str, str]:
+    """The variables that OpenPAI documents for protocol version 2, with its names of roles."""
+    compat, part = gang.spec.compat, gang.spec.part
+    names = dict(compat.role_names) if compat else {}
+    first = part.rank if part else 0
+
+    def named(role: str) -> str:
+        return names.get(role, role)
+
+    found = {
+        "PAI_JOB_NAME": f"{gang.user}~{gang.job_name}",
+        "PAI_USER_NAME": gang.user,
+        "PAI_VIRTUAL_CLUSTER": gang.virtual_cluster,
+        "PAI_TASK_ROLE_COUNT": str(len(gang.spec.roles)),
+        "PAI_TASK_ROLE_LIST": ",".join(named(role) for role in gang.spec.roles),
+        "PAI_CURRENT_TASK_ROLE_NAME": named(member.role),
+        "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(first + member.rank),
+    }
+    for role, spec in gang.spec.roles.items():
+        ranks = gang.of_role(role)
+        name = as_variable(named(role))
+        found[f"PAI_TASK_ROLE_TASK_COUNT_{name}"] = str(part.size if part else len(ranks))
+        found[f"PAI_MIN_FAILED_TASK_COUNT_{name}"] = str(spec.completion.min_failed)
+        found[f"PAI_MIN_SUCCEEDED_TASK_COUNT_{name}"] = str(spec.completion.min_succeeded)
+        megabytes = (spec.memory or 0) >> 20
+        # Devices, processors, memory, shared memory: the last is what engines give by default.
+        found[f"PAI_RESOURCE_{name}"] = f"{spec.devices},{spec.cpus or 0:g},{megabytes},64"
+        for peer in ranks:
+            found[f"PAI_HOST_IP_{name}_{first + peer.rank}"] = peer.host
+            for label, numbers in peer.ports.items():
+                key = f"PAI_PORT_LIST_{name}_{first + peer.rank}_{as_variable(label)}"
+                found[key] = ",".join(str(port) for port in numbers)
+    return found
+
+
 OPENPAI: Final = Importer(
     name="openpai",
     title="OpenPAI",
     read=lambda text, _context, content_type: import_openpai(text, content_type),
     messages=TABLE,
+    compat_format="openpai",
+    variables=_variables,
     recognises=is_openpai,
 )

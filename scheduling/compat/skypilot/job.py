@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from scheduling.compat.context import Context, Named, standing
 from scheduling.compat.documents import parse_document
+from scheduling.compat.gangs import Gang, Member, as_variable
 from scheduling.compat.importer import Importer
 from scheduling.compat.reading import Paths, Report, Section, finish_translation
 from scheduling.compat.result import Imported
@@ -203,11 +204,30 @@ def _is_skypilot(document: Mapping[object, object]) -> bool:
     return not _TELLING.isdisjoint(document) or is_node_pools(document)
 
 
+def _variables(gang: Gang, member: Member, _has_gpus: bool) -> dict[str, str]:
+    hosts = "\n".join(peer.host for peer in gang.members)
+    rank, gpus = str(member.node_rank), str(len(member.devices))
+    return {
+        "SKYPILOT_NUM_NODES": str(len(gang.members)),
+        "SKYPILOT_NODE_RANK": rank,
+        "SKYPILOT_NODE_IPS": hosts,
+        "SKYPILOT_NUM_GPUS_PER_NODE": gpus,
+        "SKYPILOT_SETUP_NODE_RANK": rank,
+        "SKYPILOT_SETUP_NODE_IPS": hosts,
+        "SKYPILOT_SETUP_NUM_GPUS_PER_NODE": gpus,
+        # The same for all attempts, as managed jobs have it.
+        "SKYPILOT_TASK_ID": f"tessera-{gang.job_id}_{as_variable(gang.job_name)}",
+        "SKYPILOT_USER": gang.user,
+    }
+
+
 SKYPILOT: Final = Importer(
     name=FORMAT,
     title="SkyPilot",
     read=import_skypilot,
     messages=TABLE,
+    compat_format=FORMAT,
+    variables=_variables,
     recognises=_is_skypilot,
     rule_kinds={"infra": "SkyPilot infra"},
 )

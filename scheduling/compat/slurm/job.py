@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from scheduling.compat.context import Context, Named, standing
 from scheduling.compat.documents import decode_text
+from scheduling.compat.gangs import Gang, Member
 from scheduling.compat.importer import Importer
 from scheduling.compat.reading import Paths, Report, Section, check_translation
 from scheduling.compat.result import Imported
@@ -262,11 +263,68 @@ def _tasks(spec: Mapping[str, Any], ids: list[int], step: int) -> list[dict[str,
     ]
 
 
+def _variables(gang: Gang, member: Member, has_gpus: bool) -> dict[str, str]:
+    """The variables of a batch script; tasks of one node are told apart by its ``srun``."""
+    env = gang.spec.roles[member.role].env
+    nodes = len(gang.members)
+    per_node = _number(env.get("SLURM_NTASKS_PER_NODE", ""), 1)
+    tasks = _number(env.get("SLURM_NTASKS", ""), nodes * per_node)
+    hosts = ",".join(peer.host for peer in gang.members)
+    job = str(gang.job_id)
+    cpus = int(gang.spec.roles[member.role].cpus or 0)
+    array = {}
+    if "SLURM_ARRAY_TASK_ID" in env:
+        array = {"SLURM_ARRAY_JOB_ID": env.get("SLURM_ARRAY_JOB_ID", job)}
+    return {
+        "SLURM_JOB_ID": job,
+        "SLURM_JOBID": job,
+        "SLURM_JOB_NAME": gang.job_name,
+        "SLURM_JOB_USER": gang.user,
+        "SLURM_JOB_ACCOUNT": gang.tenant,
+        "SLURM_JOB_PARTITION": gang.virtual_cluster,
+        "SLURM_CLUSTER_NAME": "tessera",
+        "SLURM_JOB_NODELIST": hosts,
+        "SLURM_NODELIST": hosts,
+        "SLURM_JOB_NUM_NODES": str(nodes),
+        "SLURM_NNODES": str(nodes),
+        "SLURM_NODEID": str(member.node_rank),
+        "SLURMD_NODENAME": member.host,
+        "SLURM_NTASKS": str(tasks),
+        "SLURM_NPROCS": str(tasks),
+        "SLURM_NTASKS_PER_NODE": str(per_node),
+        "SLURM_TASKS_PER_NODE": f"{per_node}(x{nodes})" if nodes > 1 else str(per_node),
+        "SLURM_PROCID": str(member.node_rank * per_node),
+        "SLURM_LOCALID": "0",
+        "SLURM_RESTART_COUNT": str(max(gang.attempt_number - 1, 0)),
+        **({"SLURM_CPUS_ON_NODE": str(cpus)} if cpus else {}),
+        **(_variables_of_gpus(gang, member) if has_gpus else {}),
+        **array,
+    }
+
+
+def _variables_of_gpus(gang: Gang, member: Member) -> dict[str, str]:
+    count = str(len(member.devices))
+    return {
+        "SLURM_GPUS_ON_NODE": count,
+        "SLURM_GPUS_PER_NODE": count,
+        "SLURM_GPUS": str(sum(len(peer.devices) for peer in gang.members)),
+        "SLURM_JOB_GPUS": ",".join(map(str, member.devices)),
+    }
+
+
+def _number(text: str, otherwise: int) -> int:
+    """A whole number above 0 that a person wrote, or ``otherwise``."""
+    is_number = text.isascii() and text.isdecimal() and len(text) < 7 and int(text) > 0
+    return int(text) if is_number else otherwise
+
+
 SBATCH: Final = Importer(
     name="sbatch",
     title="Slurm",
     read=lambda text, context, _content_type: import_sbatch(text, context),
     messages=TABLE,
+    compat_format=FORMAT,
+    variables=_variables,
     recognises_text=lambda text: SCRIPT.search(text) is not None,
     aliases=("slurm",),
     rule_kinds={
