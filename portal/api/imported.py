@@ -73,7 +73,10 @@ def submission_of_import(
         document=imported.spec,
         source_text="" if imported.holds_secrets else text,
         source_format=imported.format,
-        warnings=tuple(each.sentence for each in (*imported.warnings, *lost)),
+        warnings=(
+            *(remark.sentence for remark in imported.warnings),
+            *(entry.sentence for entry in lost),
+        ),
         sent={"text": text, **chosen} if chosen else text or None,
     )
 

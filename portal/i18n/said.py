@@ -28,8 +28,6 @@ _FACT: Final = re.compile(r"%\((\w+)\)s")
 _LETTERS: Final = re.compile(r"[A-Za-z]{2}")
 _ENDS: Final = (".", "?")
 _SENTENCE_END: Final = re.compile(r"(?<=[.;?]) (?=[A-Z])")
-_PLACED: Final = re.compile(r"""((?:[\w./\[\]-]|"[^"]*")+|srun\ \S+):\ (.+\.)""", re.DOTALL)
-"""Where in a document something stands, and a sentence about it."""
 _LONGEST: Final = 2000
 _LONGEST_SHAPED: Final = 600
 """Shapes of several facts take the third power of a sentence's length, where they nearly fit."""
@@ -105,7 +103,6 @@ def _rendered(sentence: Sentence) -> str:
 def _said(language: str, text: str, depth: int) -> str:
     return (
         _by_parts(language, text, depth)
-        or _by_place(language, text, depth)
         or _whole(language, text, depth)
         or _by_sentences(language, text, depth)
         or text
@@ -160,15 +157,6 @@ def _by_parts(language: str, text: str, depth: int) -> str | None:
     if not all(told):
         return None
     return gettext(", ").join(part or "" for part in told)
-
-
-def _by_place(language: str, text: str, depth: int) -> str | None:
-    """A sentence behind its place, ``env.A: is set twice.``; the place is spelled as it is."""
-    found = _PLACED.fullmatch(text)
-    told = _whole(language, found[2], depth - 1) if found and depth > 1 else None
-    if found is None or told is None:
-        return None
-    return found[1] + gettext(": ") + told
 
 
 def _by_sentences(language: str, text: str, depth: int) -> str | None:

@@ -107,13 +107,19 @@ class Imported:
     @property
     def remarks(self) -> tuple[Remarks, ...]:
         """The differences from the document, under the headings of pages, REST and CLI."""
-        lost = {
-            heading: [entry for entry in self.unsupported if entry.needed is needed]
-            for heading, needed in ((LEFT_OUT, False), (NOT_SUPPORTED, True))
-        }
+
+        def lost(*, needed: bool) -> tuple[tuple[str, str], ...]:
+            return tuple(
+                (entry.field, entry.message)
+                for entry in self.unsupported
+                if entry.needed is needed
+            )
+
+        translated = tuple((remark.field, remark.message) for remark in self.warnings)
         found = (
-            Remarks(heading=heading, entries=tuple((one.field, one.message) for one in entries))
-            for heading, entries in {TRANSLATED: self.warnings, **lost}.items()
+            Remarks(heading=TRANSLATED, entries=translated),
+            Remarks(heading=LEFT_OUT, entries=lost(needed=False)),
+            Remarks(heading=NOT_SUPPORTED, entries=lost(needed=True)),
         )
         return tuple(remarks for remarks in found if remarks.entries)
 

@@ -125,7 +125,6 @@ SHARED: Final = (
     _("later"),
     _("lead"),
     _("lent"),
-    _("Line %(line)s: %(value)s"),
     _("Losers"),
     _("Mails about"),
     _("Mails also to"),
