@@ -1,11 +1,11 @@
-"""What an importer may know of this cluster: rules of admins, and where the person may submit."""
+"""The context of an import: import rules, and the virtual clusters of the user."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from scheduling.compat.messages import say
+from scheduling.compat.messages import phrase
 from scheduling.compat.reading import Report
 from scheduling.core.jobspec.errors import Place
 
@@ -15,7 +15,7 @@ NAMES_A_CLUSTER: Final = frozenset({"partition", "account", "fleet", "infra"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What a name of another system stands for here; what is empty says nothing.
+    """The meaning of a name of another system in this cluster; empty fields have no effect.
 
     Attributes:
         virtual_cluster: whose guarantee the job counts against.
@@ -32,7 +32,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a translation depends on besides the document.
+    """The input of a translation besides the document.
 
     Attributes:
         rules: by kind (partition, account, qos, fleet, infra) and name.
@@ -67,7 +67,9 @@ class Named:
     place: Place
 
 
-def standing(context: Context, named: Iterable[Named], report: Report) -> dict[str, Any]:
+def cluster_and_priority(
+    context: Context, named: Iterable[Named], report: Report
+) -> dict[str, Any]:
     """Virtual cluster, priority and class of a job, by rule, by name, or by what is left.
 
     Args:
@@ -85,7 +87,7 @@ def standing(context: Context, named: Iterable[Named], report: Report) -> dict[s
             _unknown(each, report)
             continue
         if cluster and rule.virtual_cluster not in ("", cluster):
-            words = say("import-cluster-differs", cluster=rule.virtual_cluster, used=cluster)
+            words = phrase("import-cluster-differs", cluster=rule.virtual_cluster, used=cluster)
             report.warn(each.place, words)
         cluster = cluster or rule.virtual_cluster
         tenant = tenant or rule.tenant
@@ -100,19 +102,19 @@ def standing(context: Context, named: Iterable[Named], report: Report) -> dict[s
 
 def _unknown(each: Named, report: Report) -> None:
     if each.kind == "qos":
-        words = say("import-no-rule-for-priority", kind=each.kind, name=each.name)
+        words = phrase("import-no-rule-for-priority", kind=each.kind, name=each.name)
     elif each.kind == "priority":
-        words = say("import-no-rule-for-priority-name", name=each.name)
+        words = phrase("import-no-rule-for-priority-name", name=each.name)
     else:
-        words = say("import-no-rule-for-cluster", kind=each.kind, name=each.name)
-    report.lacks(each.place, each.name, words, needed=each.kind != "infra")
+        words = phrase("import-no-rule-for-cluster", kind=each.kind, name=each.name)
+    report.leave_out(each.place, each.name, words, needed=each.kind != "infra")
 
 
 def _left(context: Context, tenant: str, report: Report) -> str:
-    """The cluster of a job that names none, said in a warning."""
+    """The virtual cluster of a job that names none, with a warning."""
     mine = sorted(
         name for name, owner in context.clusters.items() if not tenant or owner == tenant
     )
     found = mine[0] if mine else DEFAULT_CLUSTER
-    report.warn(Place("virtual_cluster"), say("import-cluster-chosen", cluster=found))
+    report.warn(Place("virtual_cluster"), phrase("import-cluster-chosen", cluster=found))
     return found

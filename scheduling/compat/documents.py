@@ -1,4 +1,4 @@
-"""JSON and YAML from strangers: bounded, without surprises, with line and column on errors.
+"""Parsing JSON and YAML with bounds, and with line and column in errors.
 
 YAML is read as version 1.2 understands it (``no``, ``on``, ``1:30`` and dates are texts), so that
 a country code or a time of day stays what was written.
@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import yaml
 
-from scheduling.compat.messages import SHARED, say
+from scheduling.compat.messages import SHARED, phrase
 from scheduling.compat.result import ImportRefusedError
 from scheduling.core.jobspec import MAX_SPEC_BYTES, FieldError
 from scheduling.core.jobspec.errors import HIDDEN, TELLTALE, show
@@ -80,14 +80,16 @@ def decode_text(text: str | bytes, *, max_bytes: int = MAX_SPEC_BYTES) -> str:
     size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
     if size > max_bytes:
         _refuse(
-            say("import-too-large", size=size, most=max_bytes), say("import-shorten"), "too-long"
+            phrase("import-too-large", size=size, most=max_bytes),
+            phrase("import-shorten"),
+            "too-long",
         )
     if isinstance(text, str):
         return text.removeprefix("\ufeff")
     try:
         return text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        _refuse(say("import-not-utf8", byte=error.start), say("import-save-utf8"))
+        _refuse(phrase("import-not-utf8", byte=error.start), phrase("import-save-utf8"))
 
 
 def _refuse(message: str, remedy: str, code: str = "malformed", shown: object = None) -> NoReturn:
@@ -105,8 +107,8 @@ def _read_json(text: str) -> Any:
         is_too_deep = _is_too_deep(found)
     except json.JSONDecodeError as error:
         _refuse(
-            say("import-not-json", problem=error.msg, line=error.lineno, column=error.colno),
-            say("import-correct-json"),
+            phrase("import-not-json", problem=error.msg, line=error.lineno, column=error.colno),
+            phrase("import-correct-json"),
             shown=_line(text, error.lineno - 1),
         )
     except RecursionError:
@@ -114,9 +116,9 @@ def _read_json(text: str) -> Any:
     except ValueError as error:
         if isinstance(error, ImportRefusedError):
             raise
-        _refuse(say("import-number-too-long"), say("import-write-smaller"))
+        _refuse(phrase("import-number-too-long"), phrase("import-write-smaller"))
     if is_too_deep:
-        _refuse(say("import-too-deep"), say("import-nest-less", most=MAX_DEPTH))
+        _refuse(phrase("import-too-deep"), phrase("import-nest-less", most=MAX_DEPTH))
     return found
 
 
@@ -131,8 +133,8 @@ def _is_too_deep(document: Any) -> bool:
         values += len(level)
         if values > MAX_JSON_VALUES:
             _refuse(
-                say("import-too-many-values", most=f"{MAX_JSON_VALUES:,}"),
-                say("import-send-smaller"),
+                phrase("import-too-many-values", most=f"{MAX_JSON_VALUES:,}"),
+                phrase("import-send-smaller"),
             )
         level = [item for item in level if isinstance(item, dict | list)]
         if not level:
@@ -150,20 +152,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if key in found:
             _refuse(
-                say("import-key-twice", key=show(key)), say("import-keep-one"), "duplicate", key
+                phrase("import-key-twice", key=show(key)),
+                phrase("import-keep-one"),
+                "duplicate",
+                key,
             )
         found[key] = value
     return found
 
 
 def _constant(name: str) -> NoReturn:
-    _refuse(say("import-json-constant", name=name), say("import-write-number"), shown=name)
+    _refuse(phrase("import-json-constant", name=name), phrase("import-write-number"), shown=name)
 
 
 def _finite(written: str) -> float:
     found = float(written)
     if not math.isfinite(found):
-        _refuse(say("import-number-too-long"), say("import-write-smaller"), shown=written)
+        _refuse(phrase("import-number-too-long"), phrase("import-write-smaller"), shown=written)
     return found
 
 
@@ -189,19 +194,19 @@ def _read_yaml(text: str) -> Any:
         mark = _mark_of(error)
         problem = _problem(error.problem or error.context)
         _refuse(
-            say("import-not-yaml-at", problem=problem, **_at(mark))
+            phrase("import-not-yaml-at", problem=problem, **_at(mark))
             if mark
-            else say("import-not-yaml", problem=problem),
-            say("import-correct-yaml"),
+            else phrase("import-not-yaml", problem=problem),
+            phrase("import-correct-yaml"),
             shown=_line(text, mark.line) if mark else None,
         )
     except (yaml.YAMLError, RecursionError) as error:
         problem = _problem(getattr(error, "reason", None))
-        _refuse(say("import-not-yaml", problem=problem), say("import-remove-control"))
+        _refuse(phrase("import-not-yaml", problem=problem), phrase("import-remove-control"))
     except ValueError as error:
         if isinstance(error, ImportRefusedError):
             raise
-        _refuse(say("import-yaml-character"), say("import-remove-character"))
+        _refuse(phrase("import-yaml-character"), phrase("import-remove-character"))
 
 
 @dataclass(slots=True)
@@ -236,8 +241,8 @@ class _Builder:
                 if self._documents > 1:
                     self._fail(
                         event,
-                        say("import-yaml-documents", **_at(event.start_mark)),
-                        say("import-send-one"),
+                        phrase("import-yaml-documents", **_at(event.start_mark)),
+                        phrase("import-send-one"),
                     )
             elif isinstance(event, yaml.AliasEvent):
                 self._alias(event)
@@ -264,21 +269,21 @@ class _Builder:
         if event.tag not in (None, "!", plain):
             self._fail(
                 event,
-                say("import-yaml-tag", tag=show(event.tag), **_at(event.start_mark)),
-                say("import-remove-tag"),
+                phrase("import-yaml-tag", tag=show(event.tag), **_at(event.start_mark)),
+                phrase("import-remove-tag"),
             )
         if len(self._frames) >= MAX_DEPTH:
             self._fail(
                 event,
-                say("import-yaml-too-deep", **_at(event.start_mark)),
-                say("import-nest-less", most=MAX_DEPTH),
+                phrase("import-yaml-too-deep", **_at(event.start_mark)),
+                phrase("import-nest-less", most=MAX_DEPTH),
             )
         parent = self._frames[-1] if self._frames else None
         if parent and isinstance(parent.into, dict) and parent.key is None:
             self._fail(
                 event,
-                say("import-yaml-key-not-text", **_at(event.start_mark)),
-                say("import-write-text-key"),
+                phrase("import-yaml-key-not-text", **_at(event.start_mark)),
+                phrase("import-write-text-key"),
             )
         self._count(event, 1)
         into: dict[str, Any] | list[Any] = {} if is_map else []
@@ -297,8 +302,10 @@ class _Builder:
         if event.anchor not in self._anchors:
             self._fail(
                 event,
-                say("import-yaml-alias-undefined", anchor=event.anchor, **_at(event.start_mark)),
-                say("import-write-out"),
+                phrase(
+                    "import-yaml-alias-undefined", anchor=event.anchor, **_at(event.start_mark)
+                ),
+                phrase("import-write-out"),
             )
         value, size = self._anchors[event.anchor]
         self._count(event, size)
@@ -306,8 +313,8 @@ class _Builder:
         if isinstance(frame.into, dict) and frame.key is None:
             self._fail(
                 event,
-                say("import-yaml-alias-as-key", **_at(event.start_mark)),
-                say("import-write-key-out"),
+                phrase("import-yaml-alias-as-key", **_at(event.start_mark)),
+                phrase("import-write-key-out"),
             )
         self._place(value, None, size, event.start_mark)
 
@@ -317,8 +324,10 @@ class _Builder:
             if event.value in frame.into:
                 self._fail(
                     event,
-                    say("import-yaml-key-twice", key=show(event.value), **_at(event.start_mark)),
-                    say("import-keep-one"),
+                    phrase(
+                        "import-yaml-key-twice", key=show(event.value), **_at(event.start_mark)
+                    ),
+                    phrase("import-keep-one"),
                     "duplicate",
                 )
             frame.key = event.value
@@ -344,7 +353,7 @@ class _Builder:
         found = value if isinstance(value, list) else [value]
         if not all(isinstance(item, dict) for item in found):
             self._fail_at(
-                mark, say("import-yaml-merge", **_at(mark)), say("import-write-keys-out")
+                mark, phrase("import-yaml-merge", **_at(mark)), phrase("import-write-keys-out")
             )
         return found
 
@@ -354,15 +363,15 @@ class _Builder:
             if isinstance(found, float) and not math.isfinite(found):
                 self._fail(
                     event,
-                    say("import-yaml-number", **_at(event.start_mark)),
-                    say("import-write-smaller"),
+                    phrase("import-yaml-number", **_at(event.start_mark)),
+                    phrase("import-write-smaller"),
                 )
             return found
         if event.tag not in (None, "!", _STR_TAG) and not event.implicit[1]:
             self._fail(
                 event,
-                say("import-yaml-tag", tag=show(event.tag), **_at(event.start_mark)),
-                say("import-remove-tag"),
+                phrase("import-yaml-tag", tag=show(event.tag), **_at(event.start_mark)),
+                phrase("import-remove-tag"),
             )
         return event.value
 
@@ -371,12 +380,12 @@ class _Builder:
         if self._nodes > self._max_nodes:
             self._fail(
                 event,
-                say(
+                phrase(
                     "import-yaml-too-many-values",
                     most=f"{self._max_nodes:,}",
                     **_at(event.start_mark),
                 ),
-                say("import-use-fewer-values"),
+                phrase("import-use-fewer-values"),
             )
 
     def _fail(self, event: Any, message: str, remedy: str, code: str = "malformed") -> NoReturn:

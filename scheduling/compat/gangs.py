@@ -1,4 +1,4 @@
-"""What importers read of a running gang, to give its members the other system's variables."""
+"""The part of a running gang from which importers derive the other system's variables."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from tessera.messages import BASE, Parameter, Sentence, Table, Template, fixed
 class Messages(Table):
     """The templates of an importer by code, those that several importers share included."""
 
-    def say(self, code: str, /, **params: Parameter) -> Sentence:
+    def phrase(self, code: str, /, **params: Parameter) -> Sentence:
         """The message of a code of this table, with its English text.
 
         Raises:
@@ -178,4 +178,4 @@ _SHARED: Final[Mapping[str, Template]] = {
 }
 
 SHARED: Final = Messages(BASE, _SHARED)
-say = SHARED.say
+phrase = SHARED.phrase

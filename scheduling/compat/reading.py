@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from scheduling.compat.messages import say
+from scheduling.compat.messages import phrase
 from scheduling.compat.result import Imported, ImportRefusedError, Remark, Unsupported
 from scheduling.core.jobspec import FieldError, InvalidJobSpecError, parse
 from scheduling.core.jobspec.errors import HIDDEN, Place, RefusalError, may_be_secret, show
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is gathered while a document is read."""
+    """The errors and remarks of a document that is being read."""
 
     errors: list[Any] = field(default_factory=list)
     warnings: list[Remark] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Report:
         """Note something that means something slightly different here."""
         self.warnings.append(Remark(field=place.path, message=message))
 
-    def lacks(self, place: Place, value: object, message: Sentence, *, needed: bool) -> None:
+    def leave_out(self, place: Place, value: object, message: Sentence, *, needed: bool) -> None:
         """Note something that has no counterpart."""
         key = place.path.rpartition(".")[2]
         hidden = place.hidden or may_be_secret(key)
@@ -63,38 +63,38 @@ class Section:
             self._left = dict(value)
         elif value is not None:
             self._broken = True
-            place.note(value, wrong_type(value, "an object", say("import-write-keys")))
+            place.note(value, wrong_type(value, "an object", phrase("import-write-keys")))
 
     def at(self, key: str) -> Place:
         """The place of a key."""
         return self.place.child(key)
 
     def take(self, key: str) -> Any:
-        """What stands at ``key``, or None."""
+        """Remove and return the value at ``key``, or None."""
         return self._left.pop(key, None)
 
     def has(self, key: str) -> bool:
-        """Whether ``key`` stands there, be it null."""
+        """Whether the object has ``key``, even with null."""
         return key in self._left
 
     def peek(self, key: str) -> Any:
-        """What stands at ``key``, without taking it."""
+        """The value at ``key``, which stays there."""
         return self._left.get(key)
 
     def rename(self, old: str, new: str) -> None:
-        """Accept what ``new`` was called in older versions."""
+        """Accept the name of ``new`` in older versions."""
         if old not in self._left:
             return
         value = self._left.pop(old)
         if self._left.get(new) not in (None, value):
             self.at(old).refuse(
                 value,
-                say("import-contradicts", key=new),
-                say("import-keep-only", key=new),
+                phrase("import-contradicts", key=new),
+                phrase("import-keep-only", key=new),
                 "conflict",
             )
         self._left[new] = value
-        self.report.warn(self.at(old), say("import-renamed", key=new))
+        self.report.warn(self.at(old), phrase("import-renamed", key=new))
 
     def read(self, key: str, read: Callable[[object], T], *, required: bool = False) -> T | None:
         """The value at ``key``, checked; None if it is absent, null or wrong."""
@@ -103,7 +103,10 @@ class Section:
         if value is None:
             if required and not self._broken:
                 place.refuse(
-                    value, say("import-missing"), say("import-give", key=key), "missing-field"
+                    value,
+                    phrase("import-missing"),
+                    phrase("import-give", key=key),
+                    "missing-field",
                 )
             return None
         try:
@@ -115,7 +118,7 @@ class Section:
     def text(self, key: str, *, required: bool = False) -> str | None:
         """A text."""
         return self.read(
-            key, lambda value: read_string(value, say("import-write-text")), required=required
+            key, lambda value: read_string(value, phrase("import-write-text")), required=required
         )
 
     def integer(
@@ -140,7 +143,7 @@ class Section:
         if value is None:
             return []
         if not isinstance(value, list | tuple):
-            place.note(value, wrong_type(value, "a list", say("import-write-list")))
+            place.note(value, wrong_type(value, "a list", phrase("import-write-list")))
             return []
         return [(item, place.item(index)) for index, item in enumerate(value)]
 
@@ -157,29 +160,29 @@ class Section:
                 found.append((key, value, self.at(key)))
             else:
                 self.place.child(key).refuse(
-                    key, say("import-key-not-text"), say("import-quote-key"), "wrong-type"
+                    key, phrase("import-key-not-text"), phrase("import-quote-key"), "wrong-type"
                 )
         return found
 
-    def lacks(self, key: str, message: Sentence, *, needed: bool) -> None:
+    def leave_out(self, key: str, message: Sentence, *, needed: bool) -> None:
         """Report ``key``, if it is given, as something without a counterpart."""
         value = self.take(key)
         if value not in (None, False, [], {}):
-            self.report.lacks(self.at(key), value, message, needed=needed)
+            self.report.leave_out(self.at(key), value, message, needed=needed)
 
     def rest(self) -> dict[Any, Any]:
-        """What nobody has taken; nothing is left then."""
+        """Remove and return all that is left."""
         left, self._left = self._left, {}
         return left
 
     def finish(self) -> None:
-        """Report every key that nobody has taken."""
+        """Report every key that is left as unknown."""
         for key, value, place in self.entries():
-            self.report.lacks(place, value, say("import-unknown", key=key), needed=True)
+            self.report.leave_out(place, value, phrase("import-unknown", key=key), needed=True)
 
 
-def refuse_rest(section: Section, names: Sequence[str]) -> None:
-    """Refuse every key that nobody has taken, with the name that was meant."""
+def refuse_unknown_keys(section: Section, names: Sequence[str]) -> None:
+    """Refuse every key that is left, and suggest the one that was meant."""
     refuse_unknown(section.rest(), names, section.place)
 
 

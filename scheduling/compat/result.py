@@ -1,4 +1,4 @@
-"""What an importer returns, and the one error with which it refuses."""
+"""The result of an importer, and the error of a refused document."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from tessera.results import LEFT_OUT, NOT_SUPPORTED, TRANSLATED, Remarks
 
 
 class ImportRefusedError(InvalidDocumentError):
-    """A document cannot be imported; ``errors`` says why, and nothing has been changed."""
+    """A document cannot be imported; ``errors`` lists the reasons; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Imported:
         more: further jobs of the same document, such as the other tasks of an array.
         max_parallel: how many of the jobs may run at a time; None: all.
         nodes: what a document of nodes lists, as the address of nodes takes them.
-        holds_secrets: the text holds values that nobody shall read, so that it is not kept.
+        holds_secrets: the text contains secrets, so it is not stored.
     """
 
     spec: dict[str, Any]

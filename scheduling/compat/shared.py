@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from scheduling.compat.messages import say
+from scheduling.compat.messages import phrase
 from scheduling.compat.reading import Report, Section
 from scheduling.core.jobspec.errors import Place, RefusalError, kind_of
 from scheduling.core.jobspec.scalars import MIB, TIB
@@ -44,12 +44,12 @@ def read_image(text: str, place: Place, report: Report) -> str | None:
     """
     name = _SCHEME.sub("", text.strip(), count=1).replace("#", "/", 1)
     if name.startswith(("/", "./", "../")) or name.endswith((".sqsh", ".sif")) or "://" in name:
-        words = say("import-image-kind")
-        report.lacks(place, text, words, needed=True)
+        words = phrase("import-image-kind")
+        report.leave_out(place, text, words, needed=True)
         return None
     _user, at, rest = name.partition("@")
     if at and not rest.startswith("sha256:"):
-        report.warn(place, say("import-image-user"))
+        report.warn(place, phrase("import-image-user"))
         name = rest
     return name
 
@@ -68,7 +68,7 @@ def read_range(value: object) -> tuple[int | None, int | None]:
     """The least and the most of ``2``, ``2..8``, ``2..``, ``..8`` or an object of min and max.
 
     Raises:
-        RefusalError: it is no such range.
+        RefusalError: it is not such a range.
     """
     if isinstance(value, Mapping) and set(value) <= {"min", "max"}:
         bounds = (value.get("min"), value.get("max"))
@@ -81,7 +81,9 @@ def read_range(value: object) -> tuple[int | None, int | None]:
         if first or last:
             least = int(first) if first else None
             return _upwards(least, (int(last) if last else None) if dots else least)
-    raise RefusalError(say("import-not-a-range"), say("import-write-range"), shown=kind_of(value))
+    raise RefusalError(
+        phrase("import-not-a-range"), phrase("import-write-range"), shown=kind_of(value)
+    )
 
 
 def _is_count(value: object) -> bool:
@@ -91,7 +93,7 @@ def _is_count(value: object) -> bool:
 def _upwards(least: Any, most: Any) -> tuple[int | None, int | None]:
     if least is not None and most is not None and least > most:
         raise RefusalError(
-            say("import-range-descends"), say("import-write-smaller-first"), "out-of-range"
+            phrase("import-range-descends"), phrase("import-write-smaller-first"), "out-of-range"
         )
     return least, most
 
@@ -100,17 +102,17 @@ def read_bytes(value: object) -> int:
     """Bytes of a size; gigabytes without a unit.
 
     Raises:
-        RefusalError: it is no size.
+        RefusalError: it is not a size.
     """
     text = str(value).strip() if isinstance(value, str | int | float) else ""
     match = None if isinstance(value, bool) else _SIZE.fullmatch(text)
     if match is None:
-        raise RefusalError(say("import-not-a-size"), say("import-write-size"))
+        raise RefusalError(phrase("import-not-a-size"), phrase("import-write-size"))
     unit = (match[2] or "")[:1].upper()
     size = int(float(match[1]) * 1024 ** _POWERS[unit])
     if not MIB <= size <= 64 * TIB:
         raise RefusalError(
-            say("import-size-out-of-range"), say("import-write-size"), "out-of-range"
+            phrase("import-size-out-of-range"), phrase("import-write-size"), "out-of-range"
         )
     return size
 
@@ -119,20 +121,20 @@ def read_seconds(value: object) -> int:
     """Seconds of ``90``, ``15m``, ``2h``, ``1d`` or ``1w``; ``OFF`` for no limit.
 
     Raises:
-        RefusalError: it is no duration.
+        RefusalError: it is not a duration.
     """
     if value is False or value in ("off", "-1", -1):
         return OFF
     text = "" if isinstance(value, bool) else str(value).strip()
     match = _DURATION.fullmatch(text) if isinstance(value, str | int) else None
     if match is None or int(match[1]) == 0:
-        raise RefusalError(say("import-not-a-duration"), say("import-write-duration"))
+        raise RefusalError(phrase("import-not-a-duration"), phrase("import-write-duration"))
     return int(match[1]) * _UNITS[match[2]]
 
 
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,127})=(.*)", re.DOTALL)
 _REFERENCE: Final = re.compile(r"\$\{\{.*?\}\}")
-_FROM_CALLER: Final = say("import-value-missing")
+_FROM_CALLER: Final = phrase("import-value-missing")
 
 
 def read_variables(section: Section, key: str, *, hidden: bool = False) -> dict[str, str]:
@@ -146,7 +148,7 @@ def read_variables(section: Section, key: str, *, hidden: bool = False) -> dict[
     found: dict[str, str] = {}
     for name, given, there in pairs:
         if given is None:
-            section.report.lacks(there, name, _FROM_CALLER, needed=True)
+            section.report.leave_out(there, name, _FROM_CALLER, needed=True)
             continue
         try:
             text = plain_text(given)
@@ -156,7 +158,7 @@ def read_variables(section: Section, key: str, *, hidden: bool = False) -> dict[
         if not hidden:
             report_references(text, there, section.report)
         if name in found:
-            place.refuse(name, say("import-set-twice"), say("import-keep-one"), "duplicate")
+            place.refuse(name, phrase("import-set-twice"), phrase("import-keep-one"), "duplicate")
         found[name] = text
     return found
 
@@ -166,7 +168,10 @@ def _listed(section: Section, key: str) -> list[tuple[str, Any, Place]]:
     for item, place in section.items(key):
         if not isinstance(item, str):
             place.refuse(
-                item, say("import-not-a-variable"), say("import-write-variable"), "wrong-type"
+                item,
+                phrase("import-not-a-variable"),
+                phrase("import-write-variable"),
+                "wrong-type",
             )
         elif match := _ASSIGNED.fullmatch(item):
             pairs.append((match[1], match[2], place))
@@ -178,14 +183,14 @@ def _listed(section: Section, key: str) -> list[tuple[str, Any, Place]]:
 def report_references(text: str, place: Place, report: Report) -> None:
     """Report references that another server would have filled in."""
     for found in dict.fromkeys(_REFERENCE.findall(text)):
-        words = say("import-server-reference")
-        report.lacks(place, found, words, needed=True)
+        words = phrase("import-server-reference")
+        report.leave_out(place, found, words, needed=True)
 
 
 _HOST: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._:-]{0,252}[A-Za-z0-9])?")
 _USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _SSH_PORT: Final = 22
-_OWN_KEY: Final = say("import-ssh-key")
+_OWN_KEY: Final = phrase("import-ssh-key")
 
 
 def read_hosts(
@@ -205,7 +210,7 @@ def read_hosts(
     items = section.items("hosts")
     if not items:
         section.at("hosts").refuse(
-            None, say("import-no-hosts"), say("import-give", key="hosts"), "missing-field"
+            None, phrase("import-no-hosts"), phrase("import-give", key="hosts"), "missing-field"
         )
     for number, (item, place) in enumerate(items):
         given = dict(item) if isinstance(item, Mapping) else {host_key: item}
@@ -213,16 +218,16 @@ def read_hosts(
         _keys(host)
         nodes.append(_node(host, host_key, shared, f"{pool}-{number}", labels))
         for key in ("internal_ip", "network"):
-            host.lacks(key, say("import-node-address"), needed=True)
-        host.lacks("blocks", say("import-no-blocks"), needed=False)
+            host.leave_out(key, phrase("import-node-address"), needed=True)
+        host.leave_out("blocks", phrase("import-no-blocks"), needed=False)
         host.finish()
     return nodes
 
 
 def _keys(section: Section) -> None:
     for key in ("identity_file", "ssh_key", "password"):
-        section.lacks(key, _OWN_KEY, needed=True)
-    section.lacks("proxy_jump", say("import-jump-host"), needed=True)
+        section.leave_out(key, _OWN_KEY, needed=True)
+    section.leave_out("proxy_jump", phrase("import-jump-host"), needed=True)
 
 
 def _node(
@@ -233,14 +238,20 @@ def _node(
     user = str(host.take("user") or (user if at else "") or shared["user"] or "")
     port = host.take("port") or shared["port"] or _SSH_PORT
     _check(
-        host.at(host_key), bare, _HOST, say("import-not-an-address"), say("import-write-address")
+        host.at(host_key),
+        bare,
+        _HOST,
+        phrase("import-not-an-address"),
+        phrase("import-write-address"),
     )
     if not user:
-        host.report.warn(host.place, say("import-no-user"))
+        host.report.warn(host.place, phrase("import-no-user"))
     else:
-        _check(host.at("user"), user, _USER, say("import-not-a-user"), say("import-write-user"))
+        _check(
+            host.at("user"), user, _USER, phrase("import-not-a-user"), phrase("import-write-user")
+        )
     if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65_536:
-        host.at("port").refuse(port, say("import-not-a-port"), say("import-write-port"))
+        host.at("port").refuse(port, phrase("import-not-a-port"), phrase("import-write-port"))
     return {"name": name, "host": bare, "port": port, "user": user, "labels": labels}
 
 
@@ -265,4 +276,4 @@ def plain_text(value: object) -> str:
         return "0" if value == 0 else repr(value)
     if isinstance(value, int | str):
         return str(value)
-    raise RefusalError(say("import-no-text"), say("import-refer-to-text"))
+    raise RefusalError(phrase("import-no-text"), phrase("import-refer-to-text"))

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduling.compat.context import Context, Named, standing
+from scheduling.compat.context import Context, Named, cluster_and_priority
 from scheduling.compat.documents import parse_document
-from scheduling.compat.dstack.messages import TABLE, say
+from scheduling.compat.dstack.messages import TABLE, phrase
 from scheduling.compat.dstack.resources import read_resources
 from scheduling.compat.gangs import Gang, Member
 from scheduling.compat.importer import Importer
@@ -36,10 +36,10 @@ _REPO_AT: Final = re.compile(r"((?:(?:https|ssh)://|git@[^:]+:)[^:]+(?::[0-9]+/[
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _TYPES: Final = frozenset({"task", "service", "dev-environment", "fleet"})
 _OTHER_TYPES: Final = {
-    "service": say("dstack-service"),
-    "dev-environment": say("dstack-dev-environment"),
-    "volume": say("dstack-volume"),
-    "gateway": say("dstack-gateway"),
+    "service": phrase("dstack-service"),
+    "dev-environment": phrase("dstack-dev-environment"),
+    "volume": phrase("dstack-volume"),
+    "gateway": phrase("dstack-gateway"),
 }
 _PATHS: Paths = (
     (r"^virtual_cluster$", "fleets"),
@@ -88,8 +88,8 @@ def translate_dstack(document: object, context: Context = _EMPTY) -> Imported:
     elif kind == "task":
         spec = _task(top, context)
     else:
-        words = _OTHER_TYPES.get(str(kind), say("dstack-not-a-task"))
-        top.at("type").refuse(kind, words, say("dstack-write-task"), "malformed")
+        words = _OTHER_TYPES.get(str(kind), phrase("dstack-not-a-task"))
+        top.at("type").refuse(kind, words, phrase("dstack-write-task"), "malformed")
         report.raise_errors()
     return finish_translation(
         top,
@@ -104,7 +104,7 @@ def translate_dstack(document: object, context: Context = _EMPTY) -> Imported:
 def _task(top: Section, context: Context) -> dict[str, Any]:
     report = top.report
     spec: dict[str, Any] = {"name": top.text("name") or "task"}
-    spec |= standing(context, _fleets(top), report)
+    spec |= cluster_and_priority(context, _fleets(top), report)
     priority = top.integer("priority", 0, 100)
     if priority is not None and "priority" not in spec and "class" not in spec:
         spec["priority"] = priority
@@ -118,7 +118,7 @@ def _task(top: Section, context: Context) -> dict[str, Any]:
         spec["source"] = source
     spec["compat"] = {"format": FORMAT}
     spec["roles"] = {"worker": _role(top, context)}
-    report_rest(top)
+    report_unsupported(top)
     return spec
 
 
@@ -129,7 +129,9 @@ def _fleets(top: Section) -> list[Named]:
         if isinstance(name, str):
             found.append(Named("fleet", name, place))
         else:
-            place.refuse(item, say("dstack-not-a-fleet"), say("dstack-write-fleet"), "wrong-type")
+            place.refuse(
+                item, phrase("dstack-not-a-fleet"), phrase("dstack-write-fleet"), "wrong-type"
+            )
     return found
 
 
@@ -137,7 +139,7 @@ def _durations(top: Section, spec: dict[str, Any]) -> None:
     for key, ours in (("max_duration", "max_duration"), ("stop_duration", "grace_seconds")):
         seconds = top.read(key, read_seconds)
         if seconds == OFF and key == "stop_duration":
-            top.report.warn(top.at(key), say("dstack-stop-off"))
+            top.report.warn(top.at(key), phrase("dstack-stop-off"))
             spec[ours] = 3600
         elif seconds is not None and seconds != OFF:
             spec[ours] = seconds
@@ -152,12 +154,12 @@ def _idle_policy(top: Section, spec: dict[str, Any]) -> None:
     window = section.read("time_window", read_seconds)
     section.finish()
     if not below or window in (None, OFF):
-        words = say("dstack-idle-policy-incomplete")
-        top.report.lacks(top.at("utilization_policy"), "", words, needed=False)
+        words = phrase("dstack-idle-policy-incomplete")
+        top.report.leave_out(top.at("utilization_policy"), "", words, needed=False)
         return
     stop = max(int(window or 0), _LEAST_WINDOW)
     if stop != window:
-        words = say("dstack-window-short", minutes=_LEAST_WINDOW // 60)
+        words = phrase("dstack-window-short", minutes=_LEAST_WINDOW // 60)
         top.report.warn(section.at("time_window"), words)
     warn = max(stop // 2, 300)
     spec["idle_policy"] = {"below": below, "warn_after": warn, "stop_after": stop}
@@ -171,16 +173,16 @@ def _retries(top: Section) -> dict[str, int]:
     else:
         section = top.section("retry")
         events = [str(item) for item, _ in section.items("on_events")]
-        section.lacks("duration", say("dstack-retry-duration"), needed=False)
+        section.leave_out("duration", phrase("dstack-retry-duration"), needed=False)
         section.finish()
     for event in set(events) - {"no-capacity", "interruption", "error"}:
-        top.report.lacks(top.at("retry"), event, say("dstack-event"), needed=True)
+        top.report.leave_out(top.at("retry"), event, phrase("dstack-event"), needed=True)
     if "no-capacity" not in events:
-        words = say("dstack-no-capacity")
+        words = phrase("dstack-no-capacity")
         top.report.warn(top.at("retry"), words)
     found = {} if "interruption" in events else {"node": 0, "preempted": 0}
     if "error" in events:
-        words = say("dstack-retry-error", most=_MOST_RETRIES)
+        words = phrase("dstack-retry-error", most=_MOST_RETRIES)
         top.report.warn(top.at("retry"), words)
         found["user"] = _MOST_RETRIES
     return found
@@ -192,8 +194,8 @@ def _tags(top: Section) -> dict[str, str]:
         if isinstance(value, str) and len(value) <= 63 and _LABEL.fullmatch(key):
             found[key] = value
         else:
-            words = say("import-label-invalid")
-            top.report.lacks(place, value, words, needed=False)
+            words = phrase("import-label-invalid")
+            top.report.leave_out(place, value, words, needed=False)
     return found
 
 
@@ -207,20 +209,20 @@ def _repos(top: Section) -> dict[str, Any] | None:
         remote = isinstance(url, str) and url.startswith(("https://", "ssh://", "git@"))
         if remote and (match := _REPO_AT.fullmatch(url)):
             url, where = match.groups()
-            words = say("dstack-repo-path")
-            top.report.lacks(place, where, words, needed=True)
+            words = phrase("dstack-repo-path")
+            top.report.leave_out(place, where, words, needed=True)
         if not remote or source is not None:
-            words = say("dstack-repos")
-            top.report.lacks(place, url or section.peek("local_path"), words, needed=True)
+            words = phrase("dstack-repos")
+            top.report.leave_out(place, url or section.peek("local_path"), words, needed=True)
             section.rest()
             continue
         section.take("url")
         ref = section.text("hash") or section.peek("branch")
         branch = section.text("branch")
         if branch and ref != branch:
-            top.report.warn(section.at("branch"), say("dstack-branch"))
+            top.report.warn(section.at("branch"), phrase("dstack-branch"))
         source = {"git": {"url": url, **({"ref": ref} if ref else {})}}
-        section.lacks("path", say("dstack-repo-path"), needed=True)
+        section.leave_out("path", phrase("dstack-repo-path"), needed=True)
         section.finish()
     return source
 
@@ -249,18 +251,18 @@ def _login(top: Section, role: dict[str, Any]) -> None:
     if password is None:
         return
     if not isinstance(password, str) or "${{" in password or not user or "${{" in user:
-        words = say("dstack-login")
-        top.report.lacks(section.at("password"), "", words, needed=True)
+        words = phrase("dstack-login")
+        top.report.leave_out(section.at("password"), "", words, needed=True)
     elif "image" in role:
         role["secrets"] = {LOGIN: f"{user}:{password}"}
         role["image_secret"] = LOGIN
 
 
 def _python(top: Section, *, has_image: bool) -> None:
-    words = say("dstack-python")
-    top.lacks("python", words, needed=not has_image)
+    words = phrase("dstack-python")
+    top.leave_out("python", words, needed=not has_image)
     if not has_image:
-        top.lacks("nvcc", say("dstack-images"), needed=True)
+        top.leave_out("nvcc", phrase("dstack-images"), needed=True)
 
 
 def _script(top: Section, *, has_image: bool) -> str | None:
@@ -268,7 +270,7 @@ def _script(top: Section, *, has_image: bool) -> str | None:
     commands: list[str] = []
     for item, place in top.items("commands"):
         try:
-            text = read_string(item, say("import-write-command")).strip()
+            text = read_string(item, phrase("import-write-command")).strip()
         except RefusalError as refusal:
             place.note(item, refusal)
             continue
@@ -277,12 +279,15 @@ def _script(top: Section, *, has_image: bool) -> str | None:
     directory = top.text("working_dir")
     before = BASH_PRELUDE if _wants_bash(top, has_image=has_image) else ""
     if directory not in (None, ".", ""):
-        top.report.warn(top.at("working_dir"), say("import-path-on-every-node"))
+        top.report.warn(top.at("working_dir"), phrase("import-path-on-every-node"))
         before += change_directory(str(directory))
     place = top.at("commands")
     if not commands:
         place.refuse(
-            None, say("import-no-command"), say("import-give", key="commands"), "missing-field"
+            None,
+            phrase("import-no-command"),
+            phrase("import-give", key="commands"),
+            "missing-field",
         )
         return None
     body = " && ".join(f"{{ :\n{command}\n}}" for command in commands)
@@ -306,18 +311,18 @@ _HOSTFILE: Final = (
 def _wants_bash(top: Section, *, has_image: bool) -> bool:
     shell = top.text("shell")
     if shell not in (None, "sh", "bash", "/bin/sh", "/bin/bash"):
-        words = say("dstack-shell")
-        top.report.lacks(top.at("shell"), shell, words, needed=True)
+        words = phrase("dstack-shell")
+        top.report.leave_out(top.at("shell"), shell, words, needed=True)
     return str(shell).endswith("bash") if shell else not has_image
 
 
-_CLOUD: Final = say("dstack-cloud")
+_CLOUD: Final = phrase("dstack-cloud")
 _KEYS: Final[dict[str, tuple[bool, Sentence]]] = {
     "backends": (False, _CLOUD),
     "regions": (False, _CLOUD),
     "availability_zones": (False, _CLOUD),
     "instance_types": (False, _CLOUD),
-    "instances": (True, say("import-no-node-choice")),
+    "instances": (True, phrase("import-no-node-choice")),
     "reservation": (False, _CLOUD),
     "spot_policy": (False, _CLOUD),
     "max_price": (False, _CLOUD),
@@ -327,32 +332,32 @@ _KEYS: Final[dict[str, tuple[bool, Sentence]]] = {
     "termination_idle_time": (False, _CLOUD),
     "pool_name": (False, _CLOUD),
     "backend_options": (False, _CLOUD),
-    "volumes": (True, say("import-volumes")),
-    "files": (True, say("dstack-files")),
-    "ports": (False, say("dstack-ports")),
-    "privileged": (True, say("dstack-privileged")),
-    "docker": (True, say("dstack-docker")),
-    "user": (True, say("dstack-user")),
-    "entrypoint": (True, say("dstack-entrypoint")),
-    "home_dir": (True, say("dstack-home")),
-    "single_branch": (False, say("dstack-single-branch")),
-    "schedule": (True, say("dstack-schedule")),
-    "stop_criteria": (True, say("dstack-stop-criteria")),
-    "startup_order": (True, say("dstack-startup-order")),
-    "groups": (True, say("dstack-groups")),
-    "setup": (True, say("dstack-setup")),
-    "model": (True, say("dstack-model")),
+    "volumes": (True, phrase("import-volumes")),
+    "files": (True, phrase("dstack-files")),
+    "ports": (False, phrase("dstack-ports")),
+    "privileged": (True, phrase("dstack-privileged")),
+    "docker": (True, phrase("dstack-docker")),
+    "user": (True, phrase("dstack-user")),
+    "entrypoint": (True, phrase("dstack-entrypoint")),
+    "home_dir": (True, phrase("dstack-home")),
+    "single_branch": (False, phrase("dstack-single-branch")),
+    "schedule": (True, phrase("dstack-schedule")),
+    "stop_criteria": (True, phrase("dstack-stop-criteria")),
+    "startup_order": (True, phrase("dstack-startup-order")),
+    "groups": (True, phrase("dstack-groups")),
+    "setup": (True, phrase("dstack-setup")),
+    "model": (True, phrase("dstack-model")),
 }
 _HARMLESS: Final[dict[str, object]] = {"stop_criteria": "all-done", "startup_order": "any"}
 
 
-def report_rest(top: Section) -> None:
+def report_unsupported(top: Section) -> None:
     """Report the keys that are known and have no counterpart."""
     for key, value in _HARMLESS.items():
         if top.peek(key) == value:
             top.take(key)
     for key, (needed, words) in _KEYS.items():
-        top.lacks(key, words, needed=needed)
+        top.leave_out(key, words, needed=needed)
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
@@ -362,17 +367,19 @@ def read_fleet(top: Section) -> tuple[dict[str, Any], ...]:
     """The nodes of a fleet; one that clouds would make is refused."""
     name = top.text("name") or "fleet"
     if not _NAME.fullmatch(name):
-        top.at("name").refuse(name, say("dstack-not-a-fleet"), say("import-write-letters-dash"))
-    top.lacks("placement", say("dstack-placement"), needed=False)
-    top.lacks("blocks", say("import-no-blocks"), needed=False)
-    top.lacks("env", say("dstack-node-env"), needed=True)
+        top.at("name").refuse(
+            name, phrase("dstack-not-a-fleet"), phrase("import-write-letters-dash")
+        )
+    top.leave_out("placement", phrase("dstack-placement"), needed=False)
+    top.leave_out("blocks", phrase("import-no-blocks"), needed=False)
+    top.leave_out("env", phrase("dstack-node-env"), needed=True)
     if top.peek("ssh_config") is None:
-        words = say("dstack-no-ssh")
-        top.at("ssh_config").refuse(None, words, say("dstack-give-ssh"), "missing-field")
+        words = phrase("dstack-no-ssh")
+        top.at("ssh_config").refuse(None, words, phrase("dstack-give-ssh"), "missing-field")
         top.rest()
         return ()
     config = top.section("ssh_config")
-    config.lacks("network", say("import-node-address"), needed=False)
+    config.leave_out("network", phrase("import-node-address"), needed=False)
     nodes = read_hosts(config, pool=name, host_key="hostname", labels={"fleet": name})
     config.finish()
     return tuple(nodes)

@@ -78,4 +78,4 @@ TABLE: Final = Messages(
         "dstack-model": fixed("Only tasks are supported."),
     },
 )
-say = TABLE.say
+phrase = TABLE.phrase

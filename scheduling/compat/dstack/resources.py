@@ -1,4 +1,4 @@
-"""What each node of a dstack task gets: the small language of GPUs, CPUs, memory."""
+"""The resources of each node of a dstack task: GPUs, CPUs and memory."""
 
 import re
 from collections.abc import Mapping
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from scheduling.compat.context import Context
-from scheduling.compat.dstack.messages import say
+from scheduling.compat.dstack.messages import phrase
 from scheduling.compat.reading import Section
 from scheduling.compat.shared import read_bytes, read_range
 from scheduling.core.jobspec.errors import Place, RefusalError
 
-_BY_TYPE: Final = say("dstack-by-type")
+_BY_TYPE: Final = phrase("dstack-by-type")
 _VENDORS: Final = frozenset({"nvidia", "amd", "intel", "google", "tpu", "tenstorrent"})
 _SIZE: Final = re.compile(r"(?:[0-9.]+[KMGT]I?B?)?(?:\.\.)?(?:[0-9.]+[KMGT]I?B?)?", re.IGNORECASE)
 _COUNT: Final = re.compile(r"[0-9]{0,6}(?:\.\.)?[0-9]{0,6}")
@@ -30,21 +30,21 @@ class _Gpus:
 
 
 def read_resources(section: Section, context: Context) -> dict[str, Any]:
-    """The part of a role that says how much each instance gets."""
+    """The resources of a role."""
     report, place = section.report, section.at("gpu")
     gpus = _gpus(section)
     role: dict[str, Any] = {"devices": gpus.least if gpus.least is not None else 1}
     if role["devices"] == 0:
-        words = say("import-no-gpu")
+        words = phrase("import-no-gpu")
         report.warn(place, words)
         role["devices"] = 1
     if gpus.most != gpus.least:
-        report.warn(place, say("dstack-gpu-range", devices=role["devices"]))
+        report.warn(place, phrase("dstack-gpu-range", devices=role["devices"]))
     if gpus.memory:
-        words = say("dstack-gpu-memory")
-        report.lacks(place, gpus.memory, words, needed=not gpus.names)
+        words = phrase("dstack-gpu-memory")
+        report.leave_out(place, gpus.memory, words, needed=not gpus.names)
     if gpus.vendor and not gpus.names:
-        report.lacks(place, gpus.vendor, _BY_TYPE, needed=gpus.vendor.lower() != "nvidia")
+        report.leave_out(place, gpus.vendor, _BY_TYPE, needed=gpus.vendor.lower() != "nvidia")
     types = [context.device_type(name) for name in gpus.names]
     if types:
         role["device_types"] = types
@@ -53,8 +53,8 @@ def read_resources(section: Section, context: Context) -> dict[str, Any]:
         role["cpus"] = cpus
     if memory := section.read("memory", _least_memory):
         role["memory"] = memory
-    section.lacks("shm_size", say("import-shm"), needed=False)
-    section.lacks("disk", say("import-disk"), needed=False)
+    section.leave_out("shm_size", phrase("import-shm"), needed=False)
+    section.leave_out("disk", phrase("import-disk"), needed=False)
     section.finish()
     return role
 
@@ -66,7 +66,7 @@ def _gpus(section: Section) -> _Gpus:
         return _object(section.section("gpu"))
     section.take("gpu")
     if value is None:
-        words = say("import-gpu-not-given")
+        words = phrase("import-gpu-not-given")
         section.report.warn(place, words)
         return _Gpus(least=1, most=1)
     try:
@@ -81,9 +81,9 @@ def _text(value: object, place: Place) -> _Gpus:
     if isinstance(value, int) and not isinstance(value, bool):
         least, most = read_range(value)
         return _Gpus(least=least, most=most)
-    remedy = say("dstack-write-gpu")
+    remedy = phrase("dstack-write-gpu")
     if not isinstance(value, str):
-        raise RefusalError(say("dstack-not-gpus"), remedy, "wrong-type")
+        raise RefusalError(phrase("dstack-not-gpus"), remedy, "wrong-type")
     found = _Gpus(least=1, most=1)
     for part in value.replace(" ", "").split(":"):
         if part.lower() in _VENDORS:
@@ -97,25 +97,25 @@ def _text(value: object, place: Place) -> _Gpus:
         elif _NAMES.fullmatch(part):
             found.names += part.split(",")
         else:
-            raise RefusalError(say("dstack-gpu-part"), remedy, shown=part)
+            raise RefusalError(phrase("dstack-gpu-part"), remedy, shown=part)
     return found
 
 
 def _object(section: Section) -> _Gpus:
     found = _Gpus(least=1, most=1)
-    section.lacks("vendor", _BY_TYPE, needed=section.peek("name") is None)
+    section.leave_out("vendor", _BY_TYPE, needed=section.peek("name") is None)
     for item, place in _list(section, "name"):
         if isinstance(item, str) and _NAMES.fullmatch(item):
             found.names += item.split(",")
         else:
-            place.refuse(item, say("dstack-not-a-gpu"), say("dstack-write-gpu-name"))
+            place.refuse(item, phrase("dstack-not-a-gpu"), phrase("dstack-write-gpu-name"))
     if (count := section.read("count", read_range)) is not None:
         found.least, found.most = count
         found.least = 1 if found.least is None else found.least
     memory = section.take("memory")
     found.memory = "" if memory is None else str(memory)
     for key in ("total_memory", "compute_capability"):
-        section.lacks(key, _BY_TYPE, needed=not found.names)
+        section.leave_out(key, _BY_TYPE, needed=not found.names)
     section.finish()
     return found
 
@@ -132,14 +132,14 @@ def _cpus(section: Section) -> int | None:
     value = section.peek("cpu")
     if isinstance(value, Mapping):
         inner = section.section("cpu")
-        inner.lacks("arch", say("dstack-cpu-arch"), needed=True)
+        inner.leave_out("arch", phrase("dstack-cpu-arch"), needed=True)
         bounds = inner.read("count", read_range)
         inner.finish()
     else:
         if isinstance(value, str) and ":" in value:
             architecture, _, value = value.rpartition(":")
-            words = say("dstack-cpu-arch")
-            section.report.lacks(section.at("cpu"), architecture, words, needed=True)
+            words = phrase("dstack-cpu-arch")
+            section.report.leave_out(section.at("cpu"), architecture, words, needed=True)
         section.take("cpu")
         bounds = Section({"cpu": value}, section.place, section.report).read("cpu", read_range)
     return (bounds[0] or bounds[1]) if bounds else None

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from scheduling.compat.documents import parse_document
-from scheduling.compat.hived.messages import TABLE, say
+from scheduling.compat.hived.messages import TABLE, phrase
 from scheduling.compat.hived.physical import CellTypes, read_physical_cells, read_types
-from scheduling.compat.reading import Report, Section, refuse_rest
+from scheduling.compat.reading import Report, Section, refuse_unknown_keys
 from scheduling.compat.result import Imported
 from scheduling.core.jobspec.errors import Place
 from tessera.messages import Listing, Parameter
@@ -16,11 +16,11 @@ MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
 _MAX_COUNT: Final = 100_000
 
 _OF_THE_OTHER_SERVER: Final = {
-    "kubeApiServerAddress": say("hived-kubernetes"),
-    "kubeConfigFilePath": say("hived-kubernetes"),
-    "webServerAddress": say("hived-address"),
-    "forcePodBindThreshold": say("hived-pods"),
-    "waitingPodSchedulingBlockMilliSec": say("hived-blocking"),
+    "kubeApiServerAddress": phrase("hived-kubernetes"),
+    "kubeConfigFilePath": phrase("hived-kubernetes"),
+    "webServerAddress": phrase("hived-address"),
+    "forcePodBindThreshold": phrase("hived-pods"),
+    "waitingPodSchedulingBlockMilliSec": phrase("hived-blocking"),
 }
 
 
@@ -46,17 +46,17 @@ def check_hived(document: object) -> Imported:
     report = Report()
     top = Section(document, Place(errors=report.errors), report)
     if document is None:
-        top.place.refuse(None, say("hived-empty"), say("hived-send"), "missing-field")
+        top.place.refuse(None, phrase("hived-empty"), phrase("hived-send"), "missing-field")
     for key, words in _OF_THE_OTHER_SERVER.items():
-        top.lacks(key, words, needed=False)
+        top.leave_out(key, words, needed=False)
     cluster = _required(top, "physicalCluster")
     types = read_types(cluster)
     cells, pinned = read_physical_cells(cluster, types)
     for key in ("skuTypes", "gpuTypes"):
-        cluster.lacks(key, say("hived-sku"), needed=False)
-    refuse_rest(cluster, ("cellTypes", "physicalCells", "skuTypes"))
+        cluster.leave_out(key, phrase("hived-sku"), needed=False)
+    refuse_unknown_keys(cluster, ("cellTypes", "physicalCells", "skuTypes"))
     clusters = _virtual_clusters(_required(top, "virtualClusters"), types, cells, pinned)
-    refuse_rest(top, ("physicalCluster", "virtualClusters", *_OF_THE_OTHER_SERVER))
+    refuse_unknown_keys(top, ("physicalCluster", "virtualClusters", *_OF_THE_OTHER_SERVER))
     report.raise_errors()
     return Imported(
         spec={
@@ -71,7 +71,7 @@ def check_hived(document: object) -> Imported:
 def _required(top: Section, key: str) -> Section:
     if top.peek(key) is None:
         top.at(key).refuse(
-            None, say("import-missing"), say("import-give", key=key), "missing-field"
+            None, phrase("import-missing"), phrase("import-give", key=key), "missing-field"
         )
     return top.section(key)
 
@@ -87,7 +87,7 @@ def _virtual_clusters(
     found: dict[str, Any] = {}
     for name, value, place in section.entries():
         if not name.strip():
-            place.refuse(name, say("hived-not-a-name"), say("hived-write-name"))
+            place.refuse(name, phrase("hived-not-a-name"), phrase("hived-write-name"))
         vc = Section(value, place, section.report)
         vc.rename("reservedCells", "pinnedCells")
         found[name] = {
@@ -96,14 +96,14 @@ def _virtual_clusters(
                 _pinned(part, name, pinned, used) for part in vc.sections("pinnedCells")
             ],
         }
-        refuse_rest(vc, ("virtualCells", "pinnedCells"))
+        refuse_unknown_keys(vc, ("virtualCells", "pinnedCells"))
     return found
 
 
 def _quota(part: Section, types: CellTypes, chains: set[str]) -> dict[str, Any]:
     path = part.text("cellType", required=True)
     count = part.integer("cellNumber", 1, _MAX_COUNT, required=True)
-    refuse_rest(part, ("cellType", "cellNumber"))
+    refuse_unknown_keys(part, ("cellType", "cellNumber"))
     if path is not None:
         _check_path(part, path, types, chains)
     return {"cellType": path, "cellNumber": count}
@@ -120,8 +120,8 @@ def _check_path(part: Section, path: str, types: CellTypes, chains: set[str]) ->
         known = near or sorted(chains)[:10]
         place.refuse(
             path,
-            say("hived-not-a-chain", name=repr(names[0])),
-            say("hived-begin-with", names=Listing(tuple(known))),
+            phrase("hived-not-a-chain", name=repr(names[0])),
+            phrase("hived-begin-with", names=Listing(tuple(known))),
             "conflict",
         )
         return
@@ -130,8 +130,8 @@ def _check_path(part: Section, path: str, types: CellTypes, chains: set[str]) ->
         if name not in types.below(above):
             place.refuse(
                 path,
-                say("hived-not-within", name=repr(name), above=repr(above)),
-                say("hived-within-are", names=_listed(types.below(above))),
+                phrase("hived-not-within", name=repr(name), above=repr(above)),
+                phrase("hived-within-are", names=_listed(types.below(above))),
                 "conflict",
             )
             return
@@ -147,14 +147,17 @@ def _pinned(
 ) -> dict[str, Any]:
     part.rename("reservationId", "pinnedCellId")
     name = part.text("pinnedCellId", required=True)
-    refuse_rest(part, ("pinnedCellId",))
+    refuse_unknown_keys(part, ("pinnedCellId",))
     if name is not None:
         place = part.at("pinnedCellId")
         if name not in pinned:
-            place.refuse(name, say("hived-pin-unknown"), say("hived-pin-a-cell"), "conflict")
+            place.refuse(name, phrase("hived-pin-unknown"), phrase("hived-pin-a-cell"), "conflict")
         elif name in used:
             place.refuse(
-                name, say("hived-pin-used", name=used[name]), say("hived-pin-once"), "duplicate"
+                name,
+                phrase("hived-pin-used", name=used[name]),
+                phrase("hived-pin-once"),
+                "duplicate",
             )
         used.setdefault(name, vc)
     return {"pinnedCellId": name}

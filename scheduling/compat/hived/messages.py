@@ -58,4 +58,4 @@ TABLE: Final = Messages(
         "hived-no-cells": fixed("none", "no cell types"),
     },
 )
-say = TABLE.say
+phrase = TABLE.phrase

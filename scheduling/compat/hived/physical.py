@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scheduling.compat.hived.messages import say
-from scheduling.compat.reading import Section, refuse_rest
+from scheduling.compat.hived.messages import phrase
+from scheduling.compat.reading import Section, refuse_unknown_keys
 from scheduling.core.jobspec.errors import Place, RefusalError
 from scheduling.core.jobspec.scalars import read_line, wrong_type
 
@@ -26,7 +26,7 @@ class CellType:
 
 @dataclass(frozen=True, slots=True)
 class CellTypes:
-    """The forest of cell types; a type that is nobody's parent is a device.
+    """The forest of cell types; a type without a child is a device.
 
     Attributes:
         by_name: the types that could be read.
@@ -65,7 +65,7 @@ class CellTypes:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """The types as they stand in a configuration."""
+        """The types in the form of a configuration."""
         return {
             name: {
                 "childCellType": kind.child,
@@ -80,7 +80,7 @@ def read_types(cluster: Section) -> CellTypes:
     """Read ``cellTypes`` and refuse cycles and chains that no cell can be made of."""
     if cluster.peek("cellTypes") is None:
         cluster.at("cellTypes").refuse(
-            None, say("import-missing"), say("import-give", key="cellTypes"), "missing-field"
+            None, phrase("import-missing"), phrase("import-give", key="cellTypes"), "missing-field"
         )
     found: dict[str, CellType] = {}
     places: dict[str, Place] = {}
@@ -91,9 +91,9 @@ def read_types(cluster: Section) -> CellTypes:
         child = part.text("childCellType", required=True)
         count = part.integer("childCellNumber", 1, _MAX_CHILDREN, required=True)
         is_node = part.boolean("isNodeLevel")
-        refuse_rest(part, ("childCellType", "childCellNumber", "isNodeLevel"))
+        refuse_unknown_keys(part, ("childCellType", "childCellNumber", "isNodeLevel"))
         if "." in name or not name:
-            place.refuse(name, say("hived-not-a-type-name"), say("hived-no-dots"))
+            place.refuse(name, phrase("hived-not-a-type-name"), phrase("hived-no-dots"))
         if child and count:
             found[name] = CellType(child, count, bool(is_node))
             places[name] = place
@@ -110,20 +110,20 @@ def _check_chain(name: str, types: CellTypes, place: Place) -> None:
     if name in below:
         place.child("childCellType").refuse(
             types.by_name[name].child,
-            say("hived-cycle", name=repr(name)),
-            say("hived-end-at-device"),
+            phrase("hived-cycle", name=repr(name)),
+            phrase("hived-end-at-device"),
             "conflict",
         )
     elif len(below) > MAX_LEVELS:
         place.refuse(
             name,
-            say("hived-too-many-levels", most=MAX_LEVELS),
-            say("import-use-fewer"),
+            phrase("hived-too-many-levels", most=MAX_LEVELS),
+            phrase("import-use-fewer"),
             "out-of-range",
         )
     elif types.node_levels(name) > 1:
         place.child("isNodeLevel").refuse(
-            True, say("hived-two-node-levels"), say("hived-keep-node-level"), "conflict"
+            True, phrase("hived-two-node-levels"), phrase("hived-keep-node-level"), "conflict"
         )
 
 
@@ -137,7 +137,7 @@ def read_physical_cells(
     """
     if not cluster.peek("physicalCells"):
         cluster.at("physicalCells").refuse(
-            None, say("hived-no-cell"), say("hived-give-cell"), "missing-field"
+            None, phrase("hived-no-cell"), phrase("hived-give-cell"), "missing-field"
         )
     reader = _CellReader(types)
     cells = [reader.top(part) for part in cluster.sections("physicalCells")]
@@ -165,17 +165,19 @@ class _CellReader:
             return
         if kind not in self.types.by_name:
             near = difflib.get_close_matches(kind, self.types.by_name, n=1)
-            remedy = say("hived-did-you-mean", name=near[0]) if near else say("hived-define")
-            place.refuse(kind, say("hived-undefined"), remedy, "conflict")
+            remedy = phrase("hived-did-you-mean", name=near[0]) if near else phrase("hived-define")
+            place.refuse(kind, phrase("hived-undefined"), remedy, "conflict")
             return
         if self.types.node_levels(kind) == 0:
-            place.refuse(kind, say("hived-no-node-level"), say("hived-set-node-level"), "conflict")
+            place.refuse(
+                kind, phrase("hived-no-node-level"), phrase("hived-set-node-level"), "conflict"
+            )
         self._leaves += self.types.leaves(kind)
         if MAX_CELLS < self._leaves <= MAX_CELLS + self.types.leaves(kind):
             place.refuse(
                 kind,
-                say("hived-too-many-devices", most=MAX_CELLS),
-                say("import-use-fewer"),
+                phrase("hived-too-many-devices", most=MAX_CELLS),
+                phrase("import-use-fewer"),
                 "out-of-range",
             )
 
@@ -193,7 +195,7 @@ class _CellReader:
         children = part.sections("cellChildren")
         if children:
             found["cellChildren"] = self._children(part, children, kind, level)
-        refuse_rest(part, ("cellAddress", "cellChildren", "pinnedCellId", "cellType"))
+        refuse_unknown_keys(part, ("cellAddress", "cellChildren", "pinnedCellId", "cellType"))
         return found
 
     def _children(
@@ -205,14 +207,14 @@ class _CellReader:
         cell_type = self.types.by_name.get(kind)
         if cell_type is None or level > MAX_LEVELS:
             place.refuse(
-                kind, say("hived-below-device"), say("hived-remove-or-define"), "conflict"
+                kind, phrase("hived-below-device"), phrase("hived-remove-or-define"), "conflict"
             )
             return []
         if len(children) > cell_type.count:
             place.refuse(
                 len(children),
-                say("hived-too-many-children", most=cell_type.count, kind=repr(kind)),
-                say("hived-list-at-most", most=cell_type.count),
+                phrase("hived-too-many-children", most=cell_type.count, kind=repr(kind)),
+                phrase("hived-list-at-most", most=cell_type.count),
                 "conflict",
             )
         for child in children:
@@ -223,7 +225,10 @@ class _CellReader:
             address = cell.get("cellAddress")
             if address is not None and address in seen:
                 child.at("cellAddress").refuse(
-                    address, say("hived-address-twice"), say("hived-give-another"), "duplicate"
+                    address,
+                    phrase("hived-address-twice"),
+                    phrase("hived-give-another"),
+                    "duplicate",
                 )
             seen.add(address or "")
         return found
@@ -236,15 +241,18 @@ class _CellReader:
         known = self._nodes.setdefault((kind, address), part.place.path)
         if known != part.place.path:
             part.at("cellAddress").refuse(
-                address, say("hived-node-twice", place=known), say("hived-name-nodes"), "duplicate"
+                address,
+                phrase("hived-node-twice", place=known),
+                phrase("hived-name-nodes"),
+                "duplicate",
             )
 
     def _note_pin(self, part: Section, pin: str) -> None:
         if pin in self.pinned:
             part.at("pinnedCellId").refuse(
                 pin,
-                say("hived-pin-twice", place=self.pinned[pin]),
-                say("hived-pin-id-once"),
+                phrase("hived-pin-twice", place=self.pinned[pin]),
+                phrase("hived-pin-id-once"),
                 "duplicate",
             )
         self.pinned.setdefault(pin, part.place.path)
@@ -254,20 +262,20 @@ def _address(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if isinstance(value, float):
-        raise wrong_type(value, "a text", say("hived-quote", value=value))
+        raise wrong_type(value, "a text", phrase("hived-quote", value=value))
     address = read_line(value, 253)
     if "/" in address:
-        raise RefusalError(say("hived-slash"), say("hived-write-part"))
+        raise RefusalError(phrase("hived-slash"), phrase("hived-write-part"))
     return address
 
 
 def _check_child(child: Section, kind: str, expected: str) -> None:
-    """A cell below another has the type that the other's type says; it may repeat it."""
+    """A child cell has the child type of its parent's type; it may repeat it."""
     given = child.text("cellType")
     if given is not None and given != expected:
         child.at("cellType").refuse(
             given,
-            say("hived-not-the-child", kind=repr(kind)),
-            say("hived-write-child", kind=expected),
+            phrase("hived-not-the-child", kind=repr(kind)),
+            phrase("hived-write-child", kind=expected),
             "conflict",
         )

@@ -8,7 +8,7 @@ from typing import Any, Final
 from scheduling.compat.documents import parse_document
 from scheduling.compat.gangs import Gang, Member, as_variable
 from scheduling.compat.importer import Importer
-from scheduling.compat.openpai.messages import TABLE, say
+from scheduling.compat.openpai.messages import TABLE, phrase
 from scheduling.compat.openpai.prerequisites import read_commands, read_prerequisites
 from scheduling.compat.openpai.roles import (
     RoleContext,
@@ -81,7 +81,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     name = top.text("name", required=True)
     description = top.text("description")
     for key in ("version", "contributor"):
-        top.lacks(key, say("openpai-descriptive"), needed=False)
+        top.leave_out(key, phrase("openpai-descriptive"), needed=False)
     retries = top.integer("jobRetryCount", 0, 100)
     parameters = _parameters(top)
     role_sections = _role_sections(top)
@@ -98,7 +98,12 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
         hived=hived.roles,
     )
     where = _virtual_cluster(defaults)
-    spec: dict[str, Any] = {"name": name, "virtual_cluster": where, **hived.standing, "roles": {}}
+    spec: dict[str, Any] = {
+        "name": name,
+        "virtual_cluster": where,
+        **hived.job_fields,
+        "roles": {},
+    }
     if description:
         spec["note"] = _note(description, top)
     if not gang:
@@ -113,7 +118,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     spec["roles"] = {new: roles[old] for new, old in names.items()}
     spec |= _notify(extras)
     spec["compat"] = _compat(names)
-    _report_rest(extras)
+    _report_unsupported(extras)
     for section in (defaults, extras, top):
         section.finish()
     return spec, names
@@ -130,7 +135,10 @@ def _role_sections(top: Section) -> dict[str, Section]:
     found = {key: Section(value, place, top.report) for key, value, place in raw_roles.entries()}
     if not found:
         raw_roles.place.refuse(
-            None, say("openpai-no-role"), say("import-give", key="taskRoles"), "missing-field"
+            None,
+            phrase("openpai-no-role"),
+            phrase("import-give", key="taskRoles"),
+            "missing-field",
         )
     return found
 
@@ -139,12 +147,12 @@ def _check_kind(top: Section) -> None:
     version = top.take("protocolVersion")
     if version not in (2, "2") or isinstance(version, bool):
         top.at("protocolVersion").refuse(
-            version, say("openpai-version"), say("openpai-write-version"), "out-of-range"
+            version, phrase("openpai-version"), phrase("openpai-write-version"), "out-of-range"
         )
     kind = top.take("type")
     if kind not in (None, "job"):
         top.at("type").refuse(
-            kind, say("openpai-not-a-job"), say("openpai-write-job"), "malformed"
+            kind, phrase("openpai-not-a-job"), phrase("openpai-write-job"), "malformed"
         )
 
 
@@ -167,21 +175,21 @@ def _parameters(top: Section) -> dict[str, Any]:
     for key, value, place in top.section("parameters").entries():
         found[key] = value
         if f"$parameters.{key}" not in texts:
-            top.report.warn(place, say("openpai-parameter-unused"))
+            top.report.warn(place, phrase("openpai-parameter-unused"))
     return found
 
 
 def _virtual_cluster(defaults: Section) -> str | None:
     name = defaults.text("virtualCluster")
     if name is None:
-        defaults.report.warn(defaults.at("virtualCluster"), say("openpai-default-cluster"))
+        defaults.report.warn(defaults.at("virtualCluster"), phrase("openpai-default-cluster"))
         return "default"
     return name
 
 
 def _note(description: str, top: Section) -> str:
     if len(description) > _NOTE_CHARS:
-        top.report.warn(top.at("description"), say("openpai-note-cut", most=_NOTE_CHARS))
+        top.report.warn(top.at("description"), phrase("openpai-note-cut", most=_NOTE_CHARS))
     return description[:_NOTE_CHARS].rstrip()
 
 
@@ -189,17 +197,20 @@ def _gang(extras: Section) -> bool:
     """Whether the job is a gang; the tasks of one that is not become jobs of their own."""
     gang = extras.boolean("gangAllocation")
     if gang is False:
-        extras.report.warn(extras.at("gangAllocation"), say("openpai-no-gang"))
+        extras.report.warn(extras.at("gangAllocation"), phrase("openpai-no-gang"))
     return gang is not False
 
 
 def _own_retries(roles: Mapping[str, Section], job_retries: int | None) -> int:
-    """How often each task of a job that is no gang may be tried again."""
+    """The number of retries of each task of a job that is not a gang."""
     counts = {section.peek("taskRetryCount") for section in roles.values()}
     place = next(iter(roles.values())).at("taskRetryCount") if roles else None
     if place is not None and len(counts) > 1:
         place.refuse(
-            None, say("openpai-retries-differ"), say("openpai-write-same-retries"), "conflict"
+            None,
+            phrase("openpai-retries-differ"),
+            phrase("openpai-write-same-retries"),
+            "conflict",
         )
     count = next(iter(counts), None)
     return count if isinstance(count, int) else job_retries or 0
@@ -221,17 +232,22 @@ def _deployment(
             roles[role] = (read_commands(part, "preCommands"), read_commands(part, "postCommands"))
             part.finish()
             if role not in role_names:
-                place.refuse(role, say("openpai-not-a-role"), say("import-remove"), "conflict")
+                place.refuse(
+                    role, phrase("openpai-not-a-role"), phrase("import-remove"), "conflict"
+                )
         section.finish()
         if name in found:
             section.at("name").refuse(
-                name, say("import-used-twice"), say("import-rename-one"), "duplicate"
+                name, phrase("import-used-twice"), phrase("import-rename-one"), "duplicate"
             )
         if name is not None:
             found[name] = roles
     if wanted is not None and wanted not in found:
         defaults.at("deployment").refuse(
-            wanted, say("openpai-no-deployment"), say("openpai-define-deployment"), "conflict"
+            wanted,
+            phrase("openpai-no-deployment"),
+            phrase("openpai-define-deployment"),
+            "conflict",
         )
     return found.get(wanted or "", {})
 
@@ -242,7 +258,7 @@ def _new_names(role_sections: Mapping[str, Section], report: Report) -> dict[str
     for old, section in role_sections.items():
         if not _ROLE.fullmatch(old):
             section.place.refuse(
-                old, say("openpai-not-a-role-name"), say("openpai-write-role-name")
+                old, phrase("openpai-not-a-role-name"), phrase("openpai-write-role-name")
             )
         base = re.sub(r"[^a-z0-9-]", "-", old.lower()).lstrip("-0123456789")[:28] or "role"
         new, number = base, 1
@@ -250,7 +266,7 @@ def _new_names(role_sections: Mapping[str, Section], report: Report) -> dict[str
             number += 1
             new = f"{base}-{number}"
         if new != old:
-            report.warn(section.place, say("openpai-role-renamed", name=new))
+            report.warn(section.place, phrase("openpai-role-renamed", name=new))
         names[new] = old
     return names
 
@@ -265,20 +281,20 @@ def _notify(extras: Section) -> dict[str, Any]:
     return {"notify": {"on": chosen}}
 
 
-def _report_rest(extras: Section) -> None:
+def _report_unsupported(extras: Section) -> None:
     plugins = extras.items("com.microsoft.pai.runtimeplugin")
     for item, place in plugins:
         plugin = item.get("plugin") if isinstance(item, Mapping) else None
         optional = plugin in ("ssh", "tensorboard")
         words = {
-            "ssh": say("openpai-ssh"),
-            "tensorboard": say("openpai-tensorboard"),
-            "teamwise_storage": say("openpai-storage"),
-            "cmd": say("openpai-cmd"),
-        }.get(str(plugin), say("openpai-plugin"))
-        extras.report.lacks(place, plugin, words, needed=not optional)
-    extras.lacks("submitFrom", say("openpai-ignored"), needed=False)
-    extras.lacks("tensorBoard", say("openpai-tensorboard"), needed=False)
+            "ssh": phrase("openpai-ssh"),
+            "tensorboard": phrase("openpai-tensorboard"),
+            "teamwise_storage": phrase("openpai-storage"),
+            "cmd": phrase("openpai-cmd"),
+        }.get(str(plugin), phrase("openpai-plugin"))
+        extras.report.leave_out(place, plugin, words, needed=not optional)
+    extras.leave_out("submitFrom", phrase("openpai-ignored"), needed=False)
+    extras.leave_out("tensorBoard", phrase("openpai-tensorboard"), needed=False)
 
 
 _PATHS: Final = (

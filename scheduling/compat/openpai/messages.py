@@ -105,4 +105,4 @@ TABLE: Final = Messages(
         ),
     },
 )
-say = TABLE.say
+phrase = TABLE.phrase

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from scheduling.compat.openpai.messages import say
+from scheduling.compat.openpai.messages import phrase
 from scheduling.compat.reading import Section
 from scheduling.core.jobspec.errors import RefusalError
 from scheduling.core.jobspec.scalars import read_string
@@ -13,14 +13,14 @@ from tessera.messages import Listing
 _KINDS: Final = ("dockerimage", "script", "data", "output")
 _PLUGIN: Final = "com.microsoft.pai.runtimeplugin"
 _COMMANDS: Final = f"{_PLUGIN}.cmd"
-_NO_PLUGIN: Final = say("openpai-runtime-plugin")
-_NOTHING_TO_RUN: Final = say("openpai-nothing-to-run")
-_SHARED: Final = say("openpai-prerequisite-shared")
+_NO_PLUGIN: Final = phrase("openpai-runtime-plugin")
+_NOTHING_TO_RUN: Final = phrase("openpai-nothing-to-run")
+_SHARED: Final = phrase("openpai-prerequisite-shared")
 
 
 @dataclass(frozen=True, slots=True)
 class Prerequisites:
-    """Prerequisites by kind and name, each with its uri and its words for people.
+    """Prerequisites by kind and name, each with its uri and its description.
 
     Attributes:
         starts: by name, what a plugin would run when a task starts; None without a plugin.
@@ -40,7 +40,7 @@ class Prerequisites:
         return uri if isinstance(uri, str) else None
 
     def references(self, role: Section) -> dict[str, Mapping[str, Any]]:
-        """What ``$script``, ``$data`` and ``$output`` mean in a role's commands."""
+        """The values of ``$script``, ``$data`` and ``$output`` in a role's commands."""
         return {
             kind: self._named(role, kind, kind)
             for kind in ("script", "data", "output")
@@ -59,12 +59,12 @@ class Prerequisites:
                 role.report.warn(there, _SHARED)
             commands = self.starts[item]
             if commands is None:
-                role.report.lacks(there, item, _NOTHING_TO_RUN, needed=False)
+                role.report.leave_out(there, item, _NOTHING_TO_RUN, needed=False)
             found += commands or ()
         if others:
-            role.report.lacks(place, others, _NO_PLUGIN, needed=True)
+            role.report.leave_out(place, others, _NO_PLUGIN, needed=True)
         if found:
-            role.report.warn(place, say("openpai-starts"))
+            role.report.warn(place, phrase("openpai-starts"))
         return found
 
     def _named(
@@ -76,8 +76,8 @@ class Prerequisites:
         if name not in self.by_kind[kind]:
             role.at(key).refuse(
                 name,
-                say("openpai-not-a-prerequisite", kind=kind),
-                say("openpai-add-prerequisite"),
+                phrase("openpai-not-a-prerequisite", kind=kind),
+                phrase("openpai-add-prerequisite"),
                 "conflict",
             )
         return self.by_kind[kind].get(name, {})
@@ -91,14 +91,14 @@ def read_prerequisites(top: Section) -> Prerequisites:
     for section in top.sections("prerequisites"):
         kind = section.text("type", required=True)
         if kind is not None and kind.startswith(_PLUGIN):
-            section.report.lacks(section.place, kind, _NO_PLUGIN, needed=True)
+            section.report.leave_out(section.place, kind, _NO_PLUGIN, needed=True)
             continue
         name = section.text("name", required=True)
         if kind is not None and kind not in _KINDS:
             section.at("type").refuse(
                 kind,
-                say("openpai-not-a-prerequisite-type"),
-                say("openpai-write-one-of", names=Listing(_KINDS)),
+                phrase("openpai-not-a-prerequisite-type"),
+                phrase("openpai-write-one-of", names=Listing(_KINDS)),
             )
         if name in starts:
             shared.add(name)
@@ -107,17 +107,17 @@ def read_prerequisites(top: Section) -> Prerequisites:
         if kind in found and name is not None:
             if name in found[kind]:
                 section.at("name").refuse(
-                    name, say("import-used-twice"), say("import-rename-one"), "duplicate"
+                    name, phrase("import-used-twice"), phrase("import-rename-one"), "duplicate"
                 )
             found[kind][name] = entry
     return Prerequisites(found, starts, shared)
 
 
 def _starts(section: Section) -> list[str]:
-    """What the plugin of a prerequisite runs when a task starts; the rest of it is reported."""
+    """The commands of a plugin for the start of a task; the rest of the plugin is reported."""
     plugin = section.peek("plugin")
     if plugin != _COMMANDS:
-        section.report.lacks(section.at("plugin"), plugin, _NO_PLUGIN, needed=True)
+        section.report.leave_out(section.at("plugin"), plugin, _NO_PLUGIN, needed=True)
         section.take("callbacks")
         return []
     found: list[str] = []
@@ -127,11 +127,11 @@ def _starts(section: Section) -> list[str]:
         if event == "taskStarts":
             found += commands
         else:
-            words = say("openpai-callback")
-            callback.report.lacks(callback.at("event"), event, words, needed=True)
+            words = phrase("openpai-callback")
+            callback.report.leave_out(callback.at("event"), event, words, needed=True)
         callback.finish()
-    section.lacks("require", say("openpai-require"), needed=True)
-    section.lacks("failurePolicy", say("openpai-failure-policy"), needed=False)
+    section.leave_out("require", phrase("openpai-require"), needed=True)
+    section.leave_out("failurePolicy", phrase("openpai-failure-policy"), needed=False)
     return found
 
 
@@ -140,7 +140,7 @@ def read_commands(section: Section, key: str) -> list[str]:
     found: list[str] = []
     for item, place in section.items(key):
         try:
-            found.append(read_string(item, say("import-write-command")).strip())
+            found.append(read_string(item, phrase("import-write-command")).strip())
         except RefusalError as refusal:
             place.note(item, refusal)
     return found
@@ -157,8 +157,11 @@ def _entry(
     section.take("protocolVersion")
     auth = section.take("auth")
     if auth:
-        section.report.lacks(
-            replace(section.at("auth"), hidden=True), auth, say("openpai-credentials"), needed=True
+        section.report.leave_out(
+            replace(section.at("auth"), hidden=True),
+            auth,
+            phrase("openpai-credentials"),
+            needed=True,
         )
     section.finish()
     return entry
@@ -172,6 +175,6 @@ def _uri(section: Section, kind: str | None) -> str | list[str] | None:
     uris = [item for item, _place in section.items("uri") if isinstance(item, str)]
     if not uris:
         section.at("uri").refuse(
-            None, say("import-missing"), say("openpai-give-uris"), "missing-field"
+            None, phrase("import-missing"), phrase("openpai-give-uris"), "missing-field"
         )
     return uris

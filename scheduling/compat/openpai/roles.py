@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scheduling.compat.openpai.messages import say
+from scheduling.compat.openpai.messages import phrase
 from scheduling.compat.openpai.prerequisites import Prerequisites, read_commands
 from scheduling.compat.openpai.templates import referred_secrets, render
 from scheduling.compat.reading import Section
@@ -20,7 +20,7 @@ _OPPORTUNISTIC: Final = "oppo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HivedRole:
-    """What it says about one role.
+    """The HiveD settings of one role.
 
     Attributes:
         sku_type: device type; None: any.
@@ -37,35 +37,37 @@ class HivedRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hived:
-    """What it says about the job: fields of the native spec, and the roles."""
+    """The HiveD settings of a job: fields of the native spec, and the roles."""
 
-    standing: Mapping[str, Any]
+    job_fields: Mapping[str, Any]
     roles: Mapping[str, HivedRole] = field(default_factory=dict)
 
 
 def read_hived(section: Section, role_names: Set[str]) -> Hived:
     """Read the part; an absent one means priority class test, as OpenPAI does."""
-    standing = _standing(section)
+    job_fields = _job_fields(section)
     roles = {}
     for name, value, place in section.section("taskRoles").entries():
         part = Section(value, place, section.report)
         if name not in role_names:
-            place.refuse(name, say("openpai-not-a-role"), say("import-remove"), "conflict")
+            place.refuse(name, phrase("openpai-not-a-role"), phrase("import-remove"), "conflict")
         roles[name] = _role(part)
         part.finish()
     _check_groups(roles, role_names, section)
     section.finish()
-    return Hived(standing=standing, roles=roles)
+    return Hived(job_fields=job_fields, roles=roles)
 
 
-def _standing(section: Section) -> dict[str, Any]:
+def _job_fields(section: Section) -> dict[str, Any]:
     place = section.at("jobPriorityClass")
     name = section.text("jobPriorityClass") or "test"
     if name == _OPPORTUNISTIC:
         return {"class": "opportunistic"}
     if name not in PRIORITY_CLASSES:
         names = Listing((*PRIORITY_CLASSES, _OPPORTUNISTIC))
-        place.refuse(name, say("openpai-not-a-class"), say("openpai-write-one-of", names=names))
+        place.refuse(
+            name, phrase("openpai-not-a-class"), phrase("openpai-write-one-of", names=names)
+        )
         return {}
     return {"priority": name}
 
@@ -77,24 +79,27 @@ def _role(part: Section) -> HivedRole:
     sku_type, pinned = part.text("skuType"), part.text("pinnedCellId")
     if sku_type and pinned:
         place.child("pinnedCellId").refuse(
-            pinned, say("openpai-pinned-and-type"), say("openpai-keep-type-or-pinned"), "conflict"
+            pinned,
+            phrase("openpai-pinned-and-type"),
+            phrase("openpai-keep-type-or-pinned"),
+            "conflict",
         )
     # The portal of OpenPAI writes skuNum, while its server reads skuNumber.
     number, other = part.integer("skuNum", 1, 256), part.integer("skuNumber", 1, 256)
     if number and other and number != other:
         place.child("skuNumber").refuse(
             other,
-            say("openpai-sku-differs", number=number),
-            say("import-keep-one-of-them"),
+            phrase("openpai-sku-differs", number=number),
+            phrase("import-keep-one-of-them"),
             "conflict",
         )
     group = part.text("affinityGroupName")
     for key, words in (
-        ("gangReleaseEnable", say("openpai-gang-release")),
-        ("lazyPreemptionEnable", say("openpai-lazy-preemption")),
-        ("ignoreK8sSuggestedNodes", say("openpai-suggested-nodes")),
+        ("gangReleaseEnable", phrase("openpai-gang-release")),
+        ("lazyPreemptionEnable", phrase("openpai-lazy-preemption")),
+        ("ignoreK8sSuggestedNodes", phrase("openpai-suggested-nodes")),
     ):
-        part.lacks(key, words, needed=False)
+        part.leave_out(key, words, needed=False)
     return HivedRole(
         sku_type=sku_type or None, sku_number=number or other, pinned=pinned or None, group=group
     )
@@ -110,19 +115,19 @@ def _check_groups(roles: Mapping[str, HivedRole], role_names: Set[str], section:
         if (other.sku_type, other.pinned) != (role.sku_type, role.pinned):
             section.at("taskRoles").child(name).refuse(
                 role.group,
-                say("openpai-group-differs", name=other_name),
-                say("openpai-give-same-type"),
+                phrase("openpai-group-differs", name=other_name),
+                phrase("openpai-give-same-type"),
                 "conflict",
             )
     groups = {role.group for role in roles.values()}
     in_one = len(groups) == 1 and set(roles) == set(role_names)
     if groups - {None} and not in_one:
-        section.report.warn(section.at("taskRoles"), say("openpai-groups"))
+        section.report.warn(section.at("taskRoles"), phrase("openpai-groups"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleContext:
-    """What all roles share."""
+    """Values that all roles share."""
 
     parameters: Mapping[str, Any]
     secrets: Mapping[str, str]
@@ -162,7 +167,7 @@ def read_role(section: Section, name: str, context: RoleContext, *, gang: bool) 
         role["completion"] = completion
     task_retries = section.integer("taskRetryCount", -1, 100)
     if task_retries and gang:
-        words = say("openpai-task-retries")
+        words = phrase("openpai-task-retries")
         report.warn(section.at("taskRetryCount"), words)
     _container_options(section.section("extraContainerOptions"))
     _command(role, section, name, context)
@@ -176,10 +181,10 @@ def _devices(resources: Section, hived: HivedRole) -> int:
     gpus = resources.integer("gpu", 0, 256)
     place, report = resources.at("gpu"), resources.report
     if hived.sku_number and gpus and hived.sku_number != gpus:
-        report.warn(place, say("openpai-gpus-differ", devices=gpus, reserved=hived.sku_number))
+        report.warn(place, phrase("openpai-gpus-differ", devices=gpus, reserved=hived.sku_number))
     devices = hived.sku_number or gpus or 0
     if devices == 0:
-        report.warn(place, say("openpai-no-gpu"))
+        report.warn(place, phrase("openpai-no-gpu"))
     return devices or 1
 
 
@@ -187,7 +192,7 @@ def _ports(section: Section) -> dict[str, int]:
     found: dict[str, int] = {}
     for label, value, place in section.entries():
         if value == 0 and not isinstance(value, bool):
-            section.report.warn(place, say("openpai-no-port"))
+            section.report.warn(place, phrase("openpai-no-port"))
         else:
             found[label] = value
     return found
@@ -208,8 +213,8 @@ def _completion(section: Section) -> dict[str, Any]:
 
 
 def _container_options(section: Section) -> None:
-    section.lacks("shmMB", say("import-shm"), needed=False)
-    section.lacks("infiniband", say("openpai-infiniband"), needed=True)
+    section.leave_out("shmMB", phrase("import-shm"), needed=False)
+    section.leave_out("infiniband", phrase("openpai-infiniband"), needed=True)
     section.finish()
 
 
@@ -222,7 +227,10 @@ def _command(role: dict[str, Any], section: Section, name: str, context: RoleCon
     starts = context.prerequisites.take_starts(section)
     if not own:
         place.refuse(
-            None, say("import-no-command"), say("import-give", key="commands"), "missing-field"
+            None,
+            phrase("import-no-command"),
+            phrase("import-give", key="commands"),
+            "missing-field",
         )
         return
     script = "\n".join((*starts, *before, *own, *after))
@@ -236,7 +244,7 @@ def _command(role: dict[str, Any], section: Section, name: str, context: RoleCon
     secrets = [secret for secret in referred_secrets(script) if secret in context.secrets]
     if secrets:
         role["secrets"] = {secret: context.secrets[secret] for secret in secrets}
-        section.report.warn(place, say("openpai-secrets"))
+        section.report.warn(place, phrase("openpai-secrets"))
 
 
 _USUAL: Final = ("http", "ssh")
@@ -273,7 +281,7 @@ def add_usual_ports(
         if label not in declared[name]:
             roles[name].setdefault("ports", {})[label] = 1
             place = sections[name].at("resourcePerInstance").child("ports").child(label)
-            sections[name].report.warn(place, say("openpai-usual-port"))
+            sections[name].report.warn(place, phrase("openpai-usual-port"))
 
 
 def _read_ports(commands: str, names: Sequence[str]) -> list[tuple[str, str]]:

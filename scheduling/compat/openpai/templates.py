@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scheduling.compat.openpai.messages import say
+from scheduling.compat.openpai.messages import phrase
 from scheduling.compat.shared import plain_text
 from scheduling.core.jobspec.errors import RefusalError
 
 _TEMPLATE: Final = re.compile(r"<%(.*?)%>", re.DOTALL)
 _REFERENCE: Final = re.compile(r"\s*\$([a-z]+)((?:\.[A-Za-z0-9_-]+|\[[0-9]{1,4}\])+)\s*")
 _STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
-_REMEDY: Final = say("openpai-write-reference")
+_REMEDY: Final = phrase("openpai-write-reference")
 _CLOSERS: Final = {"comment": "\n", "single": "'", "ansi": "'"}
 _TOGGLES: Final = {"`": "backtick", '"': "double"}
 
@@ -69,11 +69,11 @@ def _resolve(
     reference = _REFERENCE.fullmatch(inner)
     shown = f"<%{inner}%>"
     if reference is None:
-        raise RefusalError(say("openpai-not-a-reference"), _REMEDY, shown=shown[:100])
+        raise RefusalError(phrase("openpai-not-a-reference"), _REMEDY, shown=shown[:100])
     kind, steps = reference[1], _STEP.findall(reference[2])
     if kind == "secrets":
         if len(steps) != 1 or steps[0] not in secret_names:
-            raise RefusalError(say("openpai-secret-undefined"), _REMEDY, shown=shown)
+            raise RefusalError(phrase("openpai-secret-undefined"), _REMEDY, shown=shown)
         return _Secret(secret_names[steps[0]])
     value: Any = values.get(kind)
     for step in steps:
@@ -84,7 +84,7 @@ def _resolve(
         else:
             value = None
     if value is None:
-        raise RefusalError(say("openpai-undefined"), _REMEDY, shown=shown)
+        raise RefusalError(phrase("openpai-undefined"), _REMEDY, shown=shown)
     return plain_text(value)
 
 
@@ -117,7 +117,7 @@ class _Shell:
             self._before = char
 
     def reading(self, name: str) -> str:
-        """Shell text that stands for the secret ``name`` at this point.
+        """Shell text that reads the secret ``name`` at this point.
 
         Raises:
             RefusalError: the value cannot be read here.
@@ -126,7 +126,7 @@ class _Shell:
         read = f'$(cat "$TESSERA_JOB_SECRETS_DIR/{name}")'
         if self._heredoc or state == "backtick" or self._escaped:
             raise RefusalError(
-                say("openpai-secret-place"), say("openpai-secret-in-variable"), shown=name
+                phrase("openpai-secret-place"), phrase("openpai-secret-in-variable"), shown=name
             )
         self._before, self._dollar = "x", False
         forms = {

@@ -4,14 +4,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduling.compat.context import Context, Named, standing
+from scheduling.compat.context import Context, Named, cluster_and_priority
 from scheduling.compat.documents import parse_document
 from scheduling.compat.gangs import Gang, Member, as_variable
 from scheduling.compat.importer import Importer
 from scheduling.compat.reading import Paths, Report, Section, finish_translation
 from scheduling.compat.result import Imported
 from scheduling.compat.shared import BASH_PRELUDE, read_hosts, read_secrets, read_variables
-from scheduling.compat.skypilot.messages import TABLE, say
+from scheduling.compat.skypilot.messages import TABLE, phrase
 from scheduling.compat.skypilot.resources import Wanted, read_resources
 from scheduling.core.jobspec.errors import Place, RefusalError
 from scheduling.core.jobspec.scalars import read_command
@@ -21,16 +21,16 @@ FORMAT: Final = "skypilot"
 _EMPTY: Final = Context()
 _POOL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
 _TELLING: Final = frozenset({"run", "num_nodes", "resources", "setup", "file_mounts"})
-_ITSELF: Final = say("skypilot-settings")
+_ITSELF: Final = phrase("skypilot-settings")
 _REST: Final[dict[str, tuple[bool, Sentence]]] = {
-    "file_mounts": (True, say("skypilot-file-mounts")),
-    "storage_mounts": (True, say("skypilot-buckets")),
-    "volumes": (True, say("import-volumes")),
-    "service": (True, say("skypilot-service")),
-    "pool": (True, say("skypilot-pool")),
-    "inputs": (True, say("skypilot-data")),
-    "outputs": (True, say("skypilot-data")),
-    "event_callback": (False, say("skypilot-callback")),
+    "file_mounts": (True, phrase("skypilot-file-mounts")),
+    "storage_mounts": (True, phrase("skypilot-buckets")),
+    "volumes": (True, phrase("import-volumes")),
+    "service": (True, phrase("skypilot-service")),
+    "pool": (True, phrase("skypilot-pool")),
+    "inputs": (True, phrase("skypilot-data")),
+    "outputs": (True, phrase("skypilot-data")),
+    "event_callback": (False, phrase("skypilot-callback")),
     "config": (False, _ITSELF),
     "experimental": (False, _ITSELF),
     "api_version": (False, _ITSELF),
@@ -101,7 +101,7 @@ def _pools(top: Section) -> tuple[dict[str, Any], ...]:
     nodes: list[dict[str, Any]] = []
     for name, value, place in top.entries():
         if not _POOL.fullmatch(name):
-            place.refuse(name, say("skypilot-not-a-pool"), say("import-write-letters-dash"))
+            place.refuse(name, phrase("skypilot-not-a-pool"), phrase("import-write-letters-dash"))
             continue
         pool = Section(value, place, top.report)
         nodes += read_hosts(pool, pool=name, host_key="ip", labels={"pool": name})
@@ -112,7 +112,7 @@ def _pools(top: Section) -> tuple[dict[str, Any], ...]:
 def _task(top: Section, context: Context) -> dict[str, Any]:
     wanted = read_resources(top.section("resources"), context)
     spec: dict[str, Any] = {"name": top.text("name") or "task"}
-    spec |= standing(context, _infra(wanted), top.report)
+    spec |= cluster_and_priority(context, _infra(wanted), top.report)
     if wanted.is_spot and spec.pop("priority", None) is None:
         spec["class"] = "opportunistic"
     if wanted.retries:
@@ -125,7 +125,7 @@ def _task(top: Section, context: Context) -> dict[str, Any]:
     spec["roles"] = {"worker": _role(top, wanted)}
     _config(top)
     for key, (needed, words) in _REST.items():
-        top.lacks(key, words, needed=needed)
+        top.leave_out(key, words, needed=needed)
     return spec
 
 
@@ -134,15 +134,15 @@ def _config(top: Section) -> None:
     if not isinstance(top.peek("config"), Mapping):
         return
     section = top.section("config")
-    section.lacks("kubernetes", say("skypilot-kubernetes"), needed=True)
+    section.leave_out("kubernetes", phrase("skypilot-kubernetes"), needed=True)
     left: list[tuple[str, Any, Place]] = []
     if isinstance(section.peek("docker"), Mapping):
         docker = section.section("docker")
-        words = say("skypilot-docker-options")
-        docker.lacks("run_options", words, needed=True)
+        words = phrase("skypilot-docker-options")
+        docker.leave_out("run_options", words, needed=True)
         left = docker.entries()
     for _name, value, place in (*left, *section.entries()):
-        top.report.lacks(place, value, _ITSELF, needed=False)
+        top.report.leave_out(place, value, _ITSELF, needed=False)
 
 
 def _infra(wanted: Wanted) -> list[Named]:
@@ -151,9 +151,9 @@ def _infra(wanted: Wanted) -> list[Named]:
 
 def _workdir(top: Section) -> dict[str, Any] | None:
     value = top.peek("workdir")
-    words = say("skypilot-workdir")
+    words = phrase("skypilot-workdir")
     if not isinstance(value, Mapping):
-        top.lacks("workdir", words, needed=True)
+        top.leave_out("workdir", words, needed=True)
         return None
     section = top.section("workdir")
     url, ref = section.text("url", required=True), section.text("ref")
@@ -173,7 +173,7 @@ def _role(top: Section, wanted: Wanted) -> dict[str, Any]:
         role["env"] = env
     if secrets:
         role["secrets"] = secrets
-        words = say("skypilot-secrets")
+        words = phrase("skypilot-secrets")
         top.report.warn(top.at("secrets"), words)
     _command(role, top, sorted(secrets))
     return role
@@ -184,12 +184,12 @@ def _command(role: dict[str, Any], top: Section, secrets: list[str]) -> None:
     place = top.at("run")
     body = read_secrets(secrets)
     if setup and setup.strip():
-        words = say("skypilot-setup")
+        words = phrase("skypilot-setup")
         top.report.warn(top.at("setup"), words)
         body += f"(\n:\n{setup.strip()}\n) || exit $?\n"
     if not run or not run.strip():
         place.refuse(
-            None, say("import-no-command"), say("import-give", key="run"), "missing-field"
+            None, phrase("import-no-command"), phrase("import-give", key="run"), "missing-field"
         )
         return
     try:

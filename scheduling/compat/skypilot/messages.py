@@ -58,4 +58,4 @@ TABLE: Final = Messages(
         "skypilot-write-count": fixed("Write a number from 1 to 256."),
     },
 )
-say = TABLE.say
+phrase = TABLE.phrase

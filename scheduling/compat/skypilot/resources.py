@@ -9,28 +9,28 @@ from typing import Any, Final
 from scheduling.compat.context import Context
 from scheduling.compat.reading import Section
 from scheduling.compat.shared import GIB, read_bytes, read_image
-from scheduling.compat.skypilot.messages import say
+from scheduling.compat.skypilot.messages import phrase
 from scheduling.core.jobspec.errors import Place, RefusalError, show
 from tessera.messages import Sentence
 
-_CLOUD: Final = say("skypilot-cloud")
+_CLOUD: Final = phrase("skypilot-cloud")
 _KEYS: Final[dict[str, tuple[bool, Sentence]]] = {
     "cloud": (False, _CLOUD),
     "region": (False, _CLOUD),
     "zone": (False, _CLOUD),
     "instance_type": (False, _CLOUD),
-    "disk_size": (False, say("import-disk")),
-    "disk_tier": (False, say("import-disk")),
-    "local_disk": (False, say("import-disk")),
+    "disk_size": (False, phrase("import-disk")),
+    "disk_tier": (False, phrase("import-disk")),
+    "local_disk": (False, phrase("import-disk")),
     "network_tier": (False, _CLOUD),
     "max_hourly_cost": (False, _CLOUD),
-    "ports": (False, say("skypilot-ports")),
-    "autostop": (False, say("skypilot-autostop")),
-    "accelerator_args": (True, say("skypilot-accelerator-args")),
-    "priority": (False, say("import-priority")),
-    "volumes": (True, say("import-volumes")),
-    "spot_recovery": (False, say("skypilot-recovery")),
-    "_cluster_config_overrides": (False, say("skypilot-settings")),
+    "ports": (False, phrase("skypilot-ports")),
+    "autostop": (False, phrase("skypilot-autostop")),
+    "accelerator_args": (True, phrase("skypilot-accelerator-args")),
+    "priority": (False, phrase("import-priority")),
+    "volumes": (True, phrase("import-volumes")),
+    "spot_recovery": (False, phrase("skypilot-recovery")),
+    "_cluster_config_overrides": (False, phrase("skypilot-settings")),
 }
 _ACCELERATOR: Final = re.compile(r"([A-Za-z][A-Za-z0-9._+-]{0,62})(?::([0-9]{1,3}(?:\.[0-9]+)?))?")
 _CPUS: Final = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,2})?)\+?")
@@ -40,7 +40,7 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 @dataclass(slots=True, kw_only=True)
 class Wanted:
-    """What the resources ask for.
+    """The resources that a task asks for.
 
     Attributes:
         devices: of each node.
@@ -70,12 +70,12 @@ def read_resources(section: Section, context: Context) -> Wanted:
         if name:
             wanted.role["image"] = name
     if section.boolean("use_spot"):
-        section.report.warn(section.at("use_spot"), say("skypilot-spot"))
+        section.report.warn(section.at("use_spot"), phrase("skypilot-spot"))
         wanted.is_spot = True
     _labels(section, wanted)
     _recovery(section, wanted)
     for key, (needed, words) in _KEYS.items():
-        section.lacks(key, words, needed=needed)
+        section.leave_out(key, words, needed=needed)
     section.finish()
     return wanted
 
@@ -84,14 +84,16 @@ def _image_text(value: object) -> str:
     if isinstance(value, Mapping) and len(value) == 1:
         value = next(iter(value.values()))
     if not isinstance(value, str):
-        raise RefusalError(say("skypilot-not-an-image"), say("skypilot-write-image"), "wrong-type")
+        raise RefusalError(
+            phrase("skypilot-not-an-image"), phrase("skypilot-write-image"), "wrong-type"
+        )
     return value
 
 
 def _image(text: str, section: Section) -> str | None:
     if not text.startswith("docker:"):
-        words = say("skypilot-image-kind")
-        section.report.lacks(section.at("image_id"), text, words, needed=True)
+        words = phrase("skypilot-image-kind")
+        section.report.leave_out(section.at("image_id"), text, words, needed=True)
         return None
     return read_image(text, section.at("image_id"), section.report)
 
@@ -106,9 +108,9 @@ def _choices(section: Section) -> Choices:
     found = _alternatives(section, usual) or usual
     for name, number in dict.fromkeys(usual):
         if (name, number) not in found:
-            words = say("skypilot-alternative-own")
+            words = phrase("skypilot-alternative-own")
             place = section.at("accelerators")
-            section.report.lacks(place, f"{name}:{number:g}", words, needed=False)
+            section.report.leave_out(place, f"{name}:{number:g}", words, needed=False)
     return found
 
 
@@ -125,13 +127,13 @@ def _alternatives(section: Section, usual: Choices) -> Choices:
             part.rename("gpus", "accelerators")
             found += _accelerators(part) or usual
             if part.boolean("use_spot"):
-                words = say("skypilot-alternative-differs")
-                section.report.lacks(part.at("use_spot"), True, words, needed=False)
+                words = phrase("skypilot-alternative-differs")
+                section.report.leave_out(part.at("use_spot"), True, words, needed=False)
             for name, (_, words) in _KEYS.items():
-                part.lacks(name, words, needed=False)
-            part.lacks("infra", _CLOUD, needed=False)
+                part.leave_out(name, words, needed=False)
+            part.leave_out("infra", _CLOUD, needed=False)
             for name in ("cpus", "memory", "image_id", "labels", "job_recovery"):
-                part.lacks(name, say("skypilot-alternative-differs"), needed=True)
+                part.leave_out(name, phrase("skypilot-alternative-differs"), needed=True)
             part.finish()
     return found
 
@@ -146,7 +148,9 @@ def _accelerators(section: Section) -> Choices:
             if pair and count is not None:
                 is_number = isinstance(count, int | float) and not isinstance(count, bool)
                 if not is_number or not 0 < float(count) <= 256:
-                    there.refuse(count, say("skypilot-not-a-count"), say("skypilot-write-count"))
+                    there.refuse(
+                        count, phrase("skypilot-not-a-count"), phrase("skypilot-write-count")
+                    )
                     continue
                 pair = (pair[0], float(count))
             if pair:
@@ -164,7 +168,9 @@ def _pair(item: object, place: Place) -> tuple[str, float] | None:
     match = _ACCELERATOR.fullmatch(item.strip()) if isinstance(item, str) else None
     count = float(match[2] or 1) if match else 0
     if match is None or not 0 < count <= 256:
-        place.refuse(item, say("skypilot-not-an-accelerator"), say("skypilot-write-accelerator"))
+        place.refuse(
+            item, phrase("skypilot-not-an-accelerator"), phrase("skypilot-write-accelerator")
+        )
         return None
     return match[1], count
 
@@ -172,18 +178,18 @@ def _pair(item: object, place: Place) -> tuple[str, float] | None:
 def _devices(section: Section, choices: Choices, wanted: Wanted, context: Context) -> None:
     place, report = section.at("accelerators"), section.report
     if not choices:
-        report.warn(place, say("import-gpu-not-given"))
+        report.warn(place, phrase("import-gpu-not-given"))
         return
     count = choices[0][1]
     kept = dict.fromkeys(name for name, number in choices if number == count)
     for name, number in dict.fromkeys(choices):
         if number != count:
-            words = say("skypilot-alternative-count")
-            report.lacks(place, f"{name}:{number:g}", words, needed=False)
+            words = phrase("skypilot-alternative-count")
+            report.leave_out(place, f"{name}:{number:g}", words, needed=False)
     wanted.devices = math.ceil(count)
     if wanted.devices != count:
         report.warn(
-            place, say("skypilot-whole-devices", count=f"{count:g}", devices=wanted.devices)
+            place, phrase("skypilot-whole-devices", count=f"{count:g}", devices=wanted.devices)
         )
     wanted.role["device_types"] = [context.device_type(name) for name in kept]
 
@@ -204,7 +210,9 @@ def _cpus(value: object) -> float:
     text = str(value).strip() if isinstance(value, str | int | float) else ""
     match = None if isinstance(value, bool) else _CPUS.fullmatch(text)
     if match is None or float(match[1]) == 0:
-        raise RefusalError(say("skypilot-not-cpus"), say("skypilot-write-cpus"), shown=show(value))
+        raise RefusalError(
+            phrase("skypilot-not-cpus"), phrase("skypilot-write-cpus"), shown=show(value)
+        )
     return float(match[1])
 
 
@@ -217,18 +225,18 @@ def _labels(section: Section, wanted: Wanted) -> None:
         if isinstance(value, str) and len(value) <= 63 and _LABEL.fullmatch(key):
             wanted.labels[key] = value
         else:
-            words = say("import-label-invalid")
-            section.report.lacks(place, value, words, needed=False)
+            words = phrase("import-label-invalid")
+            section.report.leave_out(place, value, words, needed=False)
 
 
 def _recovery(section: Section, wanted: Wanted) -> None:
     value = section.peek("job_recovery")
     if not isinstance(value, Mapping):
-        section.lacks("job_recovery", say("skypilot-recovery"), needed=False)
+        section.leave_out("job_recovery", phrase("skypilot-recovery"), needed=False)
         return
     inner = section.section("job_recovery")
     wanted.retries = inner.integer("max_restarts_on_errors", 0, 100) or 0
-    inner.lacks("strategy", say("skypilot-recovery"), needed=False)
-    words = say("skypilot-exit-codes")
-    inner.lacks("recover_on_exit_codes", words, needed=True)
+    inner.leave_out("strategy", phrase("skypilot-recovery"), needed=False)
+    words = phrase("skypilot-exit-codes")
+    inner.leave_out("recover_on_exit_codes", words, needed=True)
     inner.finish()

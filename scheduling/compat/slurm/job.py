@@ -4,14 +4,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scheduling.compat.context import Context, Named, standing
+from scheduling.compat.context import Context, Named, cluster_and_priority
 from scheduling.compat.documents import decode_text
 from scheduling.compat.gangs import Gang, Member
 from scheduling.compat.importer import Importer
 from scheduling.compat.reading import Paths, Report, Section, check_translation
 from scheduling.compat.result import Imported
-from scheduling.compat.slurm.messages import TABLE, say
-from scheduling.compat.slurm.options import read_script, report_client_options, report_rest
+from scheduling.compat.slurm.messages import TABLE, phrase
+from scheduling.compat.slurm.options import read_script, report_client_options, report_unsupported
 from scheduling.compat.slurm.script import script_role
 from scheduling.compat.slurm.sizes import Sizes, read_sizes
 from scheduling.compat.slurm.values import (
@@ -42,12 +42,12 @@ _MAIL_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "ALL": ("running", *_ENDS, "requeued"),
 }
 _MAILS_WITHOUT: Final = {
-    "INVALID_DEPEND": say("slurm-mail-dependency"),
-    "STAGE_OUT": say("slurm-mail-stage"),
-    "TIME_LIMIT_90": say("slurm-mail-time"),
-    "TIME_LIMIT_80": say("slurm-mail-time"),
-    "TIME_LIMIT_50": say("slurm-mail-time"),
-    "ARRAY_TASKS": say("slurm-mail-tasks"),
+    "INVALID_DEPEND": phrase("slurm-mail-dependency"),
+    "STAGE_OUT": phrase("slurm-mail-stage"),
+    "TIME_LIMIT_90": phrase("slurm-mail-time"),
+    "TIME_LIMIT_80": phrase("slurm-mail-time"),
+    "TIME_LIMIT_50": phrase("slurm-mail-time"),
+    "ARRAY_TASKS": phrase("slurm-mail-tasks"),
 }
 _PATHS: Paths = (
     (r"^virtual_cluster$", "--partition"),
@@ -97,7 +97,7 @@ def import_sbatch(text: str | bytes, context: Context = _EMPTY) -> Imported:
     _put_sizes(spec, sizes)
     spec["roles"] = {"worker": script_role(script, given, sizes, report, spec)}
     report_client_options(given)
-    report_rest(given)
+    report_unsupported(given)
     given.finish()
     report.raise_errors()
     specs = [spec]
@@ -118,7 +118,7 @@ def import_sbatch(text: str | bytes, context: Context = _EMPTY) -> Imported:
 
 def _job(given: Section, context: Context) -> dict[str, Any]:
     spec: dict[str, Any] = {"name": given.text("--job-name") or _NO_NAME}
-    spec |= standing(context, _named(given), given.report)
+    spec |= cluster_and_priority(context, _named(given), given.report)
     if note := given.text("--comment"):
         spec["note"] = note
     seconds = given.read("--time", lambda value: read_time(str(value)))
@@ -136,8 +136,8 @@ def _job(given: Section, context: Context) -> dict[str, Any]:
     if after:
         spec["after"] = after
     for other in others:
-        words = say("slurm-dependency")
-        given.report.lacks(given.at("--dependency"), other, words, needed=True)
+        words = phrase("slurm-dependency")
+        given.report.leave_out(given.at("--dependency"), other, words, needed=True)
     spec |= _notify(given)
     spec["compat"] = {"format": FORMAT}
     return spec
@@ -159,16 +159,16 @@ def _moment(given: Section, option: str, key: str, spec: dict[str, Any], context
         return
     moment = read_moment(text, context.now)
     if moment is None:
-        words = say("slurm-moment")
-        given.report.lacks(given.at(option), text, words, needed=True)
+        words = phrase("slurm-moment")
+        given.report.leave_out(given.at(option), text, words, needed=True)
         return
     if not _OFFSET.search(text):
-        given.report.warn(given.at(option), say("slurm-utc"))
+        given.report.warn(given.at(option), phrase("slurm-utc"))
     spec[key] = moment.isoformat().replace("+00:00", "Z")
 
 
 def _requeue(given: Section, spec: dict[str, Any]) -> None:
-    given.take("--requeue")  # jobs are requeued here unless they say otherwise
+    given.take("--requeue")  # the default of jobs
     if given.take("--no-requeue") is not None:
         spec["retries"] = {"node": 0, "platform": 0, "preempted": 0, "image": 0}
 
@@ -179,8 +179,8 @@ def _notify(given: Section) -> dict[str, Any]:
     readers = _readers(people, given) if people else []
     if kinds is None:
         if people:
-            words = say("slurm-mail-without-type")
-            given.report.lacks(given.at("--mail-user"), people, words, needed=False)
+            words = phrase("slurm-mail-without-type")
+            given.report.leave_out(given.at("--mail-user"), people, words, needed=False)
         return {}
     chosen = _kinds([name.strip().upper() for name in kinds.split(",")], given)
     if chosen is None:
@@ -193,26 +193,26 @@ def _kinds(names: Sequence[str], given: Section) -> list[str] | None:
     place = given.at("--mail-type")
     for name in names:
         if name not in _MAIL_TYPES:
-            words = _MAILS_WITHOUT.get(name, say("slurm-mail-unknown"))
-            given.report.lacks(place, name, words, needed=False)
+            words = _MAILS_WITHOUT.get(name, phrase("slurm-mail-unknown"))
+            given.report.leave_out(place, name, words, needed=False)
     if "TIME_LIMIT" in names:
-        given.report.warn(place, say("slurm-mail-limit"))
+        given.report.warn(place, phrase("slurm-mail-limit"))
     known = [name for name in names if name in _MAIL_TYPES]
     chosen = dict.fromkeys(word for name in known for word in _MAIL_TYPES[name])
     return list(chosen) if known else None
 
 
 def _readers(people: str, given: Section) -> list[str]:
-    """User names; an address is nobody's name here."""
+    """User names; a mail address is not a user name."""
     found = []
     for name in (part.strip() for part in people.split(",")):
         if _MAIL_USER.fullmatch(name):
             found.append(name)
         elif name:
-            words = say("slurm-mail-address")
-            given.report.lacks(given.at("--mail-user"), name, words, needed=False)
+            words = phrase("slurm-mail-address")
+            given.report.leave_out(given.at("--mail-user"), name, words, needed=False)
     if found:
-        given.report.warn(given.at("--mail-user"), say("slurm-mail-members"))
+        given.report.warn(given.at("--mail-user"), phrase("slurm-mail-members"))
     return found
 
 
@@ -230,10 +230,10 @@ def _at_once(spec: Mapping[str, Any], tasks: int, throttle: int, report: Report)
         return None
     place = Place("--array", report.errors)
     if spec.get("held"):
-        words = say("slurm-array-held")
-        report.lacks(place, f"%{throttle}", words, needed=False)
+        words = phrase("slurm-array-held")
+        report.leave_out(place, f"%{throttle}", words, needed=False)
         return None
-    report.warn(place, say("slurm-array-throttle", jobs=throttle))
+    report.warn(place, phrase("slurm-array-throttle", jobs=throttle))
     return throttle
 
 

@@ -185,4 +185,4 @@ TABLE: Final = Messages(
         "slurm-write-dependency": fixed("Write afterok:NUMBER."),
     },
 )
-say = TABLE.say
+phrase = TABLE.phrase

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduling.compat.reading import Report, Section
-from scheduling.compat.slurm.messages import say
+from scheduling.compat.slurm.messages import phrase
 from scheduling.core.jobspec.errors import Place, RefusalError
 from tessera.messages import Sentence
 from tessera.slurm_options import ALL, MAYBE_WITH_VALUE, SHORT, WITH_VALUE, full_name
@@ -56,7 +56,7 @@ def read_script(text: str, report: Report) -> Script:
         interpreter = lines.pop(0)[2:].strip()
         first = 2
     else:
-        report.warn(Place("line 1"), say("slurm-no-shebang"))
+        report.warn(Place("line 1"), phrase("slurm-no-shebang"))
         first = 1
     options: dict[str, Option] = {}
     kept: list[str] = []
@@ -69,16 +69,16 @@ def read_script(text: str, report: Report) -> Script:
                 _late(line, number, report)
             continue
         if line.startswith(_OTHERS):
-            words = say("slurm-other-scheduler")
-            report.lacks(Place(f"line {number}"), line, words, needed=True)
+            words = phrase("slurm-other-scheduler")
+            report.leave_out(Place(f"line {number}"), line, words, needed=True)
         is_open = is_open and (not line.strip() or line.lstrip().startswith("#"))
         kept.append(line)
     return Script(interpreter=interpreter, options=options, lines=kept)
 
 
 def _late(line: str, number: int, report: Report) -> None:
-    words = say("slurm-late-option")
-    report.lacks(Place(f"line {number}"), line, words, needed=False)
+    words = phrase("slurm-late-option")
+    report.leave_out(Place(f"line {number}"), line, words, needed=False)
 
 
 def _read_line(text: str, number: int, options: dict[str, Option], report: Report) -> None:
@@ -88,10 +88,12 @@ def _read_line(text: str, number: int, options: dict[str, Option], report: Repor
         for name, value in _pairs(words):
             if name not in ALL:
                 there = Place(f"--{name}", report.errors)
-                report.lacks(there, value, say("slurm-unknown-option", name=name), needed=True)
+                report.leave_out(
+                    there, value, phrase("slurm-unknown-option", name=name), needed=True
+                )
                 continue
             if name in options and options[name].value != value:
-                report.warn(place_of(name, report), say("slurm-option-twice", line=number))
+                report.warn(place_of(name, report), phrase("slurm-option-twice", line=number))
             options[name] = Option(name=name, value=value, line=number)
     except RefusalError as refusal:
         place.note(text.strip(), refusal)
@@ -124,7 +126,7 @@ def split_words(text: str) -> list[str]:
         else:
             word = (word or "") + char
     if quote:
-        raise RefusalError(say("slurm-open-quote"), say("slurm-close-quote", quote=quote))
+        raise RefusalError(phrase("slurm-open-quote"), phrase("slurm-close-quote", quote=quote))
     return words if word is None else [*words, word]
 
 
@@ -141,10 +143,10 @@ def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
         elif word.startswith("-") and len(word) > 1:
             yield from _short_pairs(word, left)
         elif word in ("hetjob", "packjob"):
-            raise RefusalError(say("slurm-hetjob"), say("slurm-write-roles"))
+            raise RefusalError(phrase("slurm-hetjob"), phrase("slurm-write-roles"))
         else:
             raise RefusalError(
-                say("slurm-not-an-option", word=repr(word[:40])), say("slurm-write-option")
+                phrase("slurm-not-an-option", word=repr(word[:40])), phrase("slurm-write-option")
             )
 
 
@@ -166,46 +168,46 @@ def _short_pairs(word: str, left: Iterator[str]) -> Iterator[tuple[str, str]]:
 def _value(left: Iterator[str], word: str) -> str:
     value = next(left, None)
     if value is None:
-        raise RefusalError(say("slurm-no-value", option=word[:40]), say("slurm-write-value"))
+        raise RefusalError(phrase("slurm-no-value", option=word[:40]), phrase("slurm-write-value"))
     return value
 
 
 # (needed, what it means): whether the job would not do the same without the option.
 _REST: Final[dict[str, tuple[bool, Sentence]]] = {
-    "output": (False, say("slurm-output")),
-    "error": (False, say("slurm-error")),
-    "open-mode": (False, say("slurm-open-mode")),
-    "exclusive": (False, say("slurm-exclusive")),
-    "nodelist": (True, say("import-no-node-choice")),
-    "exclude": (True, say("slurm-exclude")),
-    "nodefile": (True, say("slurm-nodefile")),
-    "licenses": (True, say("slurm-licenses")),
-    "container-mounts": (True, say("import-mounts")),
-    "container-name": (True, say("slurm-container-name")),
-    "container-save": (True, say("slurm-container-save")),
-    "container-mount-home": (True, say("slurm-container-home")),
-    "container-writable": (False, say("slurm-container-writable")),
-    "container": (True, say("slurm-oci")),
-    "input": (True, say("slurm-input")),
-    "export-file": (True, say("slurm-export-file")),
-    "time-min": (False, say("slurm-time-min")),
-    "nice": (False, say("import-priority")),
-    "priority": (False, say("import-priority")),
-    "clusters": (False, say("slurm-clusters")),
-    "prefer": (False, say("slurm-no-features")),
-    "tmp": (False, say("import-disk")),
-    "kill-on-invalid-dep": (False, say("slurm-invalid-dependency")),
-    "oversubscribe": (False, say("slurm-oversubscribe")),
-    "contiguous": (False, say("slurm-contiguous")),
-    "bb": (True, say("slurm-burst-buffers")),
-    "bbf": (True, say("slurm-burst-buffers")),
-    "gpus-per-socket": (True, say("slurm-write-gpus-per-node")),
-    "ntasks-per-gpu": (True, say("slurm-write-ntasks-per-node")),
-    "tres-per-task": (True, say("slurm-write-per-task")),
-    "uid": (True, say("slurm-uid")),
-    "gid": (True, say("slurm-uid")),
-    "no-kill": (True, say("slurm-no-kill")),
-    "reboot": (True, say("slurm-reboot")),
+    "output": (False, phrase("slurm-output")),
+    "error": (False, phrase("slurm-error")),
+    "open-mode": (False, phrase("slurm-open-mode")),
+    "exclusive": (False, phrase("slurm-exclusive")),
+    "nodelist": (True, phrase("import-no-node-choice")),
+    "exclude": (True, phrase("slurm-exclude")),
+    "nodefile": (True, phrase("slurm-nodefile")),
+    "licenses": (True, phrase("slurm-licenses")),
+    "container-mounts": (True, phrase("import-mounts")),
+    "container-name": (True, phrase("slurm-container-name")),
+    "container-save": (True, phrase("slurm-container-save")),
+    "container-mount-home": (True, phrase("slurm-container-home")),
+    "container-writable": (False, phrase("slurm-container-writable")),
+    "container": (True, phrase("slurm-oci")),
+    "input": (True, phrase("slurm-input")),
+    "export-file": (True, phrase("slurm-export-file")),
+    "time-min": (False, phrase("slurm-time-min")),
+    "nice": (False, phrase("import-priority")),
+    "priority": (False, phrase("import-priority")),
+    "clusters": (False, phrase("slurm-clusters")),
+    "prefer": (False, phrase("slurm-no-features")),
+    "tmp": (False, phrase("import-disk")),
+    "kill-on-invalid-dep": (False, phrase("slurm-invalid-dependency")),
+    "oversubscribe": (False, phrase("slurm-oversubscribe")),
+    "contiguous": (False, phrase("slurm-contiguous")),
+    "bb": (True, phrase("slurm-burst-buffers")),
+    "bbf": (True, phrase("slurm-burst-buffers")),
+    "gpus-per-socket": (True, phrase("slurm-write-gpus-per-node")),
+    "ntasks-per-gpu": (True, phrase("slurm-write-ntasks-per-node")),
+    "tres-per-task": (True, phrase("slurm-write-per-task")),
+    "uid": (True, phrase("slurm-uid")),
+    "gid": (True, phrase("slurm-uid")),
+    "no-kill": (True, phrase("slurm-no-kill")),
+    "reboot": (True, phrase("slurm-reboot")),
 }
 # What is for the program sbatch and says nothing about the job.
 _CLIENT: Final = [
@@ -260,16 +262,16 @@ _TUNING: Final = [
 
 
 def report_client_options(given: Section) -> None:
-    """Report the options that only say how ``sbatch`` itself behaves."""
+    """Report the options that only concern the ``sbatch`` command."""
     for name in _CLIENT:
-        given.lacks(f"--{name}", say("slurm-client-option"), needed=False)
+        given.leave_out(f"--{name}", phrase("slurm-client-option"), needed=False)
 
 
-def report_rest(given: Section) -> None:
+def report_unsupported(given: Section) -> None:
     """Report the options that are known and have no counterpart."""
     if given.peek("--input") == "/dev/null":
         given.take("--input")
     for name, (needed, words) in _REST.items():
-        given.lacks(f"--{name}", words, needed=needed)
+        given.leave_out(f"--{name}", words, needed=needed)
     for name in _TUNING:
-        given.lacks(f"--{name}", say("slurm-tuning"), needed=False)
+        given.leave_out(f"--{name}", phrase("slurm-tuning"), needed=False)

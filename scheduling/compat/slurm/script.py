@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scheduling.compat.reading import Report, Section
 from scheduling.compat.shared import change_directory, read_image
-from scheduling.compat.slurm.messages import say
+from scheduling.compat.slurm.messages import phrase
 from scheduling.compat.slurm.options import Script
 from scheduling.compat.slurm.shell import command_of, is_shell, report_steps, uses
 from scheduling.compat.slurm.sizes import Sizes
@@ -19,8 +19,8 @@ _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,127})=(.*)", re.DOTALL)
 _DIRECTORY: Final = re.compile(r"[^\0-\x1f\x7f%]{1,1000}")
 _SCRIPT: Final = Place("script")
 # Both ways to do something once mean the same with Slurm.
-_IN_STEPS: Final = say("slurm-runs-on-every-node-steps")
-_ON_EVERY_NODE: Final = say("slurm-runs-on-every-node")
+_IN_STEPS: Final = phrase("slurm-runs-on-every-node-steps")
+_ON_EVERY_NODE: Final = phrase("slurm-runs-on-every-node")
 _LONGEST_GRACE: Final = 3600
 _SIGNALS: Final = frozenset(
     ["HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "CONT", "1", "2", "3", "10", "12", "14", "18"]
@@ -48,7 +48,7 @@ def script_role(
     if env:
         role["env"] = env
     if not any(line.strip() and not line.lstrip().startswith("#") for line in lines):
-        _refuse_script(report, say("import-no-command"), say("slurm-write-commands"))
+        _refuse_script(report, phrase("import-no-command"), phrase("slurm-write-commands"))
         return role
     try:
         role["command"] = read_command(command_of(script.interpreter, lines, before))
@@ -66,8 +66,8 @@ def _lines(script: Script, given: Section) -> list[str]:
     if wrapped is None:
         return script.lines
     if any(line.strip() and not line.lstrip().startswith("#") for line in script.lines):
-        words = say("slurm-wrap-and-script")
-        given.at("--wrap").refuse(wrapped, words, say("import-remove"), "conflict")
+        words = phrase("slurm-wrap-and-script")
+        given.at("--wrap").refuse(wrapped, words, phrase("import-remove"), "conflict")
     return [wrapped]
 
 
@@ -83,13 +83,13 @@ def _signal(given: Section, spec: dict[str, Any]) -> str:
         return ""
     spec["grace_seconds"] = min(seconds, _LONGEST_GRACE)
     if name in ("TERM", "15"):
-        given.report.warn(given.at("--signal"), say("slurm-signal-any-time"))
+        given.report.warn(given.at("--signal"), phrase("slurm-signal-any-time"))
         return ""
     if name not in _SIGNALS or "B" not in to:
-        words = say("slurm-signal-term-only")
-        given.report.lacks(given.at("--signal"), text, words, needed=True)
+        words = phrase("slurm-signal-term-only")
+        given.report.leave_out(given.at("--signal"), text, words, needed=True)
         return ""
-    words = say("slurm-signal-after-term")
+    words = phrase("slurm-signal-after-term")
     given.report.warn(given.at("--signal"), words)
     return f"trap 'kill -{name} $$' TERM\n"
 
@@ -101,28 +101,28 @@ def _directory(given: Section) -> str:
         if path is None:
             continue
         if not _DIRECTORY.fullmatch(path):
-            given.at(option).refuse(path, say("slurm-not-a-path"), say("slurm-write-path"))
+            given.at(option).refuse(path, phrase("slurm-not-a-path"), phrase("slurm-write-path"))
             continue
-        given.report.warn(given.at(option), say("import-path-on-every-node"))
+        given.report.warn(given.at(option), phrase("import-path-on-every-node"))
         text += change_directory(path)
     return text
 
 
 def _placement(role: dict[str, Any], given: Section) -> None:
     if name := given.text("--reservation"):
-        given.report.warn(given.at("--reservation"), say("slurm-reservation"))
+        given.report.warn(given.at("--reservation"), phrase("slurm-reservation"))
         role["pinned_cell"] = name
         if role.pop("device_types", None):
-            given.report.warn(given.at("--gres"), say("slurm-pinned-type"))
+            given.report.warn(given.at("--gres"), phrase("slurm-pinned-type"))
     switches = given.text("--switches")
     if switches is None:
         return
     if switches.partition("@")[0] == "1":
-        given.report.warn(given.at("--switches"), say("slurm-one-rack"))
+        given.report.warn(given.at("--switches"), phrase("slurm-one-rack"))
         role["within"] = "rack"
     else:
-        words = say("slurm-switches-one")
-        given.report.lacks(given.at("--switches"), switches, words, needed=False)
+        words = phrase("slurm-switches-one")
+        given.report.leave_out(given.at("--switches"), switches, words, needed=False)
 
 
 def _variables(given: Section, sizes: Sizes) -> dict[str, str]:
@@ -132,15 +132,15 @@ def _variables(given: Section, sizes: Sizes) -> dict[str, str]:
         if match := _ASSIGNED.fullmatch(part):
             env[match[1]] = match[2]
         elif part == "ALL":
-            words = say("slurm-export-all")
-            given.report.lacks(given.at("--export"), part, words, needed=False)
+            words = phrase("slurm-export-all")
+            given.report.leave_out(given.at("--export"), part, words, needed=False)
         elif part == "NIL":
-            given.report.warn(given.at("--export"), say("slurm-export-nil"))
+            given.report.warn(given.at("--export"), phrase("slurm-export-nil"))
         elif part == "NONE":
-            given.report.warn(given.at("--export"), say("slurm-export-none"))
+            given.report.warn(given.at("--export"), phrase("slurm-export-none"))
         elif part:
-            words = say("slurm-export-value")
-            given.report.lacks(given.at("--export"), part, words, needed=True)
+            words = phrase("slurm-export-value")
+            given.report.leave_out(given.at("--export"), part, words, needed=True)
     for name, number in (
         ("NTASKS_PER_NODE", sizes.per_node if sizes.per_node > 1 else None),
         ("NTASKS", sizes.tasks),
@@ -160,19 +160,19 @@ def _scan(lines: list[str], sizes: Sizes, report: Report, shell: bool) -> None:
     if not shell:
         return
     if not many and uses("srun", lines):
-        report.warn(_SCRIPT, say("slurm-srun"))
+        report.warn(_SCRIPT, phrase("slurm-srun"))
     report_steps(lines, _SCRIPT, report)
     if many and (uses("mpirun", lines) or uses("mpiexec", lines)):
-        words = say("slurm-mpirun")
-        report.lacks(_SCRIPT, "mpirun", words, needed=True)
+        words = phrase("slurm-mpirun")
+        report.leave_out(_SCRIPT, "mpirun", words, needed=True)
     for program in ("module", "ml", "spack"):
         if uses(program, lines):
-            words = say("slurm-program-needed", program=program)
+            words = phrase("slurm-program-needed", program=program)
             report.warn(_SCRIPT, words)
     for program in ("sbatch", "squeue", "scancel", "sbcast", "sattach", "salloc"):
         if uses(program, lines):
-            words = say("slurm-program-missing", program=program)
-            report.lacks(_SCRIPT, program, words, needed=True)
+            words = phrase("slurm-program-missing", program=program)
+            report.leave_out(_SCRIPT, program, words, needed=True)
     _scan_variables(lines, report)
 
 
@@ -180,9 +180,9 @@ def _scan_variables(lines: list[str], report: Report) -> None:
     unset = unset_variables(lines)
     if "SLURM_TMPDIR" in unset:
         unset.remove("SLURM_TMPDIR")
-        report.warn(_SCRIPT, say("slurm-tmpdir"))
+        report.warn(_SCRIPT, phrase("slurm-tmpdir"))
     if unset:
-        report.warn(_SCRIPT, say("slurm-variables-unset", names=Listing(tuple(unset))))
+        report.warn(_SCRIPT, phrase("slurm-variables-unset", names=Listing(tuple(unset))))
 
 
 FOUND: Final = frozenset(
@@ -196,7 +196,7 @@ FOUND: Final = frozenset(
         "PROCID", "RESTART_COUNT", "STEP_NUM_NODES", "SUBMIT_DIR", "TASKS_PER_NODE",
     )
 )  # fmt: skip
-"""What a job finds, from its node, from the options of its script or from ``srun``."""
+"""Variables that a job has from its node, from the options of its script or from ``srun``."""
 
 # One with a default of its own (${NAME:-1}) may be missing.
 _READ: Final = re.compile(r"\$(?:\{(SLURM_[A-Z_]+)(?![A-Z_]|:?[-=+?])|(SLURM_[A-Z_]+))")

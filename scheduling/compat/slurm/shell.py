@@ -8,7 +8,7 @@ from typing import Final
 
 from scheduling.compat.reading import Report
 from scheduling.compat.shared import BASH_PRELUDE
-from scheduling.compat.slurm.messages import say
+from scheduling.compat.slurm.messages import phrase
 from scheduling.core.jobspec.errors import Place
 from tessera.messages import Sentence
 from tessera.slurm_options import SHORT, WITH_VALUE, full_name
@@ -31,7 +31,7 @@ _SRUN_ALONE: Final = frozenset(
 _SRUN_SHORT: Final = {"r": "relative", "T": "threads", "W": "wait"}
 _NOT_OF_SRUN: Final = frozenset(["array", "batch", "wrap"])
 TAKE_VALUES: Final = (WITH_VALUE - _NOT_OF_SRUN) | _SRUN_ALONE | {"wait"}
-"""Options of ``srun`` after which a value follows where no ``=`` stands."""
+"""Options of ``srun`` that take the next word as their value if they have no ``=``."""
 
 SHORT_NAMES: Final = {
     letter: name for letter, name in {**SHORT, **_SRUN_SHORT}.items() if name in TAKE_VALUES
@@ -45,15 +45,15 @@ _CALL: Final = re.compile(
 _OF_DEVICES: Final = ("gpus", "gres", "gpus-per-node")
 # Without its container a step is another program; the log is read elsewhere.
 _LOST: Final[dict[str, tuple[bool, Sentence]]] = {
-    "container-image": (True, say("slurm-step-image")),
-    "container-mounts": (True, say("import-mounts")),
-    "container-name": (True, say("slurm-step-container")),
-    "container-workdir": (True, say("slurm-step-directory")),
-    "multi-prog": (True, say("slurm-step-programs")),
-    "mpi": (True, say("slurm-step-mpi")),
-    "chdir": (True, say("slurm-step-directory")),
-    "output": (False, say("slurm-step-output")),
-    "error": (False, say("slurm-step-output")),
+    "container-image": (True, phrase("slurm-step-image")),
+    "container-mounts": (True, phrase("import-mounts")),
+    "container-name": (True, phrase("slurm-step-container")),
+    "container-workdir": (True, phrase("slurm-step-directory")),
+    "multi-prog": (True, phrase("slurm-step-programs")),
+    "mpi": (True, phrase("slurm-step-mpi")),
+    "chdir": (True, phrase("slurm-step-directory")),
+    "output": (False, phrase("slurm-step-output")),
+    "error": (False, phrase("slurm-step-output")),
 }
 
 
@@ -88,12 +88,12 @@ def report_steps(lines: Sequence[str], place: Place, report: Report) -> None:
             needed, words = _LOST.get(name, (False, None))
             if step.behind and name in _OF_DEVICES:
                 needed = True
-                words = say("slurm-step-devices")
+                words = phrase("slurm-step-devices")
             if words is None or name in told or (name, value) == ("mpi", "none"):
                 continue
             told.add(name)
             shown = f"srun --{name}={value}" if value else f"srun --{name}"
-            report.lacks(place, shown, words, needed=needed)
+            report.leave_out(place, shown, words, needed=needed)
 
 
 def _step(text: str) -> Step:
@@ -201,7 +201,7 @@ _END: Final = "END_OF_SCRIPT"
 
 
 def uses(program: str, lines: Sequence[str]) -> bool:
-    """Whether some line that is no comment seems to start ``program``."""
+    """Whether a line other than a comment seems to start ``program``."""
     pattern = re.compile(rf"(?:^|[\s;&|(`!{{]){re.escape(program)}(?=\s|$)")
     return any(pattern.search(line) for line in lines if not line.lstrip().startswith("#"))
 
@@ -237,7 +237,7 @@ def command_of(interpreter: str, lines: Sequence[str], before: str) -> str:
 
 
 def _shell_options(interpreter: str) -> str:
-    """Options of the ``#!`` line, such as ``-e``; those of a login shell say nothing here."""
+    """Options of the ``#!`` line, such as ``-e``; those of a login shell have no effect."""
     flags = [
         letter
         for word in interpreter.split()[1:]

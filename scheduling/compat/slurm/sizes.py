@@ -6,14 +6,14 @@ from typing import Any
 
 from scheduling.compat.context import Context
 from scheduling.compat.reading import Section
-from scheduling.compat.slurm.messages import say
+from scheduling.compat.slurm.messages import phrase
 from scheduling.compat.slurm.values import read_count, read_gpus, read_gres, read_nodes, read_size
 from scheduling.core.jobspec.errors import RefusalError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What each node gets, and how many nodes there are.
+    """The number of nodes and the resources of each.
 
     Attributes:
         nodes: the fewest; ``most_nodes`` the most.
@@ -38,7 +38,7 @@ class Sizes:
 
 
 def read_sizes(given: Section, context: Context) -> Sizes:
-    """Read all options that say how much a job wants."""
+    """Read all options about the size of a job."""
     tasks = _count(given, "--ntasks")
     per_node = _count(given, "--ntasks-per-node")
     least, most = given.read("--nodes", lambda value: read_nodes(str(value))) or (0, 0)
@@ -50,12 +50,12 @@ def read_sizes(given: Section, context: Context) -> Sizes:
     types = tuple(context.device_type(kind) for kind in gpus if kind)
     devices = sum(gpus.values())
     if len(gpus) > 1:
-        words = say("slurm-several-types")
+        words = phrase("slurm-several-types")
         given.at("--gres").refuse(
-            ",".join(filter(None, gpus)), words, say("slurm-ask-one-type"), "conflict"
+            ",".join(filter(None, gpus)), words, phrase("slurm-ask-one-type"), "conflict"
         )
     if devices == 0:
-        given.report.warn(given.at("--gres"), say("import-no-gpu"))
+        given.report.warn(given.at("--gres"), phrase("import-no-gpu"))
     types = _constraint(given, context, types)
     per_task = _count(given, "--cpus-per-task")
     cpus = _cpus(given, per_task, per_node, devices)
@@ -78,13 +78,13 @@ def _count(given: Section, option: str, most: int = 4096) -> int | None:
 
 
 def _nodes_of(given: Section, tasks: int | None, per_node: int | None) -> int:
-    """The nodes of a job that does not say how many."""
+    """The number of nodes of a job without ``--nodes``."""
     if tasks and per_node:
         return max(1, math.ceil(tasks / per_node))
     if tasks and tasks > 1:
-        given.report.warn(given.at("--ntasks"), say("slurm-tasks-without-nodes"))
+        given.report.warn(given.at("--ntasks"), phrase("slurm-tasks-without-nodes"))
     elif given.peek("--gpus") not in (None, "1"):
-        given.report.warn(given.at("--gpus"), say("slurm-gpus-without-nodes"))
+        given.report.warn(given.at("--gpus"), phrase("slurm-gpus-without-nodes"))
     return 1
 
 
@@ -93,8 +93,8 @@ def _gpus(given: Section, nodes: int, per_node: int) -> dict[str, int]:
     found: dict[str, Any] = {}
     gres, others = given.read("--gres", lambda value: read_gres(str(value))) or ({}, [])
     for other in others:
-        words = say("slurm-resource")
-        given.report.lacks(given.at("--gres"), other, words, needed=True)
+        words = phrase("slurm-resource")
+        given.report.leave_out(given.at("--gres"), other, words, needed=True)
     for option, times, divisor in (
         ("--gpus-per-node", 1, 1),
         ("--gpus-per-task", per_node, 1),
@@ -102,9 +102,9 @@ def _gpus(given: Section, nodes: int, per_node: int) -> dict[str, int]:
     ):
         wanted = given.read(option, lambda value: read_gpus(str(value)))
         if wanted and any(number * times % divisor for number in wanted.values()):
-            words = say("slurm-not-divisible", nodes=nodes)
+            words = phrase("slurm-not-divisible", nodes=nodes)
             total = sum(wanted.values()) * times
-            given.at(option).refuse(total, words, say("slurm-use-gpus-per-node"), "conflict")
+            given.at(option).refuse(total, words, phrase("slurm-use-gpus-per-node"), "conflict")
         elif wanted:
             found[option] = {kind: number * times // divisor for kind, number in wanted.items()}
     if gres:
@@ -113,14 +113,16 @@ def _gpus(given: Section, nodes: int, per_node: int) -> dict[str, int]:
 
 
 def _agreed(given: Section, found: dict[str, dict[str, int]]) -> dict[str, int]:
-    """What several options say together: they must name the same number."""
+    """The GPUs by type on which several options agree; they must give the same number."""
     if not found:
         return {}
     option, chosen = next(iter(found.items()))
     for other, wanted in found.items():
         if sum(wanted.values()) != sum(chosen.values()):
-            words = say("slurm-gpus-differ", option=option)
-            given.at(other).refuse(sum(wanted.values()), words, say("import-keep-one"), "conflict")
+            words = phrase("slurm-gpus-differ", option=option)
+            given.at(other).refuse(
+                sum(wanted.values()), words, phrase("import-keep-one"), "conflict"
+            )
         elif any(wanted) and not any(chosen):
             chosen = wanted
     return {kind: number for kind, number in chosen.items() if number}
@@ -134,8 +136,8 @@ def _constraint(given: Section, context: Context, types: tuple[str, ...]) -> tup
     names = text.strip("[]").split("|")
     if all(context.knows_type(name) for name in names) and not types:
         return tuple(context.device_type(name) for name in names)
-    words = say("slurm-features")
-    given.report.lacks(given.at("--constraint"), text, words, needed=True)
+    words = phrase("slurm-features")
+    given.report.leave_out(given.at("--constraint"), text, words, needed=True)
     return types
 
 
@@ -160,13 +162,13 @@ def _memory(given: Section, cpus: int, devices: int) -> int | None:
     ):
         size = given.read(option, lambda value: read_size(str(value)))
         if size == 0:
-            words = say("slurm-memory-all")
+            words = phrase("slurm-memory-all")
             given.report.warn(given.at(option), words)
         elif size:
             found[option] = size * times
     if len(found) > 1:
         refusal = RefusalError(
-            say("slurm-memory-options"), say("import-keep-one-of-them"), "conflict"
+            phrase("slurm-memory-options"), phrase("import-keep-one-of-them"), "conflict"
         )
         given.at(list(found)[-1]).note(None, refusal)
     return next(iter(found.values()), None)

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from scheduling.compat.slurm.messages import say
+from scheduling.compat.slurm.messages import phrase
 from scheduling.core.jobspec.errors import RefusalError
 from scheduling.core.jobspec.scalars import MIB, TIB
 
@@ -45,7 +45,7 @@ def read_time(text: str) -> int:
         return NO_LIMIT
     match = _TIME.fullmatch(text)
     if match is None:
-        raise RefusalError(say("slurm-not-a-time"), say("slurm-write-time"))
+        raise RefusalError(phrase("slurm-not-a-time"), phrase("slurm-write-time"))
     a, b, c = (int(match[name] or 0) for name in "abc")
     if match["days"] is not None:
         seconds = int(match["days"]) * 86_400 + a * 3600 + b * 60 + c
@@ -57,15 +57,15 @@ def read_time(text: str) -> int:
 
 
 def read_size(text: str) -> int:
-    """Bytes; megabytes without a unit. 0 stands for all that the node has.
+    """Bytes; megabytes without a unit. 0 is all memory of the node.
 
     Raises:
-        RefusalError: it is no size.
+        RefusalError: it is not a size.
     """
     match = _MEMORY.fullmatch(text)
     size = int(match[1]) * 1024 ** _POWERS[match[2].lower()] if match else -1
     if size != 0 and not MIB <= size <= 64 * TIB:
-        raise RefusalError(say("slurm-not-memory"), say("slurm-write-memory"))
+        raise RefusalError(phrase("slurm-not-memory"), phrase("slurm-write-memory"))
     return size
 
 
@@ -73,15 +73,15 @@ def read_nodes(text: str) -> tuple[int, int]:
     """The fewest and the most nodes of ``2``, ``2-4`` or ``1k``.
 
     Raises:
-        RefusalError: it is no such count, or goes downwards.
+        RefusalError: it is not such a count, or its larger number comes first.
     """
     match = _NODES.fullmatch(text)
     if match is None:
-        raise RefusalError(say("slurm-not-nodes"), say("slurm-write-nodes"))
+        raise RefusalError(phrase("slurm-not-nodes"), phrase("slurm-write-nodes"))
     least = int(match[1]) * (1024 if match[2] else 1)
     most = int(match[3]) * (1024 if match[4] else 1) if match[3] else least
     if not 0 < least <= most <= 1000:
-        raise RefusalError(say("slurm-nodes-out-of-range"), say("slurm-write-node-range"))
+        raise RefusalError(phrase("slurm-nodes-out-of-range"), phrase("slurm-write-node-range"))
     return least, most
 
 
@@ -92,7 +92,7 @@ def read_count(text: str, most: int = 4096) -> int:
         RefusalError: it is none.
     """
     if not (text.isascii() and text.isdecimal() and len(text) < 8 and 0 < int(text) <= most):
-        raise RefusalError(say("slurm-not-a-count"), say("slurm-write-count", most=most))
+        raise RefusalError(phrase("slurm-not-a-count"), phrase("slurm-write-count", most=most))
     return int(text)
 
 
@@ -100,13 +100,13 @@ def read_gpus(text: str) -> dict[str, int]:
     """Numbers of GPUs by type (empty: any) of ``4`` or ``a100:2,v100:1``.
 
     Raises:
-        RefusalError: it is no such list.
+        RefusalError: it is not such a list.
     """
     found: dict[str, int] = {}
     for part in text.split(","):
         match = _TYPED.fullmatch(part)
         if match is None:
-            raise RefusalError(say("slurm-not-gpus"), say("slurm-write-gpus"))
+            raise RefusalError(phrase("slurm-not-gpus"), phrase("slurm-write-gpus"))
         found[match[1] or ""] = found.get(match[1] or "", 0) + int(match[2])
     return found
 
@@ -115,14 +115,14 @@ def read_gres(text: str) -> tuple[dict[str, int], list[str]]:
     """GPUs by type among generic resources, and the other resources.
 
     Raises:
-        RefusalError: it is no list of resources.
+        RefusalError: it is not a list of resources.
     """
     gpus: dict[str, int] = {}
     others: list[str] = []
     for part in text.split(","):
         match = _GRES.fullmatch(part)
         if match is None:
-            raise RefusalError(say("slurm-not-gres"), say("slurm-write-gres"))
+            raise RefusalError(phrase("slurm-not-gres"), phrase("slurm-write-gres"))
         name, kind = match[1].lower(), match[2] or ""
         number = int(match[3] or 1) * (1024 if match[4] else 1)
         if name == "gpu":
@@ -136,7 +136,7 @@ def read_array(text: str) -> tuple[list[int], int, int]:
     """The ids of an array's tasks, their step, and how many may run at once (0: all).
 
     Raises:
-        RefusalError: it is no array, or has more than ``MOST_TASKS`` tasks.
+        RefusalError: it is not an array, or has more than ``MOST_TASKS`` tasks.
     """
     ids: dict[int, None] = {}
     listed, _, throttle = text.partition("%")
@@ -144,23 +144,23 @@ def read_array(text: str) -> tuple[list[int], int, int]:
     for part in listed.removeprefix("[").removesuffix("]").split(","):
         match = _ARRAY_PART.fullmatch(part)
         if match is None or (match[3] and int(match[3]) == 0):
-            raise RefusalError(say("slurm-not-an-array"), say("slurm-write-array"))
+            raise RefusalError(phrase("slurm-not-an-array"), phrase("slurm-write-array"))
         first, last = int(match[1]), int(match[2] or match[1])
         step = int(match[3] or 1)
         if last < first or (last - first) // step >= MOST_TASKS:
             raise RefusalError(
-                say("slurm-array-range", most=MOST_TASKS), say("slurm-write-smaller-range")
+                phrase("slurm-array-range", most=MOST_TASKS), phrase("slurm-write-smaller-range")
             )
         ids.update(dict.fromkeys(range(first, last + 1, step)))
     if len(ids) > MOST_TASKS:
         raise RefusalError(
-            say("slurm-array-too-long", most=MOST_TASKS), say("slurm-submit-in-parts")
+            phrase("slurm-array-too-long", most=MOST_TASKS), phrase("slurm-submit-in-parts")
         )
     return sorted(ids), step, read_count(throttle, 10**7 - 1) if throttle else 0
 
 
 def read_dependency(text: str) -> tuple[list[int], list[str]]:
-    """The jobs that must have succeeded, and conditions of other kinds as they stand.
+    """The jobs that must have succeeded, and the text of other conditions.
 
     Raises:
         RefusalError: a condition names no jobs.
@@ -177,19 +177,19 @@ def read_dependency(text: str) -> tuple[list[int], list[str]]:
         elif all(n.isascii() and n.isdecimal() and len(n) < 19 and int(n) for n in numbers):
             after.update(dict.fromkeys(int(number) for number in numbers))
         else:
-            raise RefusalError(say("slurm-not-a-job"), say("slurm-write-dependency"))
+            raise RefusalError(phrase("slurm-not-a-job"), phrase("slurm-write-dependency"))
     return list(after), others
 
 
 def read_signal(text: str) -> tuple[str, str, int]:
-    """To whom (``B``, ``R`` or nobody special), which signal, and seconds before the end.
+    """The recipient (``B``, ``R`` or empty), the signal, and seconds before the end.
 
     Raises:
-        RefusalError: it is no such triple.
+        RefusalError: it is not such a triple.
     """
     match = _SIGNAL.fullmatch(text.upper())
     if match is None:
-        raise RefusalError(say("slurm-not-a-signal"), say("slurm-write-signal"))
+        raise RefusalError(phrase("slurm-not-a-signal"), phrase("slurm-write-signal"))
     return match[1] or "", match[2], int(match[3] or 60)
 
 

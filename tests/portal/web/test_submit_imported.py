@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import translation
 
 from portal.i18n import said
-from scheduling.compat.messages import say
+from scheduling.compat.messages import phrase
 from tenants.models import User
 from tenants.roles import Role
 from tests.factories.cluster import make_shared_cluster
@@ -58,6 +58,6 @@ def test_what_was_not_understood_is_said_in_the_panel(alice: Client) -> None:
     panel = check_specification(alice, source="yaml", yaml="run: ls\nwarp: 1\n")["plan"]
 
     with translation.override("zh-hans"):
-        wanted = str(said(say("import-unknown", key="warp")))
+        wanted = str(said(phrase("import-unknown", key="warp")))
     assert wanted == "导入器不认识 warp。"
     assert wanted in html.unescape(re.sub(r"<[^>]+>", "", panel))

@@ -13,7 +13,7 @@ from tessera.messages import BASE, Message, Sentence
 from tests.support.imports import inputs, remarks
 
 ROOT = Path(__file__).resolve().parents[3] / "scheduling" / "compat"
-MAKERS = ("say", "message")
+MAKERS = ("phrase", "message")
 
 
 def calls() -> Iterator[tuple[str, str, ast.Call]]:
@@ -72,5 +72,5 @@ def test_each_remark_is_a_message_with_the_text_of_its_template(name: str, path:
 
 def test_a_code_of_one_importer_is_unknown_to_the_table_of_another() -> None:
     with pytest.raises(KeyError):
-        HIVED.say("dstack-shell")
-    assert HIVED.say("import-missing").message == Message("import-missing", {})
+        HIVED.phrase("dstack-shell")
+    assert HIVED.phrase("import-missing").message == Message("import-missing", {})
