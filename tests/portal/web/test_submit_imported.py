@@ -61,3 +61,13 @@ def test_what_was_not_understood_is_said_in_the_panel(alice: Client) -> None:
         wanted = str(said(phrase("import-unknown", key="warp")))
     assert wanted == "导入器不认识 warp。"
     assert wanted in html.unescape(re.sub(r"<[^>]+>", "", panel))
+
+
+def test_the_page_of_an_imported_job_lists_its_remarks_in_chinese(alice: Client) -> None:
+    script = "#!/bin/bash\n#SBATCH --gres=gpu:1 --magic\nsrun date\n"
+
+    made = alice.post("/api/v1/import/sbatch/", script, content_type="text/plain").json()
+    page = alice.get(f"/jobs/{made['jobs'][0]}/").content.decode()
+
+    assert "script：调用了 srun，它在没有 Slurm 的情况下于本节点启动任务。" in page
+    assert "不支持：--magic：--magic 不是 sbatch 的选项。" in page
