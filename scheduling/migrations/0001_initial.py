@@ -479,7 +479,7 @@ class Migration(migrations.Migration):
             name='ImportRule',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('partition', 'Slurm partition'), ('account', 'Slurm account'), ('qos', 'Slurm quality of service'), ('fleet', 'dstack fleet'), ('infra', 'SkyPilot infra')], max_length=20)),
+                ('kind', models.CharField(max_length=20)),
                 ('name', models.CharField(max_length=100)),
                 ('virtual_cluster', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='scheduling.virtualcluster')),
                 ('tenant', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tenants.tenant')),
@@ -489,7 +489,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['kind', 'name'],
-                'constraints': [models.UniqueConstraint(fields=('kind', 'name'), name='import_rule_one_per_name'), models.CheckConstraint(condition=models.Q(('kind__in', ['partition', 'account', 'qos', 'fleet', 'infra'])), name='import_rule_kind_is_known'), models.CheckConstraint(condition=models.Q(('virtual_cluster__isnull', False), ('tenant__isnull', False), ('priority_class__isnull', False), ('is_opportunistic', True), _connector='OR'), name='import_rule_says_something')],
+                'constraints': [models.UniqueConstraint(fields=('kind', 'name'), name='import_rule_one_per_name'), models.CheckConstraint(condition=models.Q(('kind', ''), _negated=True), name='import_rule_kind_is_given'), models.CheckConstraint(condition=models.Q(('virtual_cluster__isnull', False), ('tenant__isnull', False), ('priority_class__isnull', False), ('is_opportunistic', True), _connector='OR'), name='import_rule_says_something')],
             },
         ),
         migrations.CreateModel(
