@@ -702,13 +702,16 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='WaitingLine',
+            name='QueueOrder',
             fields=[
-                ('virtual_cluster', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='waiting_line', serialize=False, to='scheduling.virtualcluster')),
+                ('virtual_cluster', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='queue_order', serialize=False, to='scheduling.virtualcluster')),
                 ('guaranteed', models.JSONField(default=list)),
                 ('opportunistic', models.JSONField(default=list)),
                 ('digest', models.CharField(max_length=32)),
             ],
+            options={
+                'db_table': 'scheduling_waitingline',
+            },
         ),
         migrations.CreateModel(
             name='ShadowDecision',

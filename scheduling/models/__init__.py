@@ -25,7 +25,7 @@ from scheduling.models.notices import (
 from scheduling.models.personal import JobTemplate, SavedView, Sweep
 from scheduling.models.preemptions import Preemption
 from scheduling.models.replays import ShadowDecision, WhatIf
-from scheduling.models.rounds import Round, WaitingLine
+from scheduling.models.rounds import QueueOrder, Round
 from scheduling.models.tallies import EvictionTally, WaitTally
 from scheduling.models.topology import Topology
 from scheduling.models.usage import UsageDay, UsageJob, UsageMark, UsageMonth
@@ -73,6 +73,7 @@ __all__ = [
     "PinnedCell",
     "Preemption",
     "PriorityClass",
+    "QueueOrder",
     "QuotaMark",
     "Round",
     "SavedView",
@@ -91,7 +92,6 @@ __all__ = [
     "VcValues",
     "VirtualCluster",
     "WaitTally",
-    "WaitingLine",
     "Webhook",
     "WhatIf",
 ]

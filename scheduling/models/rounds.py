@@ -42,21 +42,24 @@ class Round(models.Model):
         return f"round {self.number}"
 
 
-class WaitingLine(models.Model):
+class QueueOrder(models.Model):
     """The waiting jobs of a virtual cluster as the newest round tried them, the first one first.
 
     Jobs that the round did not try, since they may not start yet or their policy gives them
-    nothing, are in neither list. ``digest`` tells whether another round leaves the same.
+    nothing, are in neither list. Two rounds with equal ``digest`` left the same order.
     """
 
     DIGEST_LENGTH: Final = 32
 
     virtual_cluster = models.OneToOneField(
-        VirtualCluster, primary_key=True, on_delete=models.CASCADE, related_name="waiting_line"
+        VirtualCluster, primary_key=True, on_delete=models.CASCADE, related_name="queue_order"
     )
     guaranteed = models.JSONField(default=list)
     opportunistic = models.JSONField(default=list)
     digest = models.CharField(max_length=DIGEST_LENGTH)
 
+    class Meta:
+        db_table = "scheduling_waitingline"
+
     def __str__(self) -> str:
-        return f"line of {self.virtual_cluster_id}"
+        return f"queue order of {self.virtual_cluster_id}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from scheduling.models import WaitingLine
+from scheduling.models import QueueOrder
 
 
 def jobs_ahead(virtual_clusters: Collection[int]) -> dict[int, int]:
@@ -14,7 +14,7 @@ def jobs_ahead(virtual_clusters: Collection[int]) -> dict[int, int]:
     if not virtual_clusters:
         return {}
     found: dict[int, int] = {}
-    lines = WaitingLine.objects.filter(pk__in=virtual_clusters)
+    lines = QueueOrder.objects.filter(pk__in=virtual_clusters)
     for line in lines.values_list("guaranteed", "opportunistic"):
         for jobs in line:
             found.update(zip(jobs, range(len(jobs)), strict=True))

@@ -4,19 +4,19 @@ import hashlib
 import json
 
 from scheduling.core.rounds import Line, Lines
-from scheduling.models import WaitingLine
+from scheduling.models import QueueOrder
 
 
 def write_lines(lines: Lines) -> None:
     """Store the lines that differ from what is stored, within the transaction of the round."""
-    stored = dict(WaitingLine.objects.values_list("virtual_cluster_id", "digest"))
+    stored = dict(QueueOrder.objects.values_list("virtual_cluster_id", "digest"))
     rows = []
     for vc_id in sorted(stored.keys() | lines.keys()):
         line = lines.get(vc_id, Line())
         digest = _digest(line)
         if stored.get(vc_id) != digest:
             rows.append(
-                WaitingLine(
+                QueueOrder(
                     virtual_cluster_id=vc_id,
                     guaranteed=line.guaranteed,
                     opportunistic=line.opportunistic,
@@ -24,7 +24,7 @@ def write_lines(lines: Lines) -> None:
                 )
             )
     if rows:
-        WaitingLine.objects.bulk_create(
+        QueueOrder.objects.bulk_create(
             rows,
             update_conflicts=True,
             unique_fields=["virtual_cluster"],
@@ -34,4 +34,4 @@ def write_lines(lines: Lines) -> None:
 
 def _digest(line: Line) -> str:
     spelled = json.dumps([line.guaranteed, line.opportunistic])
-    return hashlib.sha256(spelled.encode()).hexdigest()[: WaitingLine.DIGEST_LENGTH]
+    return hashlib.sha256(spelled.encode()).hexdigest()[: QueueOrder.DIGEST_LENGTH]

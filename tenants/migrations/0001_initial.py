@@ -167,7 +167,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='UsedForm',
+            name='FormToken',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
@@ -177,8 +177,9 @@ class Migration(migrations.Migration):
                 ('at', models.DateTimeField()),
             ],
             options={
-                'indexes': [models.Index(fields=['at'], name='usedform_by_time')],
-                'constraints': [models.UniqueConstraint(fields=('user', 'word'), name='usedform_one_per_word')],
+                'db_table': 'tenants_usedform',
+                'indexes': [models.Index(fields=['at'], name='formtoken_by_time')],
+                'constraints': [models.UniqueConstraint(fields=('user', 'word'), name='formtoken_one_per_word')],
             },
         ),
         migrations.CreateModel(

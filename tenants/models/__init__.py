@@ -2,7 +2,7 @@
 
 from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
 from tenants.models.audit import AppendOnlyError, AuditAnchor, AuditEntry, AuditLink
-from tenants.models.forms import UsedForm
+from tenants.models.forms import FormToken
 from tenants.models.sign_in import KnownSource, PasswordLink, SignInTally
 from tenants.models.tenants import Membership, Tenant, UidFloor
 from tenants.models.tokens import ApiToken
@@ -17,6 +17,7 @@ __all__ = [
     "AuditAnchor",
     "AuditEntry",
     "AuditLink",
+    "FormToken",
     "KnownSource",
     "Language",
     "Membership",
@@ -26,7 +27,6 @@ __all__ = [
     "Tenant",
     "Theme",
     "UidFloor",
-    "UsedForm",
     "UsedSoFar",
     "User",
 ]

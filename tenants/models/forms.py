@@ -1,4 +1,4 @@
-"""Which forms of pages have done their work, so that a second click does nothing."""
+"""Tokens of forms that were submitted, so that a second click has no effect."""
 
 from typing import ClassVar
 
@@ -6,10 +6,11 @@ from django.conf import settings
 from django.db import models
 
 
-class UsedForm(models.Model):
-    """A form that was sent and has made something: ``made`` is the key of that.
+class FormToken(models.Model):
+    """A submitted form: ``made`` is the primary key of the object that it created.
 
-    ``word`` is the form's own, ``digest`` of what was sent with it. Kept for a day.
+    ``word`` is the one-time token of the rendered form, ``digest`` the hash of its fields. Rows are
+    deleted after a day.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
@@ -19,10 +20,11 @@ class UsedForm(models.Model):
     at = models.DateTimeField()
 
     class Meta:
+        db_table = "tenants_usedform"
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["user", "word"], name="usedform_one_per_word"),
+            models.UniqueConstraint(fields=["user", "word"], name="formtoken_one_per_word"),
         ]
-        indexes: ClassVar = [models.Index(fields=["at"], name="usedform_by_time")]
+        indexes: ClassVar = [models.Index(fields=["at"], name="formtoken_by_time")]
 
     def __str__(self) -> str:
-        return f"{self.user_id} has sent {self.word}"
+        return f"{self.user_id} submitted {self.word}"

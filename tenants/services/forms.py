@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from django.db import IntegrityError, transaction
 
 from tenants.errors import ConflictError, FieldError
-from tenants.models import UsedForm
+from tenants.models import FormToken
 from tenants.viewers import Viewer
 
 T = TypeVar("T")
@@ -74,13 +74,13 @@ def act_once(
     try:
         with transaction.atomic():
             # Whoever comes second waits here for the first one's end, before it makes a thing.
-            used = UsedForm.objects.create(
+            used = FormToken.objects.create(
                 user_id=viewer.user_id, word=word, digest=digest, at=now
             )
             made = act()
-            UsedForm.objects.filter(pk=used.pk).update(made=made_key(made))
+            FormToken.objects.filter(pk=used.pk).update(made=made_key(made))
     except IntegrityError:
-        earlier = UsedForm.objects.filter(user_id=viewer.user_id, word=word).first()
+        earlier = FormToken.objects.filter(user_id=viewer.user_id, word=word).first()
         if earlier is None:
             raise
         raise FormSentError(made=earlier.made, is_same=earlier.digest == digest) from None
@@ -89,5 +89,5 @@ def act_once(
 
 def forget_forms(*, now: datetime) -> int:
     """Forget forms that were sent long ago; returns how many."""
-    gone, _ = UsedForm.objects.filter(at__lt=now - KEPT).delete()
+    gone, _ = FormToken.objects.filter(at__lt=now - KEPT).delete()
     return gone

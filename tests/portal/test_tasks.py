@@ -11,7 +11,7 @@ from portal.celery import DEFAULT_QUEUE, NODES_QUEUE, ROUNDS_QUEUE, app
 from portal.tasks import keep_house
 from scheduling import tasks
 from scheduling.models import Job, Round
-from tenants.models import KnownSource, SignInTally, UsedForm
+from tenants.models import FormToken, KnownSource, SignInTally
 from tests.factories.cluster import (
     make_cluster,
     make_job,
@@ -78,13 +78,13 @@ def test_housekeeping_forgets_sessions_and_sign_ins_that_are_over():
 def test_housekeeping_forgets_forms_that_were_sent_long_ago():
     alice, now = make_user("alice"), timezone.now()
     for word, days in (("old", 2), ("new", 0)):
-        UsedForm.objects.create(
+        FormToken.objects.create(
             user=alice, word=word, digest="", made=1, at=now - timedelta(days=days)
         )
 
     keep_house()
 
-    assert list(UsedForm.objects.values_list("word", flat=True)) == ["new"]
+    assert list(FormToken.objects.values_list("word", flat=True)) == ["new"]
 
 
 def test_a_round_to_which_a_faster_one_was_preferred_is_asked_for_again(

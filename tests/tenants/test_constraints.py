@@ -6,19 +6,19 @@ from django.db import IntegrityError, connection, models, transaction
 from tenants.models import (
     ApiToken,
     AuditEntry,
+    FormToken,
     KnownSource,
     Membership,
     PasswordLink,
     SignInTally,
     Tenant,
-    UsedForm,
     User,
 )
 from tests.factories.tenants import NOW, make_tenant, make_user
 
 OURS = (
     *(ApiToken, AuditEntry, KnownSource, Membership, PasswordLink),
-    *(SignInTally, Tenant, UsedForm, User),
+    *(SignInTally, Tenant, FormToken, User),
 )
 
 
@@ -57,8 +57,8 @@ BREACHES = {
     "membership_one_per_tenant_and_user": lambda t, u: [
         Membership.objects.create(tenant=t, user=u) for _ in range(2)
     ],
-    "usedform_one_per_word": lambda t, u: [
-        UsedForm.objects.create(user=u, word="w", digest="", at=NOW) for _ in range(2)
+    "formtoken_one_per_word": lambda t, u: [
+        FormToken.objects.create(user=u, word="w", digest="", at=NOW) for _ in range(2)
     ],
     "membership_role_known": lambda t, u: Membership.objects.create(tenant=t, user=u, role="king"),
     "membership_max_devices_positive": lambda t, u: Membership.objects.create(

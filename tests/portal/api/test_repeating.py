@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tenants.models import UsedForm
+from tenants.models import FormToken
 from tests.portal.api.conftest import ApiFor
 from tests.support.cluster_pages import make_stage, sign_in
 from tests.support.databases import at_once, migrated_template, real_database
@@ -71,7 +71,7 @@ def test_the_same_sent_again_makes_nothing_and_tells_no_secret_again(
         assert refused["code"] == "told-once"
         assert refused["errors"][0]["value"] == first.json()["id"]
         assert first.json()[making.secret] not in again.content.decode()
-        kept = repr(list(UsedForm.objects.values_list()))
+        kept = repr(list(FormToken.objects.values_list()))
         assert first.json()[making.secret] not in kept
     else:
         assert (again.status_code, again.json()) == (200, first.json())

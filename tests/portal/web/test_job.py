@@ -21,9 +21,9 @@ from scheduling.models import (
     Job,
     JobEvent,
     Node,
+    QueueOrder,
     Round,
     StartEstimate,
-    WaitingLine,
 )
 from scheduling.services import training_events
 from scheduling.services.stopping import preempt_job
@@ -503,7 +503,7 @@ FEWER = {
 def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> None:
     job = waiting_with_steps(FEWER)
 
-    WaitingLine.objects.create(
+    QueueOrder.objects.create(
         virtual_cluster_id=job.virtual_cluster_id, guaranteed=[0, 0, 0, job.pk]
     )
 

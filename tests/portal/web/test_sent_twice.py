@@ -9,7 +9,7 @@ from django.db.models import Model
 from django.test import Client
 
 from scheduling.models import Delivery, DeliveryState, Job, Sweep, Webhook, WhatIf
-from tenants.models import Announcement, ApiToken, UsedForm
+from tenants.models import Announcement, ApiToken, FormToken
 from tests.support.cluster_pages import make_stage, read, sign_in, words_of
 from tests.support.databases import at_once, migrated_template, real_database
 
@@ -211,7 +211,7 @@ def test_a_refused_form_may_be_mended_and_sent_with_the_word_that_it_has() -> No
     mended = root.post("/announcements/", sent)
 
     assert (refused.status_code, mended.status_code) == (422, 302)
-    assert Announcement.objects.count() == UsedForm.objects.count() == 1
+    assert Announcement.objects.count() == FormToken.objects.count() == 1
 
 
 @pytest.mark.django_db

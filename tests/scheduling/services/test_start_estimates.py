@@ -15,7 +15,7 @@ from scheduling.core.forecast.futures import Futures
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.unblocking import Sought
 from scheduling.core.values import QueuedJob
-from scheduling.models import EstimateRecord, Job, StartEstimate, VirtualCluster, WaitingLine
+from scheduling.models import EstimateRecord, Job, QueueOrder, StartEstimate, VirtualCluster
 from scheduling.selectors.estimates import calibration
 from scheduling.selectors.jobs import rows_of_jobs
 from scheduling.selectors.submit_context import read_submit_context
@@ -124,7 +124,7 @@ def test_a_line_that_has_not_changed_is_not_written_again() -> None:
         for query in asked
         if query["sql"].startswith("SELECT") and "waitingline" in query["sql"]
     ]
-    assert WaitingLine.objects.get().guaranteed
+    assert QueueOrder.objects.get().guaranteed
 
 
 def pending(job: Job) -> tuple[str, ...]:
