@@ -5,7 +5,7 @@ from typing import Final
 from django.utils.translation import get_language, gettext, pgettext
 from django.utils.translation import gettext_noop as _
 
-from portal.i18n.said import is_english
+from portal.i18n.language import is_english
 
 WORDS: Final = (
     _("now"),

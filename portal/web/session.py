@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from portal.i18n import gettext_lazy
 from portal.sign_in import source_of
 from portal.web.context import THEMES
 from portal.web.formfaults import put_faults, status_of
@@ -77,7 +78,7 @@ class SignOut(LogoutView):
 class RevocablePasswordForm(PasswordChangeForm):
     """The present password, the new one twice, and what ends with it."""
 
-    revoke_tokens = forms.BooleanField(label="Revoke my API tokens", required=False)
+    revoke_tokens = forms.BooleanField(label=gettext_lazy("Revoke my API tokens"), required=False)
 
 
 class ChangePassword(PasswordChangeView):
@@ -115,9 +116,11 @@ class PasswordChanged(PasswordChangeDoneView):
 class NewPasswordForm(forms.Form):
     """A new password, twice."""
 
-    password = forms.CharField(label="New password", widget=_NEW_PASSWORD)
-    repeated = forms.CharField(label="New password confirmation", widget=_NEW_PASSWORD)
-    revoke_tokens = forms.BooleanField(label="Revoke my API tokens", required=False)
+    password = forms.CharField(label=gettext_lazy("New password"), widget=_NEW_PASSWORD)
+    repeated = forms.CharField(
+        label=gettext_lazy("New password confirmation"), widget=_NEW_PASSWORD
+    )
+    revoke_tokens = forms.BooleanField(label=gettext_lazy("Revoke my API tokens"), required=False)
 
     def clean_repeated(self) -> str:
         """Require the same password twice."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
+from django.utils.translation import gettext
 
 from portal.api.importers.context import Context
 from portal.api.importers.documents import parse_document
@@ -65,11 +66,15 @@ def read_typed(text: str, context: Callable[[], Context] = Context) -> Typed:
         return Typed(text=text, faults=tuple(from_spec_error(fault) for fault in error.errors))
     if isinstance(found, Mapping):
         return Typed(text=text, parsed=found, document=found)
-    message = "The document is empty." if found is None else "The document is no object."
+    message = (
+        gettext("The document is empty.")
+        if found is None
+        else gettext("The document is no object.")
+    )
     fault = FieldError(
         field="",
         message=message,
-        remedy="Start with name:, virtual_cluster: and roles:, or take a template.",
+        remedy=gettext("Start with name:, virtual_cluster: and roles:, or take a template."),
         code="malformed",
     )
     return Typed(text=text, faults=(fault,))
@@ -80,8 +85,10 @@ def _translated(text: str, found: Any, imported: Imported) -> Typed:
         return Typed(text=text, parsed=found, document=imported.spec, imported=imported)
     fault = FieldError(
         field="",
-        message="This is a list of nodes and no job.",
-        remedy="Nodes are added one by one on their own page, where each host key is confirmed.",
+        message=gettext("This is a list of nodes and no job."),
+        remedy=gettext(
+            "Nodes are added one by one on their own page, where each host key is confirmed."
+        ),
         code="malformed",
     )
     return Typed(text=text, faults=(fault,))

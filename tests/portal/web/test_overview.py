@@ -126,7 +126,7 @@ def test_fragmentation_is_named(client: Client, stage: Stage) -> None:
 
     said = words_of(read(sign_in(client, "alice"), "/"))
 
-    assert "No whole a node is free" in said
+    assert "No a node is completely free" in said
 
 
 def test_utilisation_is_of_the_devices_in_use(client: Client, stage: Stage) -> None:
@@ -137,7 +137,7 @@ def test_utilisation_is_of_the_devices_in_use(client: Client, stage: Stage) -> N
 
     said = words_of(read(sign_in(client, "alice"), "/"))
 
-    assert "Utilisation of those in use 60 % 2 devices tell" in said
+    assert "Utilisation of those in use 60 % reported by 2 devices" in said
 
 
 def test_the_last_day_is_fetched_apart(client: Client, stage: Stage) -> None:

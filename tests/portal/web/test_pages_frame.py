@@ -50,7 +50,7 @@ def test_the_gallery_has_one_heading_a_skip_link_and_unique_ids(gallery: str) ->
 def test_every_job_state_is_shown_with_icon_and_word(gallery: str) -> None:
     for look in JOB_STATES.values():
         assert f"#{look.icon}" in gallery
-        assert look.word in gallery
+        assert str(look.word) in gallery
 
 
 @pytest.mark.django_db

@@ -65,7 +65,9 @@ def test_what_was_previewed_is_applied_and_recorded(root: Client, stage: Stage) 
     answer = root.post(PAGE, moved(apply="yes", seen=token, reason="away"), follow=True)
 
     assert quotas() == {"language-a": 2}
-    assert "1 running job borrows from the next round on." in words_of(answer.content.decode())
+    assert "1 running job becomes opportunistic in the next round." in words_of(
+        answer.content.decode()
+    )
     assert AuditEntry.objects.unscoped().get(action="cluster.reconfigure").message == "away"
     stage.running.refresh_from_db()
     assert stage.running.state == "running"
