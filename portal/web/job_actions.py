@@ -68,9 +68,9 @@ def release(request: PageRequest, job_id: int) -> HttpResponse:
     job = visible_job(request.viewer, job_id)
     freed = release_hold(job=job, viewer=request.viewer)
     words = (
-        gettext("Job %(pk)s is released.") % {"pk": job.pk}
+        gettext("Job %(pk)s released.") % {"pk": job.pk}
         if freed
-        else gettext("Job %(pk)s was not held.") % {"pk": job.pk}
+        else gettext("Job %(pk)s is not on hold.") % {"pk": job.pk}
     )
     messages.success(request.http, words)
     return _to_job(job.pk)
@@ -117,11 +117,11 @@ def stop_and_say(request: PageRequest, job_id: int) -> None:
     message = request.http.POST.get("reason", "")[:LONGEST_REASON]
     after = stop_job(job=job, viewer=request.viewer, now=request.now, message=message)
     if after == before:
-        messages.info(request.http, gettext("Job %(pk)s had ended already.") % {"pk": job.pk})
+        messages.info(request.http, gettext("Job %(pk)s has already ended.") % {"pk": job.pk})
     else:
-        done = gettext("is stopped") if after == "stopped" else gettext("was asked to end")
+        done = gettext("stopped") if after == "stopped" else gettext("stop requested")
         messages.success(
-            request.http, gettext("Job %(pk)s %(done)s.") % {"pk": job.pk, "done": done}
+            request.http, gettext("Job %(pk)s: %(done)s.") % {"pk": job.pk, "done": done}
         )
 
 
@@ -130,7 +130,7 @@ def _refuse(request: PageRequest, error: DomainError) -> None:
         raise error
     messages.error(
         request.http,
-        gettext("It cannot be cloned as it is: %(message)s") % {"message": error.message},
+        gettext("Job not cloned: %(message)s") % {"message": error.message},
     )
 
 

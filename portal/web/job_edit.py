@@ -43,7 +43,7 @@ class JobEditForm(forms.Form):
         label=gettext_lazy("Time limit"),
         required=False,
         max_length=40,
-        help_text=gettext_lazy("Seconds, or 90m, 2h, 1d12h; empty: none."),
+        help_text=gettext_lazy("Seconds, or 90m, 2h, 1d12h. Leave empty for no limit."),
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     note = _LinesField(
@@ -105,7 +105,7 @@ def _change(request: PageRequest, job: Job, form: JobEditForm) -> str:
     changes = form.changes(_values(job))
     seen = form.cleaned_data["seen"]
     if not changes:
-        return _("Job %(pk)s stays as it is.") % {"pk": job.pk}
+        return _("Job %(pk)s not changed: the values are the same.") % {"pk": job.pk}
     # Sent twice, the second finds what the first has made of the job, and changes nothing.
     return amend_and_say(request, job, changes, seen=seen)
 

@@ -39,7 +39,7 @@ def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:
         )
     if said.get("executors", 1) > 1:
         processes = words.plural(said["executors"], "process", "processes")
-        parts.append(gettext("up to %(processes)s a device") % {"processes": processes})
+        parts.append(gettext("up to %(processes)s per device") % {"processes": processes})
     if "initial_batch" in said:
         parts.append(
             gettext("batch %(initial_batch)s to %(max_batch)s")
@@ -74,7 +74,7 @@ def layout_words(layout: Sequence[Sequence[int]] | None, devices: int) -> str:
             "counts": shown,
         }
     processes = words.plural(executors, "process", "processes")
-    return _("%(processes)s a device, logical workers of each: %(counts)s") % {
+    return _("%(processes)s per device, logical workers of each: %(counts)s") % {
         "processes": processes,
         "counts": shown,
     }
@@ -90,7 +90,8 @@ def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:
         facts.append(
             (
                 gettext("Sizes"),
-                gettext("%(said)s (on %(type)s)") % {"said": _verdict(curve), "type": curve.type},
+                gettext("%(verdict)s (on %(type)s)")
+                % {"verdict": _verdict(curve), "type": curve.type},
             )
         )
         facts.append((gettext("Steps/s by size"), _curve(curve)))
@@ -103,7 +104,7 @@ def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:
         )
         facts.append((gettext("Restarts"), f"{words.count(outlook.restarts)}{cost}"))
     if outlook.lost_seconds >= 0.5:
-        facts.append((gettext("Lost to preemptions"), words.duration(outlook.lost_seconds)))
+        facts.append((gettext("Work lost to preemptions"), words.duration(outlook.lost_seconds)))
     return tuple(facts)
 
 

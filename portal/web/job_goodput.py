@@ -105,11 +105,9 @@ def goodput_in_words(samples: Sequence[CurvePoint]) -> str:
     """What the chart shows now, in a sentence."""
     pace = pace_of(samples)
     if pace is None:
-        return gettext("The job has reported no progress yet.")
+        return gettext("No progress reported yet.")
     most = max(sample.goodput for sample in samples)
-    return gettext(
-        "Goodput is %(goodput)s samples/s at step %(step)s; the most so far was %(most)s."
-    ) % {
+    return gettext("Goodput %(goodput)s samples/s at step %(step)s (peak %(most)s).") % {
         "goodput": words.amount(pace.goodput),
         "step": words.count(pace.step),
         "most": words.amount(most),

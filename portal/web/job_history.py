@@ -14,13 +14,13 @@ from scheduling.selectors.job_history import JobLife, StateChange
 
 _MARKS: Final = {
     "preempt": "preempted",
-    "retry": gettext_lazy("tried again"),
-    "contact-lost": gettext_lazy("node silent"),
+    "retry": gettext_lazy("retried"),
+    "contact-lost": gettext_lazy("no contact to node"),
 }
 _CAUSES: Final[Mapping[str, str]] = {
     PreemptionRule.RESIZE: gettext_lazy("resized"),
     PreemptionRule.MOVE: gettext_lazy("moved"),
-    PreemptionRule.REVERT: gettext_lazy("taken back"),
+    PreemptionRule.REVERT: gettext_lazy("reverted"),
 }
 
 

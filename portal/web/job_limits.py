@@ -27,7 +27,7 @@ class PersonLimitForm(forms.Form):
     """What a lead may set."""
 
     per_person = forms.IntegerField(
-        label=gettext_lazy("Live jobs per person"), required=False, min_value=1, max_value=MOST
+        label=gettext_lazy("Live jobs per user"), required=False, min_value=1, max_value=MOST
     )
 
 

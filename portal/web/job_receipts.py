@@ -105,7 +105,7 @@ def _number(text: str) -> int | None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
         raise InvalidError(
-            _("Write the number of a job or of an attempt."), field="with", value=text
+            _("Enter a job ID or the number of an attempt."), field="with", value=text
         )
     return int(text) or None
 
@@ -115,13 +115,13 @@ def _sentences(compared: Compared) -> tuple[tuple[str, bool], ...]:
     found = compared.comparison
     said: list[tuple[str, bool]] = []
     if not found.common:
-        said.append((_("They have saved no checkpoint at the same step."), True))
+        said.append((_("The jobs have no checkpoints at the same step."), True))
     elif found.first_difference is None:
         steps = words.plural(len(found.common), "checkpoint", "checkpoints")
         last = words.count(found.common[-1])
         said.append(
             (
-                _("The same bits: %(steps)s in common up to step %(last)s, all equal.")
+                _("Identical training state: %(steps)s in common up to step %(last)s, all equal.")
                 % {"steps": steps, "last": last},
                 True,
             )
@@ -129,8 +129,8 @@ def _sentences(compared: Compared) -> tuple[tuple[str, bool], ...]:
     else:
         step = words.count(found.first_difference)
         text = _(
-            "They differ from step %(step)s on: %(left)s here, %(right)s there. The %(same)s "
-            "before are equal."
+            "The checkpoints differ from step %(step)s: %(left)s in this job, %(right)s in "
+            "the other. The %(same)s before are equal."
         ) % {
             "step": step,
             "left": found.left[:12],
@@ -139,21 +139,21 @@ def _sentences(compared: Compared) -> tuple[tuple[str, bool], ...]:
         }
         said.append((text, False))
     for name, (here, there) in found.settings.items():
-        text = _("%(name)s: %(here)s here, %(there)s there.") % {
+        text = _("%(name)s: %(here)s in this job, %(there)s in the other.") % {
             "name": word(name.replace("_", " ")),
-            "here": here or _("not told"),
-            "there": there or _("not told"),
+            "here": here or _("not reported"),
+            "there": there or _("not reported"),
         }
         said.append((text.capitalize(), False))
     for whose, steps_changed in (
-        (_("This training"), compared.changed_left),
-        (_("The other one"), compared.changed_right),
+        (_("This job"), compared.changed_left),
+        (_("The other job"), compared.changed_right),
     ):
         if steps_changed:
             at = words.count(steps_changed[0])
             said.append(
                 (
-                    _("%(whose)s saved step %(at)s several times, with other bits.")
+                    _("%(whose)s saved step %(at)s several times with different hashes.")
                     % {"whose": whose, "at": at},
                     False,
                 )
@@ -177,9 +177,9 @@ def _shown(receipt: ReceiptView) -> ReceiptShown:
 
 def _lost(receipt: ReceiptView) -> str:
     if receipt.lost_seconds is None:
-        return _("it still leaves")
+        return _("devices not released yet")
     if receipt.lost_steps == 0 or receipt.lost_seconds == 0:
-        return _("nothing lost")
+        return _("no work lost")
     time = words.duration(receipt.lost_seconds)
     if receipt.lost_steps is None:
         return _("up to %(time)s of work lost") % {"time": time}
@@ -198,20 +198,22 @@ def _course(receipt: ReceiptView) -> list[tuple[str, str]]:
 
     course = [
         (
-            _("Asked"),
-            _("by %(by)s, with %(grace_seconds)s to leave")
+            _("Notice sent"),
+            _("by %(by)s, grace period %(grace_seconds)s")
             % {"by": receipt.by, "grace_seconds": words.duration(receipt.grace_seconds)},
         )
     ]
     heard = receipt.acknowledged_at
-    course.append((_("Heard"), after(heard) if heard else _("the job did not say so")))
+    course.append((_("Acknowledged"), after(heard) if heard else _("no acknowledgement")))
     if receipt.checkpoint_at is not None:
         step = receipt.checkpoint_step
         at = "" if step is None else f"step {words.count(step)}, "
-        course.append((_("Saved"), f"{at}{receipt.checkpoint_sha256[:12] or _('without a hash')}"))
+        course.append(
+            (_("Checkpoint saved"), f"{at}{receipt.checkpoint_sha256[:12] or _('no hash')}")
+        )
     else:
-        course.append((_("Saved"), _("no checkpoint in this attempt")))
+        course.append((_("Checkpoint saved"), _("no checkpoint in this attempt")))
     if receipt.released_at is not None:
-        killed = _(", killed when its time was over") if receipt.forced else ""
-        course.append((_("Left"), f"{after(receipt.released_at)}{killed}"))
+        killed = _(", killed at the end of the grace period") if receipt.forced else ""
+        course.append((_("Devices released"), f"{after(receipt.released_at)}{killed}"))
     return course

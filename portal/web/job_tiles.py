@@ -34,7 +34,7 @@ def _devices(detail: JobDetail) -> Stat:
     asked = (
         said(row.wants)
         if held in (0, row.devices)
-        else _("asked for %(wants)s") % {"wants": said(row.wants)}
+        else _("%(wants)s requested") % {"wants": said(row.wants)}
     )
     return Stat(
         label=_("Devices"),
@@ -52,7 +52,7 @@ def _held(detail: JobDetail) -> int:
 
 def _goodput(detail: JobDetail, pace: Pace | None) -> Stat:
     if pace is None:
-        says = _("the job reports none") if detail.row.attempts else _("it has not run yet")
+        says = _("not reported by the job") if detail.row.attempts else _("not started yet")
         return Stat(label=_("Goodput"), value=words.DASH, context=says)
     share = words.percent(pace.goodput / pace.throughput) if pace.throughput else words.DASH
     return Stat(
@@ -76,7 +76,7 @@ def _step(detail: JobDetail, pace: Pace | None) -> Stat:
     if pace.loss is not None:
         parts.append(_("loss %(loss)s") % {"loss": f"{pace.loss:.4g}"})
     if pace.step_seconds:
-        parts.append(_("%(step_seconds)s a step") % {"step_seconds": _short(pace.step_seconds)})
+        parts.append(_("%(step_seconds)s per step") % {"step_seconds": _short(pace.step_seconds)})
     return Stat(label=_("Step"), value=words.count(pace.step), context=_(", ").join(parts))
 
 
@@ -89,18 +89,18 @@ def _time(detail: JobDetail) -> Stat:
     row = detail.row
     if row.state == "queued":
         return Stat(
-            label=_("Waits for"),
+            label=_("Waiting"),
             value=words.running_time(row.submitted_at),
             context=_("submitted %(submitted_at)s")
             % {"submitted_at": words.clock(row.submitted_at)},
         )
     start = row.started_at or row.submitted_at
-    label = _("Ran for") if row.is_over else _("Runs for")
+    label = _("Duration") if row.is_over else _("Running")
     if row.started_at is None:
-        label = _("Lasted") if row.is_over else _("Starts since")
+        label = _("Duration") if row.is_over else _("Starting")
     end = row.finished_at
     waited = (detail.first_started_at or start) - row.submitted_at
-    context = _("after a wait of %(total_seconds)s") % {
+    context = _("after %(total_seconds)s in the queue") % {
         "total_seconds": words.duration(waited.total_seconds())
     }
     return Stat(label=label, value=words.running_time(start, end), context=context)
@@ -109,18 +109,17 @@ def _time(detail: JobDetail) -> Stat:
 def _hours(detail: JobDetail, hours: DeviceHours, now: datetime) -> list[Stat]:
     lost = _lost_hours(detail, now)
     context = (
-        _("%(lost)s in attempts that failed") % {"lost": words.gpu_hours(lost)}
-        if lost >= 0.05
-        else ""
+        _("%(lost)s in failed attempts") % {"lost": words.gpu_hours(lost)} if lost >= 0.05 else ""
     )
     if not context:
-        context = _("so far") if not detail.row.is_over else _("in all")
+        context = _("so far") if not detail.row.is_over else _("total")
+    label = _("Device-hours")
     tiles = [
-        Stat(label=label, value=words.gpu_hours(value), context=context)
-        for label, value in ((_("GPU-hours"), hours.gpu), (_("Slot-hours"), hours.slot))
+        Stat(label=label, value=words.gpu_hours(value), unit=unit, context=context)
+        for unit, value in ((_("GPU"), hours.gpu), (_("CPU slots"), hours.slot))
         if value
     ]
-    return tiles or [Stat(label=_("Device-hours"), value=words.gpu_hours(0), context=context)]
+    return tiles or [Stat(label=label, value=words.gpu_hours(0), context=context)]
 
 
 def _lost_hours(detail: JobDetail, now: datetime) -> float:

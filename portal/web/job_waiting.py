@@ -53,7 +53,7 @@ def amend(request: PageRequest, job_id: int) -> HttpResponse:
             messages.success(request.http, _done(job))  # sent twice
         else:
             messages.error(
-                request.http, _("It was not changed: %(message)s") % {"message": error.message}
+                request.http, _("Job not changed: %(message)s") % {"message": error.message}
             )
     else:
         messages.success(request.http, done)
@@ -76,7 +76,7 @@ def amend_and_say(
 
 
 def _done(job: Job) -> str:
-    return _("Job %(pk)s is changed; the next round looks at it.") % {"pk": job.pk}
+    return _("Job %(pk)s changed. The next scheduling round uses the new values.") % {"pk": job.pk}
 
 
 def _is_so(request: PageRequest, job_id: int, changes: Mapping[str, Any]) -> bool:
@@ -111,7 +111,7 @@ def _changes(text: str) -> dict[str, object]:
         found = None
     if not isinstance(found, dict):
         raise InvalidError(
-            _("These are no changes."),
+            _("The changes are not valid."),
             field="changes",
             value=text[:100],
             remedy=_("Reload the page."),

@@ -61,7 +61,7 @@ def act_on_many(request: PageRequest) -> HttpResponse:
     act = form.get("act", "")
     if act not in TITLES:
         raise InvalidError(
-            _("This cannot be done to jobs."),
+            _("Unknown action."),
             field="act",
             value=act[:40],
             remedy=_("Use one of: %(TITLES)s.") % {"TITLES": ", ".join(TITLES)},
@@ -91,11 +91,13 @@ def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
         before = job.state
         after = stop_job(job=job, viewer=viewer, now=now, message=reason)
         return (
-            "" if after == before else (_("stopped") if after == "stopped" else _("asked to end"))
+            ""
+            if after == before
+            else (_("stopped") if after == "stopped" else _("stop requested"))
         )
 
     def hold(job: Job) -> str:
-        return _("held") if hold_job(job=job, viewer=viewer) else ""
+        return _("on hold") if hold_job(job=job, viewer=viewer) else ""
 
     def release(job: Job) -> str:
         return _("released") if release_hold(job=job, viewer=viewer) else ""
@@ -121,7 +123,7 @@ def _result(request: PageRequest, word: str, do: Callable[[Job], str]) -> Result
     except DomainError as error:
         says, tone = error.message, "bad"
     else:
-        says, tone = (done, "ok") if done else (_("nothing to do"), "")
+        says, tone = (done, "ok") if done else (_("no change needed"), "")
     return Result(job=word[:19], name=name, url=url, says=says, tone=tone)
 
 

@@ -151,7 +151,7 @@ def _send(request: PageRequest, checked: Checked, ground: SubmitContext) -> Http
         messages.error(request.http, error.message)
         return _page(request, checked, ground, key=_key(request), status=error.status)
     if is_new:
-        messages.success(request.http, gettext("Job %(pk)s is in the queue.") % {"pk": job.pk})
+        messages.success(request.http, gettext("Job %(pk)s queued.") % {"pk": job.pk})
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
 
 
@@ -202,9 +202,7 @@ def _posted(request: PageRequest, ground: SubmitContext, *, is_sent: bool = Fals
             gettext("The text is too long for this page."),
             field="yaml",
             value=len(text),
-            remedy=gettext(
-                "Send it by REST or with the command line, or move parts of it to a file."
-            ),
+            remedy=gettext("Submit it by REST or with the CLI, or move parts of it to a file."),
         )
     typed = read_typed(text, lambda: import_context(request.viewer, ground, request.now))
     had_roles = submit_fields.roles_in(form)
@@ -250,7 +248,7 @@ def _beginning(request: PageRequest, ground: SubmitContext) -> tuple[Typed, tupl
         text, lost = text_of_job(job_detail(request.viewer, int(origin)))
         notes = (
             (
-                gettext("Secrets are not copied; write them anew: %(lost)s.")
+                gettext("Secrets are not copied. Enter them again: %(lost)s.")
                 % {"lost": ", ".join(lost)},
             )
             if lost

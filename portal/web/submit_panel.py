@@ -71,12 +71,17 @@ _VERDICTS: Final = {
         gettext_lazy("Starts in the next round"),
     ),
     Fits.LATER: (
-        gettext_lazy("Has to wait"),
+        gettext_lazy("Must wait"),
         "busy",
         "clock",
         gettext_lazy("No start estimate yet"),
     ),
-    Fits.NEVER: (gettext_lazy("Never"), "bad", "failed", gettext_lazy("It cannot start here")),
+    Fits.NEVER: (
+        gettext_lazy("Does not fit"),
+        "bad",
+        "failed",
+        gettext_lazy("The job cannot start in this virtual cluster"),
+    ),
 }
 
 
@@ -108,7 +113,10 @@ def _several(imported: Imported | None) -> tuple[str, ...]:
         return ()
     number = len(imported.specs)
     return (
-        _("It becomes %(number)s jobs, one for each task of the array; the form shows the first.")
+        _(
+            "The script creates %(number)s jobs, one per task of the array. The form shows "
+            "the first job."
+        )
         % {"number": number},
     )
 
@@ -134,7 +142,7 @@ def panel_of_draft(draft: Draft, plan: JobPlan | None, tasks: int) -> Panel:
             tone="ok",
             icon="succeeded",
             headline=wants_in_words(draft.demand),
-            says=_("The next round decides where it runs."),
+            says=_("The next scheduling round decides the placement."),
             facts=_facts(draft, tasks),
             warnings=draft.warnings,
         )
@@ -247,28 +255,28 @@ def _facts(draft: Draft, tasks: int) -> tuple[tuple[str, str], ...]:
     wants = said(wants_in_words(demand))
     facts = [
         (
-            _("Asks for"),
+            _("Requested"),
             wants
             if tasks == 1
             else _("%(whole)s jobs, each %(wants)s") % {"whole": tasks, "wants": wants},
         ),
         (
-            _("Counts"),
-            _("against no guarantee")
+            _("Quota"),
+            _("none (opportunistic)")
             if is_free
-            else _("against %(cluster)s's guarantee") % {"cluster": cluster},
+            else _("%(cluster)s guarantee") % {"cluster": cluster},
         ),
         (
-            _("Preempted"),
-            _("when somebody with a claim needs the devices")
+            _("Can be preempted by"),
+            _("any guaranteed job that needs the devices")
             if is_free
-            else _("only by a higher priority than %(priority)s in %(cluster)s")
+            else _("priority above %(priority)s in %(cluster)s")
             % {"priority": draft.priority, "cluster": cluster},
         ),
     ]
     if demand.instances > 1:
         in_all = words.plural(demand.devices, "device", "devices")
-        members = _("%(instances)s members, %(in_all)s in all") % {
+        members = _("%(instances)s members, %(in_all)s total") % {
             "instances": words.count(demand.instances),
             "in_all": in_all,
         }
@@ -278,26 +286,26 @@ def _facts(draft: Draft, tasks: int) -> tuple[tuple[str, str], ...]:
     if spec.max_duration:
         facts += _ends_and_costs(demand.devices, spec.max_duration, tasks)
     if draft.after:
-        facts.append((_("After"), ", ".join(str(number) for number in draft.after)))
+        facts.append((_("Depends on jobs"), ", ".join(str(number) for number in draft.after)))
     return tuple(facts)
 
 
 def _ends_and_costs(devices: int, seconds: int, tasks: int) -> list[tuple[str, str]]:
     """The latest end, and the most device-hours of all jobs together."""
     most = devices * seconds / 3600
-    ends = _("%(max_duration)s after its start at the latest") % {
+    ends = _("at most %(max_duration)s after the start") % {
         "max_duration": words.duration(seconds)
     }
     if tasks == 1:
         return [
-            (_("Ends"), ends),
-            (_("Costs"), _("at most %(most)s device-hours") % {"most": words.gpu_hours(most)}),
+            (_("Latest end"), ends),
+            (_("Cost"), _("at most %(most)s device-hours") % {"most": words.gpu_hours(most)}),
         ]
     total = _("at most %(most)s device-hours") % {"most": words.gpu_hours(most * tasks)}
     return [
-        (_("Ends"), _("each %(remark)s") % {"remark": ends}),
+        (_("Latest end"), _("each %(remark)s") % {"remark": ends}),
         (
-            _("Costs"),
+            _("Cost"),
             _("%(total)s: %(whole)s jobs of %(each)s")
             % {"total": total, "whole": tasks, "each": words.gpu_hours(most)},
         ),

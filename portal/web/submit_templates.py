@@ -26,7 +26,7 @@ class Sample:
 SAMPLES: Final = (
     Sample(
         name="hello",
-        says=gettext_lazy("One device, a few seconds"),
+        says=gettext_lazy("1 device for a few seconds"),
         text="""\
 # A command, and the devices it needs.
 name: hello
@@ -44,7 +44,7 @@ roles:
     ),
     Sample(
         name="gang",
-        says=gettext_lazy("Two members that find each other"),
+        says=gettext_lazy("Two workers with rendezvous"),
         text="""\
 # All members start together; rank 0 is at MASTER_ADDR:MASTER_PORT.
 name: gang of two
@@ -62,7 +62,7 @@ retries: {user: 0, node: 3}
     ),
     Sample(
         name="torchrun",
-        says=gettext_lazy("PyTorch on two nodes, code from git"),
+        says=gettext_lazy("PyTorch on 2 nodes, code from Git"),
         text="""\
 name: train
 virtual_cluster: {vc}

@@ -69,12 +69,12 @@ def read_typed(text: str, context: Callable[[], Context] = Context) -> Typed:
     message = (
         gettext("The document is empty.")
         if found is None
-        else gettext("The document is no object.")
+        else gettext("The document is not a mapping.")
     )
     fault = FieldError(
         field="",
         message=message,
-        remedy=gettext("Start with name:, virtual_cluster: and roles:, or take a template."),
+        remedy=gettext("Start with name:, virtual_cluster: and roles:, or use a template."),
         code="malformed",
     )
     return Typed(text=text, faults=(fault,))
@@ -85,10 +85,8 @@ def _translated(text: str, found: Any, imported: Imported) -> Typed:
         return Typed(text=text, parsed=found, document=imported.spec, imported=imported)
     fault = FieldError(
         field="",
-        message=gettext("This is a list of nodes and no job."),
-        remedy=gettext(
-            "Nodes are added one by one on their own page, where each host key is confirmed."
-        ),
+        message=gettext("This document is a list of nodes, not a job."),
+        remedy=gettext("Add nodes one by one on the Add node page, which confirms each host key."),
         code="malformed",
     )
     return Typed(text=text, faults=(fault,))

@@ -31,8 +31,8 @@ def with_upload(
         fault = FieldError(
             field=FIELD,
             value=upload.name,
-            message=gettext("It is not clear to which tenant the archive belongs."),
-            remedy=gettext("Choose a virtual cluster first, then the file."),
+            message=gettext("The tenant of the archive is not known."),
+            remedy=gettext("Select a virtual cluster first, then the file."),
         )
         return typed, (fault,)
     try:

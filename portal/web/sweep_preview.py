@@ -43,7 +43,7 @@ def read_sweep(text: str, grid: str, most: str) -> TypedSweep:
         raise InvalidError(str(error), field="parameters", value="", remedy=error.remedy) from None
     if not isinstance(document, dict):
         raise InvalidError(
-            "This is not a valid job.", field="yaml", value="", remedy=_("Write a job in YAML.")
+            "This is not a valid job.", field="yaml", value="", remedy=_("Enter a job in YAML.")
         )
     most = most.strip()
     if most and not (most.isascii() and most.isdecimal() and len(most) < 5):
@@ -75,7 +75,7 @@ def preview_sweep(request: PageRequest, typed: TypedSweep) -> Panel:
     most = typed.max_parallel
     if most is None or most >= found.jobs:
         return panel
-    note = _("The limit lets %(most)s of %(whole)s jobs run at a time; the others are held.") % {
+    note = _("At most %(most)s of %(whole)s jobs run at a time. The others are on hold.") % {
         "most": most,
         "whole": found.jobs,
     }

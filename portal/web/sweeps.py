@@ -189,17 +189,17 @@ def _stats(found: SweepDetail) -> tuple[Stat, ...]:
             value=words.count(found.sweep.jobs),
             context=gettext("at most %(most)s at a time") % {"most": words.count(most)}
             if most
-            else gettext("no limit at a time"),
+            else gettext("no concurrency limit"),
         ),
         Stat(
-            label=gettext("On devices"),
+            label=gettext("Holding devices"),
             value=words.count(running),
-            context=gettext("running, or about to"),
+            context=gettext("starting or running"),
         ),
         Stat(
             label=job_state("queued").word,
             value=words.count(waiting),
-            context=gettext("and %(held)s held until it is their turn")
+            context=gettext("and %(held)s on hold by the sweep limit")
             % {"held": words.count(held)}
             if held
             else "",
