@@ -52,51 +52,50 @@ ACTS: Final = {
         Act(
             verb="cordon",
             word=gettext_lazy("Cordon"),
-            says=gettext_lazy("No new jobs start on it. Running jobs continue."),
+            says=gettext_lazy("No new jobs start on the node. Running jobs continue."),
             needs_reason=True,
-            done=gettext_lazy("%(node)s takes no new jobs."),
+            done=gettext_lazy("%(node)s cordoned."),
             act=services.cordon_node,
         ),
         Act(
             verb="drain",
             word=gettext_lazy("Drain"),
             says=gettext_lazy(
-                "Nothing new is placed on it. What runs there is asked to save its work, "
-                "leaves, and runs again elsewhere. Work that is not saved within the grace "
-                "period is lost."
+                "No new jobs start on the node. Running jobs get a notice, save their work, "
+                "and are requeued. Work not saved within the grace period is lost."
             ),
             needs_reason=True,
-            done=gettext_lazy("%(node)s empties itself and then takes no new jobs."),
+            done=gettext_lazy("%(node)s is draining."),
             act=services.drain_node,
         ),
         Act(
             verb="uncordon",
             word=gettext_lazy("Uncordon"),
-            says=gettext_lazy("New jobs may be placed on it with the next round."),
+            says=gettext_lazy("New jobs can start on the node from the next scheduling round."),
             needs_reason=False,
-            done=gettext_lazy("%(node)s takes new jobs again."),
+            done=gettext_lazy("%(node)s uncordoned."),
             act=services.uncordon_node,
         ),
         Act(
             verb="declare-dead",
             word=gettext_lazy("Declare dead"),
             says=gettext_lazy(
-                "Its jobs count as lost and run again elsewhere. Do this only when the "
-                "machine is off: a job that still runs there would run twice."
+                "The scheduler requeues the jobs of the node. Do this only if the machine is "
+                "off: a job that still runs there would run twice."
             ),
             needs_reason=True,
-            done=gettext_lazy("%(node)s is declared dead; its jobs may run elsewhere."),
+            done=gettext_lazy("%(node)s declared dead. Its jobs are requeued."),
             act=services.declare_node_dead,
         ),
         Act(
             verb="reset-isolation",
             word=gettext_lazy("Reset isolation"),
             says=gettext_lazy(
-                "Its tenant loses the node, and the next tenant may use it. Clean it first: "
-                "a job may have left files, cron jobs or keys behind."
+                "The node no longer belongs to its tenant, and other tenants can use it. "
+                "Clean the node first: jobs may have left files, cron jobs or keys."
             ),
             needs_reason=True,
-            done=gettext_lazy("%(node)s no longer belongs to a tenant."),
+            done=gettext_lazy("Isolation of %(node)s reset."),
             act=reset_isolation,
         ),
     )
@@ -151,7 +150,7 @@ def remove_node(asked: PageRequest, node_id: int) -> HttpResponseBase:
         messages.error(asked.http, error_text(refused))
         return redirect("node", node_id)
     messages.success(
-        asked.http, _("%(name)s is removed; its history stays.") % {"name": detail.row.name}
+        asked.http, _("%(name)s removed. Its history is retained.") % {"name": detail.row.name}
     )
     return redirect("nodes")
 

@@ -49,7 +49,7 @@ class AddressForm(forms.Form):
                 continue
             if not equals or not key or key in found:
                 raise forms.ValidationError(
-                    gettext("%(strip)s is no label. Use name=value, each name once.")
+                    gettext("%(strip)s is not a valid label. Use name=value, each name once.")
                     % {"strip": part.strip()[:80]}
                 )
             found[key] = value
@@ -128,7 +128,7 @@ def add(asked: PageRequest) -> HttpResponseBase:
         if stored is not None:
             messages.success(
                 asked.http,
-                gettext("%(name)s is added; it is being probed now.") % {"name": values["name"]},
+                gettext("%(name)s added. Tessera is probing it.") % {"name": values["name"]},
             )
             return redirect("node", stored)
         return asked.render("nodes/add.html", context, status=status_of(form))
@@ -170,7 +170,7 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
     except DomainError as refused:
         put_faults(form, refused)
         return _edit_page(asked, detail, form)
-    messages.success(asked.http, gettext("%(name)s is changed.") % {"name": detail.row.name})
+    messages.success(asked.http, gettext("%(name)s changed.") % {"name": detail.row.name})
     return redirect("node", node_id)
 
 
@@ -196,8 +196,8 @@ def _key_shown(form: AddForm) -> str:
         form.add_error(
             "host",
             gettext(
-                "No SSH server answers there: %(error)s. Check the address and that sshd "
-                "runs, from the machine that runs Tessera."
+                "No SSH server responds: %(error)s. Check the address, and that sshd is "
+                "reachable from the Tessera server."
             )
             % {"error": error},
         )

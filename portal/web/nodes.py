@@ -185,7 +185,7 @@ def _shown(row: NodeRow, tenants: Sequence[str], shares: Sequence[float | None])
         strip=node_strip(row.view, shares, tenants),
         use=sum(held) / len(held) if held else None,
         reason=_reason(row),
-        truth={True: "agree", False: "disagree", None: _("not yet known")}[row.agrees],
+        truth={True: "agree", False: "disagree", None: _("unknown")}[row.agrees],
     )
 
 
@@ -198,7 +198,7 @@ def _reason(row: NodeRow) -> str:
     """What stands below the state in the list."""
     out = len(row.view.devices) - row.healthy
     return row.view.state_reason or (
-        _("%(out)s out") % {"out": words.plural(out, "device", "devices")} if out else ""
+        _("%(out)s unhealthy") % {"out": words.plural(out, "device", "devices")} if out else ""
     )
 
 
@@ -221,12 +221,12 @@ def _stats(rows: Sequence[NodeRow], now: datetime) -> tuple[Stat, ...]:
             label=_("Healthy devices"),
             value=words.count(healthy),
             unit=_("of %(devices)s") % {"devices": words.count(devices)},
-            context=_("out on %(out)s") % {"out": _some(out)} if out else _("all work"),
+            context=_("unhealthy on %(out)s") % {"out": _some(out)} if out else _("all healthy"),
         ),
         Stat(
             label=_("Inconsistent nodes"),
             value=words.count(len(wrong)),
-            context=_some(wrong) if wrong else _("database and runners agree"),
+            context=_some(wrong) if wrong else _("database and runners are consistent"),
             tone="bad" if wrong else "",
         ),
         Stat(
@@ -234,7 +234,7 @@ def _stats(rows: Sequence[NodeRow], now: datetime) -> tuple[Stat, ...]:
             value=words.duration((now - oldest[0]).total_seconds()) if oldest else "",
             context=_("%(name)s: %(state)s") % {"name": oldest[1], "state": word(oldest[2])}
             if oldest
-            else _("no node has responded yet"),
+            else _("no response from any node yet"),
         ),
     )
 
@@ -258,7 +258,7 @@ def _node_stats(row: NodeRow, now: datetime) -> tuple[Stat, ...]:
             else _("not probed yet"),
         ),
         Stat(
-            label=_("Jobs here"),
+            label=_("Jobs on this node"),
             value=words.count(row.jobs),
             context=_("%(running)s confirmed by the runner")
             % {"running": words.plural(row.running, "rank", "ranks")},
@@ -276,7 +276,7 @@ def _node_stats(row: NodeRow, now: datetime) -> tuple[Stat, ...]:
             unit=_("ago"),
             context=_("no response yet")
             if heard is None
-            else _("contact is %(word_contact)s") % {"word_contact": word(row.contact)},
+            else _("contact: %(word_contact)s") % {"word_contact": word(row.contact)},
         ),
     )
 

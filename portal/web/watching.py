@@ -30,29 +30,31 @@ class LogRuleForm(forms.Form):
     pattern = forms.CharField(
         label=gettext_lazy("Pattern"), max_length=LONGEST_PATTERN, strip=False
     )
-    action = forms.ChoiceField(label=gettext_lazy("What follows"), choices=LogActionChoice.choices)
+    action = forms.ChoiceField(label=gettext_lazy("Action"), choices=LogActionChoice.choices)
 
 
 class EditLogRuleForm(LogRuleForm):
     """The same, with its switch."""
 
-    enabled = forms.BooleanField(label=gettext_lazy("It counts"), required=False)
+    enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False)
 
 
 class IdleForm(forms.Form):
     """What happens to idling jobs that say nothing themselves."""
 
-    active = forms.BooleanField(label=gettext_lazy("Watch for idling devices"), required=False)
+    active = forms.BooleanField(label=gettext_lazy("Enable idle detection"), required=False)
     below = forms.FloatField(
-        label=gettext_lazy("Idle below"), min_value=0.1, max_value=100, initial=5
+        label=gettext_lazy("Idle threshold"), min_value=0.1, max_value=100, initial=5
     )
     warn_minutes = forms.IntegerField(label=gettext_lazy("Warn after"), min_value=5, initial=30)
     stop_minutes = forms.IntegerField(label=gettext_lazy("Stop after"), required=False, initial=60)
     exempt_priorities = forms.MultipleChoiceField(
-        label=gettext_lazy("Left alone"), required=False, widget=forms.CheckboxSelectMultiple
+        label=gettext_lazy("Exempt priority classes"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
     )
     binding = forms.BooleanField(
-        label=gettext_lazy("Jobs may be stricter, and not laxer"), required=False
+        label=gettext_lazy("Jobs may only tighten this policy"), required=False
     )
 
     def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
@@ -80,7 +82,7 @@ def log_rules(asked: PageRequest) -> HttpResponseBase:
             else:
                 messages.success(
                     asked.http,
-                    _("%(name)s counts for attempts from now on.") % {"name": made.name},
+                    _("Rule %(name)s added. It applies to new attempts.") % {"name": made.name},
                 )
                 return redirect("log-rules")
     rows = list(log_rules_for(asked.viewer))
@@ -110,7 +112,7 @@ def log_rule(asked: PageRequest, rule_id: int) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, _("%(name)s is changed.") % {"name": values["name"]})
+            messages.success(asked.http, _("%(name)s changed.") % {"name": values["name"]})
             return redirect("log-rules")
     context = {"row": row, "form": form, "stale": stale}
     return asked.render("watching/log_rule.html", context, status=status_of(form))
@@ -125,7 +127,7 @@ def delete(asked: PageRequest, rule_id: int) -> HttpResponseBase:
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
     else:
-        messages.success(asked.http, _("The rule is deleted."))
+        messages.success(asked.http, _("Rule deleted."))
     return redirect("log-rules")
 
 
@@ -145,7 +147,7 @@ def idle(asked: PageRequest, vc_id: int) -> HttpResponseBase:
             fields = {"warn_after": "warn_minutes", "stop_after": "stop_minutes"}
             put_faults(form, refused, fields)
         else:
-            messages.success(asked.http, _("The idle policy is kept."))
+            messages.success(asked.http, _("Idle policy saved."))
             return redirect("virtual-cluster-idle", vc_id)
     context = {"vc": vc, "rule": rule, "form": form, "can_edit": can_edit}
     return asked.render("watching/idle.html", context, status=status_of(form))
