@@ -135,7 +135,7 @@ def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeRow]]:
     for (kind, level), members in alike.items():
         facts = {"cells": f"{words.count(len(members))} {level_word(level, len(members))}"}
         text = _("%(cells)s not bound") % facts
-        title = _("%(cells)s not bound: no job needs them yet") % facts
+        title = _("%(cells)s not bound: no job needs them") % facts
         tile = Tile(width=1, kind="free", title=title, text=text)
         first, last = members[0].number, members[-1].number
         yield (
@@ -177,10 +177,10 @@ def _tile(node: str, width: int, owner: CellOwner | None, colour: int) -> Tile:
     }
     if owner is None:
         text = _("not bound") if width > 1 else ""
-        title = _("%(node)s: %(devices)s bound to nobody") % facts
+        title = _("%(node)s: %(devices)s not bound") % facts
         return Tile(width=width, kind="free", title=title, text=text)
     if not owner.is_own:
-        facts["owner"] = name = owner.virtual_cluster or _("others")
+        facts["owner"] = name = owner.virtual_cluster or _("another virtual cluster")
         title = _("%(node)s: %(devices)s bound to %(owner)s") % facts
         return Tile(width=width, kind="other", title=title, text=name if width > 1 else "")
     facts["number"] = owner.number

@@ -30,9 +30,7 @@ class ImportRuleForm(forms.Form):
     virtual_cluster = forms.ChoiceField(label=gettext_lazy("Virtual cluster"), required=False)
     tenant = forms.ChoiceField(label=gettext_lazy("Tenant"), required=False)
     priority = forms.ChoiceField(label=gettext_lazy("Priority class"), required=False)
-    opportunistic = forms.BooleanField(
-        label=gettext_lazy("Only on idle devices of others"), required=False
-    )
+    opportunistic = forms.BooleanField(label=gettext_lazy("Opportunistic"), required=False)
 
     def offer(self, **names: Iterable[str]) -> None:
         """Let people choose from these, or nothing."""
@@ -71,7 +69,7 @@ def delete(asked: PageRequest, rule_id: int) -> HttpResponseBase:
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
     else:
-        messages.success(asked.http, _("The rule is deleted; jobs that came in by it stay."))
+        messages.success(asked.http, _("Rule deleted. Jobs submitted by it are not affected."))
     return redirect("import-rules")
 
 
@@ -81,5 +79,5 @@ def _create(asked: PageRequest, form: ImportRuleForm) -> bool:
     except DomainError as refused:
         put_faults(form, refused)
         return False
-    messages.success(asked.http, _("The rule for %(name)s is made.") % {"name": made.name})
+    messages.success(asked.http, _("Rule for %(name)s created.") % {"name": made.name})
     return True

@@ -29,9 +29,7 @@ class PriorityForm(forms.Form):
     name = forms.CharField(label=gettext_lazy("Name"), max_length=40)
     value = forms.IntegerField(label=gettext_lazy("Priority"), min_value=LOWEST, max_value=HIGHEST)
     note = forms.CharField(label=gettext_lazy("Note"), required=False, max_length=200)
-    is_default = forms.BooleanField(
-        label=gettext_lazy("Jobs that name no class get this one"), required=False
-    )
+    is_default = forms.BooleanField(label=gettext_lazy("Default class"), required=False)
 
 
 class PriorityEditForm(PriorityForm):
@@ -80,7 +78,7 @@ def priority_class(asked: PageRequest, class_id: int) -> HttpResponseBase:
             put_faults(form, refused)
         else:
             messages.success(
-                asked.http, _("%(name)s is changed.") % {"name": form.cleaned_data["name"]}
+                asked.http, _("%(name)s changed.") % {"name": form.cleaned_data["name"]}
             )
             return redirect("priority-classes")
     context = {"row": row, "form": form, "stale": stale}
@@ -103,7 +101,7 @@ def delete(asked: PageRequest, class_id: int) -> HttpResponseBase:
         messages.error(asked.http, error_text(refused))
         return redirect("priority-class", class_id)
     messages.success(
-        asked.http, _("%(name)s is deleted; jobs keep the priority they got.") % {"name": row.name}
+        asked.http, _("%(name)s deleted. Submitted jobs are not affected.") % {"name": row.name}
     )
     return redirect("priority-classes")
 
@@ -114,14 +112,14 @@ def _create(asked: PageRequest, form: PriorityForm) -> bool:
     except DomainError as refused:
         put_faults(form, refused)
         return False
-    messages.success(asked.http, _("%(name)s is made.") % {"name": made.name})
+    messages.success(asked.http, _("%(name)s created.") % {"name": made.name})
     return True
 
 
 def _row(asked: PageRequest, class_id: int) -> PriorityClassRow:
     found = next((row for row in list_priority_classes(asked.viewer) if row.id == class_id), None)
     if found is None:
-        raise NotFoundError(_("There is no such priority class."), field="id", value=class_id)
+        raise NotFoundError(_("Priority class not found."), field="id", value=class_id)
     return found
 
 

@@ -148,9 +148,9 @@ def read_form(sent: QueryDict) -> Sent:
                 FieldError(
                     field="cells",
                     value=text[:40],
-                    message=gettext("%(value)s is no number of cells.")
+                    message=gettext("%(value)s is not a valid number of cells.")
                     % {"value": text[:40] or "–"},
-                    remedy=gettext("Give a whole number, 0 or more."),
+                    remedy=gettext("Enter a whole number of at least 0."),
                 )
             )
     InvalidError.raise_if(faults)

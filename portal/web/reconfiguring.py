@@ -72,7 +72,7 @@ def done_words(answer: Reconfigured) -> str:
     """What was done, for the toast."""
     loses = len(answer.effect.loses)
     if not loses:
-        return _("The cluster is reconfigured; every running job keeps its guarantee.")
+        return _("Cluster reconfigured. No running job lost its guarantee.")
     return ngettext(
         "Cluster reconfigured. %(count)s running job becomes opportunistic in the next round.",
         "Cluster reconfigured. %(count)s running jobs become opportunistic in the next round.",

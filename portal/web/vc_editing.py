@@ -61,7 +61,7 @@ def create(asked: PageRequest) -> HttpResponseBase:
         "policy_form": policy_form,
         "has_tenants": bool(names),
         **verdict_context(
-            asked, answer, label=form["name"].value() or _("the new one"), fault=fault
+            asked, answer, label=form["name"].value() or _("the new virtual cluster"), fault=fault
         ),
     }
     status = HTTPStatus.UNPROCESSABLE_ENTITY if is_asked_for else HTTPStatus.OK
@@ -80,7 +80,11 @@ def check(asked: PageRequest, vc_id: int = 0) -> HttpResponseBase:
     detail = virtual_cluster_detail(asked.viewer, vc_id) if vc_id else None
     counts, fault = _counts(asked)
     answer = try_shape(asked.viewer, counts, name=detail.use.name if detail else NEW)
-    label = detail.use.name if detail else asked.http.POST.get("name", "") or _("the new one")
+    label = (
+        detail.use.name
+        if detail
+        else asked.http.POST.get("name", "") or _("the new virtual cluster")
+    )
     context = verdict_context(asked, answer, label=label[:63], fault=fault, detail=detail)
     # A page left open has no place for the levels of a device type that came meanwhile.
     shown = [row for row in answer.rows if cell_name(row.chain, row.type) in asked.http.POST]
@@ -115,7 +119,7 @@ def shape(asked: PageRequest, vc_id: int) -> HttpResponseBase:
         asked,
         detail,
         ChangeVc(virtual_cluster=detail.use.name, cells=_entries(counts)),
-        done=_("%(name)s is now promised %(rows)s.")
+        done=_("Guarantee of %(name)s changed: %(rows)s.")
         % {"name": detail.use.name, "rows": rows_in_words(answer.rows)},
         yours=rows_in_words(answer.rows),
         refused=lambda error: {**shown, "refused": error_text(error)},
@@ -140,7 +144,7 @@ def policy(asked: PageRequest, vc_id: int) -> HttpResponseBase:
         asked,
         detail,
         ChangeVc(virtual_cluster=detail.use.name, values=form.values()),
-        done=_("%(name)s is scheduled by %(policy)s from the next round on.")
+        done=_("Policy of %(name)s changed to %(policy)s from the next round.")
         % {"name": detail.use.name, "policy": form.cleaned_data["policy"]},
         yours=form.cleaned_data["policy"],
         refused=refused,
@@ -180,7 +184,7 @@ def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
         asked,
         detail,
         ChangeVc(virtual_cluster=detail.use.name, values=values),
-        done=_("The caps of %(name)s are changed.") % {"name": detail.use.name},
+        done=_("Limits of %(name)s changed.") % {"name": detail.use.name},
         yours=", ".join(
             f"{form.fields[name].label}: {_('none') if value in (None, '') else value}"
             for name, value in values.items()
@@ -201,7 +205,9 @@ def archive(asked: PageRequest, vc_id: int) -> HttpResponseBase:
         messages.error(asked.http, error_text(refused))
         return redirect("virtual-cluster", vc_id)
     messages.success(
-        asked.http, _("%(name)s is put away; its guarantee is free.") % {"name": detail.use.name}
+        asked.http,
+        _("Virtual cluster %(name)s archived. Its guarantee is released.")
+        % {"name": detail.use.name},
     )
     return redirect("virtual-clusters")
 
@@ -253,7 +259,7 @@ def limit_words(limit: TooMany) -> str:
     if limit.most == 1:
         most = _("at most 1 fits")
     return _(
-        "%(asked)s × %(device_type)s %(level)s is too much: %(most)s beside what else is promised."
+        "%(asked)s × %(device_type)s %(level)s is too much: %(most)s with the other guarantees."
     ) % {
         "asked": words.count(limit.asked),
         "device_type": limit.device_type,
@@ -288,7 +294,8 @@ def _create(
         put_faults(form, refused)
         return None
     messages.success(
-        asked.http, _("%(name)s is made. Jobs can be submitted to it now.") % {"name": name}
+        asked.http,
+        _("Virtual cluster %(name)s created. Users can submit jobs to it.") % {"name": name},
     )
     return int(virtual_cluster_for(asked.viewer, name).pk)
 

@@ -69,7 +69,7 @@ class CapsForm(forms.Form):
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     max_devices_per_user = forms.IntegerField(
-        label=gettext_lazy("Devices per person"),
+        label=gettext_lazy("Devices per user"),
         help_text=gettext_lazy("Leave empty for no limit."),
         required=False,
         min_value=1,
@@ -155,8 +155,9 @@ def counts_sent(sent: QueryDict) -> dict[tuple[str, str], int]:
                 FieldError(
                     field="cells",
                     value=text[:40],
-                    message=_("%(value)s is no number of cells.") % {"value": text[:40] or "–"},
-                    remedy=_("Give a whole number, 0 or more."),
+                    message=_("%(value)s is not a valid number of cells.")
+                    % {"value": text[:40] or "–"},
+                    remedy=_("Enter a whole number of at least 0."),
                 )
             )
         else:

@@ -43,11 +43,11 @@ from tenants.selectors import audit_page
 LAST_CHANGES: Final = 5
 FIT_WORDS: Final = {
     Fit.NOW: ("tick", "ok", gettext_lazy("starts now")),
-    Fit.LATER: ("clock", "busy", gettext_lazy("starts when own jobs end")),
+    Fit.LATER: ("clock", "busy", gettext_lazy("starts when jobs of the virtual cluster end")),
     Fit.BORROW: (
         "refresh",
         "warn",
-        gettext_lazy("runs only opportunistically, on what others leave"),
+        gettext_lazy("runs only as an opportunistic job on idle devices"),
     ),
     Fit.NEVER: ("minus", "", gettext_lazy("never fits")),
 }
@@ -240,10 +240,10 @@ def _stats(detail: VcDetail) -> tuple[Stat, ...]:
             label=_("Queued"),
             value=words.count(use.queued),
             unit=npgettext("count", "device", "devices", use.queued),
-            context=_("wanted by %(queued_jobs)s")
+            context=_("requested by %(queued_jobs)s")
             % {"queued_jobs": words.plural(use.queued_jobs, "job", "jobs")}
             if use.queued_jobs
-            else _("nothing waits"),
+            else _("none queued"),
         ),
         Stat(
             label=_("Unavailable"),
@@ -252,7 +252,7 @@ def _stats(detail: VcDetail) -> tuple[Stat, ...]:
             context=_("%(unhealthy)s unhealthy, %(cordoned)s cordoned")
             % {"unhealthy": words.count(use.unhealthy), "cordoned": words.count(use.cordoned)}
             if use.unhealthy or use.cordoned
-            else _("the whole guarantee can be had"),
+            else _("full guarantee available"),
             tone="warn" if use.unhealthy else "",
         ),
         Stat(
@@ -265,7 +265,7 @@ def _stats(detail: VcDetail) -> tuple[Stat, ...]:
 
 
 def _all_words(use: selected.VcUse) -> str:
-    return _("all of it") if use.guarantee else _("nothing is promised")
+    return _("all") if use.guarantee else _("no guarantee")
 
 
 def _borrow_words(detail: VcDetail) -> str:
@@ -273,7 +273,7 @@ def _borrow_words(detail: VcDetail) -> str:
     return (
         _("at most %(most)s") % {"most": words.count(most)}
         if most is not None
-        else _("no cap; given back when wanted")
+        else _("no limit; reclaimable")
     )
 
 
@@ -286,7 +286,7 @@ def _list_stats(uses: Iterable[VcUse], unassigned: Mapping[str, int]) -> tuple[S
         Stat(
             label=_("Virtual clusters"),
             value=words.count(len(uses)),
-            context=_("that you may see"),
+            context=_("visible to you"),
         ),
         Stat(
             label=_("In use"),
@@ -298,18 +298,18 @@ def _list_stats(uses: Iterable[VcUse], unassigned: Mapping[str, int]) -> tuple[S
             label=_("Borrowed"),
             value=words.count(sum(use.borrowed for use in uses)),
             unit=_("devices"),
-            context=_("given back when wanted"),
+            context=_("reclaimable"),
         ),
         Stat(
             label=_("Queued"),
             value=words.count(sum(use.queued for use in uses)),
             unit=_("devices"),
-            context=_("wanted by jobs that wait"),
+            context=_("requested by queued jobs"),
         ),
         Stat(
             label=_("Not assigned"),
             value=words.count(free),
             unit=_("devices"),
-            context=_("promised to nobody"),
+            context=_("unassigned"),
         ),
     )
