@@ -25,9 +25,9 @@ from tenants.selectors import member_for, tenant_for
 from tenants.services import UNCHANGED, add_member, remove_member, update_member
 
 ROLES = [
-    (Role.VIEWER.value, gettext_lazy("viewer: sees the tenant's jobs")),
-    (Role.MEMBER.value, gettext_lazy("member: submits jobs, stops own ones")),
-    (Role.LEAD.value, gettext_lazy("lead: manages members, caps and all its jobs")),
+    (Role.VIEWER.value, gettext_lazy("viewer: reads jobs of the tenant")),
+    (Role.MEMBER.value, gettext_lazy("member: submits jobs, manages own jobs")),
+    (Role.LEAD.value, gettext_lazy("lead: manages members, limits and all jobs")),
 ]
 
 
@@ -37,21 +37,21 @@ class MemberForm(forms.Form):
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     role = forms.ChoiceField(label=gettext_lazy("Role"), choices=ROLES)
     max_devices = forms.IntegerField(
-        label=gettext_lazy("Devices at a time"), required=False, min_value=1, max_value=1_000_000
+        label=gettext_lazy("Device limit"), required=False, min_value=1, max_value=1_000_000
     )
 
 
 class AddMemberForm(MemberForm):
     """A person who is to become a member."""
 
-    username = forms.CharField(label=gettext_lazy("User name"), max_length=64)
+    username = forms.CharField(label=gettext_lazy("Username"), max_length=64)
 
 
 class EditMemberForm(MemberForm):
     """Role, limits and the virtual clusters of one member."""
 
     max_live_jobs = forms.IntegerField(
-        label=gettext_lazy("Live jobs at a time"), required=False, min_value=1, max_value=MOST
+        label=gettext_lazy("Live job limit"), required=False, min_value=1, max_value=MOST
     )
     virtual_clusters = forms.MultipleChoiceField(
         label=gettext_lazy("Virtual clusters"), required=False, widget=forms.CheckboxSelectMultiple
@@ -87,7 +87,7 @@ def add(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
         else:
             messages.success(
                 asked.http,
-                _("%(username)s is a %(word_role)s of %(name)s.")
+                _("%(username)s added to %(name)s as %(word_role)s.")
                 % {
                     "username": values["username"],
                     "word_role": word(values["role"]),
@@ -121,9 +121,7 @@ def edit(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase
         except DomainError as refused:
             put_faults(form, refused, {"per_person": "max_live_jobs"})
         else:
-            messages.success(
-                asked.http, _("%(name)s is changed.") % {"name": member.user.username}
-            )
+            messages.success(asked.http, _("%(name)s changed.") % {"name": member.user.username})
             return redirect("tenant", tenant_id)
     context = {"member": member, "tenant": member.tenant, "form": form, "stale": stale}
     context |= {"has_vcs": bool(names), "limit": limit}
@@ -142,7 +140,7 @@ def remove(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBa
         return redirect("tenant", tenant_id)
     messages.success(
         asked.http,
-        _("%(username)s is no longer a member of %(name)s.")
+        _("%(username)s removed from %(name)s.")
         % {"username": member.user.username, "name": member.tenant.name},
     )
     is_self = member.user_id == asked.viewer.user_id

@@ -30,9 +30,9 @@ from tenants.services import (
 class PersonForm(forms.Form):
     """A person who is to be able to sign in."""
 
-    username = forms.CharField(label=gettext_lazy("User name"), max_length=64)
+    username = forms.CharField(label=gettext_lazy("Username"), max_length=64)
     password = forms.CharField(
-        label=gettext_lazy("First password"),
+        label=gettext_lazy("Initial password"),
         required=False,
         empty_value=None,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
@@ -55,12 +55,12 @@ def people(asked: PageRequest) -> HttpResponseBase:
             if form.cleaned_data["password"] is None:
                 messages.success(
                     asked.http,
-                    _("%(username)s added; create a password link now.")
+                    _("User %(username)s added. Create a password link now.")
                     % {"username": made.username},
                 )
             else:
                 messages.success(
-                    asked.http, _("%(username)s can sign in.") % {"username": made.username}
+                    asked.http, _("User %(username)s added.") % {"username": made.username}
                 )
             return redirect("person", made.pk)
     tenants: dict[int, list[str]] = {}
@@ -102,14 +102,14 @@ def change(asked: PageRequest, user_id: int, verb: str) -> HttpResponseBase:
         "keep-out": (
             set_user_active,
             {"is_active": False},
-            _("%(name)s cannot sign in any more."),
+            _("%(name)s blocked."),
         ),
-        "let-in": (set_user_active, {"is_active": True}, _("%(name)s can sign in again.")),
-        "make-admin": (grant_cluster_admin, {}, _("%(name)s is a cluster admin.")),
-        "unmake-admin": (revoke_cluster_admin, {}, _("%(name)s is no cluster admin any more.")),
+        "let-in": (set_user_active, {"is_active": True}, _("%(name)s unblocked.")),
+        "make-admin": (grant_cluster_admin, {}, _("Cluster admin granted to %(name)s.")),
+        "unmake-admin": (revoke_cluster_admin, {}, _("Cluster admin revoked from %(name)s.")),
     }
     if verb not in acts:
-        raise NotFoundError(_("There is no such act."), field="verb", value=verb)
+        raise NotFoundError(_("Unknown action."), field="verb", value=verb)
     act, values, done = acts[verb]
     try:
         act(viewer=asked.viewer, user_id=user_id, **values)
@@ -141,5 +141,5 @@ def _user(asked: PageRequest, user_id: int) -> User:
     asked.viewer.require(Permission.MANAGE_USERS, what="users")
     user = users_for(asked.viewer).filter(pk=user_id).first()
     if user is None:
-        raise NotFoundError(_("There is no such user."), field="user", value=user_id)
+        raise NotFoundError(_("User not found."), field="user", value=user_id)
     return user

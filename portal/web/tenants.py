@@ -81,7 +81,7 @@ class EditTenantForm(TenantForm):
     """The same, with what it may expect to use."""
 
     gpu_hours_per_month = forms.FloatField(
-        label=gettext_lazy("GPU-hours a month"), required=False, min_value=0.1, max_value=1e9
+        label=gettext_lazy("GPU-hours per month"), required=False, min_value=0.1, max_value=1e9
     )
 
 
@@ -133,7 +133,7 @@ def new(asked: PageRequest) -> HttpResponseBase:
             put_faults(form, refused)
         else:
             messages.success(
-                asked.http, _("%(name)s is made. Add its first lead.") % {"name": made.name}
+                asked.http, _("Tenant %(name)s created. Add the first lead.") % {"name": made.name}
             )
             return redirect("tenant", made.pk)
     return asked.render("tenants/new.html", {"form": form}, status=status_of(form))
@@ -164,7 +164,7 @@ def edit(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, _("%(name)s is changed.") % {"name": found.name})
+            messages.success(asked.http, _("%(name)s changed.") % {"name": found.name})
             return redirect("tenant", tenant_id)
     context = {"tenant": found, "form": form, "stale": stale}
     return asked.render("tenants/edit.html", context, status=status_of(form))
@@ -178,14 +178,10 @@ def archive(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
     try:
         if found.is_archived:
             restore_tenant(viewer=asked.viewer, tenant_id=tenant_id)
-            messages.success(
-                asked.http, _("%(name)s is back and takes new work.") % {"name": found.name}
-            )
+            messages.success(asked.http, _("Tenant %(name)s restored.") % {"name": found.name})
         else:
             archive_tenant(viewer=asked.viewer, tenant_id=tenant_id, now=asked.now)
-            messages.success(
-                asked.http, _("%(name)s is put away; it takes no new work.") % {"name": found.name}
-            )
+            messages.success(asked.http, _("Tenant %(name)s archived.") % {"name": found.name})
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
     return redirect("tenant", tenant_id)
@@ -228,7 +224,7 @@ def role_words(role: Role | None, *, is_admin: bool) -> str:
     """What the reader is in a tenant."""
     if role is not None:
         return _("you are a %(value)s") % {"value": word(role.value)}
-    return _("you see it as a cluster admin") if is_admin else ""
+    return _("you have access as a cluster admin") if is_admin else ""
 
 
 def _row(
@@ -262,10 +258,10 @@ def _stats(members: Sequence[MemberRow], vcs: Sequence[VcUse], use: Use) -> tupl
         Stat(
             label=_("Members"),
             value=words.count(len(members)),
-            context=_(", ").join(counted) or _("nobody"),
+            context=_(", ").join(counted) or _("none"),
         ),
         Stat(
-            label=_("Devices held now"),
+            label=_("Devices held"),
             value=words.count(use.devices),
             unit=_("of %(guarantee)s guaranteed") % {"guarantee": words.count(guarantee)},
             context=_("%(borrowed)s borrowed")
@@ -274,7 +270,7 @@ def _stats(members: Sequence[MemberRow], vcs: Sequence[VcUse], use: Use) -> tupl
         Stat(
             label=_("GPU-hours so far"),
             value=words.gpu_hours(use.hours.gpu),
-            context=_("what its jobs have held, up to now"),
+            context=_("total of all jobs"),
         ),
     ]
     if use.hours.slot:
@@ -282,7 +278,7 @@ def _stats(members: Sequence[MemberRow], vcs: Sequence[VcUse], use: Use) -> tupl
             Stat(
                 label=_("Slot-hours so far"),
                 value=words.gpu_hours(use.hours.slot),
-                context=_("declared CPU slots, never mixed in"),
+                context=_("CPU slots, counted separately"),
             )
         )
     queued = sum(vc.queued_jobs for vc in vcs)
@@ -293,7 +289,7 @@ def _stats(members: Sequence[MemberRow], vcs: Sequence[VcUse], use: Use) -> tupl
             unit=_("holding devices"),
             context=_("%(queued)s queued") % {"queued": words.count(queued)}
             if queued
-            else _("none waits"),
+            else _("none queued"),
         )
     )
     return tuple(tiles)

@@ -25,25 +25,25 @@ from tenants.services import IssuedToken, issue_token, revoke_token, rotate_toke
 LIVES: Final = (
     ("30", gettext_lazy("30 days")),
     ("90", gettext_lazy("90 days")),
-    ("365", gettext_lazy("a year")),
-    ("", gettext_lazy("no end")),
+    ("365", gettext_lazy("1 year")),
+    ("", gettext_lazy("no expiry")),
 )
 SCOPE_WORDS: Final = {
-    Scope.JOBS_READ: gettext_lazy("see jobs and logs"),
+    Scope.JOBS_READ: gettext_lazy("read jobs and logs"),
     Scope.JOBS_WRITE: gettext_lazy("submit and stop jobs"),
     Scope.VC_ADMIN: gettext_lazy("change virtual clusters and priority classes"),
     Scope.NODES_ADMIN: gettext_lazy("add, drain and remove nodes"),
     Scope.AUDIT_READ: gettext_lazy("read the audit"),
-    Scope.TENANT_ADMIN: gettext_lazy("manage members, caps and tenants"),
+    Scope.TENANT_ADMIN: gettext_lazy("manage members, limits and tenants"),
 }
 
 
 class TokenForm(forms.Form):
     """A token that is to be made."""
 
-    name = forms.CharField(label=gettext_lazy("What it is for"), max_length=80)
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=80)
     scopes = forms.MultipleChoiceField(
-        label=gettext_lazy("What it may do"), widget=forms.CheckboxSelectMultiple
+        label=gettext_lazy("Scopes"), widget=forms.CheckboxSelectMultiple
     )
     expires_in_days = forms.ChoiceField(
         label=gettext_lazy("Expires after"), choices=LIVES, required=False
@@ -59,7 +59,7 @@ class TokenForm(forms.Form):
         super().__init__(*args, **kwargs)
         offered = [(s.value, SCOPE_WORDS[s]) for s in Scope if s in set(scopes)]
         bound = [
-            ("", _("any tenant of mine")),
+            ("", _("all my tenants")),
             *((str(pk), Name(name)) for pk, name in tenants.items()),
         ]
         for name, choices in (("scopes", offered), ("tenant", bound)):
@@ -92,8 +92,8 @@ def tokens(asked: PageRequest) -> HttpResponseBase:
                 messages.warning(
                     asked.http,
                     _(
-                        "The token is made. Its key stood in the answer to the first click; "
-                        "replace the token if that is lost."
+                        "Token created. It was shown in the response to the first click. If "
+                        "you lost it, replace the token."
                     ),
                 )
                 return redirect("tokens")
@@ -118,7 +118,7 @@ def rotate(asked: PageRequest, token_id: int) -> HttpResponseBase:
 def revoke(asked: PageRequest, token_id: int) -> HttpResponseBase:
     """End a token at once."""
     revoke_token(viewer=asked.viewer, token_id=token_id, now=asked.now)
-    messages.success(asked.http, _("The token opens nothing any more."))
+    messages.success(asked.http, _("Token revoked."))
     return redirect("tokens")
 
 
@@ -129,9 +129,9 @@ def revoke_of_member(asked: PageRequest, tenant_id: int, token_id: int) -> HttpR
     tenant_for(asked.viewer, tenant_id)
     rows = tokens_in_tenant(asked.viewer, tenant_id, now=asked.now)
     if token_id not in {row.id for row in rows}:
-        raise NotFoundError("There is no such token.", field="token", value=token_id)
+        raise NotFoundError(_("Token not found."), field="token", value=token_id)
     revoke_token(viewer=asked.viewer, token_id=token_id, now=asked.now)
-    messages.success(asked.http, _("The token opens nothing any more."))
+    messages.success(asked.http, _("Token revoked."))
     return redirect("tenant", tenant_id)
 
 
