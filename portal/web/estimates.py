@@ -45,7 +45,7 @@ def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
         "margin": {"t": 32, "b": 48},
         "legend": {"y": 1.02, "yanchor": "bottom"},
         "xaxis": {**axis, "title": {"text": gettext("estimated wait")}},
-        "yaxis": {**axis, "title": {"text": gettext("true wait")}},
+        "yaxis": {**axis, "title": {"text": gettext("actual wait")}},
     }
     return {"data": traces, "layout": layout, "says": calibration_says(rows)}
 
@@ -81,7 +81,7 @@ def _as_estimated(longest: float) -> dict[str, Any]:
     return {
         "x": ends,
         "y": ends,
-        "name": gettext("as estimated"),
+        "name": gettext("estimate = actual"),
         "type": "scatter",
         "mode": "lines",
         "line": {"dash": "dot"},
@@ -94,9 +94,9 @@ def calibration_says(rows: Sequence[Calibration]) -> str:
     """What the chart shows, in a sentence."""
     number = sum(row.estimates for row in rows)
     if not number:
-        return gettext("No job with an estimate has started yet.")
+        return gettext("No start estimates to compare yet.")
     inside = sum(row.inside * row.estimates for row in rows) / number
-    return _("%(inside)s of %(starts)s fell inside the range that was shown; 80 %% should.") % {
+    return _("%(inside)s of %(starts)s were inside the predicted range; the target is 80 %%.") % {
         "inside": words.percent(inside),
         "starts": words.plural(number, "start", "starts"),
     }

@@ -62,8 +62,7 @@ def shadows(asked: PageRequest, vc_id: int) -> HttpResponseBase:
             _write(asked, found, kept)
             messages.success(
                 asked.http,
-                _("One policy less watches %(name)s from the next stored round on.")
-                % {"name": found.name},
+                _("Shadow policy removed from %(name)s.") % {"name": found.name},
             )
         except DomainError as error:
             messages.error(asked.http, error_text(error))
@@ -75,7 +74,7 @@ def _visible(asked: PageRequest, vc_id: int) -> PolicyInForce:
     for vc in policies_in_force(asked.viewer, since=asked.now):
         if vc.id == vc_id:
             return vc
-    raise NotFoundError(_("There is no such virtual cluster."), field="id", value=vc_id)
+    raise NotFoundError(_("Virtual cluster not found."), field="id", value=vc_id)
 
 
 def _add(asked: PageRequest, vc: PolicyInForce) -> HttpResponseBase:
@@ -96,8 +95,7 @@ def _add(asked: PageRequest, vc: PolicyInForce) -> HttpResponseBase:
         else:
             messages.success(
                 asked.http,
-                _("%(add)s watches %(name)s from the next stored round on.")
-                % {"add": name, "name": vc.name},
+                _("Shadow policy %(add)s added to %(name)s.") % {"add": name, "name": vc.name},
             )
             return redirect("policies")
     return _policies(asked, refused=(vc.id, form))
@@ -181,26 +179,26 @@ def _stats(found: tuple[PolicyInForce, ...]) -> tuple[Stat, ...]:
     kinds = sorted({vc.policy for vc in found})
     return (
         Stat(
-            label=_("Policies in force"),
+            label=_("Active policies"),
             value=words.count(len(kinds)),
-            context=", ".join(kinds[:6]) or _("there is no virtual cluster"),
+            context=", ".join(kinds[:6]) or _("no virtual clusters"),
         ),
         Stat(
-            label=_("Shadows"),
+            label=_("Shadow policies"),
             value=words.count(sum(len(vc.shadows) for vc in found)),
-            unit=_("watch"),
-            context=_("they decide every stored round and change nothing"),
+            unit=_("active"),
+            context=_("decide each stored round; no effect on jobs"),
         ),
         Stat(
-            label=_("Decided otherwise"),
+            label=_("Disagreement"),
             value=words.percent(differing / rounds) if rounds else "",
-            context=_("of %(rounds)s of shadows")
+            context=_("of %(rounds)s of shadow policies")
             % {"rounds": words.plural(rounds, "decision", "decisions")},
         ),
         Stat(
             label=_("Failing policies"),
             value=words.count(len(faults)),
-            context=Name(", ".join(faults)) or _("all decide by themselves"),
+            context=Name(", ".join(faults)) or _("none failing"),
             tone="bad" if faults else "",
         ),
     )

@@ -35,7 +35,7 @@ PERIODS: Final = {
     "3": gettext_lazy("The last 3 days"),
     "7": gettext_lazy("The last 7 days"),
     "14": gettext_lazy("The last 14 days"),
-    "": gettext_lazy("From and to"),
+    "": gettext_lazy("Custom range"),
 }
 MOST_SHOWN: Final = 200
 MOST_LISTED: Final = 20
@@ -43,8 +43,8 @@ DEVICES: Final = "devices-"
 VERDICTS: Final = {
     "winner": (gettext_lazy("Winner"), gettext_lazy("Winners"), "ok", "succeeded"),
     "loser": (gettext_lazy("Loser"), gettext_lazy("Losers"), "bad", "failed"),
-    "same": (gettext_lazy("As before"), gettext_lazy("As before"), "", "stopped"),
-    "unknown": (gettext_lazy("Not known"), gettext_lazy("Not known"), "", "suspect"),
+    "same": (gettext_lazy("Unchanged"), gettext_lazy("Unchanged"), "", "stopped"),
+    "unknown": (gettext_lazy("Unknown"), gettext_lazy("Unknown"), "", "suspect"),
 }
 _MOMENT: Final = "%Y-%m-%dT%H:%M"
 
@@ -61,7 +61,7 @@ class WhatIfForm(PolicyForm):
     )
     until = forms.DateTimeField(label=gettext_lazy("To"), required=False, input_formats=[_MOMENT])
     size_aware = forms.BooleanField(
-        label=gettext_lazy("Policies know how much work each job has left"), required=False
+        label=gettext_lazy("Policies know the remaining work of each job"), required=False
     )
 
     def __init__(
@@ -140,9 +140,7 @@ def what_if(asked: PageRequest) -> HttpResponseBase:
             if made is None:
                 put_faults(form, error)
         if made is not None:
-            messages.success(
-                asked.http, gettext("The question is asked; the answer takes its time.")
-            )
+            messages.success(asked.http, gettext("What-if started. It may take several minutes."))
             return redirect("policies-what-if-answer", made)
     questions = what_ifs_of(asked.viewer, now=asked.now).order_by("-id")[:MOST_LISTED]
     context = {
@@ -223,7 +221,7 @@ def _change_of(row: WhatIf) -> str:
         row.policy,
         args,
         gettext("with %(guarantee)s") % {"guarantee": guarantee} if guarantee else "",
-        gettext("sizes known") if row.size_aware else "",
+        gettext("known job sizes") if row.size_aware else "",
     )
     return gettext(", ").join(part for part in parts if part)
 
@@ -261,7 +259,7 @@ def _stats(result: Mapping[str, Any]) -> tuple[Stat, ...]:
         Stat(
             label=gettext("Mean time to completion"),
             value=_hours(would_be["avg_jct_h"]),
-            context=gettext("was %(avg_jct_h)s, %(was)s")
+            context=gettext("currently %(avg_jct_h)s, %(was)s")
             % {
                 "avg_jct_h": _hours(was["avg_jct_h"]),
                 "was": _relative(was, would_be, "avg_jct_h"),
@@ -270,25 +268,25 @@ def _stats(result: Mapping[str, Any]) -> tuple[Stat, ...]:
         Stat(
             label=gettext("Winners"),
             value=words.count(result["winner"]),
-            context=gettext("would have been complete sooner"),
+            context=gettext("complete sooner"),
         ),
         Stat(
             label=gettext("Losers"),
             value=words.count(result["loser"]),
-            context=gettext("would have been complete later"),
+            context=gettext("complete later"),
             tone="warn" if result["loser"] else "",
         ),
         Stat(
             label=gettext("Restarts per job"),
             value=words.decimal(would_be["avg_restarts"] or 0, 2),
-            context=gettext("was %(value)s")
+            context=gettext("currently %(value)s")
             % {"value": words.decimal(was["avg_restarts"] or 0, 2)},
         ),
         Stat(
             label=gettext("Devices busy"),
             value=words.decimal(would_be["avg_gpus_busy"] or 0, 1),
             unit=gettext("of %(devices)s") % {"devices": words.count(other)},
-            context=gettext("was %(value)s of %(devices)s")
+            context=gettext("currently %(value)s of %(devices)s")
             % {
                 "value": words.decimal(was["avg_gpus_busy"] or 0, 1),
                 "devices": words.count(devices),
@@ -299,15 +297,15 @@ def _stats(result: Mapping[str, Any]) -> tuple[Stat, ...]:
 
 _MEASURES: Final = (
     ("avg_jct_h", gettext_lazy("Mean time to completion"), True, True),
-    ("p50_jct_h", gettext_lazy("Half of the jobs within"), True, True),
-    ("p90_jct_h", gettext_lazy("Nine in ten within"), True, True),
-    ("p99_jct_h", gettext_lazy("99 in 100 within"), True, True),
-    ("makespan_h", gettext_lazy("All complete after"), True, True),
+    ("p50_jct_h", gettext_lazy("Median time to completion"), True, True),
+    ("p90_jct_h", gettext_lazy("p90 time to completion"), True, True),
+    ("p99_jct_h", gettext_lazy("p99 time to completion"), True, True),
+    ("makespan_h", gettext_lazy("Total time (makespan)"), True, True),
     ("avg_restarts", gettext_lazy("Restarts per job"), False, True),
     ("worst_ftf", gettext_lazy("Worst unfairness (1 is a fair share)"), False, True),
-    ("avg_gpus_busy", gettext_lazy("Devices busy on average"), False, False),
+    ("avg_gpus_busy", gettext_lazy("Average devices busy"), False, False),
     ("completed", gettext_lazy("Jobs completed"), False, False),
-    ("failed_decisions", gettext_lazy("Decisions in which the policy failed"), False, True),
+    ("failed_decisions", gettext_lazy("Failed policy decisions"), False, True),
 )
 
 
@@ -336,10 +334,10 @@ def _relative(was: Mapping[str, Any], would_be: Mapping[str, Any], key: str) -> 
     if old is None or new is None:
         return words.DASH
     if not old:
-        return gettext("as before") if not new else f"{new - old:+.2f}"
+        return gettext("unchanged") if not new else f"{new - old:+.2f}"
     share = (new - old) / old
     if abs(share) < 0.005:
-        return gettext("as before")
+        return gettext("unchanged")
     shape = gettext("%(share)s more") if share > 0 else gettext("%(share)s less")
     return shape % {"share": words.percent(abs(share))}
 
