@@ -49,7 +49,7 @@ class AnnouncementForm(forms.Form):
         max_length=LONGEST_TEXT,
         widget=forms.Textarea(attrs={"rows": 3}),
     )
-    severity = forms.ChoiceField(label=gettext_lazy("How loud"), choices=Severity.choices)
+    severity = forms.ChoiceField(label=gettext_lazy("Severity"), choices=Severity.choices)
     starts_at = forms.DateTimeField(
         label=gettext_lazy("From"),
         required=False,
@@ -101,7 +101,7 @@ def announcement(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
             put_faults(form, refused)
         else:
             messages.success(
-                asked.http, _("The announcement is changed; everybody sees it again.")
+                asked.http, _("Announcement changed. It appears again for all users.")
             )
             return redirect("announcements")
     context = {"row": row, "form": form, "stale": stale}
@@ -121,7 +121,7 @@ def delete(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
         return redirect("announcements")
-    messages.success(asked.http, _("The announcement is withdrawn."))
+    messages.success(asked.http, _("Announcement withdrawn."))
     return redirect("announcements")
 
 
@@ -146,7 +146,7 @@ def _create(asked: PageRequest, form: AnnouncementForm) -> bool:
         if not made_before(refused):
             put_faults(form, refused)
             return False
-    messages.success(asked.http, _("Everybody sees it within ten seconds of its start."))
+    messages.success(asked.http, _("Announcement saved. It appears within 10 s of its start."))
     return True
 
 
@@ -154,7 +154,7 @@ def _row(asked: PageRequest, announcement_id: int) -> AnnouncementRow:
     for row in announcements_for(asked.viewer, now=asked.now):
         if row.id == announcement_id:
             return row
-    raise NotFoundError(_("There is no such announcement."), field="id", value=announcement_id)
+    raise NotFoundError(_("Announcement not found."), field="id", value=announcement_id)
 
 
 def _initial(row: AnnouncementRow) -> dict[str, Any]:
@@ -169,8 +169,8 @@ def _initial(row: AnnouncementRow) -> dict[str, Any]:
 
 def _when(row: AnnouncementRow, asked: PageRequest) -> str:
     if row.is_shown(asked.now):
-        return _("shown now")
-    return _("not yet") if row.starts_at > asked.now else "over"
+        return _("active")
+    return _("scheduled") if row.starts_at > asked.now else "over"
 
 
 def _back(request: HttpRequest) -> str:

@@ -40,10 +40,10 @@ class HookForm(forms.Form):
     """What can be changed of a hook."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
-    name = forms.CharField(label=gettext_lazy("What it is for"), max_length=80)
-    url = forms.CharField(label=gettext_lazy("Address"), max_length=LONGEST_URL)
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=80)
+    url = forms.CharField(label=gettext_lazy("URL"), max_length=LONGEST_URL)
     events = forms.MultipleChoiceField(
-        label=gettext_lazy("Tell it when"), widget=forms.CheckboxSelectMultiple
+        label=gettext_lazy("Events"), widget=forms.CheckboxSelectMultiple
     )
 
     def __init__(self, *args: Any, tenant_id: int | None, **kwargs: Any) -> None:
@@ -58,7 +58,7 @@ class NewHookForm(HookForm):
     """A new hook, of a tenant or of the whole cluster."""
 
     tenant = forms.TypedChoiceField(
-        label=gettext_lazy("Of"), required=False, coerce=int, empty_value=None
+        label=gettext_lazy("Owner"), required=False, coerce=int, empty_value=None
     )
 
     def __init__(self, *args: Any, owners: list[tuple[str, str]], **kwargs: Any) -> None:
@@ -95,8 +95,8 @@ def hooks(asked: PageRequest) -> HttpResponseBase:
                 messages.warning(
                     asked.http,
                     _(
-                        "The webhook is made. Its secret stood in the answer to the first "
-                        "click; make another secret if that is lost."
+                        "Webhook created. Its secret was shown in the response to the first "
+                        "click. If you lost it, rotate the secret."
                     ),
                 )
                 return redirect("hook", earlier)
@@ -129,7 +129,7 @@ def hook(asked: PageRequest, hook_id: int) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, _("%(name)s is changed.") % {"name": values["name"]})
+            messages.success(asked.http, _("%(name)s changed.") % {"name": values["name"]})
             return redirect("hook", hook_id)
     return _page(asked, row, form, stale=stale)
 
@@ -142,8 +142,7 @@ def switch(asked: PageRequest, hook_id: int) -> HttpResponseBase:
     update_hook(viewer=asked.viewer, hook_id=hook_id, enabled=not row.enabled)
     messages.success(
         asked.http,
-        (_("%(name)s is switched off.") if row.enabled else _("%(name)s is switched on."))
-        % {"name": row.name},
+        (_("%(name)s disabled.") if row.enabled else _("%(name)s enabled.")) % {"name": row.name},
     )
     return redirect("hook", hook_id)
 
@@ -153,7 +152,7 @@ def switch(asked: PageRequest, hook_id: int) -> HttpResponseBase:
 def test(asked: PageRequest, hook_id: int) -> HttpResponseBase:
     """Send a ping."""
     if _is_sent(asked, partial(ping, viewer=asked.viewer, hook_id=hook_id, now=asked.now)):
-        messages.success(asked.http, _("A ping is on its way; its answer appears below."))
+        messages.success(asked.http, _("Ping sent. The response appears below."))
     return redirect("hook", hook_id)
 
 
@@ -173,7 +172,7 @@ def delete(asked: PageRequest, hook_id: int) -> HttpResponseBase:
     """Delete a hook."""
     row = hook_for(asked.viewer, hook_id)
     delete_hook(viewer=asked.viewer, hook_id=hook_id)
-    messages.success(asked.http, _("%(name)s is deleted.") % {"name": row.name})
+    messages.success(asked.http, _("%(name)s deleted.") % {"name": row.name})
     return redirect("hooks")
 
 
@@ -183,7 +182,7 @@ def replay(asked: PageRequest, delivery_id: int) -> HttpResponseBase:
     """Deliver something once more."""
     again = partial(deliveries.replay, viewer=asked.viewer, delivery_id=delivery_id, now=asked.now)
     if _is_sent(asked, again):
-        messages.success(asked.http, _("It is delivered once more."))
+        messages.success(asked.http, _("Delivery queued again."))
     rows = deliveries_for(asked.viewer).filter(pk=delivery_id)
     hook_id = rows.values_list("hook_id", flat=True).first()
     return redirect("notifications") if hook_id is None else redirect("hook", hook_id)
@@ -239,7 +238,7 @@ def _new_form(asked: PageRequest, sent: Any) -> NewHookForm:
         if viewer.can(Permission.MANAGE_HOOKS, pk)
     ]
     if viewer.can(Permission.MANAGE_HOOKS):
-        owners.insert(0, (CLUSTER, _("the whole cluster")))
+        owners.insert(0, (CLUSTER, _("Whole cluster")))
     return NewHookForm(sent, owners=owners)
 
 

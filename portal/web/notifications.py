@@ -36,7 +36,7 @@ class NotificationsForm(forms.Form):
         choices=[(event.value, EVENT_WORDS[event]) for event in JOB_EVENTS],
     )
     quotas = forms.MultipleChoiceField(
-        label=gettext_lazy("Shares of the tenants that you lead"),
+        label=gettext_lazy("Quotas of the tenants you lead"),
         required=False,
         widget=forms.CheckboxSelectMultiple,
         choices=[(event.value, EVENT_WORDS[event]) for event in QUOTA_EVENTS],
@@ -84,5 +84,5 @@ def _save(asked: PageRequest, form: NotificationsForm) -> bool:
         put_faults(form, refused)
         return False
     set_mail_events(viewer=asked.viewer, events=form.chosen())
-    messages.success(asked.http, _("Your choice is kept."))
+    messages.success(asked.http, _("Settings saved."))
     return True
