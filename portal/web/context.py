@@ -19,7 +19,7 @@ from tenants.clock import estimated_now
 from tenants.models import Language
 
 THEMES: Final = ("light", "dark")
-LANGUAGE_WORDS: Final = {str(Language.BROWSER): gettext_lazy("Browser’s choice")}
+LANGUAGE_WORDS: Final = {str(Language.BROWSER): gettext_lazy("Automatic")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from workers.day import DayPoint
 
 Take = Callable[[DayPoint], float | None]
 NOTHING: Final = gettext_lazy(
-    "No data yet. Nodes tell their utilisation once a minute, and jobs that use "
-    "tessera.train their efficiency."
+    "No data yet. Nodes report utilisation every minute; jobs that use tessera.train report "
+    "efficiency."
 )
 FEW: Final = 6
 LINES: Final[tuple[tuple[str, str, Take], ...]] = (

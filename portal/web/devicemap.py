@@ -297,7 +297,7 @@ def _empty_title(cell: Cell, kind: TileKind) -> str:
     if kind == "cordoned":
         return _("%(node)s: %(devices)s unavailable (cordoned)")
     if len(cell.leaves) > 1:
-        return _("%(node)s: %(devices)s idle, one whole %(level)s")
+        return _("%(node)s: %(devices)s idle, a complete %(level)s")
     return _("%(node)s: %(devices)s idle")
 
 

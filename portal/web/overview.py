@@ -232,7 +232,7 @@ def _cells_of(chain: FreeChain, word: str) -> int | None:
 
 def _in_use(totals: Totals) -> Stat:
     out = totals.devices - totals.healthy
-    context = _("%(devices)s in all") % {"devices": words.count(totals.devices)}
+    context = _("%(devices)s total") % {"devices": words.count(totals.devices)}
     if out:
         context += _(", %(out)s unhealthy") % {"out": words.count(out)}
     if totals.cordoned:
@@ -259,19 +259,19 @@ def _utilisation(cluster: ClusterView, readings: Readings) -> Stat:
     ]
     if not shares:
         return Stat(
-            label=_("Utilisation of those in use"), context=_("no reading of the last minutes")
+            label=_("Utilisation (devices in use)"), context=_("no data in the last minutes")
         )
     told = _("reported by %(devices)s") % {
         "devices": words.plural(len(shares), "device", "devices")
     }
     value, unit = words.percent(sum(shares) / len(shares)).split(words.NO_BREAK)
-    return Stat(label=_("Utilisation of those in use"), value=value, unit=unit, context=told)
+    return Stat(label=_("Utilisation (devices in use)"), value=value, unit=unit, context=told)
 
 
 def _efficiency(share: float | None) -> Stat:
-    label = _("Efficiency of training")
+    label = _("Training efficiency")
     if share is None:
-        return Stat(label=label, context=_("no running job reports it"))
+        return Stat(label=label, context=_("not reported by any running job"))
     return Stat(
         label=label,
         value=words.decimal(share, 2),
@@ -296,19 +296,17 @@ def _jobs(totals: Totals) -> Stat:
         label=_("Jobs"),
         value=words.count(jobs.get("running", 0)),
         unit=_("running"),
-        context=_(", ").join(rest) or _("none waits"),
+        context=_(", ").join(rest) or _("none queued"),
     )
 
 
 def _wait(totals: Totals) -> Stat:
     if totals.median_wait_seconds is None or totals.p90_wait_seconds is None:
-        return Stat(
-            label=_("Wait for a start, 24 h"), context=_("no job has started in the last day")
-        )
+        return Stat(label=_("Queue wait, last 24 h"), context=_("no job started in the last 24 h"))
     return Stat(
-        label=_("Wait for a start, 24 h"),
+        label=_("Queue wait, last 24 h"),
         value=words.duration(totals.median_wait_seconds),
         unit=_("median"),
-        context=_("9 in 10 within %(p90_wait_seconds)s")
+        context=_("p90 %(p90_wait_seconds)s")
         % {"p90_wait_seconds": words.duration(totals.p90_wait_seconds)},
     )

@@ -126,7 +126,7 @@ class NewPasswordForm(forms.Form):
         """Require the same password twice."""
         repeated: str = self.cleaned_data["repeated"]
         if repeated != self.cleaned_data.get("password"):
-            raise forms.ValidationError(_("The two passwords differ."))
+            raise forms.ValidationError(_("The two passwords do not match."))
         return repeated
 
 
@@ -148,7 +148,7 @@ def choose_password(request: HttpRequest, secret: str) -> HttpResponse:
             # A valid link proves the person: failures of others do not delay the sign-in.
             remember_source(user=owner, source=source_of(request), now=now)
             logout(request)
-            messages.success(request, _("Password set. Sign in with it."))
+            messages.success(request, _("Password set. Sign in with the new password."))
             return HttpResponseRedirect(reverse("login"))
     except NotFoundError as gone:
         return _no_referrer(

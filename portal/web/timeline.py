@@ -303,9 +303,9 @@ def _stats(
             % {"nodes": words.plural(len(found.nodes), "node", "nodes")},
         ),
         Stat(
-            label=gettext("Used over the span"),
+            label=gettext("Average use"),
             value="" if share is None else words.percent(share),
-            context=gettext("of the time of all devices, up to now"),
+            context=gettext("share of device time until now"),
         ),
         Stat(
             label=gettext("Runs"),

@@ -23,7 +23,7 @@ MONTHS: Final = 6
 TABS: Final = (
     ("tenant", gettext_lazy("Tenants")),
     ("virtual_cluster", gettext_lazy("Virtual clusters")),
-    ("person", gettext_lazy("People")),
+    ("person", gettext_lazy("Users")),
     ("job", gettext_lazy("Jobs")),
     ("day", gettext_lazy("Days")),
 )
@@ -72,7 +72,7 @@ def _found(asked: PageRequest) -> tuple[Usage, str]:
             "This is not a month.",
             field="month",
             value=month[:40],
-            remedy=gettext("Write 2026-03."),
+            remedy=gettext("Use the format 2026-03."),
         )
     first = date(int(month[:4]), int(month[5:]), 1)
     by = query.get("by", "")
@@ -118,10 +118,10 @@ def _stats(found: Usage, unit: str, is_gpu: bool) -> tuple[Stat, ...]:
     other = found.slot if is_gpu else Hours()
     return (
         Stat(
-            label=gettext("Held"),
+            label=gettext("Total"),
             value=words.gpu_hours(total.held),
             unit=unit,
-            context=gettext("and %(held)s slot-hours") % {"held": words.gpu_hours(other.held)}
+            context=gettext("plus %(held)s slot-hours") % {"held": words.gpu_hours(other.held)}
             if other.held
             else "",
         ),
@@ -156,7 +156,7 @@ def _stats(found: Usage, unit: str, is_gpu: bool) -> tuple[Stat, ...]:
 
 def _share(part: float, whole: float) -> str:
     return (
-        gettext("%(part)s of what was held") % {"part": words.percent(part / whole)}
+        gettext("%(part)s of the total") % {"part": words.percent(part / whole)}
         if whole
-        else gettext("nothing was held")
+        else gettext("no usage")
     )

@@ -28,31 +28,48 @@ def _look(word: str, icon: str, tone: str, says: str) -> StateLook:
 
 
 JOB_STATES: Final[dict[str, StateLook]] = {
-    "queued": _look(gettext_lazy("Queued"), "queued", "", gettext_lazy("waits, and says why")),
+    "queued": _look(
+        gettext_lazy("Queued"),
+        "queued",
+        "",
+        gettext_lazy("waiting for devices; the job page shows the reason"),
+    ),
     "admitted": _look(
-        gettext_lazy("Admitted"), "admitted", "busy", gettext_lazy("cells are bound")
+        gettext_lazy("Admitted"), "admitted", "busy", gettext_lazy("devices reserved")
     ),
     "starting": _look(
-        gettext_lazy("Starting"), "starting", "busy", gettext_lazy("preparing on its nodes")
+        gettext_lazy("Starting"), "starting", "busy", gettext_lazy("preparing on the nodes")
     ),
-    "running": _look(gettext_lazy("Running"), "running", "ok", gettext_lazy("every member runs")),
-    "suspect": _look(gettext_lazy("Suspect"), "suspect", "warn", gettext_lazy("no word yet")),
+    "running": _look(gettext_lazy("Running"), "running", "ok", gettext_lazy("all members run")),
+    "suspect": _look(
+        gettext_lazy("Suspect"), "suspect", "warn", gettext_lazy("node not responding")
+    ),
     "preempting": _look(
-        gettext_lazy("Preempting"), "preempting", "warn", gettext_lazy("saving, then leaving")
+        gettext_lazy("Preempting"),
+        "preempting",
+        "warn",
+        gettext_lazy("saving a checkpoint before it releases its devices"),
     ),
-    "stopping": _look(gettext_lazy("Stopping"), "stopping", "warn", gettext_lazy("asked to end")),
-    "succeeded": _look(gettext_lazy("Succeeded"), "succeeded", "ok", gettext_lazy("ended well")),
+    "stopping": _look(
+        gettext_lazy("Stopping"), "stopping", "warn", gettext_lazy("stop requested")
+    ),
+    "succeeded": _look(gettext_lazy("Succeeded"), "succeeded", "ok", gettext_lazy("completed")),
     "failed": _look(
-        gettext_lazy("Failed"), "failed", "bad", gettext_lazy("ended badly, with a class")
+        gettext_lazy("Failed"),
+        "failed",
+        "bad",
+        gettext_lazy("failed; the job page shows the failure class"),
     ),
-    "stopped": _look(gettext_lazy("Stopped"), "stopped", "", gettext_lazy("ended by a person")),
+    "stopped": _look(
+        gettext_lazy("Stopped"), "stopped", "", gettext_lazy("stopped by a user or by a rule")
+    ),
 }
 END_REASONS: Final[dict[str, StateLook]] = {
     "preempted": _look(
         gettext_lazy("Preempted"),
         "preempting",
         "warn",
-        gettext_lazy("left its devices for another job"),
+        gettext_lazy("released its devices for another job"),
     ),
     "resized": _look(
         gettext_lazy("Resized"),
@@ -70,22 +87,27 @@ END_REASONS: Final[dict[str, StateLook]] = {
         gettext_lazy("continues with its previous size"),
     ),
     "drained": _look(
-        gettext_lazy("Drained"), "preempting", "", gettext_lazy("left a node that was drained")
+        gettext_lazy("Drained"), "preempting", "", gettext_lazy("moved off a drained node")
     ),
 }
 """Why an attempt ended, where that is not a state of its job."""
 
-HELD: Final = _look(
-    gettext_lazy("On hold"), "held", "", gettext_lazy("waits until it is released")
-)
+HELD: Final = _look(gettext_lazy("On hold"), "held", "", gettext_lazy("on hold until released"))
 """How a job in the queue is shown while somebody holds it; its state is still ``queued``."""
 
 NODE_STATES: Final[dict[str, StateLook]] = {
-    "ready": _look(gettext_lazy("Ready"), "succeeded", "ok", gettext_lazy("takes jobs")),
-    "suspect": _look(gettext_lazy("Suspect"), "suspect", "warn", gettext_lazy("probes disagree")),
-    "down": _look(gettext_lazy("Down"), "failed", "bad", gettext_lazy("proved dead")),
-    "cordoned": _look(gettext_lazy("Cordoned"), "paused", "", gettext_lazy("takes no new jobs")),
-    "draining": _look(gettext_lazy("Draining"), "paused", "warn", gettext_lazy("empties itself")),
+    "ready": _look(gettext_lazy("Ready"), "succeeded", "ok", gettext_lazy("accepts jobs")),
+    "suspect": _look(
+        gettext_lazy("Suspect"), "suspect", "warn", gettext_lazy("inconsistent health checks")
+    ),
+    "down": _look(gettext_lazy("Down"), "failed", "bad", gettext_lazy("confirmed down")),
+    "cordoned": _look(gettext_lazy("Cordoned"), "paused", "", gettext_lazy("accepts no new jobs")),
+    "draining": _look(
+        gettext_lazy("Draining"),
+        "paused",
+        "warn",
+        gettext_lazy("running jobs are being moved off"),
+    ),
 }
 
 
