@@ -72,7 +72,7 @@ def _text(body: Mapping[str, Any]) -> str:
     lines += [_fact("at", body["at"]), ""]
     if body.get("url"):
         lines += [body["url"], ""]
-    lines.append(_("What you are told of is chosen in the portal under Notifications."))
+    lines.append(_("Change your notifications in the portal under Notifications."))
     return "\n".join(lines)
 
 

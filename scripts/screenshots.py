@@ -201,7 +201,7 @@ def _browser_arguments() -> dict[str, Any]:
 
 def _sign_in(page: Page, url: str) -> None:
     page.goto(f"{url}/login/")
-    page.get_by_label("User name").or_(page.locator("[name=username]")).first.fill("admin")
+    page.get_by_label("Username").or_(page.locator("[name=username]")).first.fill("admin")
     page.locator("[name=password]").fill(PASSWORD)
     page.locator("form [type=submit]").first.click()
     page.wait_for_url(re.compile(r"/(\?.*)?$"))

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeData
 from django.utils.translation import get_language, gettext, ngettext, pgettext
 
 from portal.i18n.catalogue import SENTENCES
+from portal.i18n.language import is_english
 from scheduling.compat.formats import TABLE as IMPORTERS
 from scheduling.core.messages import TABLE as CORE
 from tessera.messages import Sentence, Table, render
@@ -44,11 +45,6 @@ class Name(str):
     """What people have named: no word of ours, so it stays as it is in every language."""
 
     __slots__ = ()
-
-
-def is_english() -> bool:
-    """Whether the page speaks the language in which everything is written."""
-    return (get_language() or "en").split("-")[0] == "en"
 
 
 def said(text: Any) -> Any:

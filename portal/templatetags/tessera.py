@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
-from portal.i18n import said
+from portal.i18n import gettext_lazy, said
 from portal.web.components import bars, fields, gantt_markup, icons, tile_markup, words
 from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import Group, NodeRow
@@ -22,7 +22,7 @@ from tessera.run_warnings import RUN_WARNINGS
 
 register = template.Library()
 
-NOT_KNOWN = "no estimate yet"
+NOT_KNOWN = gettext_lazy("no estimate yet")
 ROWS_KEPT = 4096
 """Rows of device maps that are kept: 18 KB each where eight devices are told apart."""
 

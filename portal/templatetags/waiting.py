@@ -4,8 +4,8 @@ import json
 import math
 
 from django import template
+from django.utils.translation import gettext as _
 
-from portal.i18n import said
 from portal.web.components import words
 from scheduling.selectors.estimates import Eta
 from tenants.clock import estimated_now
@@ -17,7 +17,7 @@ register = template.Library()
 def eta(value: Eta | None) -> str:
     """When a job starts, as a range."""
     if value is None:
-        return str(said("no estimate yet"))
+        return _("no estimate yet")
     now = estimated_now()
     p10, _p50, p90 = value.seconds(now)
     return words.estimate(

@@ -9,7 +9,9 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
 
+from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text, put_faults, shown_version, status_of
 from portal.web.once import made_before, make_once
 from portal.web.viewing import PageRequest, page, posts_from
@@ -43,14 +45,22 @@ class AnnouncementForm(forms.Form):
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     text = forms.CharField(
-        label="Text", max_length=LONGEST_TEXT, widget=forms.Textarea(attrs={"rows": 3})
+        label=gettext_lazy("Text"),
+        max_length=LONGEST_TEXT,
+        widget=forms.Textarea(attrs={"rows": 3}),
     )
-    severity = forms.ChoiceField(label="How loud", choices=Severity.choices)
+    severity = forms.ChoiceField(label=gettext_lazy("Severity"), choices=Severity.choices)
     starts_at = forms.DateTimeField(
-        label="From", required=False, widget=_Moment, input_formats=[_FORMAT, f"{_FORMAT}:%S"]
+        label=gettext_lazy("From"),
+        required=False,
+        widget=_Moment,
+        input_formats=[_FORMAT, f"{_FORMAT}:%S"],
     )
     ends_at = forms.DateTimeField(
-        label="Until", required=False, widget=_Moment, input_formats=[_FORMAT, f"{_FORMAT}:%S"]
+        label=gettext_lazy("Until"),
+        required=False,
+        widget=_Moment,
+        input_formats=[_FORMAT, f"{_FORMAT}:%S"],
     )
 
 
@@ -90,7 +100,9 @@ def announcement(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, "The announcement is changed; everybody sees it again.")
+            messages.success(
+                asked.http, _("Announcement changed. It appears again for all users.")
+            )
             return redirect("announcements")
     context = {"row": row, "form": form, "stale": stale}
     return asked.render("announcements/edit.html", context, status=status_of(form))
@@ -109,7 +121,7 @@ def delete(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
         return redirect("announcements")
-    messages.success(asked.http, "The announcement is withdrawn.")
+    messages.success(asked.http, _("Announcement withdrawn."))
     return redirect("announcements")
 
 
@@ -134,7 +146,7 @@ def _create(asked: PageRequest, form: AnnouncementForm) -> bool:
         if not made_before(refused):
             put_faults(form, refused)
             return False
-    messages.success(asked.http, "Everybody sees it within ten seconds of its start.")
+    messages.success(asked.http, _("Announcement saved. It appears within 10 s of its start."))
     return True
 
 
@@ -142,7 +154,7 @@ def _row(asked: PageRequest, announcement_id: int) -> AnnouncementRow:
     for row in announcements_for(asked.viewer, now=asked.now):
         if row.id == announcement_id:
             return row
-    raise NotFoundError("There is no such announcement.", field="id", value=announcement_id)
+    raise NotFoundError(_("Announcement not found."), field="id", value=announcement_id)
 
 
 def _initial(row: AnnouncementRow) -> dict[str, Any]:
@@ -157,8 +169,8 @@ def _initial(row: AnnouncementRow) -> dict[str, Any]:
 
 def _when(row: AnnouncementRow, asked: PageRequest) -> str:
     if row.is_shown(asked.now):
-        return "shown now"
-    return "not yet" if row.starts_at > asked.now else "over"
+        return _("active")
+    return _("scheduled") if row.starts_at > asked.now else "over"
 
 
 def _back(request: HttpRequest) -> str:

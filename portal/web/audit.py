@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
 from portal.addresses import address
-from portal.i18n import said
+from portal.i18n import said, word
 from portal.web.components import words
 from portal.web.components.states import NODE_STATES
 from portal.web.viewing import PageRequest, page
@@ -94,7 +94,7 @@ def shown_entries(entries: Iterable[AuditEntry]) -> tuple[ShownEntry, ...]:
         ShownEntry(
             entry=entry,
             url=_url(entry),
-            verb=" · ".join(said(part.replace("_", " ")) for part in entry.action.split(".")),
+            verb=" · ".join(word(part.replace("_", " ")) for part in entry.action.split(".")),
             changes=changes_between(entry.before, entry.after),
         )
         for entry in entries
@@ -118,21 +118,21 @@ def changes_between(
 def value_words(value: object) -> str:
     """A stored value as people read it; long texts are cut."""
     if value is None or value in ("", [], {}):
-        return str(said("none"))
+        return _("none")
     if isinstance(value, bool):
-        return str(said("yes" if value else "no"))
+        return str(said(_("yes") if value else _("no")))
     if isinstance(value, Mapping) and set(value) == QUOTA:
-        text = f"{value['count']} × {said(str(value['level']))}"
+        text = f"{value['count']} × {word(str(value['level']))}"
     elif isinstance(value, Mapping):
         # Other keys may be names that people gave.
-        named = said if set(value) == POLICY else str
+        named = word if set(value) == POLICY else str
         text = _(", ").join(
             f"{named(key.replace('_', ' '))} {value_words(item)}" for key, item in value.items()
         )
     elif isinstance(value, list):
         text = _("; ").join(value_words(item) for item in value)
     else:
-        text = str(said(str(value))) if value in WORDS else _moment_words(str(value))
+        text = word(str(value)) if value in WORDS else _moment_words(str(value))
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from django.utils.translation import gettext as _
 
 from portal.addresses import job_url
-from portal.i18n import said
 from portal.web.cluster_drawing import cell as drawn_cell
 from portal.web.components import words
 from portal.web.components.mapvalues import (
@@ -136,7 +135,7 @@ def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeRow]]:
     for (kind, level), members in alike.items():
         facts = {"cells": f"{words.count(len(members))} {level_word(level, len(members))}"}
         text = _("%(cells)s not bound") % facts
-        title = _("%(cells)s not bound: no job needs them yet") % facts
+        title = _("%(cells)s not bound: no job needs them") % facts
         tile = Tile(width=1, kind="free", title=title, text=text)
         first, last = members[0].number, members[-1].number
         yield (
@@ -177,11 +176,11 @@ def _tile(node: str, width: int, owner: CellOwner | None, colour: int) -> Tile:
         "devices": words.plural(width, "device", "devices"),
     }
     if owner is None:
-        text = said("not bound") if width > 1 else ""
-        title = _("%(node)s: %(devices)s bound to nobody") % facts
+        text = _("not bound") if width > 1 else ""
+        title = _("%(node)s: %(devices)s not bound") % facts
         return Tile(width=width, kind="free", title=title, text=text)
     if not owner.is_own:
-        facts["owner"] = name = owner.virtual_cluster or said("others")
+        facts["owner"] = name = owner.virtual_cluster or _("another virtual cluster")
         title = _("%(node)s: %(devices)s bound to %(owner)s") % facts
         return Tile(width=width, kind="other", title=title, text=name if width > 1 else "")
     facts["number"] = owner.number

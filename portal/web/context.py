@@ -9,6 +9,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.translation import get_language
 
+from portal.i18n import gettext_lazy
 from portal.i18n.scripts import script_words
 from portal.web.components.bars import TickerBar, ticker_bars
 from portal.web.frame import Frame, get_frame
@@ -18,7 +19,7 @@ from tenants.clock import estimated_now
 from tenants.models import Language
 
 THEMES: Final = ("light", "dark")
-LANGUAGE_WORDS: Final = {str(Language.BROWSER): "Browser’s choice"}
+LANGUAGE_WORDS: Final = {str(Language.BROWSER): gettext_lazy("Automatic")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +62,16 @@ class Ticker:
 
 # url name, words, icon, key after g, first of a group
 ITEMS: Final = (
-    ("overview", "Overview", "overview", "o", False),
-    ("submit", "Submit", "plus", "s", False),
-    ("jobs", "Jobs", "list", "j", False),
-    ("timeline", "Timeline", "timeline", "t", False),
-    ("nodes", "Nodes", "nodes", "n", True),
-    ("virtual-clusters", "Virtual clusters", "clusters", "v", False),
-    ("tenants", "Tenants", "people", "", False),
-    ("usage", "Usage", "clock", "u", False),
-    ("policies", "Policies", "policies", "p", True),
-    ("audit", "Audit", "audit", "a", False),
+    ("overview", gettext_lazy("Overview"), "overview", "o", False),
+    ("submit", gettext_lazy("Submit"), "plus", "s", False),
+    ("jobs", gettext_lazy("Jobs"), "list", "j", False),
+    ("timeline", gettext_lazy("Timeline"), "timeline", "t", False),
+    ("nodes", gettext_lazy("Nodes"), "nodes", "n", True),
+    ("virtual-clusters", gettext_lazy("Virtual clusters"), "clusters", "v", False),
+    ("tenants", gettext_lazy("Tenants"), "people", "", False),
+    ("usage", gettext_lazy("Usage"), "clock", "u", False),
+    ("policies", gettext_lazy("Policies"), "policies", "p", True),
+    ("audit", gettext_lazy("Audit"), "audit", "a", False),
 )
 ALIASES: Final = {
     "job-limits": "tenants",

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from portal.i18n import said
+from portal.i18n import gettext_lazy, word
 from portal.web.components import words
 from workers.day import DayPoint
 
 Take = Callable[[DayPoint], float | None]
-NOTHING: Final = (
-    "No data yet. Nodes tell their utilisation once a minute, and jobs that use tessera.train "
-    "their efficiency."
+NOTHING: Final = gettext_lazy(
+    "No data yet. Nodes report utilisation every minute; jobs that use tessera.train report "
+    "efficiency."
 )
 FEW: Final = 6
 LINES: Final[tuple[tuple[str, str, Take], ...]] = (
@@ -38,7 +38,7 @@ def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
                 {
                     "x": [words.on_chart(point.at) for point in points],
                     "y": [None if share is None else round(100 * share, 1) for share in shares],
-                    "name": str(said(name)),
+                    "name": word(name),
                     "type": "scatter",
                     "mode": mode,
                     "connectgaps": False,
@@ -78,11 +78,11 @@ def day_says(points: Sequence[DayPoint]) -> str:
             parts.append(
                 _("%(name)s %(known)s now, %(mean)s on average")
                 % {
-                    "name": said(name),
+                    "name": word(name),
                     "known": words.percent(known[-1]),
                     "mean": words.percent(mean),
                 }
             )
     if not parts:
-        return str(said(NOTHING))
+        return str(NOTHING)
     return _("%(sentence)s.") % {"sentence": _("; ").join(parts).capitalize()}

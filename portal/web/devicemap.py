@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from django.utils.translation import gettext as _
 
-from portal.i18n import said
+from portal.i18n import word
 from portal.web.components import words
 from portal.web.components.mapvalues import (
     Cell,
@@ -181,7 +181,7 @@ def _row(node: MapNode, drawing: _Drawing) -> NodeRow:
     out = sum(device.condition == "unhealthy" for device in node.devices.values())
     calm = node.state == "ready"
     icon, tone = ("warning", "") if calm and out else ("" if calm else look.icon, look.tone)
-    says = _("%(name)s: %(state)s") % {"name": node.name, "state": said(look.word.lower())}
+    says = _("%(name)s: %(state)s") % {"name": node.name, "state": look.word.lower()}
     if out:
         says = _("%(node)s, %(devices)s unhealthy") % {
             "node": says,
@@ -286,7 +286,7 @@ def _empty_tile(cell: Cell, node: MapNode, kind: TileKind) -> Tile:
     title = _empty_title(cell, kind) % {
         "node": node.name,
         "devices": words.plural(width, "device", "devices"),
-        "level": said(cell.level),
+        "level": word(cell.level),
     }
     return Tile(width=width, kind=kind, title=title, text=text, url=node.url)
 
@@ -297,7 +297,7 @@ def _empty_title(cell: Cell, kind: TileKind) -> str:
     if kind == "cordoned":
         return _("%(node)s: %(devices)s unavailable (cordoned)")
     if len(cell.leaves) > 1:
-        return _("%(node)s: %(devices)s idle, one whole %(level)s")
+        return _("%(node)s: %(devices)s idle, a complete %(level)s")
     return _("%(node)s: %(devices)s idle")
 
 
@@ -347,9 +347,9 @@ def _title(node: MapNode, width: int, occupant: Occupant, use: float | None) -> 
         who = " · ".join(part for part in (occupant.user, occupant.virtual_cluster) if part)
         facts["what"] = f"{occupant.job_id} {occupant.name}".strip() + _(", ") + who
     title = _("%(node)s, %(devices)s: %(what)s") % facts
-    marks = [] if occupant.job_id is None else [said(job_state(occupant.state).word.lower())]
+    marks = [] if occupant.job_id is None else [job_state(occupant.state).word.lower()]
     if occupant.borrowed and occupant.job_id is not None:
-        marks.append(said("borrowed"))
+        marks.append(_("borrowed"))
     if use is not None:
         marks.append(_("%(share)s used") % {"share": words.percent(use)})
     return _(", ").join((title, *marks))
@@ -364,13 +364,17 @@ def _table_row(
 ) -> TableRow:
     seen = occupant if kind in {"used", "other", "reserved"} else None
     mine = seen is not None and seen.job_id is not None
-    state = job_state(seen.state).word if seen and mine else kind.capitalize()
+    state = (
+        str(job_state(seen.state).word)
+        if seen and mine
+        else word("Used" if kind == "other" else kind.capitalize())
+    )
     return TableRow(
         node=node.name,
         node_url=node.url,
         devices=_indices(cell.leaves),
         level=cell.level,
-        state={"Other": "Used"}.get(state, state),
+        state=state,
         tenant=_tenant(seen) if seen else "",
         job=f"{seen.job_id} {seen.name}" if seen and mine else "",
         job_url=seen.url if seen and mine else "",

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpResponse
+from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from portal.i18n import said
 from portal.web.components import words
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.estimates import Calibration, calibration
@@ -44,8 +44,8 @@ def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
     layout = {
         "margin": {"t": 32, "b": 48},
         "legend": {"y": 1.02, "yanchor": "bottom"},
-        "xaxis": {**axis, "title": {"text": said("estimated wait")}},
-        "yaxis": {**axis, "title": {"text": said("true wait")}},
+        "xaxis": {**axis, "title": {"text": gettext("estimated wait")}},
+        "yaxis": {**axis, "title": {"text": gettext("actual wait")}},
     }
     return {"data": traces, "layout": layout, "says": calibration_says(rows)}
 
@@ -81,7 +81,7 @@ def _as_estimated(longest: float) -> dict[str, Any]:
     return {
         "x": ends,
         "y": ends,
-        "name": str(said("as estimated")),
+        "name": gettext("estimate = actual"),
         "type": "scatter",
         "mode": "lines",
         "line": {"dash": "dot"},
@@ -94,9 +94,9 @@ def calibration_says(rows: Sequence[Calibration]) -> str:
     """What the chart shows, in a sentence."""
     number = sum(row.estimates for row in rows)
     if not number:
-        return str(said("No job with an estimate has started yet."))
+        return gettext("No start estimates to compare yet.")
     inside = sum(row.inside * row.estimates for row in rows) / number
-    return _("%(inside)s of %(starts)s fell inside the range that was shown; 80 %% should.") % {
+    return _("%(inside)s of %(starts)s were inside the predicted range; the target is 80 %%.") % {
         "inside": words.percent(inside),
         "starts": words.plural(number, "start", "starts"),
     }

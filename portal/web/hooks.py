@@ -8,8 +8,10 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from portal.i18n import gettext_lazy
 from portal.networks import hook_networks
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.once import made_before, make_once
@@ -38,9 +40,11 @@ class HookForm(forms.Form):
     """What can be changed of a hook."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
-    name = forms.CharField(label="What it is for", max_length=80)
-    url = forms.CharField(label="Address", max_length=LONGEST_URL)
-    events = forms.MultipleChoiceField(label="Tell it when", widget=forms.CheckboxSelectMultiple)
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=80)
+    url = forms.CharField(label=gettext_lazy("URL"), max_length=LONGEST_URL)
+    events = forms.MultipleChoiceField(
+        label=gettext_lazy("Events"), widget=forms.CheckboxSelectMultiple
+    )
 
     def __init__(self, *args: Any, tenant_id: int | None, **kwargs: Any) -> None:
         """Offer the events that such a hook may hear of."""
@@ -53,7 +57,9 @@ class HookForm(forms.Form):
 class NewHookForm(HookForm):
     """A new hook, of a tenant or of the whole cluster."""
 
-    tenant = forms.TypedChoiceField(label="Of", required=False, coerce=int, empty_value=None)
+    tenant = forms.TypedChoiceField(
+        label=gettext_lazy("Owner"), required=False, coerce=int, empty_value=None
+    )
 
     def __init__(self, *args: Any, owners: list[tuple[str, str]], **kwargs: Any) -> None:
         """Offer the tenants whose hooks the person may manage."""
@@ -88,8 +94,10 @@ def hooks(asked: PageRequest) -> HttpResponseBase:
             if earlier := made_before(refused):
                 messages.warning(
                     asked.http,
-                    "The webhook is made. Its secret stood in the answer to the first click; make "
-                    "another secret if that is lost.",
+                    _(
+                        "Webhook created. Its secret was shown in the response to the first "
+                        "click. If you lost it, rotate the secret."
+                    ),
                 )
                 return redirect("hook", earlier)
             put_faults(form, refused)
@@ -121,7 +129,7 @@ def hook(asked: PageRequest, hook_id: int) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, f"{values['name']} is changed.")
+            messages.success(asked.http, _("%(name)s changed.") % {"name": values["name"]})
             return redirect("hook", hook_id)
     return _page(asked, row, form, stale=stale)
 
@@ -132,7 +140,10 @@ def switch(asked: PageRequest, hook_id: int) -> HttpResponseBase:
     """Switch a hook off, or on again."""
     row = hook_for(asked.viewer, hook_id)
     update_hook(viewer=asked.viewer, hook_id=hook_id, enabled=not row.enabled)
-    messages.success(asked.http, f"{row.name} is switched {'off' if row.enabled else 'on'}.")
+    messages.success(
+        asked.http,
+        (_("%(name)s disabled.") if row.enabled else _("%(name)s enabled.")) % {"name": row.name},
+    )
     return redirect("hook", hook_id)
 
 
@@ -141,7 +152,7 @@ def switch(asked: PageRequest, hook_id: int) -> HttpResponseBase:
 def test(asked: PageRequest, hook_id: int) -> HttpResponseBase:
     """Send a ping."""
     if _is_sent(asked, partial(ping, viewer=asked.viewer, hook_id=hook_id, now=asked.now)):
-        messages.success(asked.http, "A ping is on its way; its answer appears below.")
+        messages.success(asked.http, _("Ping sent. The response appears below."))
     return redirect("hook", hook_id)
 
 
@@ -161,7 +172,7 @@ def delete(asked: PageRequest, hook_id: int) -> HttpResponseBase:
     """Delete a hook."""
     row = hook_for(asked.viewer, hook_id)
     delete_hook(viewer=asked.viewer, hook_id=hook_id)
-    messages.success(asked.http, f"{row.name} is deleted.")
+    messages.success(asked.http, _("%(name)s deleted.") % {"name": row.name})
     return redirect("hooks")
 
 
@@ -171,7 +182,7 @@ def replay(asked: PageRequest, delivery_id: int) -> HttpResponseBase:
     """Deliver something once more."""
     again = partial(deliveries.replay, viewer=asked.viewer, delivery_id=delivery_id, now=asked.now)
     if _is_sent(asked, again):
-        messages.success(asked.http, "It is delivered once more.")
+        messages.success(asked.http, _("Delivery queued again."))
     rows = deliveries_for(asked.viewer).filter(pk=delivery_id)
     hook_id = rows.values_list("hook_id", flat=True).first()
     return redirect("notifications") if hook_id is None else redirect("hook", hook_id)
@@ -222,12 +233,12 @@ def _new_form(asked: PageRequest, sent: Any) -> NewHookForm:
     viewer = asked.viewer
     names = sorted(viewer.tenant_names.items(), key=lambda item: item[1])
     owners = [
-        (str(pk), f"tenant {name}")
+        (str(pk), _("tenant %(name)s") % {"name": name})
         for pk, name in names
         if viewer.can(Permission.MANAGE_HOOKS, pk)
     ]
     if viewer.can(Permission.MANAGE_HOOKS):
-        owners.insert(0, (CLUSTER, "the whole cluster"))
+        owners.insert(0, (CLUSTER, _("Whole cluster")))
     return NewHookForm(sent, owners=owners)
 
 

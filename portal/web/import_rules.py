@@ -6,7 +6,9 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
+from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.compat.formats import RULE_KINDS
@@ -22,11 +24,11 @@ class ImportRuleForm(forms.Form):
     """A new rule."""
 
     kind = forms.ChoiceField(label="Kind", choices=list(RULE_KINDS.items()))
-    name = forms.CharField(label="Name", max_length=100)
-    virtual_cluster = forms.ChoiceField(label="Virtual cluster", required=False)
-    tenant = forms.ChoiceField(label="Tenant", required=False)
-    priority = forms.ChoiceField(label="Priority class", required=False)
-    opportunistic = forms.BooleanField(label="Only on idle devices of others", required=False)
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=100)
+    virtual_cluster = forms.ChoiceField(label=gettext_lazy("Virtual cluster"), required=False)
+    tenant = forms.ChoiceField(label=gettext_lazy("Tenant"), required=False)
+    priority = forms.ChoiceField(label=gettext_lazy("Priority class"), required=False)
+    opportunistic = forms.BooleanField(label=gettext_lazy("Opportunistic"), required=False)
 
     def offer(self, **names: Iterable[str]) -> None:
         """Let people choose from these, or nothing."""
@@ -65,7 +67,7 @@ def delete(asked: PageRequest, rule_id: int) -> HttpResponseBase:
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
     else:
-        messages.success(asked.http, "The rule is deleted; jobs that came in by it stay.")
+        messages.success(asked.http, _("Rule deleted. Jobs submitted by it are not affected."))
     return redirect("import-rules")
 
 
@@ -75,5 +77,5 @@ def _create(asked: PageRequest, form: ImportRuleForm) -> bool:
     except DomainError as refused:
         put_faults(form, refused)
         return False
-    messages.success(asked.http, f"The rule for {made.name} is made.")
+    messages.success(asked.http, _("Rule for %(name)s created.") % {"name": made.name})
     return True

@@ -7,6 +7,7 @@ from asgiref.sync import sync_to_async
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.api.job_bodies import ground_for
@@ -52,7 +53,9 @@ def clone(request: PageRequest, job_id: int) -> HttpResponse:
     except InvalidJobError as error:
         _refuse(request, error)
         return HttpResponseRedirect(f"{reverse('submit')}?clone={job.pk}")
-    messages.success(request.http, f"Job {copy.pk} is a clone of {job.pk}.")
+    messages.success(
+        request.http, gettext("Job %(pk)s is a clone of %(pk2)s.") % {"pk": copy.pk, "pk2": job.pk}
+    )
     for warning in copy.warnings:
         messages.warning(request.http, warning)
     return _to_job(copy.pk)
@@ -64,7 +67,11 @@ def release(request: PageRequest, job_id: int) -> HttpResponse:
     """Let a held job take part in rounds."""
     job = visible_job(request.viewer, job_id)
     freed = release_hold(job=job, viewer=request.viewer)
-    words = f"Job {job.pk} is released." if freed else f"Job {job.pk} was not held."
+    words = (
+        gettext("Job %(pk)s released.") % {"pk": job.pk}
+        if freed
+        else gettext("Job %(pk)s is not on hold.") % {"pk": job.pk}
+    )
     messages.success(request.http, words)
     return _to_job(job.pk)
 
@@ -110,16 +117,21 @@ def stop_and_say(request: PageRequest, job_id: int) -> None:
     message = request.http.POST.get("reason", "")[:LONGEST_REASON]
     after = stop_job(job=job, viewer=request.viewer, now=request.now, message=message)
     if after == before:
-        messages.info(request.http, f"Job {job.pk} had ended already.")
+        messages.info(request.http, gettext("Job %(pk)s has already ended.") % {"pk": job.pk})
     else:
-        done = "is stopped" if after == "stopped" else "was asked to end"
-        messages.success(request.http, f"Job {job.pk} {done}.")
+        done = gettext("stopped") if after == "stopped" else gettext("stop requested")
+        messages.success(
+            request.http, gettext("Job %(pk)s: %(done)s.") % {"pk": job.pk, "done": done}
+        )
 
 
 def _refuse(request: PageRequest, error: DomainError) -> None:
     if isinstance(error, ForbiddenError):
         raise error
-    messages.error(request.http, f"It cannot be cloned as it is: {error.message}")
+    messages.error(
+        request.http,
+        gettext("Job not cloned: %(message)s") % {"message": error.message},
+    )
 
 
 def _to_job(job_id: int) -> HttpResponseRedirect:

@@ -5,6 +5,8 @@ import shlex
 from dataclasses import dataclass
 from typing import Final
 
+from django.utils.translation import gettext as _
+
 from scheduling.selectors.job_detail import JobDetail
 
 TOKEN: Final = "Authorization: Token $TESSERA_TOKEN"  # noqa: S105 the name of a variable
@@ -30,30 +32,34 @@ def calls_for(detail: JobDetail, base_url: str) -> tuple[Call, ...]:
     job = f"{base_url}/api/v1/jobs/{number}/"
     role, rank = first_rank(detail)
     calls = [
-        Call(says="Why it waits", cli=f"tessera why {number}", rest=_get(f"{job}why/")),
+        Call(says=_("Waiting reason"), cli=f"tessera why {number}", rest=_get(f"{job}why/")),
         Call(
-            says="Follow its log",
+            says=_("Follow the log"),
             cli=f"tessera logs -f {number}",
             rest=_get(f"{job}logs/?role={role}&rank={rank}&offset=0"),
         ),
-        Call(says="All about it", rest=_get(job)),
-        Call(says="Its events", rest=_get(f"{job}events/")),
-        Call(says="Its attempts", rest=_get(f"{job}attempts/")),
-        Call(says="Its goodput", rest=_get(f"{job}goodput/")),
+        Call(says=_("Job details"), rest=_get(job)),
+        Call(says=_("Events"), rest=_get(f"{job}events/")),
+        Call(says=_("Attempts"), rest=_get(f"{job}attempts/")),
+        Call(says=_("Goodput"), rest=_get(f"{job}goodput/")),
     ]
     if detail.can_submit:
         calls.append(
-            Call(says="Clone it", cli=f"tessera clone {number}", rest=_post(f"{job}clone/"))
+            Call(
+                says=_("Clone the job"), cli=f"tessera clone {number}", rest=_post(f"{job}clone/")
+            )
         )
     if detail.can_stop and not detail.row.is_over:
-        calls.append(Call(says="Stop it", cli=f"tessera stop {number}", rest=_post(f"{job}stop/")))
+        calls.append(
+            Call(says=_("Stop the job"), cli=f"tessera stop {number}", rest=_post(f"{job}stop/"))
+        )
     return tuple(calls)
 
 
 def submit_calls(base_url: str, file: str = "job.yaml") -> Call:
     """How a document is submitted from a shell."""
     return Call(
-        says="Submit a document",
+        says=_("Submit a job document"),
         cli=f"tessera submit {file}",
         rest=f'curl -H "{TOKEN}" -H "Content-Type: application/yaml" '
         f"--data-binary @{file} {shlex.quote(f'{base_url}/api/v1/jobs/')}",
@@ -64,9 +70,13 @@ def first_calls(base_url: str, username: str) -> tuple[Call, ...]:
     """How somebody who has only seen the pages begins in a shell."""
     login = f"tessera --url {shlex.quote(base_url)} login --user {shlex.quote(username)}"
     return (
-        Call(says="Sign in once", cli=login),
+        Call(says=_("Sign in (once)"), cli=login),
         submit_calls(base_url),
-        Call(says="What runs and waits", cli="tessera ps", rest=_get(f"{base_url}/api/v1/jobs/")),
+        Call(
+            says=_("Running and queued jobs"),
+            cli="tessera ps",
+            rest=_get(f"{base_url}/api/v1/jobs/"),
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from django.conf import settings
 
 from portal.addresses import address, job_url, node_url
+from portal.i18n import gettext_lazy
 from portal.web.cluster_drawing import cell
 from portal.web.components.placement import Placement, placement
 from portal.web.job_calls import first_rank
@@ -31,13 +32,13 @@ from scheduling.selectors.why import why
 from workers.curves import newest_points
 
 TABS = (
-    ("job", "Overview"),
-    ("job-logs", "Logs"),
-    ("job-attempts", "Attempts"),
-    ("job-events", "Events"),
-    ("job-receipts", "Receipts"),
-    ("job-spec", "Spec"),
-    ("job-calls", "REST and CLI"),
+    ("job", gettext_lazy("Overview")),
+    ("job-logs", gettext_lazy("Logs")),
+    ("job-attempts", gettext_lazy("Attempts")),
+    ("job-events", gettext_lazy("Events")),
+    ("job-receipts", gettext_lazy("Receipts")),
+    ("job-spec", gettext_lazy("Spec")),
+    ("job-calls", gettext_lazy("REST and CLI")),
 )
 
 

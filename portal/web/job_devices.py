@@ -5,6 +5,7 @@ from typing import Final
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
+from portal.i18n import gettext_lazy
 from portal.web.components.devicecharts import device_rows
 from portal.web.viewing import PageRequest, page
 from scheduling.core.lifecycle import TERMINAL, JobState
@@ -12,7 +13,11 @@ from scheduling.selectors.jobs import visible_job
 from workers.device_curves import USUAL_RANKS, device_curves
 
 MOST_RANK: Final = 100_000
-SPANS: Final = {60: "a minute", 600: "ten minutes", 3600: "an hour"}
+SPANS: Final = {
+    60: gettext_lazy("a minute"),
+    600: gettext_lazy("ten minutes"),
+    3600: gettext_lazy("an hour"),
+}
 
 
 @require_safe

@@ -8,9 +8,10 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from portal.i18n import Name
+from portal.i18n import Name, gettext_lazy
 from portal.web.formfaults import put_faults, status_of
 from portal.web.job_context import head_context
 from portal.web.job_waiting import amend_and_say
@@ -37,16 +38,19 @@ class _LinesField(forms.CharField):
 class JobEditForm(forms.Form):
     """What may be changed of a waiting job here; empty takes a field away."""
 
-    priority = forms.ChoiceField(label="Priority", required=False)
+    priority = forms.ChoiceField(label=gettext_lazy("Priority"), required=False)
     max_duration = forms.CharField(
-        label="Time limit",
+        label=gettext_lazy("Time limit"),
         required=False,
         max_length=40,
-        help_text="Seconds, or 90m, 2h, 1d12h; empty: none.",
+        help_text=gettext_lazy("Seconds, or 90m, 2h, 1d12h. Leave empty for no limit."),
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     note = _LinesField(
-        label="Note", required=False, max_length=500, widget=forms.Textarea(attrs={"rows": 3})
+        label=gettext_lazy("Note"),
+        required=False,
+        max_length=500,
+        widget=forms.Textarea(attrs={"rows": 3}),
     )
     seen = forms.CharField(widget=forms.HiddenInput, required=False, max_length=64)
 
@@ -101,7 +105,7 @@ def _change(request: PageRequest, job: Job, form: JobEditForm) -> str:
     changes = form.changes(_values(job))
     seen = form.cleaned_data["seen"]
     if not changes:
-        return f"Job {job.pk} stays as it is."
+        return _("Job %(pk)s not changed: the values are the same.") % {"pk": job.pk}
     # Sent twice, the second finds what the first has made of the job, and changes nothing.
     return amend_and_say(request, job, changes, seen=seen)
 
@@ -158,8 +162,15 @@ def _typed(name: str, text: str) -> str | int:
 
 def _priorities(viewer: Viewer, spec: Mapping[str, Any]) -> list[tuple[str, Any]]:
     rows = [row for row in list_priority_classes(viewer) if row.value >= 0]
-    usual = next((f"default ({row.name}, {row.value})" for row in rows if row.is_default), "")
-    found: list[tuple[str, Any]] = [("", usual or "default")]
+    usual = next(
+        (
+            _("default (%(name)s, %(value)s)") % {"name": row.name, "value": row.value}
+            for row in rows
+            if row.is_default
+        ),
+        "",
+    )
+    found: list[tuple[str, Any]] = [("", usual or _("default"))]
     found += [(row.name, Name(f"{row.name} ({row.value})")) for row in rows]
     now = spec.get("priority")
     if now is not None and str(now) not in dict(found):

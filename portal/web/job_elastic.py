@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 
-from portal.i18n import said
 from portal.web.components import words
 from scheduling.core.executors import executors_in
 from scheduling.selectors.predictions import Outlook
@@ -27,7 +27,11 @@ def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:
         return ""
     least, most = said.get("min", asked), said.get("max", asked)
     size = words.plural(most, "device", "devices")
-    parts = [f"{words.count(least)} to {size}" if least < most else size]
+    parts = [
+        gettext("%(least)s to %(size)s") % {"least": words.count(least), "size": size}
+        if least < most
+        else size
+    ]
     if "logical_workers" in said:
         level = f" ({said['determinism']})" if "determinism" in said else ""
         parts.append(
@@ -35,10 +39,14 @@ def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:
         )
     if said.get("executors", 1) > 1:
         processes = words.plural(said["executors"], "process", "processes")
-        parts.append(f"up to {processes} a device")
+        parts.append(gettext("up to %(processes)s per device") % {"processes": processes})
     if "initial_batch" in said:
         parts.append(
-            f"batch {words.count(said['initial_batch'])} to {words.count(said['max_batch'])}"
+            gettext("batch %(initial_batch)s to %(max_batch)s")
+            % {
+                "initial_batch": words.count(said["initial_batch"]),
+                "max_batch": words.count(said["max_batch"]),
+            }
         )
     if "total_steps" in said:
         parts.append(words.plural(said["total_steps"], "step", "steps"))
@@ -66,7 +74,7 @@ def layout_words(layout: Sequence[Sequence[int]] | None, devices: int) -> str:
             "counts": shown,
         }
     processes = words.plural(executors, "process", "processes")
-    return _("%(processes)s a device, logical workers of each: %(counts)s") % {
+    return _("%(processes)s per device, logical workers of each: %(counts)s") % {
         "processes": processes,
         "counts": shown,
     }
@@ -79,16 +87,24 @@ def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:
     facts = []
     curve = outlook.prediction
     if curve is not None:
-        facts.append(("Sizes", f"{_verdict(curve)} (on {curve.type})"))
-        facts.append(("Steps/s by size", _curve(curve)))
+        facts.append(
+            (
+                gettext("Sizes"),
+                gettext("%(verdict)s (on %(type)s)")
+                % {"verdict": _verdict(curve), "type": curve.type},
+            )
+        )
+        facts.append((gettext("Steps/s by size"), _curve(curve)))
         if curve.has_gains:
-            facts.append(("Scaling efficiency", _efficiency(curve)))
+            facts.append((gettext("Scaling efficiency"), _efficiency(curve)))
     if outlook.restarts:
         each = outlook.start_seconds
-        cost = f", {words.duration(each)} each" if each is not None else ""
-        facts.append(("Restarts", f"{words.count(outlook.restarts)}{cost}"))
+        cost = (
+            gettext(", %(each)s each") % {"each": words.duration(each)} if each is not None else ""
+        )
+        facts.append((gettext("Restarts"), f"{words.count(outlook.restarts)}{cost}"))
     if outlook.lost_seconds >= 0.5:
-        facts.append(("Lost to preemptions", words.duration(outlook.lost_seconds)))
+        facts.append((gettext("Work lost to preemptions"), words.duration(outlook.lost_seconds)))
     return tuple(facts)
 
 
@@ -106,23 +122,29 @@ def sizes_figure(outlook: Outlook | None) -> dict[str, Any] | None:
     edge = {**common, "mode": "lines", "colour": "text-3", "line": {"width": 0}, "opacity": 0.4}
     return {
         "data": [
-            {**edge, "name": said("no gain"), "y": least},
-            {**edge, "name": said("perfect scaling"), "y": most, "fill": "tonexty"},
+            {**edge, "name": gettext("no gain"), "y": least},
+            {**edge, "name": gettext("perfect scaling"), "y": most, "fill": "tonexty"},
             {
                 **common,
-                "name": said("estimated"),
+                "name": gettext("estimated"),
                 "colour": "text-2",
                 "mode": "lines",
                 "line": {"dash": "dash"},
                 "y": paces,
             },
-            {**common, "name": said("measured"), "colour": "text", "mode": "markers", "y": seen},
+            {
+                **common,
+                "name": gettext("measured"),
+                "colour": "text",
+                "mode": "markers",
+                "y": seen,
+            },
         ],
         "layout": {
-            "xaxis": {"title": {"text": said("devices")}, "dtick": -(-max(sizes) // 16)},
+            "xaxis": {"title": {"text": gettext("devices")}, "dtick": -(-max(sizes) // 16)},
             "yaxis": {"rangemode": "tozero"},
         },
-        "across": said("Devices"),
+        "across": gettext("Devices"),
     }
 
 
@@ -135,19 +157,27 @@ def sizes_in_words(outlook: Outlook | None) -> str:
     curve = outlook.prediction if outlook is not None else None
     if curve is None:
         return ""
-    facts = {"verdict": said(_verdict(curve)), "type": curve.type}
+    facts = {"verdict": _verdict(curve), "type": curve.type}
     return _("%(verdict)s on %(type)s.") % facts
 
 
 def _verdict(curve: "Prediction") -> str:
     """Measurements of other sizes; no claim beyond the largest measured one."""
     asked, enough = words.count(curve.requested), words.count(curve.saturates)
-    beyond = f"not measured beyond {words.plural(max(curve.seen), 'device', 'devices')}"
+    largest = words.plural(max(curve.seen), "device", "devices")
     if not curve.has_gains:
-        return f"{asked} requested; {beyond}"
+        return gettext("%(asked)s requested; not measured beyond %(size)s") % {
+            "asked": asked,
+            "size": largest,
+        }
     if curve.saturates < max(curve.seen):
-        return f"{asked} requested; no gain measured beyond {enough}"
-    return f"{asked} requested; gains measured up to {enough}; {beyond}"
+        return gettext("%(asked)s requested; no gain measured beyond %(enough)s") % {
+            "asked": asked,
+            "enough": enough,
+        }
+    return gettext(
+        "%(asked)s requested; gains measured up to %(enough)s; not measured beyond %(size)s"
+    ) % {"asked": asked, "enough": enough, "size": largest}
 
 
 def _curve(curve: "Prediction") -> str:
@@ -157,7 +187,7 @@ def _curve(curve: "Prediction") -> str:
     shown = [
         one for place, one in enumerate(inside) if place % stride == 0 or one[0] in curve.seen
     ]
-    measured = f" ({said('measured')})"
+    measured = f" ({gettext('measured')})"
     return _(", ").join(
         f"{words.count(n)}: {words.amount(rate)}{measured if n in curve.seen else ''}"
         for n, rate in shown

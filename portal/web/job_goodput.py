@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from portal.i18n import said
+from django.utils.translation import gettext
+
 from portal.web.components import words
 from portal.web.components.history import Mark
 from workers.curves import CurvePoint
@@ -70,9 +71,14 @@ def goodput_figure(
     return {
         "data": [
             _trace(
-                said("throughput"), "c1", times, [s.throughput if s else None for _, s in points]
+                gettext("throughput"),
+                "c1",
+                times,
+                [s.throughput if s else None for _, s in points],
             ),
-            _trace(said("goodput"), "text", times, [s.goodput if s else None for _, s in points]),
+            _trace(
+                gettext("goodput"), "text", times, [s.goodput if s else None for _, s in points]
+            ),
         ],
         "layout": {
             "xaxis": {"range": [words.on_chart(start), words.on_chart(end)]},
@@ -82,13 +88,13 @@ def goodput_figure(
             *(
                 {
                     "x": words.on_chart(mark.at),
-                    "text": f"{said(mark.what)}, {said(mark.cause)}",
+                    "text": gettext(", ").join((str(mark.what), str(mark.cause))),
                     "line": True,
                 }
                 for mark in marks
             ),
             *(
-                {"x": words.on_chart(at), "text": said("checkpoint saved"), "line": False}
+                {"x": words.on_chart(at), "text": gettext("checkpoint saved"), "line": False}
                 for at in checkpoints[-MOST_CHECKPOINTS:]
             ),
         ],
@@ -99,12 +105,13 @@ def goodput_in_words(samples: Sequence[CurvePoint]) -> str:
     """What the chart shows now, in a sentence."""
     pace = pace_of(samples)
     if pace is None:
-        return "The job has reported no progress yet."
+        return gettext("No progress reported yet.")
     most = max(sample.goodput for sample in samples)
-    return (
-        f"Goodput is {words.amount(pace.goodput)} samples/s at step {words.count(pace.step)}; "
-        f"the most so far was {words.amount(most)}."
-    )
+    return gettext("Goodput %(goodput)s samples/s at step %(step)s (peak %(most)s).") % {
+        "goodput": words.amount(pace.goodput),
+        "step": words.count(pace.step),
+        "most": words.amount(most),
+    }
 
 
 def _trace(name: str, colour: str, times: list[str], values: list[float | None]) -> dict[str, Any]:

@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from django.utils.translation import gettext as _
+
+from portal.i18n import gettext_lazy
 from portal.web.components.history import Held, History, Mark, Spell, history
 from scheduling.core.lifecycle import TERMINAL, PreemptionRule
 from scheduling.selectors.job_detail import AttemptView
@@ -11,13 +14,13 @@ from scheduling.selectors.job_history import JobLife, StateChange
 
 _MARKS: Final = {
     "preempt": "preempted",
-    "retry": "tried again",
-    "contact-lost": "node silent",
+    "retry": gettext_lazy("retried"),
+    "contact-lost": gettext_lazy("no contact to node"),
 }
 _CAUSES: Final[Mapping[str, str]] = {
-    PreemptionRule.RESIZE: "resized",
-    PreemptionRule.MOVE: "moved",
-    PreemptionRule.REVERT: "taken back",
+    PreemptionRule.RESIZE: gettext_lazy("resized"),
+    PreemptionRule.MOVE: gettext_lazy("moved"),
+    PreemptionRule.REVERT: gettext_lazy("reverted"),
 }
 
 
@@ -49,7 +52,11 @@ def history_of(life: JobLife, attempts: Sequence[AttemptView], *, now: datetime)
 def marks_of(life: JobLife) -> list[Mark]:
     """What changed the job: preemptions, resizes, moves, new tries, silent nodes."""
     return [
-        Mark(at=change.at, what=_mark(change), cause=f"attempt {change.attempt or 1}")
+        Mark(
+            at=change.at,
+            what=_mark(change),
+            cause=_("attempt %(attempt)s") % {"attempt": change.attempt or 1},
+        )
         for change in life.changes
         if change.kind in _MARKS
     ]

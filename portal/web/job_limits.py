@@ -6,7 +6,9 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
+from portal.i18n import gettext_lazy
 from portal.web.formfaults import put_faults, status_of
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.job_limits import (
@@ -25,7 +27,7 @@ class PersonLimitForm(forms.Form):
     """What a lead may set."""
 
     per_person = forms.IntegerField(
-        label="Live jobs per person", required=False, min_value=1, max_value=MOST
+        label=gettext_lazy("Live jobs per user"), required=False, min_value=1, max_value=MOST
     )
 
 
@@ -33,7 +35,7 @@ class LimitsForm(PersonLimitForm):
     """What a cluster admin may set."""
 
     per_tenant = forms.IntegerField(
-        label="Live jobs per tenant", required=False, min_value=1, max_value=MOST
+        label=gettext_lazy("Live jobs per tenant"), required=False, min_value=1, max_value=MOST
     )
 
 
@@ -49,7 +51,7 @@ def job_limits(asked: PageRequest) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, "Job limits of the cluster saved.")
+            messages.success(asked.http, _("Job limits of the cluster saved."))
             return redirect("job-limits")
     tenants = [tenant for tenant in tenants_for(asked.viewer) if not tenant.is_archived]
     context = {"form": form, "found": found, "rows": job_limits_of_tenants(tenants)}
@@ -73,7 +75,9 @@ def tenant_job_limits(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, f"Job limits of {tenant.name} saved.")
+            messages.success(
+                asked.http, _("Job limits of %(name)s saved.") % {"name": tenant.name}
+            )
             return redirect("tenant-job-limits", tenant_id)
     context = {
         "tenant": tenant,

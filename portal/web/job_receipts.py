@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.http import HttpResponse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url
+from portal.i18n import word
 from portal.web.components import words
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
@@ -102,7 +104,9 @@ def _number(text: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
-        raise InvalidError("Write the number of a job or of an attempt.", field="with", value=text)
+        raise InvalidError(
+            _("Enter a job ID or the number of an attempt."), field="with", value=text
+        )
     return int(text) or None
 
 
@@ -111,28 +115,49 @@ def _sentences(compared: Compared) -> tuple[tuple[str, bool], ...]:
     found = compared.comparison
     said: list[tuple[str, bool]] = []
     if not found.common:
-        said.append(("They have saved no checkpoint at the same step.", True))
+        said.append((_("The jobs have no checkpoints at the same step."), True))
     elif found.first_difference is None:
         steps = words.plural(len(found.common), "checkpoint", "checkpoints")
         last = words.count(found.common[-1])
-        said.append((f"The same bits: {steps} in common up to step {last}, all equal.", True))
+        said.append(
+            (
+                _("Identical training state: %(steps)s in common up to step %(last)s, all equal.")
+                % {"steps": steps, "last": last},
+                True,
+            )
+        )
     else:
         step = words.count(found.first_difference)
-        text = (
-            f"They differ from step {step} on: {found.left[:12]} here, {found.right[:12]} there."
-            f" The {words.plural(found.same, 'checkpoint', 'checkpoints')} before are equal."
-        )
+        text = _(
+            "The checkpoints differ from step %(step)s: %(left)s in this job, %(right)s in "
+            "the other. The %(same)s before are equal."
+        ) % {
+            "step": step,
+            "left": found.left[:12],
+            "right": found.right[:12],
+            "same": words.plural(found.same, "checkpoint", "checkpoints"),
+        }
         said.append((text, False))
     for name, (here, there) in found.settings.items():
-        text = f"{name.replace('_', ' ')}: {here or 'not told'} here, {there or 'not told'} there."
+        text = _("%(name)s: %(here)s in this job, %(there)s in the other.") % {
+            "name": word(name.replace("_", " ")),
+            "here": here or _("not reported"),
+            "there": there or _("not reported"),
+        }
         said.append((text.capitalize(), False))
     for whose, steps_changed in (
-        ("This training", compared.changed_left),
-        ("The other one", compared.changed_right),
+        (_("This job"), compared.changed_left),
+        (_("The other job"), compared.changed_right),
     ):
         if steps_changed:
             at = words.count(steps_changed[0])
-            said.append((f"{whose} saved step {at} several times, with other bits.", False))
+            said.append(
+                (
+                    _("%(whose)s saved step %(at)s several times with different hashes.")
+                    % {"whose": whose, "at": at},
+                    False,
+                )
+            )
     return tuple(said)
 
 
@@ -152,13 +177,16 @@ def _shown(receipt: ReceiptView) -> ReceiptShown:
 
 def _lost(receipt: ReceiptView) -> str:
     if receipt.lost_seconds is None:
-        return "it still leaves"
+        return _("devices not released yet")
     if receipt.lost_steps == 0 or receipt.lost_seconds == 0:
-        return "nothing lost"
+        return _("no work lost")
     time = words.duration(receipt.lost_seconds)
     if receipt.lost_steps is None:
-        return f"up to {time} of work lost"
-    return f"{time} of work lost, {words.plural(receipt.lost_steps, 'step', 'steps')}"
+        return _("up to %(time)s of work lost") % {"time": time}
+    return _("%(time)s of work lost, %(lost_steps)s") % {
+        "time": time,
+        "lost_steps": words.plural(receipt.lost_steps, "step", "steps"),
+    }
 
 
 def _course(receipt: ReceiptView) -> list[tuple[str, str]]:
@@ -166,18 +194,26 @@ def _course(receipt: ReceiptView) -> list[tuple[str, str]]:
 
     def after(at: datetime) -> str:
         seconds = max(0.0, (at - asked).total_seconds())
-        return f"after {words.duration(seconds)}"
+        return _("after %(seconds)s") % {"seconds": words.duration(seconds)}
 
-    course = [("Asked", f"by {receipt.by}, with {words.duration(receipt.grace_seconds)} to leave")]
+    course = [
+        (
+            _("Notice sent"),
+            _("by %(by)s, grace period %(grace_seconds)s")
+            % {"by": receipt.by, "grace_seconds": words.duration(receipt.grace_seconds)},
+        )
+    ]
     heard = receipt.acknowledged_at
-    course.append(("Heard", after(heard) if heard else "the job did not say so"))
+    course.append((_("Acknowledged"), after(heard) if heard else _("no acknowledgement")))
     if receipt.checkpoint_at is not None:
         step = receipt.checkpoint_step
         at = "" if step is None else f"step {words.count(step)}, "
-        course.append(("Saved", f"{at}{receipt.checkpoint_sha256[:12] or 'without a hash'}"))
+        course.append(
+            (_("Checkpoint saved"), f"{at}{receipt.checkpoint_sha256[:12] or _('no hash')}")
+        )
     else:
-        course.append(("Saved", "no checkpoint in this attempt"))
+        course.append((_("Checkpoint saved"), _("no checkpoint in this attempt")))
     if receipt.released_at is not None:
-        killed = ", killed when its time was over" if receipt.forced else ""
-        course.append(("Left", f"{after(receipt.released_at)}{killed}"))
+        killed = _(", killed at the end of the grace period") if receipt.forced else ""
+        course.append((_("Devices released"), f"{after(receipt.released_at)}{killed}"))
     return course

@@ -2,6 +2,9 @@
 
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
+from portal.i18n import said
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.job_goodput import Pace
@@ -26,11 +29,17 @@ def job_tiles(
 
 def _devices(detail: JobDetail) -> Stat:
     row = detail.row
-    kind = "opportunistic" if row.is_opportunistic else "guaranteed"
+    kind = _("opportunistic") if row.is_opportunistic else _("guaranteed")
     held = _held(detail)
-    asked = row.wants if held in (0, row.devices) else f"asked for {row.wants}"
+    asked = (
+        said(row.wants)
+        if held in (0, row.devices)
+        else _("%(wants)s requested") % {"wants": said(row.wants)}
+    )
     return Stat(
-        label="Devices", value=words.count(held or row.devices), context=f"{asked}, {kind}"
+        label=_("Devices"),
+        value=words.count(held or row.devices),
+        context=_(", ").join((asked, kind)),
     )
 
 
@@ -43,27 +52,32 @@ def _held(detail: JobDetail) -> int:
 
 def _goodput(detail: JobDetail, pace: Pace | None) -> Stat:
     if pace is None:
-        says = "the job reports none" if detail.row.attempts else "it has not run yet"
-        return Stat(label="Goodput", value=words.DASH, context=says)
+        says = _("not reported by the job") if detail.row.attempts else _("not started yet")
+        return Stat(label=_("Goodput"), value=words.DASH, context=says)
     share = words.percent(pace.goodput / pace.throughput) if pace.throughput else words.DASH
     return Stat(
-        label="Goodput",
+        label=_("Goodput"),
         value=words.amount(pace.goodput),
-        unit="samples/s",
-        context=f"{share} of {words.amount(pace.throughput)} samples/s",
+        unit=_("samples/s"),
+        context=_("%(share)s of %(throughput)s samples/s")
+        % {"share": share, "throughput": words.amount(pace.throughput)},
     )
 
 
 def _step(detail: JobDetail, pace: Pace | None) -> Stat:
     if pace is None:
         attempts = words.plural(detail.row.attempts, "attempt", "attempts")
-        return Stat(label="Step", value=words.DASH, context=f"{attempts} so far")
+        return Stat(
+            label=_("Step"),
+            value=words.DASH,
+            context=_("%(attempts)s so far") % {"attempts": attempts},
+        )
     parts = []
     if pace.loss is not None:
-        parts.append(f"loss {pace.loss:.4g}")
+        parts.append(_("loss %(loss)s") % {"loss": f"{pace.loss:.4g}"})
     if pace.step_seconds:
-        parts.append(f"{_short(pace.step_seconds)} a step")
-    return Stat(label="Step", value=words.count(pace.step), context=", ".join(parts))
+        parts.append(_("%(step_seconds)s per step") % {"step_seconds": _short(pace.step_seconds)})
+    return Stat(label=_("Step"), value=words.count(pace.step), context=_(", ").join(parts))
 
 
 def _short(seconds: float) -> str:
@@ -75,31 +89,37 @@ def _time(detail: JobDetail) -> Stat:
     row = detail.row
     if row.state == "queued":
         return Stat(
-            label="Waits for",
+            label=_("Waiting"),
             value=words.running_time(row.submitted_at),
-            context=f"submitted {words.clock(row.submitted_at)}",
+            context=_("submitted %(submitted_at)s")
+            % {"submitted_at": words.clock(row.submitted_at)},
         )
     start = row.started_at or row.submitted_at
-    label = "Ran for" if row.is_over else "Runs for"
+    label = _("Duration") if row.is_over else _("Running")
     if row.started_at is None:
-        label = "Lasted" if row.is_over else "Starts since"
+        label = _("Duration") if row.is_over else _("Starting")
     end = row.finished_at
     waited = (detail.first_started_at or start) - row.submitted_at
-    context = f"after a wait of {words.duration(waited.total_seconds())}"
+    context = _("after %(total_seconds)s in the queue") % {
+        "total_seconds": words.duration(waited.total_seconds())
+    }
     return Stat(label=label, value=words.running_time(start, end), context=context)
 
 
 def _hours(detail: JobDetail, hours: DeviceHours, now: datetime) -> list[Stat]:
     lost = _lost_hours(detail, now)
-    context = f"{words.gpu_hours(lost)} in attempts that failed" if lost >= 0.05 else ""
+    context = (
+        _("%(lost)s in failed attempts") % {"lost": words.gpu_hours(lost)} if lost >= 0.05 else ""
+    )
     if not context:
-        context = "so far" if not detail.row.is_over else "in all"
+        context = _("so far") if not detail.row.is_over else _("total")
+    label = _("Device-hours")
     tiles = [
-        Stat(label=label, value=words.gpu_hours(value), context=context)
-        for label, value in (("GPU-hours", hours.gpu), ("Slot-hours", hours.slot))
+        Stat(label=label, value=words.gpu_hours(value), unit=unit, context=context)
+        for unit, value in ((_("GPU"), hours.gpu), (_("CPU slots"), hours.slot))
         if value
     ]
-    return tiles or [Stat(label="Device-hours", value=words.gpu_hours(0), context=context)]
+    return tiles or [Stat(label=label, value=words.gpu_hours(0), context=context)]
 
 
 def _lost_hours(detail: JobDetail, now: datetime) -> float:

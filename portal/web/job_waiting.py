@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.api.job_bodies import ground_for, round_config
@@ -51,7 +52,9 @@ def amend(request: PageRequest, job_id: int) -> HttpResponse:
         if isinstance(error, StaleEditError) and _is_so(request, job_id, changes):
             messages.success(request.http, _done(job))  # sent twice
         else:
-            messages.error(request.http, f"It was not changed: {error.message}")
+            messages.error(
+                request.http, _("Job not changed: %(message)s") % {"message": error.message}
+            )
     else:
         messages.success(request.http, done)
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
@@ -73,7 +76,7 @@ def amend_and_say(
 
 
 def _done(job: Job) -> str:
-    return f"Job {job.pk} is changed; the next round looks at it."
+    return _("Job %(pk)s changed. The next scheduling round uses the new values.") % {"pk": job.pk}
 
 
 def _is_so(request: PageRequest, job_id: int, changes: Mapping[str, Any]) -> bool:
@@ -108,6 +111,9 @@ def _changes(text: str) -> dict[str, object]:
         found = None
     if not isinstance(found, dict):
         raise InvalidError(
-            "These are no changes.", field="changes", value=text[:100], remedy="Reload the page."
+            _("The changes are not valid."),
+            field="changes",
+            value=text[:100],
+            remedy=_("Reload the page."),
         )
     return found

@@ -8,10 +8,12 @@ from typing import Final
 from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from portal.addresses import job_url
 from portal.api.job_bodies import ground_for
+from portal.i18n import gettext_lazy
 from portal.web.job_actions import LONGEST_REASON, stop_and_say
 from portal.web.once import once_of
 from portal.web.viewing import PageRequest, page
@@ -23,7 +25,12 @@ from scheduling.services.stopping import stop_job
 from scheduling.services.submission import clone_job
 from tenants.errors import DomainError, InvalidError
 
-TITLES: Final = {"stop": "Stop", "hold": "Hold", "release": "Release", "clone": "Clone"}
+TITLES: Final = {
+    "stop": gettext_lazy("Stop"),
+    "hold": gettext_lazy("Hold"),
+    "release": gettext_lazy("Release"),
+    "clone": gettext_lazy("Clone"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +61,10 @@ def act_on_many(request: PageRequest) -> HttpResponse:
     act = form.get("act", "")
     if act not in TITLES:
         raise InvalidError(
-            "This cannot be done to jobs.",
+            _("Unknown action."),
             field="act",
             value=act[:40],
-            remedy=f"Use one of: {', '.join(TITLES)}.",
+            remedy=_("Use one of: %(TITLES)s.") % {"TITLES": ", ".join(TITLES)},
         )
     picked = form.getlist("selected")[:MOST_ROWS]
     back = _back(form.get("next", ""))
@@ -83,20 +90,24 @@ def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
     def stop(job: Job) -> str:
         before = job.state
         after = stop_job(job=job, viewer=viewer, now=now, message=reason)
-        return "" if after == before else ("stopped" if after == "stopped" else "asked to end")
+        return (
+            ""
+            if after == before
+            else (_("stopped") if after == "stopped" else _("stop requested"))
+        )
 
     def hold(job: Job) -> str:
-        return "held" if hold_job(job=job, viewer=viewer) else ""
+        return _("on hold") if hold_job(job=job, viewer=viewer) else ""
 
     def release(job: Job) -> str:
-        return "released" if release_hold(job=job, viewer=viewer) else ""
+        return _("released") if release_hold(job=job, viewer=viewer) else ""
 
     def clone(job: Job) -> str:
         key = f"{once}:{job.pk}" if once else ""
         copy, is_new = clone_job(
             job=job, viewer=viewer, ground=ground(), now=now, idempotency_key=key
         )
-        return f"cloned as job {copy.pk}" if is_new else ""
+        return _("cloned as job %(pk)s") % {"pk": copy.pk} if is_new else ""
 
     # Read once, and only if something is cloned.
     ground = cache(partial(ground_for, viewer))
@@ -112,7 +123,7 @@ def _result(request: PageRequest, word: str, do: Callable[[Job], str]) -> Result
     except DomainError as error:
         says, tone = error.message, "bad"
     else:
-        says, tone = (done, "ok") if done else ("nothing to do", "")
+        says, tone = (done, "ok") if done else (_("no change needed"), "")
     return Result(job=word[:19], name=name, url=url, says=says, tone=tone)
 
 

@@ -5,19 +5,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.http import QueryDict
+from django.utils.translation import gettext
 
-from portal.i18n import Name
+from portal.i18n import Name, gettext_lazy
 from portal.web.components.states import job_state
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
 from scheduling.selectors.jobs import JobFilter
 
 KEYS: Final = ("state", "virtual_cluster", "user", "reason", "mine", "q")
 VIEWS: Final = (
-    ("", "All"),
-    ("live", "Active"),
-    ("queued", "Waiting"),
-    ("failed", "Failed"),
-    ("ended", "Ended"),
+    ("", gettext_lazy("All")),
+    ("live", gettext_lazy("Active")),
+    ("queued", gettext_lazy("Waiting")),
+    ("failed", gettext_lazy("Failed")),
+    ("ended", gettext_lazy("Ended")),
 )
 _NAMED: Final = frozenset(("virtual_cluster", "user"))
 GROUPS: Final[Mapping[str, frozenset[JobState]]] = {"live": LIVE, "ended": TERMINAL}
@@ -106,7 +107,9 @@ def filter_bar(
         people=_choices(query, "user", _as_names(people)),
         reasons=_choices(query, "reason", {code: code for code in by_reason if code}, by_reason),
         mine=Choice(
-            text="Mine", url=_url({**query, "mine": "" if filters.mine else "1"}), on=filters.mine
+            text=gettext("Mine"),
+            url=_url({**query, "mine": "" if filters.mine else "1"}),
+            on=filters.mine,
         ),
         text=filters.text,
         kept=tuple((key, value) for key, value in query.items() if key != "q" and value),
@@ -179,7 +182,7 @@ def _choices(
 def _chips(query: Mapping[str, str]) -> tuple[Chip, ...]:
     words = {
         "state": "state",
-        "virtual_cluster": "virtual cluster",
+        "virtual_cluster": gettext("virtual cluster"),
         "user": "user",
         "reason": "reason",
     }

@@ -4,7 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from portal.addresses import address, job_url
+from portal.i18n import said
 from portal.web.components import words
 from portal.web.job_goodput import Pace, pace_of
 from scheduling.enums import FailureClassChoice
@@ -88,10 +91,12 @@ def listed_jobs(viewer: Viewer, rows: Iterable[JobRow], *, now: datetime) -> tup
 def hours_in_words(hours: DeviceHours) -> str:
     """``39.3 GPU-hours``; CPU slots are slot-hours and never mixed in; empty for none."""
     parts = (
-        (hours.gpu, "GPU-hours"),
-        (hours.slot, "slot-hours"),
+        (hours.gpu, _("%(hours)s GPU-hours")),
+        (hours.slot, _("%(hours)s slot-hours")),
     )
-    return ", ".join(f"{words.gpu_hours(value)} {unit}" for value, unit in parts if value >= 0.05)
+    return _(", ").join(
+        text % {"hours": words.gpu_hours(value)} for value, text in parts if value >= 0.05
+    )
 
 
 def end_in_words(row: JobRow) -> str:
@@ -100,11 +105,11 @@ def end_in_words(row: JobRow) -> str:
         return ""
     parts = []
     if row.failure_class:
-        parts.append(str(FailureClassChoice(row.failure_class).label))
+        parts.append(said(str(FailureClassChoice(row.failure_class).label)))
     if row.exit_code is not None:
-        parts.append(f"exit {row.exit_code}")
-    said = ", ".join(parts)
-    return said[:1].upper() + said[1:]
+        parts.append(_("exit %(exit_code)s") % {"exit_code": row.exit_code})
+    text = _(", ").join(parts)
+    return text[:1].upper() + text[1:]
 
 
 def _listed(viewer: Viewer, row: JobRow, hours: DeviceHours, pace: Pace | None) -> ListedJob:
@@ -113,7 +118,9 @@ def _listed(viewer: Viewer, row: JobRow, hours: DeviceHours, pace: Pace | None) 
         row=row,
         url=job_url(row.id),
         clone_url=f"{address('submit')}?clone={row.id}",
-        shape="opportunistic" if row.is_opportunistic else f"priority {row.priority}",
+        shape=_("opportunistic")
+        if row.is_opportunistic
+        else _("priority %(priority)s") % {"priority": row.priority},
         says=end_in_words(row),
         pace=pace,
         held_for=hours_in_words(hours) if row.is_over else "",

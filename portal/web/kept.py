@@ -7,6 +7,7 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.web.viewing import PageRequest, page, posts_from
@@ -33,11 +34,11 @@ def keep_view(request: PageRequest) -> HttpResponse:
         if "delete" in form:
             word = form["delete"]
             delete_view(viewer=request.viewer, pk=int(word) if _is_number(word) else 0)
-            messages.success(request.http, "The view is deleted.")
+            messages.success(request.http, _("View deleted."))
         else:
             name = form.get("name", "")
             saved = save_view(viewer=request.viewer, name=name, query=query, now=request.now)
-            messages.success(request.http, f"The view {saved.name} is kept.")
+            messages.success(request.http, _("View %(name)s saved.") % {"name": saved.name})
     except DomainError as error:
         messages.error(request.http, f"{error.message} {error.remedy}")
         # Filters that are too long to keep may be too long for an address too.
@@ -77,7 +78,7 @@ def keep_template(request: PageRequest) -> HttpResponseBase:
     except DomainError as error:
         messages.error(request.http, f"{error.message} {error.remedy}")
         return redirect("submit")
-    messages.success(request.http, f"The template {made.name} is kept.")
+    messages.success(request.http, _("Template %(name)s saved.") % {"name": made.name})
     return HttpResponseRedirect(f"{reverse('submit')}?saved={made.pk}")
 
 
@@ -87,7 +88,7 @@ def drop_template(request: PageRequest) -> HttpResponseBase:
     """Forget a template."""
     word = request.http.POST.get("id", "")
     delete_template(viewer=request.viewer, pk=int(word) if _is_number(word) else 0)
-    messages.success(request.http, "The template is deleted.")
+    messages.success(request.http, _("Template deleted."))
     return redirect("job-templates")
 
 

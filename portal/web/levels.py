@@ -4,7 +4,7 @@ from typing import Final
 
 from django.utils.translation import gettext as _
 
-from portal.i18n import said
+from portal.i18n import word
 from portal.web.components import words
 
 PLURALS: Final = {"device": "devices", "socket": "sockets", "node": "nodes", "rack": "racks"}
@@ -13,10 +13,10 @@ PLURALS: Final = {"device": "devices", "socket": "sockets", "node": "nodes", "ra
 def level_word(level: str, count: int = 1) -> str:
     """The name of a level, as it stands or for ``count`` of its cells."""
     if count == 1:
-        return str(said(level))
+        return word(level)
     if level in PLURALS:
-        return str(said(PLURALS[level]))
-    return _("%(level)s cells") % {"level": said(level)}
+        return word(PLURALS[level])
+    return _("%(level)s cells") % {"level": word(level)}
 
 
 def cells_in_words(count: int, device_type: str, level: str) -> str:

@@ -8,7 +8,9 @@ from django.db import transaction
 from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
+from portal.i18n import gettext_lazy, word
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.cluster import vc_uses
@@ -23,9 +25,9 @@ from tenants.selectors import member_for, tenant_for
 from tenants.services import UNCHANGED, add_member, remove_member, update_member
 
 ROLES = [
-    (Role.VIEWER.value, "viewer: sees the tenant's jobs"),
-    (Role.MEMBER.value, "member: submits jobs, stops own ones"),
-    (Role.LEAD.value, "lead: manages members, caps and all its jobs"),
+    (Role.VIEWER.value, gettext_lazy("viewer: reads jobs of the tenant")),
+    (Role.MEMBER.value, gettext_lazy("member: submits jobs, manages own jobs")),
+    (Role.LEAD.value, gettext_lazy("lead: manages members, limits and all jobs")),
 ]
 
 
@@ -33,26 +35,26 @@ class MemberForm(forms.Form):
     """What a member is and may hold."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
-    role = forms.ChoiceField(label="Role", choices=ROLES)
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=ROLES)
     max_devices = forms.IntegerField(
-        label="Devices at a time", required=False, min_value=1, max_value=1_000_000
+        label=gettext_lazy("Device limit"), required=False, min_value=1, max_value=1_000_000
     )
 
 
 class AddMemberForm(MemberForm):
     """A person who is to become a member."""
 
-    username = forms.CharField(label="User name", max_length=64)
+    username = forms.CharField(label=gettext_lazy("Username"), max_length=64)
 
 
 class EditMemberForm(MemberForm):
     """Role, limits and the virtual clusters of one member."""
 
     max_live_jobs = forms.IntegerField(
-        label="Live jobs at a time", required=False, min_value=1, max_value=MOST
+        label=gettext_lazy("Live job limit"), required=False, min_value=1, max_value=MOST
     )
     virtual_clusters = forms.MultipleChoiceField(
-        label="Virtual clusters", required=False, widget=forms.CheckboxSelectMultiple
+        label=gettext_lazy("Virtual clusters"), required=False, widget=forms.CheckboxSelectMultiple
     )
 
     def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
@@ -84,7 +86,13 @@ def add(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
             put_faults(form, refused)
         else:
             messages.success(
-                asked.http, f"{values['username']} is a {values['role']} of {tenant.name}."
+                asked.http,
+                _("%(username)s added to %(name)s as %(word_role)s.")
+                % {
+                    "username": values["username"],
+                    "word_role": word(values["role"]),
+                    "name": tenant.name,
+                },
             )
             return redirect("tenant", tenant_id)
     can_make_people = asked.viewer.can(Permission.MANAGE_USERS)
@@ -113,7 +121,7 @@ def edit(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase
         except DomainError as refused:
             put_faults(form, refused, {"per_person": "max_live_jobs"})
         else:
-            messages.success(asked.http, f"{member.user.username} is changed.")
+            messages.success(asked.http, _("%(name)s changed.") % {"name": member.user.username})
             return redirect("tenant", tenant_id)
     context = {"member": member, "tenant": member.tenant, "form": form, "stale": stale}
     context |= {"has_vcs": bool(names), "limit": limit}
@@ -131,7 +139,9 @@ def remove(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBa
         messages.error(asked.http, error_text(refused))
         return redirect("tenant", tenant_id)
     messages.success(
-        asked.http, f"{member.user.username} is no longer a member of {member.tenant.name}."
+        asked.http,
+        _("%(username)s removed from %(name)s.")
+        % {"username": member.user.username, "name": member.tenant.name},
     )
     is_self = member.user_id == asked.viewer.user_id
     left = is_self and not asked.viewer.is_cluster_admin

@@ -12,7 +12,9 @@ from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
+from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.nodes import NodeRow, node_detail
@@ -49,45 +51,51 @@ ACTS: Final = {
     for act in (
         Act(
             verb="cordon",
-            word="Cordon",
-            says="No new jobs start on it. Running jobs continue.",
+            word=gettext_lazy("Cordon"),
+            says=gettext_lazy("No new jobs start on the node. Running jobs continue."),
             needs_reason=True,
-            done="takes no new jobs.",
+            done=gettext_lazy("%(node)s cordoned."),
             act=services.cordon_node,
         ),
         Act(
             verb="drain",
-            word="Drain",
-            says="Nothing new is placed on it. What runs there is asked to save its work, leaves, "
-            "and runs again elsewhere. Work that is not saved within the grace period is lost.",
+            word=gettext_lazy("Drain"),
+            says=gettext_lazy(
+                "No new jobs start on the node. Running jobs get a notice, save their work, "
+                "and are requeued. Work not saved within the grace period is lost."
+            ),
             needs_reason=True,
-            done="empties itself and then takes no new jobs.",
+            done=gettext_lazy("%(node)s is draining."),
             act=services.drain_node,
         ),
         Act(
             verb="uncordon",
-            word="Uncordon",
-            says="New jobs may be placed on it with the next round.",
+            word=gettext_lazy("Uncordon"),
+            says=gettext_lazy("New jobs can start on the node from the next scheduling round."),
             needs_reason=False,
-            done="takes new jobs again.",
+            done=gettext_lazy("%(node)s uncordoned."),
             act=services.uncordon_node,
         ),
         Act(
             verb="declare-dead",
-            word="Declare dead",
-            says="Its jobs count as lost and run again elsewhere. Do this only when the machine "
-            "is off: a job that still runs there would run twice.",
+            word=gettext_lazy("Declare dead"),
+            says=gettext_lazy(
+                "The scheduler requeues the jobs of the node. Do this only if the machine is "
+                "off: a job that still runs there would run twice."
+            ),
             needs_reason=True,
-            done="is declared dead; its jobs may run elsewhere.",
+            done=gettext_lazy("%(node)s declared dead. Its jobs are requeued."),
             act=services.declare_node_dead,
         ),
         Act(
             verb="reset-isolation",
-            word="Reset isolation",
-            says="Its tenant loses the node, and the next tenant may use it. Clean it first: a "
-            "job may have left files, cron jobs or keys behind.",
+            word=gettext_lazy("Reset isolation"),
+            says=gettext_lazy(
+                "The node no longer belongs to its tenant, and other tenants can use it. "
+                "Clean the node first: jobs may have left files, cron jobs or keys."
+            ),
             needs_reason=True,
-            done="no longer belongs to a tenant.",
+            done=gettext_lazy("Isolation of %(node)s reset."),
             act=reset_isolation,
         ),
     )
@@ -117,7 +125,7 @@ def act_on_node(asked: PageRequest, node_id: int, verb: str) -> HttpResponseBase
             messages.error(asked.http, error_text(refused))
             return redirect("node", node_id)
         else:
-            messages.success(asked.http, f"{detail.row.name} {act.done}")
+            messages.success(asked.http, act.done % {"node": detail.row.name})
             return redirect(_back(asked, node_id))
     return asked.render(
         "nodes/act.html",
@@ -141,7 +149,9 @@ def remove_node(asked: PageRequest, node_id: int) -> HttpResponseBase:
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
         return redirect("node", node_id)
-    messages.success(asked.http, f"{detail.row.name} is removed; its history stays.")
+    messages.success(
+        asked.http, _("%(name)s removed. Its history is retained.") % {"name": detail.row.name}
+    )
     return redirect("nodes")
 
 
@@ -160,7 +170,9 @@ def set_cluster_isolation(asked: PageRequest) -> HttpResponseBase:
         messages.error(asked.http, error_text(refused))
     else:
         messages.success(
-            asked.http, f"Jobs run on nodes of isolation level {rules.least_isolation} or better."
+            asked.http,
+            _("Jobs run on nodes of isolation level %(key)s or better.")
+            % {"key": rules.least_isolation},
         )
     return redirect("nodes")
 

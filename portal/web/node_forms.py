@@ -7,7 +7,9 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 
+from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.node_isolation import PathView
@@ -28,11 +30,11 @@ _FIELDS = {"host_key_fingerprint": "fingerprint", "host_key": "fingerprint"}
 class AddressForm(forms.Form):
     """Where a node is and what it is called in labels."""
 
-    host = forms.CharField(label="Host", max_length=255)
-    port = forms.IntegerField(label="Port", initial=22, min_value=1, max_value=65535)
-    user = forms.CharField(label="User", max_length=64)
+    host = forms.CharField(label=gettext_lazy("Host"), max_length=255)
+    port = forms.IntegerField(label=gettext_lazy("Port"), initial=22, min_value=1, max_value=65535)
+    user = forms.CharField(label=gettext_lazy("User"), max_length=64)
     labels = forms.CharField(
-        label="Labels",
+        label=gettext_lazy("Labels"),
         required=False,
         max_length=4000,
         widget=forms.TextInput(attrs={"placeholder": "rack=Rack 1, zone=b"}),
@@ -47,7 +49,8 @@ class AddressForm(forms.Form):
                 continue
             if not equals or not key or key in found:
                 raise forms.ValidationError(
-                    f"{part.strip()[:80]} is no label. Use name=value, each name once."
+                    gettext("%(strip)s is not a valid label. Use name=value, each name once.")
+                    % {"strip": part.strip()[:80]}
                 )
             found[key] = value
         return found
@@ -56,7 +59,7 @@ class AddressForm(forms.Form):
 class AddForm(AddressForm):
     """A node that is new; the key is there in the second step only."""
 
-    name = forms.CharField(label="Name", max_length=63)
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=63)
     host_key = forms.CharField(required=False, widget=forms.HiddenInput, max_length=16_384)
     fingerprint = forms.CharField(required=False, widget=forms.HiddenInput, max_length=100)
 
@@ -69,22 +72,24 @@ class EditForm(AddressForm):
     """A node that is known; ``version`` is the one that the editor saw."""
 
     version = forms.IntegerField(widget=forms.HiddenInput)
-    dedicated_to = forms.CharField(label="Dedicated to", required=False, max_length=4000)
+    dedicated_to = forms.CharField(
+        label=gettext_lazy("Dedicated to"), required=False, max_length=4000
+    )
     visible_paths = forms.CharField(
-        label="Visible paths",
+        label=gettext_lazy("Visible paths"),
         required=False,
         max_length=100_000,
         widget=forms.Textarea(attrs={"rows": 3, "placeholder": "/data/sets\n/scratch:rw @vision"}),
     )
 
     job_network = forms.ChoiceField(
-        label="Network of jobs without an image",
+        label=gettext_lazy("Network of jobs without an image"),
         required=False,
         choices=[
-            ("", "Setting in the node's own file, else auto"),
-            (AUTO, "auto: own network, connected if possible, else shared"),
-            (ISOLATED, "isolated: own network, connected if possible"),
-            (SHARED, "shared: the network of the node"),
+            ("", gettext_lazy("Setting in the node's own file, else auto")),
+            (AUTO, gettext_lazy("auto: own network, connected if possible, else shared")),
+            (ISOLATED, gettext_lazy("isolated: own network, connected if possible")),
+            (SHARED, gettext_lazy("shared: the network of the node")),
         ],
     )
 
@@ -121,7 +126,10 @@ def add(asked: PageRequest) -> HttpResponseBase:
     if values["fingerprint"] and "confirm" in asked.http.POST:
         stored = _store(asked, form)
         if stored is not None:
-            messages.success(asked.http, f"{values['name']} is added; it is being probed now.")
+            messages.success(
+                asked.http,
+                gettext("%(name)s added. Tessera is probing it.") % {"name": values["name"]},
+            )
             return redirect("node", stored)
         return asked.render("nodes/add.html", context, status=status_of(form))
     key = _key_shown(form)
@@ -162,7 +170,7 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
     except DomainError as refused:
         put_faults(form, refused)
         return _edit_page(asked, detail, form)
-    messages.success(asked.http, f"{detail.row.name} is changed.")
+    messages.success(asked.http, gettext("%(name)s changed.") % {"name": detail.row.name})
     return redirect("node", node_id)
 
 
@@ -187,8 +195,11 @@ def _key_shown(form: AddForm) -> str:
     except UnreachableError as error:
         form.add_error(
             "host",
-            f"No SSH server answers there: {error}. Check the address and that sshd runs, "
-            "from the machine that runs Tessera.",
+            gettext(
+                "No SSH server responds: %(error)s. Check the address, and that sshd is "
+                "reachable from the Tessera server."
+            )
+            % {"error": error},
         )
     return ""
 

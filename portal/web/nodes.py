@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
-from portal.i18n import said
+from portal.i18n import word
 from portal.web.cluster_drawing import map_node, node_strip, tenants_in_order, utilisation_now
 from portal.web.components import words
 from portal.web.components.mapvalues import Group
@@ -185,7 +185,7 @@ def _shown(row: NodeRow, tenants: Sequence[str], shares: Sequence[float | None])
         strip=node_strip(row.view, shares, tenants),
         use=sum(held) / len(held) if held else None,
         reason=_reason(row),
-        truth={True: "agree", False: "disagree", None: "not yet known"}[row.agrees],
+        truth={True: "agree", False: "disagree", None: _("unknown")}[row.agrees],
     )
 
 
@@ -198,14 +198,14 @@ def _reason(row: NodeRow) -> str:
     """What stands below the state in the list."""
     out = len(row.view.devices) - row.healthy
     return row.view.state_reason or (
-        f"{words.plural(out, 'device', 'devices')} out" if out else ""
+        _("%(out)s unhealthy") % {"out": words.plural(out, "device", "devices")} if out else ""
     )
 
 
 def _stats(rows: Sequence[NodeRow], now: datetime) -> tuple[Stat, ...]:
     by_state = {state: sum(row.state == state for row in rows) for state in STATES}
     counted = [
-        _("%(count)s %(state)s") % {"count": words.count(number), "state": said(state)}
+        _("%(count)s %(state)s") % {"count": words.count(number), "state": word(state)}
         for state, number in by_state.items()
         if number
     ]
@@ -216,32 +216,33 @@ def _stats(rows: Sequence[NodeRow], now: datetime) -> tuple[Stat, ...]:
     heard = [(row.last_contact_at, row.name, row.state) for row in rows if row.last_contact_at]
     oldest = min(heard, default=None)
     return (
-        Stat(label="Nodes", value=words.count(len(rows)), context=_(", ").join(counted)),
+        Stat(label=_("Nodes"), value=words.count(len(rows)), context=_(", ").join(counted)),
         Stat(
-            label="Healthy devices",
+            label=_("Healthy devices"),
             value=words.count(healthy),
-            unit=f"of {words.count(devices)}",
-            context=f"out on {_some(out)}" if out else "all work",
+            unit=_("of %(devices)s") % {"devices": words.count(devices)},
+            context=_("unhealthy on %(out)s") % {"out": _some(out)} if out else _("all healthy"),
         ),
         Stat(
-            label="Inconsistent nodes",
+            label=_("Inconsistent nodes"),
             value=words.count(len(wrong)),
-            context=_some(wrong) if wrong else "database and runners agree",
+            context=_some(wrong) if wrong else _("database and runners are consistent"),
             tone="bad" if wrong else "",
         ),
         Stat(
-            label="Longest silence",
+            label=_("Longest silence"),
             value=words.duration((now - oldest[0]).total_seconds()) if oldest else "",
-            context=_("%(name)s: %(state)s") % {"name": oldest[1], "state": said(oldest[2])}
+            context=_("%(name)s: %(state)s") % {"name": oldest[1], "state": word(oldest[2])}
             if oldest
-            else "no node has responded yet",
+            else _("no response from any node yet"),
         ),
     )
 
 
 def _some(names: Sequence[str]) -> str:
     more = len(names) - 2
-    return ", ".join(names[:2]) + (f" and {more} more" if more > 0 else "")
+    shown = _(", ").join(names[:2])
+    return _("%(names)s and %(more)s more") % {"names": shown, "more": more} if more > 0 else shown
 
 
 def _node_stats(row: NodeRow, now: datetime) -> tuple[Stat, ...]:
@@ -249,27 +250,33 @@ def _node_stats(row: NodeRow, now: datetime) -> tuple[Stat, ...]:
     heard = row.last_contact_at
     return (
         Stat(
-            label="Devices in use",
+            label=_("Devices in use"),
             value=words.count(row.in_use),
-            unit=f"of {words.count(devices)}",
-            context=f"{words.count(row.healthy)} healthy" if devices else "not probed yet",
+            unit=_("of %(devices)s") % {"devices": words.count(devices)},
+            context=_("%(healthy)s healthy") % {"healthy": words.count(row.healthy)}
+            if devices
+            else _("not probed yet"),
         ),
         Stat(
-            label="Jobs here",
+            label=_("Jobs on this node"),
             value=words.count(row.jobs),
-            context=f"{words.plural(row.running, 'rank', 'ranks')} confirmed by the runner",
+            context=_("%(running)s confirmed by the runner")
+            % {"running": words.plural(row.running, "rank", "ranks")},
         ),
         Stat(
-            label="CPUs and memory",
+            label=_("CPUs and memory"),
             value=words.count(row.cpus) if row.cpus else "",
-            unit=f"cores, {words.file_size(row.memory_bytes)}",
-            context="with a container engine" if row.has_docker else "no container engine",
+            unit=_("cores, %(memory_bytes)s")
+            % {"memory_bytes": words.file_size(row.memory_bytes)},
+            context=_("with a container engine") if row.has_docker else _("no container engine"),
         ),
         Stat(
-            label="Last contact",
+            label=_("Last contact"),
             value=words.duration((now - heard).total_seconds()) if heard else "",
-            unit="ago",
-            context="no response yet" if heard is None else f"contact is {row.contact}",
+            unit=_("ago"),
+            context=_("no response yet")
+            if heard is None
+            else _("contact: %(word_contact)s") % {"word_contact": word(row.contact)},
         ),
     )
 

@@ -7,7 +7,9 @@ from django.conf import settings
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
+from portal.i18n import gettext_lazy
 from portal.web.formfaults import put_faults, status_of
 from portal.web.viewing import PageRequest, page
 from scheduling.core.notices import CLUSTER_EVENTS, EVENT_WORDS, JOB_EVENTS, QUOTA_EVENTS
@@ -24,21 +26,23 @@ SHOWN: Final = 25
 class NotificationsForm(forms.Form):
     """An address, and the events of which a mail is sent to it."""
 
-    email = forms.CharField(label="Your e-mail address", required=False, max_length=254)
+    email = forms.CharField(
+        label=gettext_lazy("Your e-mail address"), required=False, max_length=254
+    )
     jobs = forms.MultipleChoiceField(
-        label="Your jobs",
+        label=gettext_lazy("Your jobs"),
         required=False,
         widget=forms.CheckboxSelectMultiple,
         choices=[(event.value, EVENT_WORDS[event]) for event in JOB_EVENTS],
     )
     quotas = forms.MultipleChoiceField(
-        label="Shares of the tenants that you lead",
+        label=gettext_lazy("Quotas of the tenants you lead"),
         required=False,
         widget=forms.CheckboxSelectMultiple,
         choices=[(event.value, EVENT_WORDS[event]) for event in QUOTA_EVENTS],
     )
     nodes = forms.MultipleChoiceField(
-        label="Nodes and hosts",
+        label=gettext_lazy("Nodes and hosts"),
         required=False,
         widget=forms.CheckboxSelectMultiple,
         choices=[(event.value, EVENT_WORDS[event]) for event in CLUSTER_EVENTS],
@@ -80,5 +84,5 @@ def _save(asked: PageRequest, form: NotificationsForm) -> bool:
         put_faults(form, refused)
         return False
     set_mail_events(viewer=asked.viewer, events=form.chosen())
-    messages.success(asked.http, "Your choice is kept.")
+    messages.success(asked.http, _("Settings saved."))
     return True

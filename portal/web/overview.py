@@ -6,8 +6,9 @@ from typing import Any, Final
 from django.http import HttpRequest, JsonResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import ngettext, pgettext
 
+from portal.i18n import word
 from portal.web.cluster_drawing import (
     Readings,
     drawn_cluster,
@@ -213,11 +214,12 @@ def gang_table(free: tuple[FreeChain, ...]) -> tuple[tuple[str, ...], tuple[Gang
 def gang_notes(free: tuple[FreeChain, ...]) -> tuple[str, ...]:
     """A sentence for each chain whose idle devices make no whole node."""
     return tuple(
-        _("No whole %(type)s node is free: %(nodes)s idle devices, each beside something else.")
-        % {
-            "type": chain.device_type,
-            "nodes": words.plural(chain.nodes_with_idle, "node has", "nodes have"),
-        }
+        ngettext(
+            "No %(type)s node is completely free; %(count)s is partly free.",
+            "No %(type)s node is completely free; %(count)s are partly free.",
+            chain.nodes_with_idle,
+        )
+        % {"type": chain.device_type, "count": words.count(chain.nodes_with_idle)}
         for chain in free
         if chain.idle and not chain.nodes_whole
     )
@@ -230,18 +232,18 @@ def _cells_of(chain: FreeChain, word: str) -> int | None:
 
 def _in_use(totals: Totals) -> Stat:
     out = totals.devices - totals.healthy
-    context = f"{words.count(totals.devices)} in all"
+    context = _("%(devices)s total") % {"devices": words.count(totals.devices)}
     if out:
-        context += f", {words.count(out)} unhealthy"
+        context += _(", %(out)s unhealthy") % {"out": words.count(out)}
     if totals.cordoned:
-        context += f", {words.count(totals.cordoned)} cordoned"
+        context += _(", %(cordoned)s cordoned") % {"cordoned": words.count(totals.cordoned)}
     if totals.borrowed:
-        context += f", {words.count(totals.borrowed)} borrowed"
+        context += _(", %(borrowed)s borrowed") % {"borrowed": words.count(totals.borrowed)}
     return Stat(
-        label="Devices in use",
+        label=_("Devices in use"),
         value=words.count(totals.in_use),
         bind="in_use",
-        unit=f"of {words.count(totals.healthy)} healthy",
+        unit=_("of %(healthy)s healthy") % {"healthy": words.count(totals.healthy)},
         context=context,
     )
 
@@ -256,20 +258,24 @@ def _utilisation(cluster: ClusterView, readings: Readings) -> Stat:
         if share is not None
     ]
     if not shares:
-        return Stat(label="Utilisation of those in use", context="no reading of the last minutes")
-    told = words.plural(len(shares), "device tells", "devices tell")
+        return Stat(
+            label=_("Utilisation (devices in use)"), context=_("no data in the last minutes")
+        )
+    told = _("reported by %(devices)s") % {
+        "devices": words.plural(len(shares), "device", "devices")
+    }
     value, unit = words.percent(sum(shares) / len(shares)).split(words.NO_BREAK)
-    return Stat(label="Utilisation of those in use", value=value, unit=unit, context=told)
+    return Stat(label=_("Utilisation (devices in use)"), value=value, unit=unit, context=told)
 
 
 def _efficiency(share: float | None) -> Stat:
-    label = "Efficiency of training"
+    label = _("Training efficiency")
     if share is None:
-        return Stat(label=label, context="no running job reports it")
+        return Stat(label=label, context=_("not reported by any running job"))
     return Stat(
         label=label,
         value=words.decimal(share, 2),
-        context="useful share of samples, last 10 min",
+        context=_("useful share of samples, last 10 min"),
     )
 
 
@@ -281,21 +287,26 @@ def _reading(readings: Readings, node_id: int, index: int) -> float | None:
 def _jobs(totals: Totals) -> Stat:
     jobs = totals.jobs
     named = ("queued", "admitted", "starting", "suspect", "preempting", "stopping")
-    rest = [f"{words.count(jobs[state])} {state}" for state in named if jobs.get(state)]
+    rest = [
+        _("%(count)s %(state)s") % {"count": words.count(jobs[state]), "state": word(state)}
+        for state in named
+        if jobs.get(state)
+    ]
     return Stat(
-        label="Jobs",
+        label=_("Jobs"),
         value=words.count(jobs.get("running", 0)),
-        unit="running",
-        context=", ".join(rest) or "none waits",
+        unit=_("running"),
+        context=_(", ").join(rest) or _("none queued"),
     )
 
 
 def _wait(totals: Totals) -> Stat:
     if totals.median_wait_seconds is None or totals.p90_wait_seconds is None:
-        return Stat(label="Wait for a start, 24 h", context="no job has started in the last day")
+        return Stat(label=_("Queue wait, last 24 h"), context=_("no job started in the last 24 h"))
     return Stat(
-        label="Wait for a start, 24 h",
+        label=_("Queue wait, last 24 h"),
         value=words.duration(totals.median_wait_seconds),
-        unit="median",
-        context=f"9 in 10 within {words.duration(totals.p90_wait_seconds)}",
+        unit=_("median"),
+        context=_("p90 %(p90_wait_seconds)s")
+        % {"p90_wait_seconds": words.duration(totals.p90_wait_seconds)},
     )

@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
 from portal.addresses import link_address
-from portal.i18n import said
+from portal.i18n import gettext_lazy, word
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.errors import ConflictError, DomainError, ForbiddenError, NotFoundError
@@ -30,15 +30,15 @@ from tenants.services import (
 class PersonForm(forms.Form):
     """A person who is to be able to sign in."""
 
-    username = forms.CharField(label="User name", max_length=64)
+    username = forms.CharField(label=gettext_lazy("Username"), max_length=64)
     password = forms.CharField(
-        label="First password",
+        label=gettext_lazy("Initial password"),
         required=False,
         empty_value=None,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
-    email = forms.EmailField(label="E-mail", required=False)
-    is_cluster_admin = forms.BooleanField(label="Cluster admin", required=False)
+    email = forms.EmailField(label=gettext_lazy("E-mail"), required=False)
+    is_cluster_admin = forms.BooleanField(label=gettext_lazy("Cluster admin"), required=False)
 
 
 @page
@@ -53,15 +53,21 @@ def people(asked: PageRequest) -> HttpResponseBase:
             put_faults(form, refused)
         else:
             if form.cleaned_data["password"] is None:
-                messages.success(asked.http, f"{made.username} added; create a password link now.")
+                messages.success(
+                    asked.http,
+                    _("User %(username)s added. Create a password link now.")
+                    % {"username": made.username},
+                )
             else:
-                messages.success(asked.http, f"{made.username} can sign in.")
+                messages.success(
+                    asked.http, _("User %(username)s added.") % {"username": made.username}
+                )
             return redirect("person", made.pk)
     tenants: dict[int, list[str]] = {}
     for member in members_for(asked.viewer):
         tenants.setdefault(member.user_id, []).append(
             _("%(tenant_name)s (%(role)s)")
-            % {"tenant_name": member.tenant.name, "role": said(member.role)}
+            % {"tenant_name": member.tenant.name, "role": word(member.role)}
         )
     rows = [(user, _(", ").join(tenants.get(user.pk, ()))) for user in users_for(asked.viewer)]
     context = {"rows": rows, "form": form}
@@ -93,20 +99,24 @@ def change(asked: PageRequest, user_id: int, verb: str) -> HttpResponseBase:
     """Keep a person out or let them in; make or unmake a cluster admin."""
     user = _user(asked, user_id)
     acts: dict[str, tuple[Callable[..., Any], dict[str, bool], str]] = {
-        "keep-out": (set_user_active, {"is_active": False}, "cannot sign in any more."),
-        "let-in": (set_user_active, {"is_active": True}, "can sign in again."),
-        "make-admin": (grant_cluster_admin, {}, "is a cluster admin."),
-        "unmake-admin": (revoke_cluster_admin, {}, "is no cluster admin any more."),
+        "keep-out": (
+            set_user_active,
+            {"is_active": False},
+            _("%(name)s blocked."),
+        ),
+        "let-in": (set_user_active, {"is_active": True}, _("%(name)s unblocked.")),
+        "make-admin": (grant_cluster_admin, {}, _("Cluster admin granted to %(name)s.")),
+        "unmake-admin": (revoke_cluster_admin, {}, _("Cluster admin revoked from %(name)s.")),
     }
     if verb not in acts:
-        raise NotFoundError("There is no such act.", field="verb", value=verb)
+        raise NotFoundError(_("Unknown action."), field="verb", value=verb)
     act, values, done = acts[verb]
     try:
         act(viewer=asked.viewer, user_id=user_id, **values)
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
     else:
-        messages.success(asked.http, f"{user.username} {done}")
+        messages.success(asked.http, done % {"name": user.username})
     return redirect("person", user_id)
 
 
@@ -131,5 +141,5 @@ def _user(asked: PageRequest, user_id: int) -> User:
     asked.viewer.require(Permission.MANAGE_USERS, what="users")
     user = users_for(asked.viewer).filter(pk=user_id).first()
     if user is None:
-        raise NotFoundError("There is no such user.", field="user", value=user_id)
+        raise NotFoundError(_("User not found."), field="user", value=user_id)
     return user

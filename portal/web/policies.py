@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.http import QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.i18n import Name
@@ -58,7 +59,11 @@ def shadows(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     if "remove" in sent:
         kept = [s for place, s in enumerate(found.shadows) if str(place) != sent["remove"]]
         try:
-            _write(asked, found, kept, "One policy less watches")
+            _write(asked, found, kept)
+            messages.success(
+                asked.http,
+                _("Shadow policy removed from %(name)s.") % {"name": found.name},
+            )
         except DomainError as error:
             messages.error(asked.http, error_text(error))
         return redirect("policies")
@@ -69,7 +74,7 @@ def _visible(asked: PageRequest, vc_id: int) -> PolicyInForce:
     for vc in policies_in_force(asked.viewer, since=asked.now):
         if vc.id == vc_id:
             return vc
-    raise NotFoundError("There is no such virtual cluster.", field="id", value=vc_id)
+    raise NotFoundError(_("Virtual cluster not found."), field="id", value=vc_id)
 
 
 def _add(asked: PageRequest, vc: PolicyInForce) -> HttpResponseBase:
@@ -81,25 +86,28 @@ def _add(asked: PageRequest, vc: PolicyInForce) -> HttpResponseBase:
         args = form.args() if sent.get("args_of") == name else {}
         more = {"policy": name, "policy_args": args}
         try:
-            _write(asked, vc, [*vc.shadows, more], f"{name} watches")
+            _write(asked, vc, [*vc.shadows, more])
         except DomainError as error:
             if not vc.can_edit:
                 messages.error(asked.http, error_text(error))
                 return redirect("policies")
             put_faults(form, error)
         else:
+            messages.success(
+                asked.http,
+                _("Shadow policy %(add)s added to %(name)s.") % {"add": name, "name": vc.name},
+            )
             return redirect("policies")
     return _policies(asked, refused=(vc.id, form))
 
 
-def _write(asked: PageRequest, vc: PolicyInForce, wanted: list[Any], done: str) -> None:
+def _write(asked: PageRequest, vc: PolicyInForce, wanted: list[Any]) -> None:
     edit_virtual_cluster(
         viewer=asked.viewer,
         edit=ChangeVc(virtual_cluster=vc.name, values={"shadows": wanted}),
         now=asked.now,
         expected_version=shown_version(asked.http.POST.get("version", "")),
     )
-    messages.success(asked.http, f"{done} {vc.name} from the next stored round on.")
 
 
 def _policies(
@@ -171,25 +179,26 @@ def _stats(found: tuple[PolicyInForce, ...]) -> tuple[Stat, ...]:
     kinds = sorted({vc.policy for vc in found})
     return (
         Stat(
-            label="Policies in force",
+            label=_("Active policies"),
             value=words.count(len(kinds)),
-            context=", ".join(kinds[:6]) or "there is no virtual cluster",
+            context=", ".join(kinds[:6]) or _("no virtual clusters"),
         ),
         Stat(
-            label="Shadows",
+            label=_("Shadow policies"),
             value=words.count(sum(len(vc.shadows) for vc in found)),
-            unit="watch",
-            context="they decide every stored round and change nothing",
+            unit=_("active"),
+            context=_("decide each stored round; no effect on jobs"),
         ),
         Stat(
-            label="Decided otherwise",
+            label=_("Disagreement"),
             value=words.percent(differing / rounds) if rounds else "",
-            context=f"of {words.plural(rounds, 'decision', 'decisions')} of shadows",
+            context=_("of %(rounds)s of shadow policies")
+            % {"rounds": words.plural(rounds, "decision", "decisions")},
         ),
         Stat(
-            label="Failing policies",
+            label=_("Failing policies"),
             value=words.count(len(faults)),
-            context=Name(", ".join(faults)) or "all decide by themselves",
+            context=Name(", ".join(faults)) or _("none failing"),
             tone="bad" if faults else "",
         ),
     )

@@ -6,7 +6,9 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
+from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text, put_faults, shown_version, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.priority_classes import PriorityClassRow, list_priority_classes
@@ -24,10 +26,10 @@ from tenants.roles import Permission
 class PriorityForm(forms.Form):
     """A priority class."""
 
-    name = forms.CharField(label="Name", max_length=40)
-    value = forms.IntegerField(label="Priority", min_value=LOWEST, max_value=HIGHEST)
-    note = forms.CharField(label="Note", required=False, max_length=200)
-    is_default = forms.BooleanField(label="Jobs that name no class get this one", required=False)
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=40)
+    value = forms.IntegerField(label=gettext_lazy("Priority"), min_value=LOWEST, max_value=HIGHEST)
+    note = forms.CharField(label=gettext_lazy("Note"), required=False, max_length=200)
+    is_default = forms.BooleanField(label=gettext_lazy("Default class"), required=False)
 
 
 class PriorityEditForm(PriorityForm):
@@ -75,7 +77,9 @@ def priority_class(asked: PageRequest, class_id: int) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, f"{form.cleaned_data['name']} is changed.")
+            messages.success(
+                asked.http, _("%(name)s changed.") % {"name": form.cleaned_data["name"]}
+            )
             return redirect("priority-classes")
     context = {"row": row, "form": form, "stale": stale}
     template = "virtual_clusters/priority_class.html"
@@ -96,7 +100,9 @@ def delete(asked: PageRequest, class_id: int) -> HttpResponseBase:
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
         return redirect("priority-class", class_id)
-    messages.success(asked.http, f"{row.name} is deleted; jobs keep the priority they got.")
+    messages.success(
+        asked.http, _("%(name)s deleted. Submitted jobs are not affected.") % {"name": row.name}
+    )
     return redirect("priority-classes")
 
 
@@ -106,14 +112,14 @@ def _create(asked: PageRequest, form: PriorityForm) -> bool:
     except DomainError as refused:
         put_faults(form, refused)
         return False
-    messages.success(asked.http, f"{made.name} is made.")
+    messages.success(asked.http, _("%(name)s created.") % {"name": made.name})
     return True
 
 
 def _row(asked: PageRequest, class_id: int) -> PriorityClassRow:
     found = next((row for row in list_priority_classes(asked.viewer) if row.id == class_id), None)
     if found is None:
-        raise NotFoundError("There is no such priority class.", field="id", value=class_id)
+        raise NotFoundError(_("Priority class not found."), field="id", value=class_id)
     return found
 
 

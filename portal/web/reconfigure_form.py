@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.http import QueryDict
+from django.utils.translation import gettext
 
 from portal.web.formfaults import shown_version
 from scheduling.core.cells import ClusterSpec
@@ -147,8 +148,9 @@ def read_form(sent: QueryDict) -> Sent:
                 FieldError(
                     field="cells",
                     value=text[:40],
-                    message=f"{text[:40] or 'This'} is no number of cells.",
-                    remedy="Give a whole number, 0 or more.",
+                    message=gettext("%(value)s is not a valid number of cells.")
+                    % {"value": text[:40] or "–"},
+                    remedy=gettext("Enter a whole number of at least 0."),
                 )
             )
     InvalidError.raise_if(faults)

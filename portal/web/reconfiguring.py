@@ -6,6 +6,8 @@ from typing import Any
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from portal.web.components import words
 from portal.web.formfaults import error_text
@@ -70,9 +72,12 @@ def done_words(answer: Reconfigured) -> str:
     """What was done, for the toast."""
     loses = len(answer.effect.loses)
     if not loses:
-        return "The cluster is reconfigured; every running job keeps its guarantee."
-    what = words.plural(loses, "running job borrows", "running jobs borrow")
-    return f"The cluster is reconfigured; {what} from the next round on."
+        return _("Cluster reconfigured. No running job lost its guarantee.")
+    return ngettext(
+        "Cluster reconfigured. %(count)s running job becomes opportunistic in the next round.",
+        "Cluster reconfigured. %(count)s running jobs become opportunistic in the next round.",
+        loses,
+    ) % {"count": words.count(loses)}
 
 
 def _shown(

@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from portal.i18n import gettext_lazy
 from portal.sign_in import source_of
 from portal.web.context import THEMES
 from portal.web.formfaults import put_faults, status_of
@@ -77,7 +78,7 @@ class SignOut(LogoutView):
 class RevocablePasswordForm(PasswordChangeForm):
     """The present password, the new one twice, and what ends with it."""
 
-    revoke_tokens = forms.BooleanField(label="Revoke my API tokens", required=False)
+    revoke_tokens = forms.BooleanField(label=gettext_lazy("Revoke my API tokens"), required=False)
 
 
 class ChangePassword(PasswordChangeView):
@@ -115,15 +116,17 @@ class PasswordChanged(PasswordChangeDoneView):
 class NewPasswordForm(forms.Form):
     """A new password, twice."""
 
-    password = forms.CharField(label="New password", widget=_NEW_PASSWORD)
-    repeated = forms.CharField(label="New password confirmation", widget=_NEW_PASSWORD)
-    revoke_tokens = forms.BooleanField(label="Revoke my API tokens", required=False)
+    password = forms.CharField(label=gettext_lazy("New password"), widget=_NEW_PASSWORD)
+    repeated = forms.CharField(
+        label=gettext_lazy("New password confirmation"), widget=_NEW_PASSWORD
+    )
+    revoke_tokens = forms.BooleanField(label=gettext_lazy("Revoke my API tokens"), required=False)
 
     def clean_repeated(self) -> str:
         """Require the same password twice."""
         repeated: str = self.cleaned_data["repeated"]
         if repeated != self.cleaned_data.get("password"):
-            raise forms.ValidationError(_("The two passwords differ."))
+            raise forms.ValidationError(_("The two passwords do not match."))
         return repeated
 
 
@@ -145,7 +148,7 @@ def choose_password(request: HttpRequest, secret: str) -> HttpResponse:
             # A valid link proves the person: failures of others do not delay the sign-in.
             remember_source(user=owner, source=source_of(request), now=now)
             logout(request)
-            messages.success(request, _("Password set. Sign in with it."))
+            messages.success(request, _("Password set. Sign in with the new password."))
             return HttpResponseRedirect(reverse("login"))
     except NotFoundError as gone:
         return _no_referrer(

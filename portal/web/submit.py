@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -139,15 +140,18 @@ def _send(request: PageRequest, checked: Checked, ground: SubmitContext) -> Http
         numbers = ", ".join(str(job.pk) for job in jobs_of_key(request.viewer, Key(word=key)))
         messages.error(
             request.http,
-            f"This form has already submitted job {numbers}, and its content has changed "
-            "since. Nothing was submitted. Submit again to add another job.",
+            gettext(
+                "This form has already submitted job %(numbers)s, and its content has "
+                "changed since. Nothing was submitted. Submit again to add another job."
+            )
+            % {"numbers": numbers},
         )
         return _page(request, checked, ground, status=error.status)
     except DomainError as error:
         messages.error(request.http, error.message)
         return _page(request, checked, ground, key=_key(request), status=error.status)
     if is_new:
-        messages.success(request.http, f"Job {job.pk} is in the queue.")
+        messages.success(request.http, gettext("Job %(pk)s queued.") % {"pk": job.pk})
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
 
 
@@ -195,10 +199,10 @@ def _posted(request: PageRequest, ground: SubmitContext, *, is_sent: bool = Fals
     text = form.get("yaml", "").replace("\r\n", "\n")
     if len(text) > MOST_TEXT:
         raise InvalidError(
-            "The text is too long for this page.",
+            gettext("The text is too long for this page."),
             field="yaml",
             value=len(text),
-            remedy="Send it by REST or with the command line, or move parts of it to a file.",
+            remedy=gettext("Submit it by REST or with the CLI, or move parts of it to a file."),
         )
     typed = read_typed(text, lambda: import_context(request.viewer, ground, request.now))
     had_roles = submit_fields.roles_in(form)
@@ -242,7 +246,14 @@ def _beginning(request: PageRequest, ground: SubmitContext) -> tuple[Typed, tupl
     origin = query.get("clone", "")
     if origin.isascii() and origin.isdecimal() and len(origin) < 19:
         text, lost = text_of_job(job_detail(request.viewer, int(origin)))
-        notes = (f"Secrets are not copied; write them anew: {', '.join(lost)}.",) if lost else ()
+        notes = (
+            (
+                gettext("Secrets are not copied. Enter them again: %(lost)s.")
+                % {"lost": ", ".join(lost)},
+            )
+            if lost
+            else ()
+        )
         return read_typed(text), notes
     saved = query.get("saved", "")
     if saved.isascii() and saved.isdecimal() and len(saved) < 19:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+
 from portal.i18n import said
 from portal.web.components import words
 from portal.web.submit_fields import fields_for, roles_of
@@ -85,14 +87,16 @@ def check(
 def faults_in_words(checked: Checked) -> str:
     """One line beside the text: why it cannot be read, or how many faults are in which lines."""
     if not checked.faults:
-        return "No errors"
+        return _("No errors")
     first = checked.faults[0]
     if "line" in message_of(first.message).params:
-        return first.message
+        return str(said(first.message))
     lines = sorted({fault.line for fault in checked.faults if fault.line})
     count = words.plural(len(checked.faults), "error", "errors")
-    where = "line" if len(lines) == 1 else "lines"
-    return f"{count}, {where} {', '.join(map(str, lines))}" if lines else count
+    if not lines:
+        return count
+    shape = _("%(count)s, line %(str)s") if len(lines) == 1 else _("%(count)s, lines %(str)s")
+    return shape % {"count": count, "str": ", ".join(map(str, lines))}
 
 
 def _faults(

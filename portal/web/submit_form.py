@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from portal.i18n import Name
+from django.utils.translation import gettext
+
+from portal.i18n import Name, gettext_lazy
 from portal.web.submit_check import Checked, Fault
 from portal.web.submit_fields import posted_values, roles_in, roles_of, value_at, values_of
 from portal.web.submit_secrets import NEW, secrets_in, secrets_of, written_out
@@ -91,81 +93,81 @@ class SubmitForm:
 
 
 _LABELS = {
-    "name": "Name",
-    "virtual_cluster": "Virtual cluster",
-    "priority": "Priority",
-    "class": "Class",
-    "note": "Note",
-    "labels": "Labels",
-    "max_duration": "Time limit",
-    "deadline": "Deadline",
-    "not_before": "Not before",
-    "after": "After jobs",
-    "held": "Hold it until I release it",
-    "gang": "Its instances",
-    "retries.user": "Its own errors",
-    "retries.resource-limit": "Memory or disk",
-    "retries.node": "Nodes",
-    "retries.image": "Images",
-    "retries.preempted": "Preemptions",
-    "retries.timeout": "Time limits",
-    "retries.platform": "The scheduler",
-    "grace_seconds": "Grace period",
-    "elastic.mode": "Trains elastically",
-    "elastic.min": "Fewest devices",
-    "elastic.max": "Most devices",
-    "elastic.logical_workers": "Logical workers",
-    "elastic.determinism": "Same bits",
-    "elastic.executors": "Processes a device",
-    "elastic.initial_batch": "Initial batch",
-    "elastic.max_batch": "Largest batch",
-    "elastic.max_local_batch": "Largest on a device",
-    "elastic.total_steps": "Steps in all",
-    "elastic.epochs": "Epochs",
-    "checkpoint_dir": "Shared directory",
-    "notify.on": "Mails about",
-    "notify.to": "Mails also to",
-    "idle_policy": "Idle policy",
-    "idle_policy.below": "Idle below",
-    "idle_policy.warn_after": "Warn after",
-    "idle_policy.stop_after": "Stop after",
-    "log_rules": "Rules about its log",
-    "source.git.url": "Git repository",
-    "source.git.ref": "Branch, tag or commit",
-    "source.archive": "Uploaded archive",
-    "instances": "Instances",
-    "devices": "Devices each",
-    "device_types": "Type",
-    "within": "Keep together within",
-    "pinned_cell": "Pinned cell",
-    "cpus": "CPUs",
-    "memory": "Memory",
-    "image": "Image",
-    "command": "Command",
-    "env": "Variables",
-    "ports": "Ports",
-    "image_secret": "Secret of the registry",
-    "completion.min_failed": "Fails after",
-    "completion.min_succeeded": "Succeeds after",
+    "name": gettext_lazy("Name"),
+    "virtual_cluster": gettext_lazy("Virtual cluster"),
+    "priority": gettext_lazy("Priority"),
+    "class": gettext_lazy("Class"),
+    "note": gettext_lazy("Note"),
+    "labels": gettext_lazy("Labels"),
+    "max_duration": gettext_lazy("Time limit"),
+    "deadline": gettext_lazy("Deadline"),
+    "not_before": gettext_lazy("Not before"),
+    "after": gettext_lazy("Depends on jobs"),
+    "held": gettext_lazy("On hold until released"),
+    "gang": gettext_lazy("Instance scheduling"),
+    "retries.user": gettext_lazy("Command failed"),
+    "retries.resource-limit": gettext_lazy("Memory or disk limit exceeded"),
+    "retries.node": gettext_lazy("Node failure"),
+    "retries.image": gettext_lazy("Image failure"),
+    "retries.preempted": gettext_lazy("Preemption"),
+    "retries.timeout": gettext_lazy("Time limit exceeded"),
+    "retries.platform": gettext_lazy("Platform failure"),
+    "grace_seconds": gettext_lazy("Grace period"),
+    "elastic.mode": gettext_lazy("Elastic mode"),
+    "elastic.min": gettext_lazy("Minimum devices"),
+    "elastic.max": gettext_lazy("Maximum devices"),
+    "elastic.logical_workers": gettext_lazy("Logical workers"),
+    "elastic.determinism": gettext_lazy("Determinism"),
+    "elastic.executors": gettext_lazy("Processes per device"),
+    "elastic.initial_batch": gettext_lazy("Initial batch"),
+    "elastic.max_batch": gettext_lazy("Maximum batch"),
+    "elastic.max_local_batch": gettext_lazy("Maximum batch per device"),
+    "elastic.total_steps": gettext_lazy("Total steps"),
+    "elastic.epochs": gettext_lazy("Epochs"),
+    "checkpoint_dir": gettext_lazy("Checkpoint directory"),
+    "notify.on": gettext_lazy("E-mail on events"),
+    "notify.to": gettext_lazy("Additional recipients"),
+    "idle_policy": gettext_lazy("Idle policy"),
+    "idle_policy.below": gettext_lazy("Idle threshold"),
+    "idle_policy.warn_after": gettext_lazy("Warn after"),
+    "idle_policy.stop_after": gettext_lazy("Stop after"),
+    "log_rules": gettext_lazy("Log rules"),
+    "source.git.url": gettext_lazy("Git repository"),
+    "source.git.ref": gettext_lazy("Branch, tag or commit"),
+    "source.archive": gettext_lazy("Uploaded archive"),
+    "instances": gettext_lazy("Instances"),
+    "devices": gettext_lazy("Devices per instance"),
+    "device_types": gettext_lazy("Device type"),
+    "within": gettext_lazy("Placement level"),
+    "pinned_cell": gettext_lazy("Pinned cell"),
+    "cpus": gettext_lazy("CPUs"),
+    "memory": gettext_lazy("Memory"),
+    "image": gettext_lazy("Image"),
+    "command": gettext_lazy("Command"),
+    "env": gettext_lazy("Environment variables"),
+    "ports": gettext_lazy("Ports"),
+    "image_secret": gettext_lazy("Registry secret"),
+    "completion.min_failed": gettext_lazy("Fails after"),
+    "completion.min_succeeded": gettext_lazy("Succeeds after"),
 }
 _MODES = (
-    ("", "by itself, or not at all"),
-    (ElasticMode.LOGICAL_WORKERS.value, "by logical workers"),
-    (ElasticMode.ADAPTIVE_BATCH.value, "by an adaptive batch"),
+    ("", gettext_lazy("none")),
+    (ElasticMode.LOGICAL_WORKERS.value, gettext_lazy("logical workers")),
+    (ElasticMode.ADAPTIVE_BATCH.value, gettext_lazy("adaptive batch")),
 )
 _BITS = (
-    ("", "as the command says"),
-    ("D0", "D0, on the same devices"),
-    ("D1", "D1, on any number"),
-    ("D2", "D2, on any types"),
+    ("", gettext_lazy("default")),
+    ("D0", gettext_lazy("D0: same devices")),
+    ("D1", gettext_lazy("D1: any number of devices")),
+    ("D2", gettext_lazy("D2: any device types")),
 )
 _TOGETHER = (
-    ("", "start together, or not at all"),
-    ("false", "start one by one, each a job"),
+    ("", gettext_lazy("start together (gang)")),
+    ("false", gettext_lazy("start independently, one job each")),
 )
 _IDLING = (
-    ("", "as below, or as usual"),
-    (NO_POLICY, "none: leave it alone"),
+    ("", gettext_lazy("default of the virtual cluster")),
+    (NO_POLICY, gettext_lazy("none")),
 )
 _MORE_OF_ROLE = ("ports", "image_secret", "completion_min_failed", "completion_min_succeeded")
 _FIRST = ("name", "virtual_cluster", "priority", "class")
@@ -252,7 +254,7 @@ def _offered(
         "within": tuple((level, level) for level in levels),
     }
     if pins:
-        choices["pinned_cell"] = (("", "none"), *((name, Name(name)) for name in pins))
+        choices["pinned_cell"] = (("", gettext("none")), *((name, Name(name)) for name in pins))
     return choices
 
 
@@ -272,14 +274,21 @@ def _choices(
     pairs: Iterable[tuple[str, str]], values: Mapping[str, str | bool]
 ) -> tuple[tuple[str, str], ...]:
     found = tuple(pairs)
-    return found if values["virtual_cluster"] else (("", "Choose one"), *found)
+    return found if values["virtual_cluster"] else (("", gettext("Select one")), *found)
 
 
 def _priority_choices(rows: Iterable[PriorityClassRow]) -> tuple[tuple[str, str], ...]:
     listed = tuple(rows)
-    default = next((f"default ({row.name}, {row.value})" for row in listed if row.is_default), "")
+    default = next(
+        (
+            gettext("default (%(name)s, %(value)s)") % {"name": row.name, "value": row.value}
+            for row in listed
+            if row.is_default
+        ),
+        "",
+    )
     return (
-        ("", default or "default"),
+        ("", default or gettext("default")),
         *((row.name, Name(f"{row.name} ({row.value})")) for row in listed if row.value >= 0),
     )
 

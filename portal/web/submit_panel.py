@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from portal.addresses import job_url
+from portal.i18n import gettext_lazy, is_english, said
 from portal.web.components import words
 from portal.web.submit_check import Checked, Fault
 from scheduling.compat.formats import TITLES
@@ -63,9 +64,24 @@ class Panel:
 
 
 _VERDICTS: Final = {
-    Fits.NOW: ("Fits now", "ok", "succeeded", "Starts in the next round"),
-    Fits.LATER: ("Has to wait", "busy", "clock", "No start estimate yet"),
-    Fits.NEVER: ("Never", "bad", "failed", "It cannot start here"),
+    Fits.NOW: (
+        gettext_lazy("Fits now"),
+        "ok",
+        "succeeded",
+        gettext_lazy("Starts in the next round"),
+    ),
+    Fits.LATER: (
+        gettext_lazy("Must wait"),
+        "busy",
+        "clock",
+        gettext_lazy("No start estimate yet"),
+    ),
+    Fits.NEVER: (
+        gettext_lazy("Does not fit"),
+        "bad",
+        "failed",
+        gettext_lazy("The job cannot start in this virtual cluster"),
+    ),
 }
 
 
@@ -97,7 +113,11 @@ def _several(imported: Imported | None) -> tuple[str, ...]:
         return ()
     number = len(imported.specs)
     return (
-        f"It becomes {number} jobs, one for each task of the array; the form shows the first.",
+        _(
+            "The script creates %(number)s jobs, one per task of the array. The form shows "
+            "the first job."
+        )
+        % {"number": number},
     )
 
 
@@ -105,11 +125,11 @@ def panel_of_faults(faults: Sequence[Fault]) -> Panel:
     """The panel for what cannot be submitted."""
     number = len(faults)
     return Panel(
-        verdict="Not valid",
+        verdict=_("Not valid"),
         tone="bad",
         icon="failed",
-        headline=f"{words.plural(number, 'error', 'errors')} to fix",
-        says="Correct the errors, then submit.",
+        headline=_("%(number)s to fix") % {"number": words.plural(number, "error", "errors")},
+        says=_("Correct the errors, then submit."),
         faults=tuple(faults),
     )
 
@@ -118,11 +138,11 @@ def panel_of_draft(draft: Draft, plan: JobPlan | None, tasks: int) -> Panel:
     """The panel for ``tasks`` equal jobs, of which one was checked and all were planned."""
     if plan is None:
         return Panel(
-            verdict="Valid",
+            verdict=_("Valid"),
             tone="ok",
             icon="succeeded",
             headline=wants_in_words(draft.demand),
-            says="The next round decides where it runs.",
+            says=_("The next scheduling round decides the placement."),
             facts=_facts(draft, tasks),
             warnings=draft.warnings,
         )
@@ -131,9 +151,9 @@ def panel_of_draft(draft: Draft, plan: JobPlan | None, tasks: int) -> Panel:
         p10, _p50, p90 = plan.starts
         latest = math.inf if is_open(p90) else p90
         when = words.estimate(p10, latest, database_now(), soonest=plan.gate)
-        headline = f"Starts {when}"
+        headline = _("Starts %(p10)s") % {"p10": when}
     elif plan.fits is Fits.LATER and plan.no_starts:
-        headline = plan.no_starts
+        headline = said(plan.no_starts)
     if tasks > 1:
         headline = _of_tasks(headline, plan, tasks)
     return Panel(
@@ -157,12 +177,21 @@ def panel_of_draft(draft: Draft, plan: JobPlan | None, tasks: int) -> Panel:
 def _of_tasks(headline: str, plan: JobPlan, tasks: int) -> str:
     """When an array or a sweep starts: how many of its jobs start in the next round."""
     if plan.tasks_now == tasks:
-        return f"All {tasks} jobs start in the next round"
+        return _("All %(whole)s jobs start in the next round") % {"whole": tasks}
     if plan.tasks_now == MOST_TASKS:
-        return f"At least {plan.tasks_now} of {tasks} jobs start in the next round"
+        return _("At least %(some)s of %(whole)s jobs start in the next round") % {
+            "some": plan.tasks_now,
+            "whole": tasks,
+        }
     if plan.tasks_now:
-        return f"{plan.tasks_now} of {tasks} jobs start in the next round"
-    return f"First of {tasks} jobs: {headline[:1].lower()}{headline[1:]}"
+        return _("%(some)s of %(whole)s jobs start in the next round") % {
+            "some": plan.tasks_now,
+            "whole": tasks,
+        }
+    return _("First of %(whole)s jobs: %(when)s") % {
+        "whole": tasks,
+        "when": _in_a_sentence(str(headline)),
+    }
 
 
 def _where(plan: JobPlan, tasks: int) -> str:
@@ -172,8 +201,15 @@ def _where(plan: JobPlan, tasks: int) -> str:
     if not plan.placement:
         return plan.text
     first = _cells(plan.placement)
-    waits = f" The others wait: {plan.text}" if plan.fits is Fits.LATER else ""
-    return f"First job: {first[:1].lower()}{first[1:]}{waits}"
+    text = _("First job: %(where)s") % {"where": _in_a_sentence(first)}
+    if plan.fits is Fits.LATER:
+        text += _(" The others wait: %(reason)s") % {"reason": said(plan.text)}
+    return text
+
+
+def _in_a_sentence(text: str) -> str:
+    """The text behind a colon; other languages have no capital letters, or keep them."""
+    return text[:1].lower() + text[1:] if is_english() else text
 
 
 def _cells(placement: Sequence[PlacedMember]) -> str:
@@ -190,7 +226,7 @@ def _cells(placement: Sequence[PlacedMember]) -> str:
     more = ""
     if len(named) > MOST_NODES:
         more = " " + _("and %(named)s more nodes") % {"named": len(named) - MOST_NODES}
-    return f"On {', '.join(shown)}{more}."
+    return _("On %(shown)s%(more)s.") % {"shown": ", ".join(shown), "more": more}
 
 
 def _span(indices: Sequence[int]) -> str:
@@ -216,36 +252,61 @@ def _facts(draft: Draft, tasks: int) -> tuple[tuple[str, str], ...]:
     spec, demand = draft.spec, draft.demand
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     cluster = draft.virtual_cluster.name
-    wants = wants_in_words(demand)
+    wants = said(wants_in_words(demand))
     facts = [
-        ("Asks for", wants if tasks == 1 else f"{tasks} jobs, each {wants}"),
-        ("Counts", "against no guarantee" if is_free else f"against {cluster}'s guarantee"),
         (
-            "Preempted",
-            "when somebody with a claim needs the devices"
+            _("Requested"),
+            wants
+            if tasks == 1
+            else _("%(whole)s jobs, each %(wants)s") % {"whole": tasks, "wants": wants},
+        ),
+        (
+            _("Quota"),
+            _("none (opportunistic)")
             if is_free
-            else f"only by a higher priority than {draft.priority} in {cluster}",
+            else _("%(cluster)s guarantee") % {"cluster": cluster},
+        ),
+        (
+            _("Can be preempted by"),
+            _("any guaranteed job that needs the devices")
+            if is_free
+            else _("priority above %(priority)s in %(cluster)s")
+            % {"priority": draft.priority, "cluster": cluster},
         ),
     ]
     if demand.instances > 1:
         in_all = words.plural(demand.devices, "device", "devices")
-        members = f"{words.count(demand.instances)} members, {in_all} in all"
-        facts.insert(1, ("Gang", members if tasks == 1 else f"each {members}"))
+        members = _("%(instances)s members, %(in_all)s total") % {
+            "instances": words.count(demand.instances),
+            "in_all": in_all,
+        }
+        facts.insert(
+            1, (_("Gang"), members if tasks == 1 else _("each %(remark)s") % {"remark": members})
+        )
     if spec.max_duration:
         facts += _ends_and_costs(demand.devices, spec.max_duration, tasks)
     if draft.after:
-        facts.append(("After", ", ".join(str(number) for number in draft.after)))
+        facts.append((_("Depends on jobs"), ", ".join(str(number) for number in draft.after)))
     return tuple(facts)
 
 
 def _ends_and_costs(devices: int, seconds: int, tasks: int) -> list[tuple[str, str]]:
     """The latest end, and the most device-hours of all jobs together."""
     most = devices * seconds / 3600
-    ends = f"{words.duration(seconds)} after its start at the latest"
+    ends = _("at most %(max_duration)s after the start") % {
+        "max_duration": words.duration(seconds)
+    }
     if tasks == 1:
-        return [("Ends", ends), ("Costs", f"at most {words.gpu_hours(most)} device-hours")]
-    total = f"at most {words.gpu_hours(most * tasks)} device-hours"
+        return [
+            (_("Latest end"), ends),
+            (_("Cost"), _("at most %(most)s device-hours") % {"most": words.gpu_hours(most)}),
+        ]
+    total = _("at most %(most)s device-hours") % {"most": words.gpu_hours(most * tasks)}
     return [
-        ("Ends", f"each {ends}"),
-        ("Costs", f"{total}: {tasks} jobs of {words.gpu_hours(most)}"),
+        (_("Latest end"), _("each %(remark)s") % {"remark": ends}),
+        (
+            _("Cost"),
+            _("%(total)s: %(whole)s jobs of %(each)s")
+            % {"total": total, "whole": tasks, "each": words.gpu_hours(most)},
+        ),
     ]

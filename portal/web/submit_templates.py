@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from portal.api.documents import read_document
+from portal.i18n import gettext_lazy
 from portal.web.job_text import to_yaml
 from scheduling.compat.result import ImportRefusedError
 from scheduling.core.jobspec import REDACTED, Completion, JobSpec, Retries, RoleSpec
@@ -25,7 +26,7 @@ class Sample:
 SAMPLES: Final = (
     Sample(
         name="hello",
-        says="One device, a few seconds",
+        says=gettext_lazy("1 device for a few seconds"),
         text="""\
 # A command, and the devices it needs.
 name: hello
@@ -43,7 +44,7 @@ roles:
     ),
     Sample(
         name="gang",
-        says="Two members that find each other",
+        says=gettext_lazy("Two workers with rendezvous"),
         text="""\
 # All members start together; rank 0 is at MASTER_ADDR:MASTER_PORT.
 name: gang of two
@@ -61,7 +62,7 @@ retries: {user: 0, node: 3}
     ),
     Sample(
         name="torchrun",
-        says="PyTorch on two nodes, code from git",
+        says=gettext_lazy("PyTorch on 2 nodes, code from Git"),
         text="""\
 name: train
 virtual_cluster: {vc}
@@ -81,7 +82,7 @@ retries: {user: 1, node: 3}
     ),
     Sample(
         name="sweep",
-        says="One run of a sweep on idle devices",
+        says=gettext_lazy("One run of a sweep on idle devices"),
         text="""\
 # Opportunistic: on what others leave idle; it goes back to the queue when they want it.
 name: sweep 01

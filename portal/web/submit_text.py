@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
+from django.utils.translation import gettext
 
 from portal.api.documents import read_document, recognise, translate
 from portal.web import submit_fields
@@ -64,11 +65,15 @@ def read_typed(text: str, context: Callable[[], Context] = Context) -> Typed:
         return Typed(text=text, faults=tuple(from_spec_error(fault) for fault in error.errors))
     if isinstance(found, Mapping):
         return Typed(text=text, parsed=found, document=found)
-    message = "The document is empty." if found is None else "The document is no object."
+    message = (
+        gettext("The document is empty.")
+        if found is None
+        else gettext("The document is not a mapping.")
+    )
     fault = FieldError(
         field="",
         message=message,
-        remedy="Start with name:, virtual_cluster: and roles:, or take a template.",
+        remedy=gettext("Start with name:, virtual_cluster: and roles:, or use a template."),
         code="malformed",
     )
     return Typed(text=text, faults=(fault,))
@@ -79,8 +84,8 @@ def _translated(text: str, found: Any, imported: Imported) -> Typed:
         return Typed(text=text, parsed=found, document=imported.spec, imported=imported)
     fault = FieldError(
         field="",
-        message="This is a list of nodes and no job.",
-        remedy="Nodes are added one by one on their own page, where each host key is confirmed.",
+        message=gettext("This document is a list of nodes, not a job."),
+        remedy=gettext("Add nodes one by one on the Add node page, which confirms each host key."),
         code="malformed",
     )
     return Typed(text=text, faults=(fault,))

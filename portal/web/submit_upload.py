@@ -1,5 +1,7 @@
 """An archive of source code that is sent along with the form."""
 
+from django.utils.translation import gettext
+
 from portal.web.submit_text import Typed, with_changes
 from portal.web.viewing import PageRequest
 from scheduling.selectors.submit_context import SubmitContext
@@ -29,8 +31,8 @@ def with_upload(
         fault = FieldError(
             field=FIELD,
             value=upload.name,
-            message="It is not clear to which tenant the archive belongs.",
-            remedy="Choose a virtual cluster first, then the file.",
+            message=gettext("The tenant of the archive is not known."),
+            remedy=gettext("Select a virtual cluster first, then the file."),
         )
         return typed, (fault,)
     try:

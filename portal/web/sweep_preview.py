@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from portal.api.documents import read_document
 from portal.api.job_bodies import ground_for, round_config
 from portal.web.submit_check import Fault
@@ -35,13 +37,13 @@ def read_sweep(text: str, grid: str, most: str) -> TypedSweep:
         wanted = read_grid(grid)
     except ImportRefusedError as error:
         raise InvalidError(
-            str(error), field="yaml", value="", remedy="Correct the YAML."
+            str(error), field="yaml", value="", remedy=_("Correct the YAML.")
         ) from None
     except GridError as error:
         raise InvalidError(str(error), field="parameters", value="", remedy=error.remedy) from None
     if not isinstance(document, dict):
         raise InvalidError(
-            "This is not a valid job.", field="yaml", value="", remedy="Write a job in YAML."
+            "This is not a valid job.", field="yaml", value="", remedy=_("Enter a job in YAML.")
         )
     most = most.strip()
     if most and not (most.isascii() and most.isdecimal() and len(most) < 5):
@@ -73,7 +75,10 @@ def preview_sweep(request: PageRequest, typed: TypedSweep) -> Panel:
     most = typed.max_parallel
     if most is None or most >= found.jobs:
         return panel
-    note = f"The limit lets {most} of {found.jobs} jobs run at a time; the others are held."
+    note = _("At most %(most)s of %(whole)s jobs run at a time. The others are on hold.") % {
+        "most": most,
+        "whole": found.jobs,
+    }
     return replace(panel, warnings=(note, *panel.warnings))
 
 

@@ -7,6 +7,7 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.addresses import job_url
@@ -50,8 +51,10 @@ def new_sweep(request: PageRequest) -> HttpResponseBase:
     except IdempotencyConflictError as error:
         messages.error(
             request.http,
-            "This form has already submitted a sweep, and its content has changed since. Nothing "
-            "was submitted. Submit again to add another sweep.",
+            gettext(
+                "This form has already submitted a sweep, and its content has changed since. "
+                "Nothing was submitted. Submit again to add another sweep."
+            ),
         )
         return _form(request, text=text, grid=grid, most=most, status=error.status)
     except DomainError as error:
@@ -59,7 +62,9 @@ def new_sweep(request: PageRequest) -> HttpResponseBase:
             request, text=text, grid=grid, most=most, faults=error.errors or (), status=422
         )
     messages.success(
-        request.http, f"{words.plural(made.jobs, 'job is', 'jobs are')} in the queue."
+        request.http,
+        ngettext("%(count)s job queued.", "%(count)s jobs queued.", made.jobs)
+        % {"count": words.count(made.jobs)},
     )
     return redirect("sweep", made.pk)
 
@@ -107,7 +112,11 @@ def stop_all(request: PageRequest, pk: int) -> HttpResponse:
     """End all jobs of a sweep."""
     found = sweep_for(request.viewer, pk)
     count = stop_sweep(sweep=found, viewer=request.viewer, now=request.now)
-    messages.success(request.http, f"{words.plural(count, 'job', 'jobs')} asked to stop.")
+    messages.success(
+        request.http,
+        ngettext("Stop requested for %(count)s job.", "Stop requested for %(count)s jobs.", count)
+        % {"count": words.count(count)},
+    )
     return HttpResponseRedirect(reverse("sweep", args=[pk]))
 
 
@@ -176,21 +185,30 @@ def _stats(found: SweepDetail) -> tuple[Stat, ...]:
     most = found.sweep.max_parallel
     return (
         Stat(
-            label="Jobs",
+            label=gettext("Jobs"),
             value=words.count(found.sweep.jobs),
-            context=f"at most {words.count(most)} at a time" if most else "no limit at a time",
+            context=gettext("at most %(most)s at a time") % {"most": words.count(most)}
+            if most
+            else gettext("no concurrency limit"),
         ),
-        Stat(label="On devices", value=words.count(running), context="running, or about to"),
+        Stat(
+            label=gettext("Holding devices"),
+            value=words.count(running),
+            context=gettext("starting or running"),
+        ),
         Stat(
             label=job_state("queued").word,
             value=words.count(waiting),
-            context=f"and {words.count(held)} held until it is their turn" if held else "",
+            context=gettext("and %(held)s on hold by the sweep limit")
+            % {"held": words.count(held)}
+            if held
+            else "",
         ),
-        Stat(label="Succeeded", value=words.count(ended["succeeded"])),
+        Stat(label=gettext("Succeeded"), value=words.count(ended["succeeded"])),
         Stat(
-            label="Failed",
+            label=gettext("Failed"),
             value=words.count(ended["failed"]),
-            context=f"{words.count(ended['stopped'])} stopped",
+            context=gettext("%(stopped)s stopped") % {"stopped": words.count(ended["stopped"])},
             tone="bad" if ended["failed"] else "",
         ),
     )

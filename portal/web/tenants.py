@@ -9,7 +9,9 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
+from portal.i18n import gettext_lazy, word
 from portal.web.cluster_drawing import tenants_in_order, vc_uses
 from portal.web.components import words
 from portal.web.components.stats import Stat
@@ -64,9 +66,14 @@ class TenantForm(forms.Form):
     """What people read about a tenant."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
-    display_name = forms.CharField(label="Display name", required=False, max_length=80)
+    display_name = forms.CharField(
+        label=gettext_lazy("Display name"), required=False, max_length=80
+    )
     note = forms.CharField(
-        label="Note", required=False, max_length=2000, widget=forms.Textarea(attrs={"rows": 3})
+        label=gettext_lazy("Note"),
+        required=False,
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 3}),
     )
 
 
@@ -74,14 +81,14 @@ class EditTenantForm(TenantForm):
     """The same, with what it may expect to use."""
 
     gpu_hours_per_month = forms.FloatField(
-        label="GPU-hours a month", required=False, min_value=0.1, max_value=1e9
+        label=gettext_lazy("GPU-hours per month"), required=False, min_value=0.1, max_value=1e9
     )
 
 
 class NewTenantForm(TenantForm):
     """A new tenant: its name is for good."""
 
-    name = forms.CharField(label="Name", max_length=40)
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=40)
 
 
 @page
@@ -125,7 +132,9 @@ def new(asked: PageRequest) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, f"{made.name} is made. Add its first lead.")
+            messages.success(
+                asked.http, _("Tenant %(name)s created. Add the first lead.") % {"name": made.name}
+            )
             return redirect("tenant", made.pk)
     return asked.render("tenants/new.html", {"form": form}, status=status_of(form))
 
@@ -155,7 +164,7 @@ def edit(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, f"{found.name} is changed.")
+            messages.success(asked.http, _("%(name)s changed.") % {"name": found.name})
             return redirect("tenant", tenant_id)
     context = {"tenant": found, "form": form, "stale": stale}
     return asked.render("tenants/edit.html", context, status=status_of(form))
@@ -169,10 +178,10 @@ def archive(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
     try:
         if found.is_archived:
             restore_tenant(viewer=asked.viewer, tenant_id=tenant_id)
-            messages.success(asked.http, f"{found.name} is back and takes new work.")
+            messages.success(asked.http, _("Tenant %(name)s restored.") % {"name": found.name})
         else:
             archive_tenant(viewer=asked.viewer, tenant_id=tenant_id, now=asked.now)
-            messages.success(asked.http, f"{found.name} is put away; it takes no new work.")
+            messages.success(asked.http, _("Tenant %(name)s archived.") % {"name": found.name})
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
     return redirect("tenant", tenant_id)
@@ -214,8 +223,8 @@ def tenant_context(asked: PageRequest, tenant_id: int) -> dict[str, Any]:
 def role_words(role: Role | None, *, is_admin: bool) -> str:
     """What the reader is in a tenant."""
     if role is not None:
-        return f"you are a {role.value}"
-    return "you see it as a cluster admin" if is_admin else ""
+        return _("you are a %(value)s") % {"value": word(role.value)}
+    return _("you have access as a cluster admin") if is_admin else ""
 
 
 def _row(
@@ -239,7 +248,7 @@ def _row(
 
 def _stats(members: Sequence[MemberRow], vcs: Sequence[VcUse], use: Use) -> tuple[Stat, ...]:
     roles = Counter(row.membership.role for row in members)
-    said = [
+    counted = [
         words.plural(roles[role.value], role.value, f"{role.value}s")
         for role in reversed(Role)
         if roles[role.value]
@@ -247,35 +256,40 @@ def _stats(members: Sequence[MemberRow], vcs: Sequence[VcUse], use: Use) -> tupl
     guarantee = sum(vc.guarantee for vc in vcs)
     tiles = [
         Stat(
-            label="Members", value=words.count(len(members)), context=", ".join(said) or "nobody"
+            label=_("Members"),
+            value=words.count(len(members)),
+            context=_(", ").join(counted) or _("none"),
         ),
         Stat(
-            label="Devices held now",
+            label=_("Devices held"),
             value=words.count(use.devices),
-            unit=f"of {words.count(guarantee)} guaranteed",
-            context=f"{words.count(sum(vc.borrowed for vc in vcs))} borrowed",
+            unit=_("of %(guarantee)s guaranteed") % {"guarantee": words.count(guarantee)},
+            context=_("%(borrowed)s borrowed")
+            % {"borrowed": words.count(sum(vc.borrowed for vc in vcs))},
         ),
         Stat(
-            label="GPU-hours so far",
+            label=_("GPU-hours so far"),
             value=words.gpu_hours(use.hours.gpu),
-            context="what its jobs have held, up to now",
+            context=_("total of all jobs"),
         ),
     ]
     if use.hours.slot:
         tiles.append(
             Stat(
-                label="Slot-hours so far",
+                label=_("Slot-hours so far"),
                 value=words.gpu_hours(use.hours.slot),
-                context="declared CPU slots, never mixed in",
+                context=_("CPU slots, counted separately"),
             )
         )
     queued = sum(vc.queued_jobs for vc in vcs)
     tiles.append(
         Stat(
-            label="Jobs",
+            label=_("Jobs"),
             value=words.count(sum(vc.running_jobs for vc in vcs)),
-            unit="holding devices",
-            context=f"{words.count(queued)} queued" if queued else "none waits",
+            unit=_("holding devices"),
+            context=_("%(queued)s queued") % {"queued": words.count(queued)}
+            if queued
+            else _("none queued"),
         )
     )
     return tuple(tiles)

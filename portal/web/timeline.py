@@ -10,13 +10,13 @@ from urllib.parse import urlencode
 
 from django.http import HttpResponse, QueryDict
 from django.urls import get_script_prefix, reverse
-from django.utils.translation import get_language
+from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url, node_url
 from portal.api.instants import instant_in_query
-from portal.i18n import said
+from portal.i18n import gettext_lazy, said, word
 from portal.web.cluster_drawing import tenants_in_order
 from portal.web.components import words
 from portal.web.components.gantt import GanttNode, GanttRun, gantt, legend, used_share
@@ -50,7 +50,11 @@ DEFAULT_SPAN: Final = "6h"
 AHEAD: Final = 0.08
 """How much of a span that follows the present lies ahead of it."""
 
-COLOURS: Final = (("tenant", "Tenant"), ("state", "State"), ("vc", "Virtual cluster"))
+COLOURS: Final = (
+    ("tenant", gettext_lazy("Tenant")),
+    ("state", gettext_lazy("State")),
+    ("vc", gettext_lazy("Virtual cluster")),
+)
 _EARLY: Final = ("preempted", "resized", "moved", "reverted", "drained", "failed")
 """Ends of runs that did not finish their work, in the order in which they are counted."""
 _ALWAYS_SHOWN: Final = frozenset({"preempted", "failed"})
@@ -135,7 +139,7 @@ def _ways(window: Window, now: datetime) -> dict[str, Any]:
         ],
         "views": [
             (key, text, _address(window, view=key), key == window.view)
-            for key, text in (("", "Drawing"), ("table", "Table"))
+            for key, text in (("", gettext("Drawing")), ("table", gettext("Table")))
         ],
     }
 
@@ -292,26 +296,31 @@ def _stats(
     at_once = found.complete_since is not None
     return (
         Stat(
-            label="In use now" if at == now else "In use at the end",
+            label=gettext("In use now") if at == now else gettext("In use at the end"),
             value=words.count(in_use),
-            unit=f"of {words.plural(there, 'device', 'devices')}",
-            context=f"on {words.plural(len(found.nodes), 'node', 'nodes')}",
+            unit=gettext("of %(devices)s") % {"devices": words.plural(there, "device", "devices")},
+            context=gettext("on %(nodes)s")
+            % {"nodes": words.plural(len(found.nodes), "node", "nodes")},
         ),
         Stat(
-            label="Used over the span",
+            label=gettext("Average use"),
             value="" if share is None else words.percent(share),
-            context="of the time of all devices, up to now",
+            context=gettext("share of device time until now"),
         ),
         Stat(
-            label="Runs",
+            label=gettext("Runs"),
             value=words.count(len(found.runs)),
-            unit="or more" if at_once else "",
-            context=f"{words.count(len(found.runs) - ended.total())} still running",
+            unit=gettext("or more") if at_once else "",
+            context=gettext("%(runs)s still running")
+            % {"runs": words.count(len(found.runs) - ended.total())},
         ),
         Stat(
-            label="Ended early",
+            label=gettext("Ended early"),
             value=words.count(sum(early.values())),
-            context=", ".join(f"{words.count(number)} {how}" for how, number in early.items()),
+            context=gettext(", ").join(
+                gettext("%(count)s %(state)s") % {"count": words.count(number), "state": word(how)}
+                for how, number in early.items()
+            ),
         ),
     )
 
@@ -333,10 +342,10 @@ def _moves(window: Window, now: datetime) -> list[tuple[str, str, str, str]]:
         return _at(window, fixed - (fixed - window.since) * (wanted / length), wanted)
 
     return [
-        ("ArrowLeft", "left", "Earlier", _at(window, window.since - length / 2, length)),
-        ("ArrowRight", "right", "Later", _at(window, window.since + length / 2, length)),
-        ("+", "plus", "Zoom in", zoomed(max(length / 2, SHORTEST_SPAN))),
-        ("-", "minus", "Zoom out", zoomed(min(length * 2, LONGEST_SPAN))),
+        ("ArrowLeft", "left", gettext("Earlier"), _at(window, window.since - length / 2, length)),
+        ("ArrowRight", "right", gettext("Later"), _at(window, window.since + length / 2, length)),
+        ("+", "plus", gettext("Zoom in"), zoomed(max(length / 2, SHORTEST_SPAN))),
+        ("-", "minus", gettext("Zoom out"), zoomed(min(length * 2, LONGEST_SPAN))),
     ]
 
 
@@ -384,7 +393,7 @@ def _table(found: Timeline) -> list[dict[str, Any]]:
             "node_url": node_url(run.node_id),
             "devices": ", ".join(map(str, run.devices)),
             "url": job_url(run.job_id),
-            "state": "Reserved" if run.reserved else job_state(run.state).word,
+            "state": gettext("Reserved") if run.reserved else job_state(run.state).word,
             "job": f"{run.job_id} {run.name}" if run.job_id else _stranger(run.tenant),
         }
         for run in newest

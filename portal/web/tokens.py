@@ -10,9 +10,10 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from portal.i18n import Name
+from portal.i18n import Name, gettext_lazy
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.once import made_before, make_once
 from portal.web.viewing import PageRequest, page, posts_from
@@ -21,25 +22,34 @@ from tenants.roles import Scope, grantable_scopes
 from tenants.selectors import tenant_for, tokens_for, tokens_in_tenant
 from tenants.services import IssuedToken, issue_token, revoke_token, rotate_token
 
-LIVES: Final = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "no end"))
+LIVES: Final = (
+    ("30", gettext_lazy("30 days")),
+    ("90", gettext_lazy("90 days")),
+    ("365", gettext_lazy("1 year")),
+    ("", gettext_lazy("no expiry")),
+)
 SCOPE_WORDS: Final = {
-    Scope.JOBS_READ: "see jobs and logs",
-    Scope.JOBS_WRITE: "submit and stop jobs",
-    Scope.VC_ADMIN: "change virtual clusters and priority classes",
-    Scope.NODES_ADMIN: "add, drain and remove nodes",
-    Scope.AUDIT_READ: "read the audit",
-    Scope.TENANT_ADMIN: "manage members, caps and tenants",
+    Scope.JOBS_READ: gettext_lazy("read jobs and logs"),
+    Scope.JOBS_WRITE: gettext_lazy("submit and stop jobs"),
+    Scope.VC_ADMIN: gettext_lazy("change virtual clusters and priority classes"),
+    Scope.NODES_ADMIN: gettext_lazy("add, drain and remove nodes"),
+    Scope.AUDIT_READ: gettext_lazy("read the audit"),
+    Scope.TENANT_ADMIN: gettext_lazy("manage members, limits and tenants"),
 }
 
 
 class TokenForm(forms.Form):
     """A token that is to be made."""
 
-    name = forms.CharField(label="What it is for", max_length=80)
-    scopes = forms.MultipleChoiceField(label="What it may do", widget=forms.CheckboxSelectMultiple)
-    expires_in_days = forms.ChoiceField(label="Expires after", choices=LIVES, required=False)
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=80)
+    scopes = forms.MultipleChoiceField(
+        label=gettext_lazy("Scopes"), widget=forms.CheckboxSelectMultiple
+    )
+    expires_in_days = forms.ChoiceField(
+        label=gettext_lazy("Expires after"), choices=LIVES, required=False
+    )
     tenant = forms.TypedChoiceField(
-        label="Only in tenant", required=False, coerce=int, empty_value=None
+        label=gettext_lazy("Only in tenant"), required=False, coerce=int, empty_value=None
     )
 
     def __init__(
@@ -49,7 +59,7 @@ class TokenForm(forms.Form):
         super().__init__(*args, **kwargs)
         offered = [(s.value, SCOPE_WORDS[s]) for s in Scope if s in set(scopes)]
         bound = [
-            ("", "any tenant of mine"),
+            ("", _("all my tenants")),
             *((str(pk), Name(name)) for pk, name in tenants.items()),
         ]
         for name, choices in (("scopes", offered), ("tenant", bound)):
@@ -81,8 +91,10 @@ def tokens(asked: PageRequest) -> HttpResponseBase:
             if made_before(refused):
                 messages.warning(
                     asked.http,
-                    "The token is made. Its key stood in the answer to the first click; replace "
-                    "the token if that is lost.",
+                    _(
+                        "Token created. It was shown in the response to the first click. If "
+                        "you lost it, replace the token."
+                    ),
                 )
                 return redirect("tokens")
             put_faults(form, refused)
@@ -106,7 +118,7 @@ def rotate(asked: PageRequest, token_id: int) -> HttpResponseBase:
 def revoke(asked: PageRequest, token_id: int) -> HttpResponseBase:
     """End a token at once."""
     revoke_token(viewer=asked.viewer, token_id=token_id, now=asked.now)
-    messages.success(asked.http, "The token opens nothing any more.")
+    messages.success(asked.http, _("Token revoked."))
     return redirect("tokens")
 
 
@@ -117,9 +129,9 @@ def revoke_of_member(asked: PageRequest, tenant_id: int, token_id: int) -> HttpR
     tenant_for(asked.viewer, tenant_id)
     rows = tokens_in_tenant(asked.viewer, tenant_id, now=asked.now)
     if token_id not in {row.id for row in rows}:
-        raise NotFoundError("There is no such token.", field="token", value=token_id)
+        raise NotFoundError(_("Token not found."), field="token", value=token_id)
     revoke_token(viewer=asked.viewer, token_id=token_id, now=asked.now)
-    messages.success(asked.http, "The token opens nothing any more.")
+    messages.success(asked.http, _("Token revoked."))
     return redirect("tenant", tenant_id)
 
 

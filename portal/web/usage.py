@@ -7,10 +7,12 @@ from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url
 from portal.api.usage_csv import csv_answer
+from portal.i18n import gettext_lazy
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.viewing import PageRequest, page
@@ -19,11 +21,11 @@ from tenants.errors import InvalidError
 
 MONTHS: Final = 6
 TABS: Final = (
-    ("tenant", "Tenants"),
-    ("virtual_cluster", "Virtual clusters"),
-    ("person", "People"),
-    ("job", "Jobs"),
-    ("day", "Days"),
+    ("tenant", gettext_lazy("Tenants")),
+    ("virtual_cluster", gettext_lazy("Virtual clusters")),
+    ("person", gettext_lazy("Users")),
+    ("job", gettext_lazy("Jobs")),
+    ("day", gettext_lazy("Days")),
 )
 _MONTH: Final = re.compile(r"2[01][0-9]{2}-(0[1-9]|1[0-2])")
 
@@ -33,15 +35,16 @@ _MONTH: Final = re.compile(r"2[01][0-9]{2}-(0[1-9]|1[0-2])")
 def usage_page(asked: PageRequest) -> HttpResponse:
     """The period, by month and grouped by what the address says."""
     found, month = _found(asked)
-    unit = "GPU-hours" if found.gpu.held or not found.slot.held else "slot-hours"
-    most = max((_of(line, unit).held for line in found.lines), default=0.0)
+    is_gpu = bool(found.gpu.held or not found.slot.held)
+    unit = gettext("GPU-hours") if is_gpu else gettext("slot-hours")
+    most = max((_of(line, is_gpu).held for line in found.lines), default=0.0)
     context = {
         "found": found,
         "month": month,
         "unit": unit,
         "has_both": bool(found.gpu.held and found.slot.held),
-        "stats": _stats(found, unit),
-        "rows": [_row(line, unit, most) for line in found.lines],
+        "stats": _stats(found, unit, is_gpu),
+        "rows": [_row(line, is_gpu, most) for line in found.lines],
         "tabs": [(_address(month, by), text, by == found.by) for by, text in TABS],
         "months": [
             (_address(name, found.by), name, name == month) for name in _months(asked, month)
@@ -66,7 +69,10 @@ def _found(asked: PageRequest) -> tuple[Usage, str]:
     month = query.get("month", "") or f"{asked.now.astimezone(UTC):%Y-%m}"
     if not _MONTH.fullmatch(month):
         raise InvalidError(
-            "This is not a month.", field="month", value=month[:40], remedy="Write 2026-03."
+            "This is not a month.",
+            field="month",
+            value=month[:40],
+            remedy=gettext("Use the format 2026-03."),
         )
     first = date(int(month[:4]), int(month[5:]), 1)
     by = query.get("by", "")
@@ -89,12 +95,12 @@ def _address(month: str, by: str) -> str:
     return f"{reverse('usage')}?{urlencode({'month': month, 'by': by})}"
 
 
-def _of(line: UsageLine, unit: str) -> Hours:
-    return line.gpu if unit == "GPU-hours" else line.slot
+def _of(line: UsageLine, is_gpu: bool) -> Hours:
+    return line.gpu if is_gpu else line.slot
 
 
-def _row(line: UsageLine, unit: str, most: float) -> dict[str, Any]:
-    hours = _of(line, unit)
+def _row(line: UsageLine, is_gpu: bool, most: float) -> dict[str, Any]:
+    hours = _of(line, is_gpu)
     scale = 100 / most if most else 0.0
     return {
         "line": line,
@@ -107,42 +113,50 @@ def _row(line: UsageLine, unit: str, most: float) -> dict[str, Any]:
     }
 
 
-def _stats(found: Usage, unit: str) -> tuple[Stat, ...]:
-    total = found.gpu if unit == "GPU-hours" else found.slot
-    other = found.slot if unit == "GPU-hours" else Hours()
+def _stats(found: Usage, unit: str, is_gpu: bool) -> tuple[Stat, ...]:
+    total = found.gpu if is_gpu else found.slot
+    other = found.slot if is_gpu else Hours()
     return (
         Stat(
-            label="Held",
+            label=gettext("Total"),
             value=words.gpu_hours(total.held),
             unit=unit,
-            context=f"and {words.gpu_hours(other.held)} slot-hours" if other.held else "",
+            context=gettext("plus %(held)s slot-hours") % {"held": words.gpu_hours(other.held)}
+            if other.held
+            else "",
         ),
         Stat(
-            label="Guaranteed",
+            label=gettext("Guaranteed"),
             value=words.gpu_hours(total.guaranteed),
             unit=unit,
             context=_share(total.guaranteed, total.held),
         ),
         Stat(
-            label="Borrowed",
+            label=gettext("Borrowed"),
             value=words.gpu_hours(total.borrowed),
             unit=unit,
             context=_share(total.borrowed, total.held),
         ),
         Stat(
-            label="Lost to preemption",
+            label=gettext("Lost to preemption"),
             value=words.gpu_hours(total.lost_preempted),
             unit=unit,
-            context=f"{_share(total.lost_preempted, total.held)}, since the last checkpoint",
+            context=gettext("%(share)s, since the last checkpoint")
+            % {"share": _share(total.lost_preempted, total.held)},
         ),
         Stat(
-            label="Lost to failure",
+            label=gettext("Lost to failure"),
             value=words.gpu_hours(total.lost_failed),
             unit=unit,
-            context=f"{_share(total.lost_failed, total.held)}, since the last checkpoint",
+            context=gettext("%(share)s, since the last checkpoint")
+            % {"share": _share(total.lost_failed, total.held)},
         ),
     )
 
 
 def _share(part: float, whole: float) -> str:
-    return f"{words.percent(part / whole)} of what was held" if whole else "nothing was held"
+    return (
+        gettext("%(part)s of the total") % {"part": words.percent(part / whole)}
+        if whole
+        else gettext("no usage")
+    )

@@ -60,7 +60,9 @@ def create(asked: PageRequest) -> HttpResponseBase:
         "form": form,
         "policy_form": policy_form,
         "has_tenants": bool(names),
-        **verdict_context(asked, answer, label=form["name"].value() or "the new one", fault=fault),
+        **verdict_context(
+            asked, answer, label=form["name"].value() or _("the new virtual cluster"), fault=fault
+        ),
     }
     status = HTTPStatus.UNPROCESSABLE_ENTITY if is_asked_for else HTTPStatus.OK
     return asked.render("virtual_clusters/new.html", context, status=status)
@@ -78,7 +80,11 @@ def check(asked: PageRequest, vc_id: int = 0) -> HttpResponseBase:
     detail = virtual_cluster_detail(asked.viewer, vc_id) if vc_id else None
     counts, fault = _counts(asked)
     answer = try_shape(asked.viewer, counts, name=detail.use.name if detail else NEW)
-    label = detail.use.name if detail else asked.http.POST.get("name", "") or "the new one"
+    label = (
+        detail.use.name
+        if detail
+        else asked.http.POST.get("name", "") or _("the new virtual cluster")
+    )
     context = verdict_context(asked, answer, label=label[:63], fault=fault, detail=detail)
     # A page left open has no place for the levels of a device type that came meanwhile.
     shown = [row for row in answer.rows if cell_name(row.chain, row.type) in asked.http.POST]
@@ -113,7 +119,8 @@ def shape(asked: PageRequest, vc_id: int) -> HttpResponseBase:
         asked,
         detail,
         ChangeVc(virtual_cluster=detail.use.name, cells=_entries(counts)),
-        done=f"{detail.use.name} is now promised {rows_in_words(answer.rows)}.",
+        done=_("Guarantee of %(name)s changed: %(rows)s.")
+        % {"name": detail.use.name, "rows": rows_in_words(answer.rows)},
         yours=rows_in_words(answer.rows),
         refused=lambda error: {**shown, "refused": error_text(error)},
     )
@@ -137,8 +144,8 @@ def policy(asked: PageRequest, vc_id: int) -> HttpResponseBase:
         asked,
         detail,
         ChangeVc(virtual_cluster=detail.use.name, values=form.values()),
-        done=f"{detail.use.name} is scheduled by {form.cleaned_data['policy']} from the next "
-        "round on.",
+        done=_("Policy of %(name)s changed to %(policy)s from the next round.")
+        % {"name": detail.use.name, "policy": form.cleaned_data["policy"]},
         yours=form.cleaned_data["policy"],
         refused=refused,
     )
@@ -177,9 +184,9 @@ def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
         asked,
         detail,
         ChangeVc(virtual_cluster=detail.use.name, values=values),
-        done=f"The caps of {detail.use.name} are changed.",
+        done=_("Limits of %(name)s changed.") % {"name": detail.use.name},
         yours=", ".join(
-            f"{form.fields[name].label}: {'none' if value in (None, '') else value}"
+            f"{form.fields[name].label}: {_('none') if value in (None, '') else value}"
             for name, value in values.items()
         ),
         refused=refused,
@@ -197,7 +204,11 @@ def archive(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
         return redirect("virtual-cluster", vc_id)
-    messages.success(asked.http, f"{detail.use.name} is put away; its guarantee is free.")
+    messages.success(
+        asked.http,
+        _("Virtual cluster %(name)s archived. Its guarantee is released.")
+        % {"name": detail.use.name},
+    )
     return redirect("virtual-clusters")
 
 
@@ -240,13 +251,21 @@ def rows_in_words_left(answer: ShapeAnswer) -> str:
 
 def limit_words(limit: TooMany) -> str:
     """Which promise is too large, and the most that fits."""
-    most = f"at most {words.count(limit.most)} fit" if limit.most else "none fits"
-    if limit.most == 1:
-        most = "at most 1 fits"
-    return (
-        f"{words.count(limit.asked)} × {limit.device_type} {limit.level} is too much: {most} "
-        "beside what else is promised."
+    most = (
+        _("at most %(most)s fit") % {"most": words.count(limit.most)}
+        if limit.most
+        else _("none fits")
     )
+    if limit.most == 1:
+        most = _("at most 1 fits")
+    return _(
+        "%(asked)s × %(device_type)s %(level)s is too much: %(most)s with the other guarantees."
+    ) % {
+        "asked": words.count(limit.asked),
+        "device_type": limit.device_type,
+        "level": limit.level,
+        "most": most,
+    }
 
 
 def _counts(asked: PageRequest) -> tuple[dict[tuple[str, str], int], str]:
@@ -274,7 +293,10 @@ def _create(
     except DomainError as refused:
         put_faults(form, refused)
         return None
-    messages.success(asked.http, f"{name} is made. Jobs can be submitted to it now.")
+    messages.success(
+        asked.http,
+        _("Virtual cluster %(name)s created. Users can submit jobs to it.") % {"name": name},
+    )
     return int(virtual_cluster_for(asked.viewer, name).pk)
 
 

@@ -8,9 +8,8 @@ from typing import Any, Final, Self
 from django import forms
 from django.http import QueryDict
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
 
-from portal.i18n import said
+from portal.i18n import gettext_lazy
 from portal.web.levels import cells_in_words
 from portal.web.policy_fields import add_policy_fields, policy_args_of, policy_names
 from scheduling.models import VC_COLUMNS
@@ -29,7 +28,7 @@ class PolicyForm(forms.Form):
     """Which policy decides inside, and its parameters."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
-    policy = forms.ChoiceField(label="Policy")
+    policy = forms.ChoiceField(label=gettext_lazy("Policy"))
 
     def __init__(
         self, *args: Any, policy: str = "fifo", policy_args: Mapping[str, Any], **kwargs: Any
@@ -70,28 +69,31 @@ class CapsForm(forms.Form):
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     max_devices_per_user = forms.IntegerField(
-        label="Devices per person",
-        help_text=_lazy("Leave empty for no limit."),
+        label=gettext_lazy("Devices per user"),
+        help_text=gettext_lazy("Leave empty for no limit."),
         required=False,
         min_value=1,
         max_value=1_000_000,
     )
     max_opportunistic_devices = forms.IntegerField(
-        label="Borrowed devices",
-        help_text=_lazy("Leave empty for no limit."),
+        label=gettext_lazy("Borrowed devices"),
+        help_text=gettext_lazy("Leave empty for no limit."),
         required=False,
         min_value=1,
         max_value=1_000_000,
     )
     least_isolation = forms.ChoiceField(
-        label="Minimum isolation level",
-        help_text=_lazy("Jobs run only on nodes of at least this isolation level."),
+        label=gettext_lazy("Minimum isolation level"),
+        help_text=gettext_lazy("Jobs run only on nodes of at least this isolation level."),
         required=False,
         choices=[(level, level) for level in LEVELS],
         widget=forms.Select(attrs={"translate": "no"}),
     )
     note = forms.CharField(
-        label="Note", required=False, max_length=500, widget=forms.Textarea(attrs={"rows": 2})
+        label=gettext_lazy("Note"),
+        required=False,
+        max_length=500,
+        widget=forms.Textarea(attrs={"rows": 2}),
     )
 
     def __init__(self, *args: Any, only_caps: bool = False, **kwargs: Any) -> None:
@@ -122,8 +124,8 @@ class NewForm(CapsForm):
     """Name, tenant and columns of a new virtual cluster; its nodes may be of any level."""
 
     least_isolation = None  # type: ignore[assignment] # the way in which forms drop a field
-    name = forms.CharField(label="Name", max_length=63)
-    tenant = forms.ChoiceField(label="Tenant")
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=63)
+    tenant = forms.ChoiceField(label=gettext_lazy("Tenant"))
 
     def __init__(self, *args: Any, tenants: Iterable[str], **kwargs: Any) -> None:
         """Offer ``tenants``."""
@@ -153,8 +155,9 @@ def counts_sent(sent: QueryDict) -> dict[tuple[str, str], int]:
                 FieldError(
                     field="cells",
                     value=text[:40],
-                    message=f"{text[:40] or 'This'} is no number of cells.",
-                    remedy="Give a whole number, 0 or more.",
+                    message=_("%(value)s is not a valid number of cells.")
+                    % {"value": text[:40] or "–"},
+                    remedy=_("Enter a whole number of at least 0."),
                 )
             )
         else:
@@ -177,7 +180,7 @@ def counts_in_words(topology: TopologyNow, cells: Iterable[tuple[str, str, int]]
 def rows_in_words(rows: Iterable[QuotaRow]) -> str:
     """The quotas of a shape in words; ``nothing`` for none."""
     parts = [cells_in_words(row.count, row.device_type, row.level) for row in rows if row.count]
-    return _(", ").join(parts) or str(said("nothing"))
+    return _(", ").join(parts) or _("nothing")
 
 
 def _key_of(name: str) -> tuple[str, str] | None:

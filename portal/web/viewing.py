@@ -13,12 +13,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 from django_htmx.middleware import HtmxDetails
 
 from portal.api.errors import problem
 from portal.i18n import Name
 from portal.web import errors
+from portal.web.components import words
 from portal.web.components.bars import RoundTick
 from portal.web.failing import failing_sentences
 from portal.web.frame import Frame, set_frame
@@ -193,16 +195,18 @@ def frame_of(viewer: Viewer, now: datetime) -> Frame:
 
 def _scope(viewer: Viewer) -> str:
     if viewer.is_cluster_admin:
-        return "cluster admin"
+        return _("cluster admin")
     names = sorted(viewer.name_of(tenant_id) for tenant_id in viewer.roles)
     return (
-        Name(names[0]) if len(names) == 1 else (f"{len(names)} tenants" if names else "no tenant")
+        Name(names[0])
+        if len(names) == 1
+        else (words.plural(len(names), "tenant", "tenants") if names else _("no tenant"))
     )
 
 
 def _sign_in(request: HttpRequest) -> HttpResponseBase:
     if request.htmx or _wants_json(request):  # type: ignore[attr-defined]
-        return _problem("not-authenticated", "Sign in", HTTPStatus.UNAUTHORIZED)
+        return _problem("not-authenticated", _("Sign in"), HTTPStatus.UNAUTHORIZED)
     return redirect_to_login(request.get_full_path())
 
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.http.response import HttpResponseBase
-from django.utils.translation import pgettext
+from django.utils.translation import gettext as _
+from django.utils.translation import npgettext, pgettext
 
+from portal.i18n import gettext_lazy, word
 from portal.web.assignment import assignment_map, owners_of
 from portal.web.audit import shown_entries
 from portal.web.cell_trees import CellTrees, cell_trees
@@ -40,10 +42,14 @@ from tenants.selectors import audit_page
 
 LAST_CHANGES: Final = 5
 FIT_WORDS: Final = {
-    Fit.NOW: ("tick", "ok", "starts now"),
-    Fit.LATER: ("clock", "busy", "starts when own jobs end"),
-    Fit.BORROW: ("refresh", "warn", "runs only opportunistically, on what others leave"),
-    Fit.NEVER: ("minus", "", "never fits"),
+    Fit.NOW: ("tick", "ok", gettext_lazy("starts now")),
+    Fit.LATER: ("clock", "busy", gettext_lazy("starts when jobs of the virtual cluster end")),
+    Fit.BORROW: (
+        "refresh",
+        "warn",
+        gettext_lazy("runs only as an opportunistic job on idle devices"),
+    ),
+    Fit.NEVER: ("minus", "", gettext_lazy("never fits")),
 }
 
 
@@ -206,60 +212,69 @@ def _fit_cell(fit: Fit | None) -> FitCell | None:
         return None
     icon, tone, says = FIT_WORDS[fit]
     # Elsewhere the word is said of the past: a token that was never used.
-    word = pgettext("job size", "never") if fit is Fit.NEVER else fit.value
-    return FitCell(word=word, icon=icon, tone=tone, says=says)
+    shown = pgettext("job size", "never") if fit is Fit.NEVER else word(fit.value)
+    return FitCell(word=shown, icon=icon, tone=tone, says=says)
 
 
 def _stats(detail: VcDetail) -> tuple[Stat, ...]:
     use = detail.use
     unused = use.guarantee - use.used
-    lent = f", {words.count(use.lent)} of them lent" if use.lent else ""
+    lent = _(", %(lent)s of them lent") % {"lent": words.count(use.lent)} if use.lent else ""
     return (
         Stat(
-            label="In use",
+            label=_("In use"),
             value=words.count(use.used),
-            unit=f"of {words.count(use.guarantee)} guaranteed",
-            context=f"{words.count(unused)} not in use{lent}" if unused > 0 else _all_words(use),
+            unit=_("of %(guarantee)s guaranteed") % {"guarantee": words.count(use.guarantee)},
+            context=_("%(unused)s not in use%(lent)s")
+            % {"unused": words.count(unused), "lent": lent}
+            if unused > 0
+            else _all_words(use),
         ),
         Stat(
-            label="Borrowed",
+            label=_("Borrowed"),
             value=words.count(use.borrowed),
-            unit="devices" if use.borrowed != 1 else "device",
+            unit=npgettext("count", "device", "devices", use.borrowed),
             context=_borrow_words(detail),
         ),
         Stat(
-            label="Queued",
+            label=_("Queued"),
             value=words.count(use.queued),
-            unit="devices" if use.queued != 1 else "device",
-            context=f"wanted by {words.plural(use.queued_jobs, 'job', 'jobs')}"
+            unit=npgettext("count", "device", "devices", use.queued),
+            context=_("requested by %(queued_jobs)s")
+            % {"queued_jobs": words.plural(use.queued_jobs, "job", "jobs")}
             if use.queued_jobs
-            else "nothing waits",
+            else _("none queued"),
         ),
         Stat(
-            label="Unavailable",
+            label=_("Unavailable"),
             value=words.count(use.unhealthy + use.cordoned),
-            unit="of the guarantee",
-            context=f"{words.count(use.unhealthy)} unhealthy, {words.count(use.cordoned)} cordoned"
+            unit=_("of the guarantee"),
+            context=_("%(unhealthy)s unhealthy, %(cordoned)s cordoned")
+            % {"unhealthy": words.count(use.unhealthy), "cordoned": words.count(use.cordoned)}
             if use.unhealthy or use.cordoned
-            else "the whole guarantee can be had",
+            else _("full guarantee available"),
             tone="warn" if use.unhealthy else "",
         ),
         Stat(
-            label="Jobs",
+            label=_("Jobs"),
             value=words.count(use.running_jobs),
-            unit="holding devices",
+            unit=_("holding devices"),
             context=words.plural(len(detail.people), "person", "people"),
         ),
     )
 
 
 def _all_words(use: selected.VcUse) -> str:
-    return "all of it" if use.guarantee else "nothing is promised"
+    return _("all") if use.guarantee else _("no guarantee")
 
 
 def _borrow_words(detail: VcDetail) -> str:
     most = detail.max_opportunistic_devices
-    return f"at most {words.count(most)}" if most is not None else "no cap; given back when wanted"
+    return (
+        _("at most %(most)s") % {"most": words.count(most)}
+        if most is not None
+        else _("no limit; reclaimable")
+    )
 
 
 def _list_stats(uses: Iterable[VcUse], unassigned: Mapping[str, int]) -> tuple[Stat, ...]:
@@ -268,29 +283,33 @@ def _list_stats(uses: Iterable[VcUse], unassigned: Mapping[str, int]) -> tuple[S
     used = sum(use.used for use in uses)
     free = sum(unassigned.values())
     return (
-        Stat(label="Virtual clusters", value=words.count(len(uses)), context="that you may see"),
         Stat(
-            label="In use",
+            label=_("Virtual clusters"),
+            value=words.count(len(uses)),
+            context=_("visible to you"),
+        ),
+        Stat(
+            label=_("In use"),
             value=words.count(used),
-            unit=f"of {words.count(guarantee)} guaranteed",
-            context=f"{words.count(sum(use.lent for use in uses))} lent",
+            unit=_("of %(guarantee)s guaranteed") % {"guarantee": words.count(guarantee)},
+            context=_("%(lent)s lent") % {"lent": words.count(sum(use.lent for use in uses))},
         ),
         Stat(
-            label="Borrowed",
+            label=_("Borrowed"),
             value=words.count(sum(use.borrowed for use in uses)),
-            unit="devices",
-            context="given back when wanted",
+            unit=_("devices"),
+            context=_("reclaimable"),
         ),
         Stat(
-            label="Queued",
+            label=_("Queued"),
             value=words.count(sum(use.queued for use in uses)),
-            unit="devices",
-            context="wanted by jobs that wait",
+            unit=_("devices"),
+            context=_("requested by queued jobs"),
         ),
         Stat(
-            label="Not assigned",
+            label=_("Not assigned"),
             value=words.count(free),
-            unit="devices",
-            context="promised to nobody",
+            unit=_("devices"),
+            context=_("unassigned"),
         ),
     )

@@ -6,7 +6,9 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
+from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.core.logrules.patterns import LONGEST_PATTERN
@@ -24,28 +26,36 @@ class LogRuleForm(forms.Form):
     """A rule about lines of logs."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
-    name = forms.CharField(label="Name", max_length=LONGEST_NAME)
-    pattern = forms.CharField(label="Pattern", max_length=LONGEST_PATTERN, strip=False)
-    action = forms.ChoiceField(label="What follows", choices=LogActionChoice.choices)
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=LONGEST_NAME)
+    pattern = forms.CharField(
+        label=gettext_lazy("Pattern"), max_length=LONGEST_PATTERN, strip=False
+    )
+    action = forms.ChoiceField(label=gettext_lazy("Action"), choices=LogActionChoice.choices)
 
 
 class EditLogRuleForm(LogRuleForm):
     """The same, with its switch."""
 
-    enabled = forms.BooleanField(label="It counts", required=False)
+    enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False)
 
 
 class IdleForm(forms.Form):
     """What happens to idling jobs that say nothing themselves."""
 
-    active = forms.BooleanField(label="Watch for idling devices", required=False)
-    below = forms.FloatField(label="Idle below", min_value=0.1, max_value=100, initial=5)
-    warn_minutes = forms.IntegerField(label="Warn after", min_value=5, initial=30)
-    stop_minutes = forms.IntegerField(label="Stop after", required=False, initial=60)
-    exempt_priorities = forms.MultipleChoiceField(
-        label="Left alone", required=False, widget=forms.CheckboxSelectMultiple
+    active = forms.BooleanField(label=gettext_lazy("Enable idle detection"), required=False)
+    below = forms.FloatField(
+        label=gettext_lazy("Idle threshold"), min_value=0.1, max_value=100, initial=5
     )
-    binding = forms.BooleanField(label="Jobs may be stricter, and not laxer", required=False)
+    warn_minutes = forms.IntegerField(label=gettext_lazy("Warn after"), min_value=5, initial=30)
+    stop_minutes = forms.IntegerField(label=gettext_lazy("Stop after"), required=False, initial=60)
+    exempt_priorities = forms.MultipleChoiceField(
+        label=gettext_lazy("Exempt priority classes"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+    binding = forms.BooleanField(
+        label=gettext_lazy("Jobs may only tighten this policy"), required=False
+    )
 
     def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
         """Offer the priority classes."""
@@ -70,7 +80,10 @@ def log_rules(asked: PageRequest) -> HttpResponseBase:
             except DomainError as refused:
                 put_faults(form, refused)
             else:
-                messages.success(asked.http, f"{made.name} counts for attempts from now on.")
+                messages.success(
+                    asked.http,
+                    _("Rule %(name)s added. It applies to new attempts.") % {"name": made.name},
+                )
                 return redirect("log-rules")
     rows = list(log_rules_for(asked.viewer))
     context = {"rows": rows, "form": form, "can_edit": can_edit}
@@ -99,7 +112,7 @@ def log_rule(asked: PageRequest, rule_id: int) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, f"{values['name']} is changed.")
+            messages.success(asked.http, _("%(name)s changed.") % {"name": values["name"]})
             return redirect("log-rules")
     context = {"row": row, "form": form, "stale": stale}
     return asked.render("watching/log_rule.html", context, status=status_of(form))
@@ -114,7 +127,7 @@ def delete(asked: PageRequest, rule_id: int) -> HttpResponseBase:
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
     else:
-        messages.success(asked.http, "The rule is deleted.")
+        messages.success(asked.http, _("Rule deleted."))
     return redirect("log-rules")
 
 
@@ -134,7 +147,7 @@ def idle(asked: PageRequest, vc_id: int) -> HttpResponseBase:
             fields = {"warn_after": "warn_minutes", "stop_after": "stop_minutes"}
             put_faults(form, refused, fields)
         else:
-            messages.success(asked.http, "The idle policy is kept.")
+            messages.success(asked.http, _("Idle policy saved."))
             return redirect("virtual-cluster-idle", vc_id)
     context = {"vc": vc, "rule": rule, "form": form, "can_edit": can_edit}
     return asked.render("watching/idle.html", context, status=status_of(form))

@@ -11,10 +11,12 @@ from django.contrib import messages
 from django.http import QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url
 from portal.api.what_if import what_if_out, what_if_state
+from portal.i18n import gettext_lazy, said
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.formfaults import put_faults, status_of
@@ -29,20 +31,20 @@ from scheduling.services.what_if import KEPT, STEPS, ask_what_if, what_if_for, w
 from tenants.errors import DomainError
 
 PERIODS: Final = {
-    "1": "The last 24 hours",
-    "3": "The last 3 days",
-    "7": "The last 7 days",
-    "14": "The last 14 days",
-    "": "From and to",
+    "1": gettext_lazy("The last 24 hours"),
+    "3": gettext_lazy("The last 3 days"),
+    "7": gettext_lazy("The last 7 days"),
+    "14": gettext_lazy("The last 14 days"),
+    "": gettext_lazy("Custom range"),
 }
 MOST_SHOWN: Final = 200
 MOST_LISTED: Final = 20
 DEVICES: Final = "devices-"
 VERDICTS: Final = {
-    "winner": ("Winner", "ok", "succeeded"),
-    "loser": ("Loser", "bad", "failed"),
-    "same": ("As before", "", "stopped"),
-    "unknown": ("Not known", "", "suspect"),
+    "winner": (gettext_lazy("Winner"), gettext_lazy("Winners"), "ok", "succeeded"),
+    "loser": (gettext_lazy("Loser"), gettext_lazy("Losers"), "bad", "failed"),
+    "same": (gettext_lazy("Unchanged"), gettext_lazy("Unchanged"), "", "stopped"),
+    "unknown": (gettext_lazy("Unknown"), gettext_lazy("Unknown"), "", "suspect"),
 }
 _MOMENT: Final = "%Y-%m-%dT%H:%M"
 
@@ -50,12 +52,16 @@ _MOMENT: Final = "%Y-%m-%dT%H:%M"
 class WhatIfForm(PolicyForm):
     """Which days of which virtual cluster, and what is to be otherwise."""
 
-    virtual_cluster = forms.ChoiceField(label="Virtual cluster")
-    period = forms.ChoiceField(label="Period", choices=list(PERIODS.items()), required=False)
-    since = forms.DateTimeField(label="From", required=False, input_formats=[_MOMENT])
-    until = forms.DateTimeField(label="To", required=False, input_formats=[_MOMENT])
+    virtual_cluster = forms.ChoiceField(label=gettext_lazy("Virtual cluster"))
+    period = forms.ChoiceField(
+        label=gettext_lazy("Period"), choices=list(PERIODS.items()), required=False
+    )
+    since = forms.DateTimeField(
+        label=gettext_lazy("From"), required=False, input_formats=[_MOMENT]
+    )
+    until = forms.DateTimeField(label=gettext_lazy("To"), required=False, input_formats=[_MOMENT])
     size_aware = forms.BooleanField(
-        label="Policies know how much work each job has left", required=False
+        label=gettext_lazy("Policies know the remaining work of each job"), required=False
     )
 
     def __init__(
@@ -68,7 +74,10 @@ class WhatIfForm(PolicyForm):
         choice.choices = [(name, name) for name in clusters]
         for kind in types:
             self.fields[DEVICES + kind] = forms.IntegerField(
-                label=f"{kind} devices", required=False, min_value=0, max_value=100_000
+                label=gettext("%(kind)s devices") % {"kind": kind},
+                required=False,
+                min_value=0,
+                max_value=100_000,
             )
         for name in ("since", "until"):
             self.fields[name].widget = forms.DateTimeInput(attrs={"type": "datetime-local"})
@@ -131,7 +140,7 @@ def what_if(asked: PageRequest) -> HttpResponseBase:
             if made is None:
                 put_faults(form, error)
         if made is not None:
-            messages.success(asked.http, "The question is asked; the answer takes its time.")
+            messages.success(asked.http, gettext("What-if started. It may take several minutes."))
             return redirect("policies-what-if-answer", made)
     questions = what_ifs_of(asked.viewer, now=asked.now).order_by("-id")[:MOST_LISTED]
     context = {
@@ -211,10 +220,10 @@ def _change_of(row: WhatIf) -> str:
     parts = (
         row.policy,
         args,
-        f"with {guarantee}" if guarantee else "",
-        "sizes known" if row.size_aware else "",
+        gettext("with %(guarantee)s") % {"guarantee": guarantee} if guarantee else "",
+        gettext("known job sizes") if row.size_aware else "",
     )
-    return ", ".join(part for part in parts if part)
+    return gettext(", ").join(part for part in parts if part)
 
 
 def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,20 +236,18 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
         "stats": _stats(result),
         "measures": _measures(result["was"], result["would_be"]),
         "tabs": [
-            ("", "All", sum(result[key] for key in VERDICTS), not verdict),
+            ("", gettext("All"), sum(result[key] for key in VERDICTS), not verdict),
             *(
-                (
-                    key,
-                    f"{word}s" if key in ("winner", "loser") else word,
-                    result[key],
-                    key == verdict,
-                )
-                for key, (word, _, _) in VERDICTS.items()
+                (key, several, result[key], key == verdict)
+                for key, (_one, several, _tone, _icon) in VERDICTS.items()
             ),
         ],
         "jobs": [_job(row, names.get(row["job"])) for row in rows[:MOST_SHOWN]],
         "not_shown": max(0, len(rows) - MOST_SHOWN) + result["jobs_not_told"],
-        "left_out": ", ".join(f"{count} {why}" for why, count in result["left_out"].items()),
+        "left_out": gettext(", ").join(
+            gettext("%(count)s %(state)s") % {"count": words.count(count), "state": said(why)}
+            for why, count in result["left_out"].items()
+        ),
     }
 
 
@@ -250,46 +257,55 @@ def _stats(result: Mapping[str, Any]) -> tuple[Stat, ...]:
     other = sum(result["other_guarantee"].values())
     return (
         Stat(
-            label="Mean time to completion",
+            label=gettext("Mean time to completion"),
             value=_hours(would_be["avg_jct_h"]),
-            context=f"was {_hours(was['avg_jct_h'])}, {_relative(was, would_be, 'avg_jct_h')}",
+            context=gettext("currently %(avg_jct_h)s, %(was)s")
+            % {
+                "avg_jct_h": _hours(was["avg_jct_h"]),
+                "was": _relative(was, would_be, "avg_jct_h"),
+            },
         ),
         Stat(
-            label="Winners",
+            label=gettext("Winners"),
             value=words.count(result["winner"]),
-            context="would have been complete sooner",
+            context=gettext("complete sooner"),
         ),
         Stat(
-            label="Losers",
+            label=gettext("Losers"),
             value=words.count(result["loser"]),
-            context="would have been complete later",
+            context=gettext("complete later"),
             tone="warn" if result["loser"] else "",
         ),
         Stat(
-            label="Restarts per job",
+            label=gettext("Restarts per job"),
             value=words.decimal(would_be["avg_restarts"] or 0, 2),
-            context=f"was {words.decimal(was['avg_restarts'] or 0, 2)}",
+            context=gettext("currently %(value)s")
+            % {"value": words.decimal(was["avg_restarts"] or 0, 2)},
         ),
         Stat(
-            label="Devices busy",
+            label=gettext("Devices busy"),
             value=words.decimal(would_be["avg_gpus_busy"] or 0, 1),
-            unit=f"of {words.count(other)}",
-            context=f"was {words.decimal(was['avg_gpus_busy'] or 0, 1)} of {words.count(devices)}",
+            unit=gettext("of %(devices)s") % {"devices": words.count(other)},
+            context=gettext("currently %(value)s of %(devices)s")
+            % {
+                "value": words.decimal(was["avg_gpus_busy"] or 0, 1),
+                "devices": words.count(devices),
+            },
         ),
     )
 
 
 _MEASURES: Final = (
-    ("avg_jct_h", "Mean time to completion", True, True),
-    ("p50_jct_h", "Half of the jobs within", True, True),
-    ("p90_jct_h", "Nine in ten within", True, True),
-    ("p99_jct_h", "99 in 100 within", True, True),
-    ("makespan_h", "All complete after", True, True),
-    ("avg_restarts", "Restarts per job", False, True),
-    ("worst_ftf", "Worst unfairness (1 is a fair share)", False, True),
-    ("avg_gpus_busy", "Devices busy on average", False, False),
-    ("completed", "Jobs completed", False, False),
-    ("failed_decisions", "Decisions in which the policy failed", False, True),
+    ("avg_jct_h", gettext_lazy("Mean time to completion"), True, True),
+    ("p50_jct_h", gettext_lazy("Median time to completion"), True, True),
+    ("p90_jct_h", gettext_lazy("p90 time to completion"), True, True),
+    ("p99_jct_h", gettext_lazy("p99 time to completion"), True, True),
+    ("makespan_h", gettext_lazy("Total time (makespan)"), True, True),
+    ("avg_restarts", gettext_lazy("Restarts per job"), False, True),
+    ("worst_ftf", gettext_lazy("Worst unfairness (1 is a fair share)"), False, True),
+    ("avg_gpus_busy", gettext_lazy("Average devices busy"), False, False),
+    ("completed", gettext_lazy("Jobs completed"), False, False),
+    ("failed_decisions", gettext_lazy("Failed policy decisions"), False, True),
 )
 
 
@@ -318,11 +334,12 @@ def _relative(was: Mapping[str, Any], would_be: Mapping[str, Any], key: str) -> 
     if old is None or new is None:
         return words.DASH
     if not old:
-        return "as before" if not new else f"{new - old:+.2f}"
+        return gettext("unchanged") if not new else f"{new - old:+.2f}"
     share = (new - old) / old
     if abs(share) < 0.005:
-        return "as before"
-    return f"{words.percent(abs(share))} {'more' if share > 0 else 'less'}"
+        return gettext("unchanged")
+    shape = gettext("%(share)s more") if share > 0 else gettext("%(share)s less")
+    return shape % {"share": words.percent(abs(share))}
 
 
 def _hours(hours: float | None) -> str:
@@ -334,9 +351,13 @@ def _plain(value: float | None) -> str:
 
 
 def _job(row: Mapping[str, Any], known: JobRow | None) -> dict[str, Any]:
-    word, tone, icon = VERDICTS[row["verdict"]]
+    word, _many, tone, icon = VERDICTS[row["verdict"]]
     change = row["change_s"]
-    sign = "" if change is None else ("sooner" if change < 0 else "later")
+    shape = (
+        ""
+        if change is None
+        else (gettext("%(time)s sooner") if change < 0 else gettext("%(time)s later"))
+    )
     return {
         "id": row["job"],
         "name": known.name if known else "",
@@ -346,7 +367,7 @@ def _job(row: Mapping[str, Any], known: JobRow | None) -> dict[str, Any]:
         "in_fact": row["in_fact_s"],
         "was": row["was_s"],
         "would_be": row["would_be_s"],
-        "change": "" if change is None or not change else f"{words.duration(abs(change))} {sign}",
+        "change": shape % {"time": words.duration(abs(change))} if change else "",
         "word": word,
         "tone": tone,
         "icon": icon,

@@ -156,7 +156,7 @@ async function draw(chart, figure) {
   describe(chart, figure);
   if (!figure.data.length) {
     const place = $(".waits", plot);
-    if (place) place.textContent = say("There is nothing to draw yet.");
+    if (place) place.textContent = say("No data yet.");
     return;
   }
   const { design, Plotly } = await load();
@@ -168,7 +168,7 @@ async function draw(chart, figure) {
 
 function fail(chart, error) {
   const place = $(".plot .waits", chart);
-  if (place) place.textContent = say("The chart cannot be drawn; its table can.");
+  if (place) place.textContent = say("The chart is not available. Use the table.");
   console.warn("chart", error);
 }
 

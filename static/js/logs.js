@@ -113,12 +113,12 @@ class LogView {
       }
       this.prove();
     } catch (error) {
-      if (error.status === 404) this.say.textContent = say("Nothing was written yet.");
+      if (error.status === 404) this.say.textContent = say("No output yet.");
       else {
         const elsewhere = error.body?.code === "log-elsewhere" && error.body.errors[0];
         this.say.textContent = elsewhere
           ? `${elsewhere.message} ${elsewhere.remedy}`
-          : say("The log cannot be read now; what is shown stays. Trying again.");
+          : say("The log is not available. Retrying.");
         setTimeout(() => this.catchUp(first && this.end === 0), RETRY_MS);
       }
     } finally {
@@ -176,7 +176,7 @@ class LogView {
   missing(bytes) {
     const row = document.createElement("li");
     row.className = "missing";
-    row.textContent = say("{bytes} bytes are not kept any more", { bytes: number.format(bytes) });
+    row.textContent = say("{bytes} B expired", { bytes: number.format(bytes) });
     this.list.append(row);
   }
 
@@ -236,7 +236,7 @@ class LogView {
       const text = await this.stretch(from, this.start);
       if (stream === this.stream) this.prepend(from, text);
     } catch {
-      this.say.textContent = say("The log cannot be read now; what is shown stays. Trying again.");
+      this.say.textContent = say("The log is not available. Retrying.");
       setTimeout(() => { if (stream === this.stream) this.loadEarlier(); }, RETRY_MS);
     } finally {
       this.reading = false;
@@ -285,7 +285,7 @@ class LogView {
     }
     this.earlier.hidden = this.start === 0 || this.trimmed;
     const whole = this.end >= this.size ? say("no gaps") : say("fetching the rest");
-    if (!rows.length && this.size === 0) this.say.textContent = say("Nothing was written yet.");
+    if (!rows.length && this.size === 0) this.say.textContent = say("No output yet.");
     else if (this.firstLine) this.say.textContent = say("Lines {first} – {last}, {end} of {size} bytes, {whole}", { first: number.format(this.firstLine), last: number.format(this.firstLine + rows.length - 1), end: number.format(this.end), size: number.format(this.size), whole });
     else this.say.textContent = say("Bytes {start} – {end} of {size}, {whole}", { start: number.format(this.start), end: number.format(this.end), size: number.format(this.size), whole });
   }

@@ -92,7 +92,7 @@ class Submit {
     this.source = "form";
     const [file] = field.files, most = Number(field.dataset.mostBytes);
     if (file.size > most) {
-      this.refuse([{ field: "source.archive", message: say("{name} has {size} bytes; {most} are taken.", { name: file.name, size: file.size.toLocaleString("en"), most: most.toLocaleString("en") }), remedy: say("Leave data and environments out; fetch them in the job.") }]);
+      this.refuse([{ field: "source.archive", message: say("{name}: {size} B; the limit is {most} B.", { name: file.name, size: file.size.toLocaleString("en"), most: most.toLocaleString("en") }), remedy: say("Exclude data and environments; fetch them in the job.") }]);
     } else await this.ask("upload");
     field.value = "";
   }

@@ -8,7 +8,7 @@ function words(xhr) {
     const first = problem.errors?.[0];
     return [problem.title, first && `${first.field}: ${first.message}`].filter(Boolean).join(" ");
   } catch {
-    return { 403: say("Your role does not allow this."), 404: say("It is no longer there."), 409: say("Somebody changed it meanwhile. Reload the page."), 429: say("Too many requests; wait a little.") }[xhr.status];
+    return { 403: say("Your role does not allow this."), 404: say("It no longer exists."), 409: say("Another person changed it meanwhile. Reload the page."), 429: say("Too many requests. Try again later.") }[xhr.status];
   }
 }
 
@@ -47,10 +47,10 @@ export function startSwaps() {
   document.addEventListener("htmx:responseError", (event) => {
     const { xhr } = event.detail;
     if (xhr.status === 401) { location.reload(); return; }
-    toast(words(xhr) ?? say("The server answered {status}; nothing was changed.", { status: xhr.status }), { tone: "bad" });
+    toast(words(xhr) ?? say("The server returned {status}. No changes were made.", { status: xhr.status }), { tone: "bad" });
   });
   document.addEventListener("htmx:sendError", (event) => {
-    if (event.detail.requestConfig?.verb !== "get") toast(say("The server does not answer; nothing was changed."), { tone: "bad" });
+    if (event.detail.requestConfig?.verb !== "get") toast(say("The server does not respond. No changes were made."), { tone: "bad" });
   });
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.status === 422) { event.detail.shouldSwap = true; event.detail.isError = false; }

@@ -83,11 +83,11 @@ function banner(since) {
     note.dataset.noRound = "";
     note.setAttribute("role", "alert");
     const text = document.createElement("span");
-    text.append(document.createElement("b"), ` ${say("Running jobs go on; no new job starts.")}`);
+    text.append(document.createElement("b"), ` ${say("Running jobs continue; no new jobs start.")}`);
     note.append(icon("failed"), text);
     place.replaceChildren(note);
   }
-  $("b", note).textContent = say("No round for {time}.", { time: duration(since) });
+  $("b", note).textContent = say("No scheduling round for {time}.", { time: duration(since) });
 }
 
 export function startTicker() {

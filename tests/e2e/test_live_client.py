@@ -388,7 +388,7 @@ def test_a_banner_says_that_rounds_have_stopped_once_the_portal_says_so_too(page
     server.asked[0].fulfill(json={"results": rounds})
     expect(page.locator("[data-live]")).to_have_attribute("data-state", "stale")
     page.clock.run_for(2_000)
-    expect(page.locator("[data-no-round] b")).to_contain_text("No round for 5")
+    expect(page.locator("[data-no-round] b")).to_contain_text("No scheduling round for 5")
     server.say("rounds", 8, {**rounds[0], "number": 8, "committed_at": _later(began, 58)})
     expect(page.locator("[data-no-round]")).to_have_count(0)
 
@@ -409,7 +409,7 @@ def test_a_page_that_never_hears_of_a_round_asks_for_the_last_one(page: Page) ->
     server.asked[0].fulfill(json={"results": rounds})
     expect(page.locator("[data-ticker-number]")).to_have_text("7")
     page.clock.run_for(2_000)
-    expect(page.locator("[data-no-round] b")).to_contain_text("No round for 4")
+    expect(page.locator("[data-no-round] b")).to_contain_text("No scheduling round for 4")
 
 
 def _later(moment: datetime, seconds: float) -> str:

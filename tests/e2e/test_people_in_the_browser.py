@@ -54,14 +54,14 @@ def test_a_lead_sees_the_share_adds_a_member_and_caps_another(
     carol.goto(f"{busy_portal.url}/tenants/")
     carol.click("main a:text-is('vision')")
     ready(carol)
-    expect(stat(carol, "Devices held now")).to_contain_text("of 14 guaranteed")
+    expect(stat(carol, "Devices held")).to_contain_text("of 14 guaranteed")
 
-    carol.click("a[aria-label='Change dave']")
+    carol.click("a[aria-label='Edit dave']")
     carol.fill("[name=max_devices]", "3")
     carol.click("main button:text-is('Save')")
     ready(carol)
     expect(carol.locator("tr", has_text="dave").locator("td").nth(3)).to_contain_text("3")
-    carol.click("a:has-text('Add a member')")
+    carol.click("a:has-text('Add member')")
     carol.fill("[name=username]", "erin")
     carol.click("main button:text-is('Add')")
     ready(carol)
@@ -103,7 +103,7 @@ def test_an_admin_sees_at_once_whether_a_shape_fits_and_changes_a_policy(
 
     with admin.expect_response(re.compile(r"/virtual-clusters/policy/")):
         admin.select_option("[name=policy]", "tiresias")
-    admin.click("button:text-is('Save the policy')")
+    admin.click("button:text-is('Save policy')")
     ready(admin)
     expect(admin.locator("[name=policy]")).to_have_value("tiresias")
 
@@ -115,10 +115,10 @@ def test_an_admin_asks_what_if_and_gets_an_answer(busy_portal: RunningPortal, ad
     admin.select_option("[name=virtual_cluster]", "vision-b")
     with admin.expect_response(re.compile(r"/what-if/fields/")):
         admin.select_option("[name=policy]", "srtf")
-    admin.click("button:has-text('Replay these days')")
+    admin.click("button:has-text('Run what-if')")
     admin.wait_for_url(re.compile(r"/policies/what-if/\d+/$"))
 
-    expect(admin.locator(".title-row")).to_contain_text("Answered", timeout=8 * SLOW_MS)
+    expect(admin.locator(".title-row")).to_contain_text("Done", timeout=8 * SLOW_MS)
     expect(admin.locator("main")).to_contain_text("Mean time to completion")
 
 
@@ -129,7 +129,7 @@ def test_a_script_works_with_a_key_and_the_calls_that_the_pages_show(
     ready(alice)
     alice.fill("[name=name]", "nightly")
     alice.check("[name=scopes][value='jobs:read']")
-    alice.click("button:has-text('Make the key')")
+    alice.click("button:has-text('Create token')")
     ready(alice)
     key = re.search(r"tsr_\w+_[0-9a-f]+", alice.inner_text(".issued"))
     assert key is not None
@@ -137,7 +137,7 @@ def test_a_script_works_with_a_key_and_the_calls_that_the_pages_show(
     number = open_job(alice, busy_portal.url, "vit-small ablation")
     alice.click("[data-job-tabs] a:has-text('REST and CLI')")
     ready(alice)
-    shown = alice.locator(".calls > div", has_text="All about it").inner_text()
+    shown = alice.locator(".calls > div", has_text="Job details").inner_text()
     call = next(line for line in shown.splitlines() if line.startswith("curl "))
     words = shlex.split(call.replace("$TESSERA_TOKEN", key[0]))
     said = subprocess.run(

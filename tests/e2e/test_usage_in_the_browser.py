@@ -14,7 +14,7 @@ def test_a_lead_gets_the_hours_by_person_as_a_table_and_as_a_file(
     carol.goto(f"{summed_portal.url}/usage/")
     ready(carol)
 
-    carol.click("main .tabs a:has-text('People')")
+    carol.click("main .tabs a:has-text('Users')")
     ready(carol)
     expect(carol.locator("main tbody")).to_contain_text("alice")
     with carol.expect_download() as download:

@@ -99,11 +99,11 @@ def test_the_faults_of_a_form_are_said_one_by_one() -> None:
     class Whole(forms.Form):
         def clean(self) -> None:
             self.add_error(None, "There is no such tenant.")
-            self.add_error(None, "There is no such user.")
+            self.add_error(None, "There is no such member.")
 
     with translation.override("zh-hans"):
         told = render_to_string("components/_form_faults.html", {"form": Whole({})})
-        wanted = said("There is no such tenant."), said("There is no such user.")
+        wanted = said("There is no such tenant."), said("There is no such member.")
 
     assert " ".join(wanted) in told
     assert "There is" not in told
@@ -150,15 +150,15 @@ def test_a_message_of_another_version_keeps_the_text_of_its_time() -> None:
 
 def test_a_reason_is_said_with_the_facts_of_the_english_one() -> None:
     with translation.override("zh-hans"):
-        told = said("n7 is declared dead; its jobs may run elsewhere.")
-        assert told == "n7 已宣布失效；其作业可在别处运行。"
+        told = said("ada has 1 live job; 2 more would exceed the limit of 2 per person.")
+        assert told == "ada 有 1 个活动作业；再加 2 个将超过每人 2 个的上限。"
         assert said(sentence(message("held"))) == "它被保留，直到有人放行。"
 
 
 def test_what_has_no_translation_stays_and_english_is_left_alone() -> None:
     with translation.override("zh-hans"):
         assert said("qqq has no such shape") == "qqq has no such shape"
-        assert said(endless := f"n{'9' * 600} is declared dead; its jobs may run.") == endless
+        assert said(endless := f"n{'9' * 600} has 1 live job; 2 more are too many.") == endless
         assert said(7) == 7
     with translation.override("en"):
         assert said("queued") == "queued"

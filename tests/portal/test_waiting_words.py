@@ -17,7 +17,6 @@ from tests.support.latin import english_in
         "4 × A100 in one socket",
         "2 × 2 × A100 or H100 in one pcie each on pinned cell corner",
         "worker 2 × 4 × any device in one socket each, ps 1 × any device",
-        "8 not in use, 3 of them lent",
     ],
 )
 def test_what_a_job_wants_and_what_would_help_is_said_whole(text: str) -> None:

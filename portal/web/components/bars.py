@@ -7,7 +7,7 @@ from typing import Final
 
 from django.utils.translation import gettext as _
 
-from portal.i18n import said
+from portal.i18n import word
 from portal.web.components import words
 
 GAP_PERCENT: Final = 0.25
@@ -155,8 +155,8 @@ def _says(use: VcUse) -> str:
         "guarantee": use.guarantee,
     }
     extra = [
-        _("%(count)s %(state)s") % {"count": number, "state": said(word)}
-        for word, number in named
+        _("%(count)s %(state)s") % {"count": number, "state": word(state)}
+        for state, number in named
         if number
     ]
     return _("%(sentence)s.") % {"sentence": _(", ").join((used, *extra))}

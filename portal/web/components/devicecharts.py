@@ -7,7 +7,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Final
 
-from portal.i18n import said
+from django.utils.translation import gettext
+
 from portal.web.components import words
 from workers.device_curves import DeviceCurve, JobCurves
 
@@ -84,11 +85,11 @@ def _memory(device: DeviceCurve, curves: JobCurves) -> Trace | None:
 
 
 def _mean(value: str) -> str:
-    return str(said(f"on average {value}"))
+    return gettext("on average %(value)s") % {"value": value}
 
 
 def _most(value: str) -> str:
-    return str(said(f"at most {value}"))
+    return gettext("at most %(most)s") % {"most": value}
 
 
 def _trace(

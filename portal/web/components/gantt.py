@@ -7,10 +7,9 @@ from functools import lru_cache
 from typing import Final
 
 from django.utils import timezone
-from django.utils.translation import get_language
+from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext as _
 
-from portal.i18n import said
 from portal.web.components import words
 from portal.web.components.states import job_state
 
@@ -321,12 +320,14 @@ def _stretches(lanes: Sequence[int]) -> list[tuple[int, int]]:
 def _head(run: GanttRun, _language: str | None, _zone: tzinfo) -> str:
     """The title of a run but for how long it has lasted, which alone changes while it goes on."""
     parts = [
-        run.text or said("a job"),
+        run.text or gettext("a job"),
         run.whose,
-        said("reserved" if run.reserved else job_state(run.state).word.lower()),
-        said("borrowed") if run.borrowed and not run.reserved else "",
+        gettext("reserved") if run.reserved else job_state(run.state).word.lower(),
+        gettext("borrowed") if run.borrowed and not run.reserved else "",
         # Up to a thousand titles a page: the locale's forms would take most of its time.
-        said("1 device" if len(run.lanes) == 1 else f"{len(run.lanes)} devices"),
+        gettext("1 device")
+        if len(run.lanes) == 1
+        else gettext("%(count)s devices") % {"count": len(run.lanes)},
         f"{words.clock(run.start)} {words.DASH} {words.clock(run.end) if run.end else _('now')}",
     ]
     between = _(", ")

@@ -7,7 +7,6 @@ from typing import Final
 
 from django.utils.translation import gettext as _
 
-from portal.i18n import said
 from portal.web.components import words
 from portal.web.components.states import job_state
 
@@ -145,12 +144,12 @@ def _state_box(spell: Spell, axis: _Axis) -> Box:
     x = axis.at(spell.start)
     width = max(axis.at(spell.end) - x, SHORTEST_PERCENT)
     lasted = words.duration((spell.end - spell.start).total_seconds())
-    text = f"{said(look.word.lower())} {lasted}" if width >= 2 * WORDS_FROM_PERCENT else lasted
+    text = f"{look.word.lower()} {lasted}" if width >= 2 * WORDS_FROM_PERCENT else lasted
     return Box(
         x=_pc(min(x, 100 - width)),
         width=_pc(width),
         middle=_pc(x + width / 2),
-        title=f"{said(look.word)} {lasted}{_(', ')}{_range(spell.start, spell.end)}",
+        title=f"{look.word} {lasted}{_(', ')}{_range(spell.start, spell.end)}",
         text=text if width >= WORDS_FROM_PERCENT else "",
         tone=look.tone or spell.state,
     )
@@ -170,7 +169,7 @@ def _attempts(spells: Sequence[Spell], axis: _Axis) -> tuple[Label, ...]:
             continue
         anchor = "end" if x > 100 - WORDS_FROM_PERCENT else "start"
         is_short = following - x < LABELS_APART_PERCENT
-        text = str(attempt) if is_short else f"attempt {attempt}"
+        text = str(attempt) if is_short else _("attempt %(attempt)s") % {"attempt": attempt}
         labels.append(Label(x=_pc(x), text=text, anchor=anchor))
         last = x
     return tuple(labels)
@@ -224,7 +223,7 @@ def _says(spells: Sequence[Spell], held: Sequence[Held]) -> str:
     last = spells[-1]
     attempts = max(spell.attempt for spell in spells)
     facts = {
-        "state": said(job_state(last.state).word),
+        "state": str(job_state(last.state).word),
         "since": words.duration((last.end - last.start).total_seconds()),
         "attempt": attempts,
     }
@@ -238,7 +237,7 @@ def _says(spells: Sequence[Spell], held: Sequence[Held]) -> str:
 def _row(spell: Spell) -> tuple[str, str, str, str]:
     return (
         str(spell.attempt or words.DASH),
-        job_state(spell.state).word,
+        str(job_state(spell.state).word),
         words.clock(spell.start),
         words.duration((spell.end - spell.start).total_seconds()),
     )

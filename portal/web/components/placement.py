@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from portal.i18n import said
+from django.utils.translation import gettext
+
+from portal.i18n import word
 from portal.web.components.mapvalues import Cell
 
 WIDTH: Final = 358.0
@@ -72,13 +74,18 @@ def placement(*, node: str, tree: Cell, ranks: Mapping[int, str], url: str = "")
         url=url,
         height=ROW * len(levels) + 24,
         rows=tuple(
-            PlacedRow(text=str(said(text)), y=str(ROW * index + 18 - (8 if text == "rank" else 0)))
+            PlacedRow(text=word(text), y=str(ROW * index + 18 - (8 if text == "rank" else 0)))
             for index, text in enumerate(rows)
         ),
         cells=tuple(drawing.cells),
         ranks=tuple(rank_cells),
-        says=f"{len(ranks)} of {len(tree.leaves)} devices of {node} hold ranks "
-        f"{', '.join(ranks.values())}.",
+        says=gettext("%(ranks)s of %(leaves)s devices of %(node)s hold ranks %(values)s.")
+        % {
+            "ranks": len(ranks),
+            "leaves": len(tree.leaves),
+            "node": node,
+            "values": ", ".join(ranks.values()),
+        },
         table=tuple((device, rank) for device, rank in ranks.items()),
     )
 
@@ -134,7 +141,7 @@ def _walk(drawing: _Drawing, cell: Cell, depth: int) -> None:
     look = "on" if whole and (depth == 0 or not cell.children) else ("part" if held else "")
     text = str(cell.device) if not cell.children else ""
     if depth == 0:
-        text = str(said(f"{drawing.node}, whole")) if whole else drawing.node
+        text = gettext("%(node)s, whole") % {"node": drawing.node} if whole else drawing.node
     x, right = drawing.spans[leaves[0]][0], drawing.spans[leaves[-1]][1]
     drawing.cells.append(
         PlacedCell(

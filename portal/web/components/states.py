@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from portal.i18n import gettext_lazy
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateLook:
@@ -26,35 +28,86 @@ def _look(word: str, icon: str, tone: str, says: str) -> StateLook:
 
 
 JOB_STATES: Final[dict[str, StateLook]] = {
-    "queued": _look("Queued", "queued", "", "waits, and says why"),
-    "admitted": _look("Admitted", "admitted", "busy", "cells are bound"),
-    "starting": _look("Starting", "starting", "busy", "preparing on its nodes"),
-    "running": _look("Running", "running", "ok", "every member runs"),
-    "suspect": _look("Suspect", "suspect", "warn", "no word yet"),
-    "preempting": _look("Preempting", "preempting", "warn", "saving, then leaving"),
-    "stopping": _look("Stopping", "stopping", "warn", "asked to end"),
-    "succeeded": _look("Succeeded", "succeeded", "ok", "ended well"),
-    "failed": _look("Failed", "failed", "bad", "ended badly, with a class"),
-    "stopped": _look("Stopped", "stopped", "", "ended by a person"),
+    "queued": _look(
+        gettext_lazy("Queued"),
+        "queued",
+        "",
+        gettext_lazy("waiting for devices; the job page shows the reason"),
+    ),
+    "admitted": _look(
+        gettext_lazy("Admitted"), "admitted", "busy", gettext_lazy("devices reserved")
+    ),
+    "starting": _look(
+        gettext_lazy("Starting"), "starting", "busy", gettext_lazy("preparing on the nodes")
+    ),
+    "running": _look(gettext_lazy("Running"), "running", "ok", gettext_lazy("all members run")),
+    "suspect": _look(
+        gettext_lazy("Suspect"), "suspect", "warn", gettext_lazy("node not responding")
+    ),
+    "preempting": _look(
+        gettext_lazy("Preempting"),
+        "preempting",
+        "warn",
+        gettext_lazy("saving a checkpoint before it releases its devices"),
+    ),
+    "stopping": _look(
+        gettext_lazy("Stopping"), "stopping", "warn", gettext_lazy("stop requested")
+    ),
+    "succeeded": _look(gettext_lazy("Succeeded"), "succeeded", "ok", gettext_lazy("completed")),
+    "failed": _look(
+        gettext_lazy("Failed"),
+        "failed",
+        "bad",
+        gettext_lazy("failed; the job page shows the failure class"),
+    ),
+    "stopped": _look(
+        gettext_lazy("Stopped"), "stopped", "", gettext_lazy("stopped by a user or by a rule")
+    ),
 }
 END_REASONS: Final[dict[str, StateLook]] = {
-    "preempted": _look("Preempted", "preempting", "warn", "left its devices for another job"),
-    "resized": _look("Resized", "preempting", "", "continues with another number of devices"),
-    "moved": _look("Moved", "preempting", "", "continues on other devices"),
-    "reverted": _look("Reverted", "preempting", "", "continues with its previous size"),
-    "drained": _look("Drained", "preempting", "", "left a node that was drained"),
+    "preempted": _look(
+        gettext_lazy("Preempted"),
+        "preempting",
+        "warn",
+        gettext_lazy("released its devices for another job"),
+    ),
+    "resized": _look(
+        gettext_lazy("Resized"),
+        "preempting",
+        "",
+        gettext_lazy("continues with another number of devices"),
+    ),
+    "moved": _look(
+        gettext_lazy("Moved"), "preempting", "", gettext_lazy("continues on other devices")
+    ),
+    "reverted": _look(
+        gettext_lazy("Reverted"),
+        "preempting",
+        "",
+        gettext_lazy("continues with its previous size"),
+    ),
+    "drained": _look(
+        gettext_lazy("Drained"), "preempting", "", gettext_lazy("moved off a drained node")
+    ),
 }
 """Why an attempt ended, where that is not a state of its job."""
 
-HELD: Final = _look("On hold", "held", "", "waits until it is released")
+HELD: Final = _look(gettext_lazy("On hold"), "held", "", gettext_lazy("on hold until released"))
 """How a job in the queue is shown while somebody holds it; its state is still ``queued``."""
 
 NODE_STATES: Final[dict[str, StateLook]] = {
-    "ready": _look("Ready", "succeeded", "ok", "takes jobs"),
-    "suspect": _look("Suspect", "suspect", "warn", "probes disagree"),
-    "down": _look("Down", "failed", "bad", "proved dead"),
-    "cordoned": _look("Cordoned", "paused", "", "takes no new jobs"),
-    "draining": _look("Draining", "paused", "warn", "empties itself"),
+    "ready": _look(gettext_lazy("Ready"), "succeeded", "ok", gettext_lazy("accepts jobs")),
+    "suspect": _look(
+        gettext_lazy("Suspect"), "suspect", "warn", gettext_lazy("inconsistent health checks")
+    ),
+    "down": _look(gettext_lazy("Down"), "failed", "bad", gettext_lazy("confirmed down")),
+    "cordoned": _look(gettext_lazy("Cordoned"), "paused", "", gettext_lazy("accepts no new jobs")),
+    "draining": _look(
+        gettext_lazy("Draining"),
+        "paused",
+        "warn",
+        gettext_lazy("running jobs are being moved off"),
+    ),
 }
 
 

@@ -1,6 +1,7 @@
 """Every page is made in Chinese for whoever chose it, and no English words are left on it."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,6 @@ from portal.web.policy_fields import policy_names
 from scheduling.core.policies import COMBINATORS, POLICIES, parameters_of
 from scheduling.models import Job, LogRule, PriorityClass
 from tenants.models import User
-from tenants.roles import Role
 from tests.support.cluster_pages import Stage, make_stage, sign_in, store_a_round
 from tests.support.latin import PROPER, SPELLED, english_in
 
@@ -138,22 +138,35 @@ def test_a_size_that_never_fits_is_no_token_that_was_never_used(
 
 
 @pytest.mark.parametrize(
-    "told",
+    ("address", "sent"),
     [
-        *(f"n-1 {done}" for done in ("takes no new jobs.", "takes new jobs again.")),
-        "n-1 empties itself and then takes no new jobs.",
-        "n-1 is declared dead; its jobs may run elsewhere.",
-        *(f"p-1 {done}" for done in ("cannot sign in any more.", "can sign in again.")),
-        *(f"p-1 {done}" for done in ("is a cluster admin.", "is no cluster admin any more.")),
-        *(f"p-1 is a {role} of t-1." for role in Role),
-        *(f"h-1 is switched {state}." for state in ("on", "off")),
-        "srtf watches v-1 from the next stored round on.",
-        "One policy less watches v-1 from the next stored round on.",
+        ("/nodes/{node}/cordon/", {"reason": "fan"}),
+        ("/nodes/{node}/drain/", {"reason": "fan"}),
+        ("/nodes/{node}/declare-dead/", {"reason": "fan"}),
+        ("/people/{person}/keep-out/", {}),
+        ("/people/{person}/make-admin/", {}),
+        ("/tenants/{tenant}/members/new/", {"username": "bob", "role": "lead"}),
+        ("/policies/{vc}/shadows/", {"add": "srtf"}),
+        ("/jobs/{job}/stop/", {}),
     ],
 )
-def test_what_an_act_has_done_is_said_whole(told: str) -> None:
-    with translation.override("zh-hans"):
-        assert english_in(said(told), frozenset({"srtf"})) == []
+def test_what_an_act_has_done_is_shown_in_the_language_of_the_page(
+    client: Client, stage: Stage, address: str, sent: dict[str, str]
+) -> None:
+    numbers = {
+        "node": stage.nodes[0].pk,
+        "vc": stage.vision_a.pk,
+        "tenant": stage.vision.pk,
+        "job": stage.waiting.pk,
+        "person": User.objects.get(username="alice").pk,
+    }
+    version = {"version": stage.vision_a.version} if "shadows" in address else {}
+
+    page = client.post(address.format(**numbers), {**sent, **version}, follow=True)
+
+    toasts = re.findall(r'<div class="toast.*?</div>', page.content.decode(), re.DOTALL)
+    assert toasts, address
+    assert english_in(toasts[0], frozenset(names_in_use(stage))) == []
 
 
 def test_every_language_has_its_dates_on_charts() -> None:

@@ -25,7 +25,7 @@ def test_an_admin_makes_and_deletes_a_rule(client: Client) -> None:
     assert b"Slurm partition" in made.content
     assert b"There is a rule for partition gpu." in again.content
     assert b"A rule must say what the name stands for." in nothing.content
-    assert b"The rule is deleted" in deleted.content
+    assert b"Rule deleted" in deleted.content
     assert not ImportRule.objects.unscoped().exists()
 
 
@@ -49,6 +49,6 @@ def test_who_makes_rules_is_told_where_there_are_none(client: Client) -> None:
     make_stage()
     said = {name: sign_in(client, name).get(URL).content for name in ("root", "alice")}
 
-    assert b"A cluster admin makes them." in said["alice"]
-    assert b"A cluster admin makes them." not in said["root"]
+    assert b"A cluster admin manages the rules." in said["alice"]
+    assert b"A cluster admin manages the rules." not in said["root"]
     assert b"New rule" in said["root"]

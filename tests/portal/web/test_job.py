@@ -162,8 +162,9 @@ def test_numbers_of_a_running_job_open_its_page(alice: Client, nodes: list[Node]
     assert "86\xa0% of 1,372 samples/s" in text
     assert "61,440" in text
     assert "loss 1.842" in text
-    assert "Slot-hours" in text
-    assert "GPU-hours" not in text
+    assert "Device-hours" in text
+    assert "<small>CPU slots</small>" in text
+    assert "<small>GPU</small>" not in text
 
 
 def test_a_resized_job_opens_with_the_devices_that_it_holds(
@@ -175,7 +176,7 @@ def test_a_resized_job_opens_with_the_devices_that_it_holds(
 
     text = read(alice, f"/jobs/{job.pk}/")
 
-    assert "asked for 1 ×" in text
+    assert re.search(r"1 × [^<]+ requested", text)
 
 
 def test_hours_of_real_devices_are_gpu_hours(alice: Client, nodes: list[Node]) -> None:
@@ -185,8 +186,9 @@ def test_hours_of_real_devices_are_gpu_hours(alice: Client, nodes: list[Node]) -
 
     text = read(alice, f"/jobs/{job.pk}/")
 
-    assert "GPU-hours" in text
-    assert "Slot-hours" not in text
+    assert "Device-hours" in text
+    assert "<small>GPU</small>" in text
+    assert "<small>CPU slots</small>" not in text
 
 
 def test_history_placement_ranks_and_facts_are_drawn(alice: Client, nodes: list[Node]) -> None:
@@ -320,9 +322,9 @@ def test_the_instances_of_a_job_that_is_no_gang_are_listed_with_states_and_nodes
     card = text.partition('id="job-instances"')[2].partition("</section>")[0]
     rows = card.split("<tr>")[2:]
 
-    assert "3 jobs that start and end by themselves" in card
+    assert "3 jobs that start and end independently" in card
     assert [f"worker {rank}" in row for rank, row in enumerate(rows)] == [True] * 3
-    assert "this one" in rows[0]
+    assert "this job" in rows[0]
     assert f'href="/jobs/{second.pk}/"' in rows[1]
     assert nodes[0].name in rows[1]
     assert "unning" in rows[1]
@@ -377,9 +379,9 @@ def test_a_job_is_stopped_with_the_reason_that_was_given(alice: Client) -> None:
 
     response = alice.post(f"/jobs/{job.pk}/stop/", {"reason": "wrong data"}, follow=True)
 
-    assert f"Job {job.pk} is stopped." in response.content.decode()
+    assert f"Job {job.pk}: stopped." in response.content.decode()
     again = alice.post(f"/jobs/{job.pk}/stop/", follow=True)
-    assert f"Job {job.pk} had ended already." in again.content.decode()
+    assert f"Job {job.pk} has already ended." in again.content.decode()
 
 
 def test_a_log_is_followed_only_while_the_job_goes_on(alice: Client) -> None:
@@ -517,9 +519,9 @@ def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> 
     assert "With 4 devices in worker it starts now." in text
     job.refresh_from_db()
     assert job.devices == 4
-    assert "the next round looks at it" in changed.content.decode()
-    assert "No stored round yet" in read(alice, f"/jobs/{job.pk}/evidence/")
-    assert "No estimate is kept yet" in read(alice, "/estimates/")
+    assert "The next scheduling round uses the new values" in changed.content.decode()
+    assert "No stored rounds yet" in read(alice, f"/jobs/{job.pk}/evidence/")
+    assert "No start estimates yet" in read(alice, "/estimates/")
 
 
 def test_of_two_who_apply_steps_of_one_page_the_second_is_told_and_changes_nothing(
@@ -537,9 +539,9 @@ def test_of_two_who_apply_steps_of_one_page_the_second_is_told_and_changes_nothi
 
     job.refresh_from_db()
     assert job.devices == 4
-    assert "It was not changed: The job was changed since you read it." in second
-    assert "the next round looks at it" in first
-    assert "the next round looks at it" in again  # a double click
+    assert "Job not changed: The job was changed since you read it." in second
+    assert "The next scheduling round uses the new values" in first
+    assert "The next scheduling round uses the new values" in again  # a double click
     assert JobEvent.objects.filter(job=job, kind="amend").count() == 1
 
 
@@ -590,10 +592,10 @@ def test_what_would_help_is_said_once_and_waiting_only_when_nothing_else_is_left
 
     assert offered.count("Ask for 4 devices") == 1
     assert offered.count("Wait for job 1.") == 1
-    assert "Searching for changes that would start it now" in looking
+    assert "Searching for changes that would start the job now" in looking
     assert "Estimating start time" in looking
-    assert "No action needed. The job waits." not in offered + looking
-    assert "No action needed. The job waits." in waiting
+    assert "No action needed. The job is queued." not in offered + looking
+    assert "No action needed. The job is queued." in waiting
     assert "Looking for" not in offered + waiting
     assert f'data-topic="queue:vision-a"><div data-topic="job:{job.pk}"' in markup_of(looking)
 
@@ -632,10 +634,13 @@ def test_receipts_show_the_bits_of_checkpoints_and_where_two_trainings_part(
     hidden, odd = read(alice, f"{page}?with={theirs.pk}"), read(alice, f"{page}?with=x")
 
     assert "abababababababab" in alone
-    assert "They differ from step 20 on: abababababab here, cdcdcdcdcdcd there." in parted
-    assert "The same bits: 1 checkpoint in common up to step 20, all equal." in attempts
+    assert (
+        "The checkpoints differ from step 20: abababababab in this job, cdcdcdcdcdcd in the other."
+        in parted
+    )
+    assert "Identical training state: 1 checkpoint in common up to step 20, all equal." in attempts
     assert "There is no such job" in hidden
-    assert "Write the number of a job" in odd
+    assert "Enter a job ID" in odd
 
 
 def test_the_time_of_short_steps_is_told_in_milliseconds(alice: Client, nodes: list[Node]) -> None:
@@ -646,16 +651,16 @@ def test_the_time_of_short_steps_is_told_in_milliseconds(alice: Client, nodes: l
 
     text = read(alice, f"/jobs/{job.pk}/")
 
-    assert "1.25 ms a step" in text
+    assert "1.25 ms per step" in text
 
 
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        ([[2, 2]], "2 processes a device, logical workers of each: 2, 2"),
-        ([[4]], "1 process a device, logical workers of each: 4"),
-        ([[1, 2], [1]], "3 processes a device, logical workers of each: 1, 2; 1"),
-        ([[1]] * 9, "9 processes a device, logical workers of each: 1; 1; 1; 1; 1; 1; 1; 1; …"),
+        ([[2, 2]], "2 processes per device, logical workers of each: 2, 2"),
+        ([[4]], "1 process per device, logical workers of each: 4"),
+        ([[1, 2], [1]], "3 processes per device, logical workers of each: 1, 2; 1"),
+        ([[1]] * 9, "9 processes per device, logical workers of each: 1; 1; 1; 1; 1; 1; 1; 1; …"),
     ],
 )
 def test_the_words_of_a_layout_say_how_many_share_a_device(
@@ -679,9 +684,9 @@ def test_a_job_shows_how_its_logical_workers_lie_on_its_devices(
     chinese = read(alice, f"/jobs/{job.pk}/")
     (told,) = alice.get(f"/api/v1/jobs/{job.pk}/attempts/").json()["results"]
 
-    assert "4 logical workers, up to 2 processes a device" in fresh
+    assert "4 logical workers, up to 2 processes per device" in fresh
     assert "Layout" not in fresh
-    assert "2 processes a device, logical workers of each: 2, 2" in text
+    assert "2 processes per device, logical workers of each: 2, 2" in text
     assert "每个设备 2 个进程，各进程的逻辑工作者：2，2" in chinese
     assert "每个设备最多 2 个进程" in chinese
     assert told["layout"] == [[2, 2]]

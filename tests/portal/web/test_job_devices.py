@@ -89,7 +89,7 @@ def test_the_devices_of_a_running_job_are_drawn_and_looked_at_again(
     assert 'aria-label="Utilisation: 90 %, on average 50 %"' in part
     assert "at most 3.2 GB" in part
     assert part.count("<polyline") == 2
-    assert "a point is the mean of a minute" in part
+    assert "each point is the mean of a minute" in part
 
 
 def test_an_ended_job_keeps_its_charts_and_is_not_looked_at_again(
@@ -106,7 +106,10 @@ def test_an_ended_job_keeps_its_charts_and_is_not_looked_at_again(
 
 @pytest.mark.parametrize(
     ("state", "says"),
-    [("running", "The first figures come"), ("failed", "Its nodes told nothing of these devices")],
+    [
+        ("running", "Device metrics appear after about 1"),
+        ("failed", "The nodes reported no metrics for these devices"),
+    ],
 )
 def test_without_a_measurement_the_page_says_so(
     alice: Client, nodes: list[Node], state: str, says: str

@@ -105,7 +105,7 @@ def test_of_two_people_the_second_is_told_and_writes_nothing(
     text = late.content.decode()  # type: ignore[attr-defined]
     job.refresh_from_db()
     assert job.note == "second"
-    assert "Somebody else has changed this job meanwhile" in text
+    assert "Another person changed this job meanwhile" in text
     assert "third" in text
     assert ">second</textarea>" in text.replace(">\nsecond", ">second")
     assert send(alice, job, seen=seen(alice, job), note="third").status_code == 204  # type: ignore[attr-defined]
@@ -142,7 +142,7 @@ def test_a_job_that_has_started_meanwhile_says_so(alice: Client, nodes: list[Nod
 
     part = send(alice, job, seen=shown, max_duration="2h")
 
-    assert "It does not wait any more" in part.content.decode()  # type: ignore[attr-defined]
+    assert "The job is no longer queued" in part.content.decode()  # type: ignore[attr-defined]
     assert Job.objects.unscoped().get(pk=job.pk).max_duration_seconds is None
     assert "do-change" not in alice.get(f"/jobs/{job.pk}/").content.decode()
 
@@ -156,7 +156,7 @@ def test_the_form_is_a_page_of_its_own_without_a_script(alice: Client) -> None:
     )
 
     assert page.count('id="job-edit-body"') == 1
-    assert "the next round looks at it" in done.content.decode()
+    assert "The next scheduling round uses the new values" in done.content.decode()
     assert 'id="do-change"' in done.content.decode()
 
 

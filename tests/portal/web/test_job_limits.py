@@ -28,8 +28,8 @@ def test_a_cluster_admin_sees_and_sets_the_limits_of_the_cluster(
     after = words_of(read(root, "/job-limits/"))
 
     assert re.search(r'href="/tenants/"[^>]* aria-current="page"', page)
-    assert "vision live jobs 2 per tenant 30,000 built-in per person 10,000 built-in" in before
-    assert "per tenant 30,000 built-in per person 5 from the cluster" in after
+    assert "vision live jobs 2 per tenant 30,000 built-in per user 10,000 built-in" in before
+    assert "per tenant 30,000 built-in per user 5 from the cluster" in after
     assert JobLimit.objects.get().key == "cluster"
     row = AuditEntry.objects.unscoped().get(action="job_limit.update")
     assert (row.actor_name, row.object_name) == ("root", "the cluster")

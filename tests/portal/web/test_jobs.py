@@ -181,7 +181,7 @@ def test_without_a_tenant_the_empty_list_says_whom_to_ask(client: Client) -> Non
 
     text = sign_in(client, "nobody").get("/jobs/").content.decode()
 
-    assert "A lead adds you to a tenant" in text
+    assert "A tenant lead can add you to a tenant" in text
 
 
 def test_several_jobs_are_stopped_at_once(alice: Client) -> None:
@@ -209,7 +209,7 @@ def test_the_job_of_a_row_is_stopped_and_the_list_shown_again(alice: Client) -> 
     )
 
     assert response.redirect_chain[-1][0] == "/jobs/?mine=1"
-    assert f"Job {job.pk} is stopped." in response.content.decode()
+    assert f"Job {job.pk}: stopped." in response.content.decode()
     states = dict(Job.objects.unscoped().values_list("id", "state"))
     assert states == {job.pk: "stopped", kept.pk: "queued"}
 
@@ -281,7 +281,7 @@ def test_a_running_job_whose_devices_idle_is_marked(alice: Client, nodes: list[N
 
     text = alice.get("/jobs/").content.decode()
 
-    assert "All its devices idle" in text
+    assert "All devices idle" in text
 
 
 def test_a_search_finds_without_counting_and_a_person_is_found_in_any_case(

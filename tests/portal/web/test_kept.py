@@ -87,9 +87,9 @@ def test_of_many_jobs_each_has_its_own_result(client: Client, stage: Stage) -> N
 
     text = words_of(held.content.decode())
     assert "Hold: 1 job of 3" in text
-    assert "1 job was refused; the others are done." in text
-    assert f"waits-here {picked[0]} held" in text
-    assert f"train-a {picked[1]} nothing to do" in text
+    assert "1 job was refused; the others succeeded." in text
+    assert f"waits-here {picked[0]} on hold" in text
+    assert f"train-a {picked[1]} no change needed" in text
     assert "secret-name" not in text
     assert 'href="/jobs/?mine=1"' in held.content.decode()
     assert f"{picked[0]} released" in words_of(released.content.decode())
@@ -152,7 +152,7 @@ def test_a_sweep_submits_its_grid_feeds_it_and_is_stopped_as_a_whole(
     assert [job.held for job in jobs] == [False, False, True, True, True, True]
     assert (fed, again) == (1, 0)
     assert "at most 2 at a time" in page
-    assert "and 3 held until it is their turn" in page
+    assert "and 3 on hold by the sweep limit" in page
     states = Job.objects.unscoped().filter(labels__sweep=sweep.label).values_list("state")
     assert sorted(state for (state,) in states) == ["stopped"] * 5 + ["succeeded"]
     assert Job.objects.unscoped().get(pk=outsider.pk).state == "queued"

@@ -44,8 +44,8 @@ def test_the_page_of_logs_finds_lines_that_are_not_loaded(client: Client, stage:
 
     assert f'hx-get="{address}"' in form
     assert "5,000 &lt;b&gt;CUDA out of memory" in words_of(found)
-    assert "10,022 of 10,022 bytes searched" in words_of(found)
-    assert "Search on" not in found
+    assert "10,022 of 10,022 B searched" in words_of(found)
+    assert "Continue search" not in found
 
 
 def test_a_long_search_goes_on_by_itself_until_something_is_found(
@@ -60,7 +60,7 @@ def test_a_long_search_goes_on_by_itself_until_something_is_found(
     assert 'hx-trigger="load, click"' in first
     assert f"offset={4 << 20}" in first
     assert "5,242,880 needle" in words_of(last)
-    assert "Search on" not in last
+    assert "Continue search" not in last
 
 
 def test_what_is_nowhere_is_said_and_nobody_searches_for_others(
@@ -71,5 +71,5 @@ def test_what_is_nowhere_is_said_and_nobody_searches_for_others(
     nothing = sign_in(client, "alice").get(address, {"q": "absent"}, headers=HTMX)
     foreign = sign_in(client, "bob").get(address, {"q": "secret"}, headers=HTMX)
 
-    assert "No line holds these words." in nothing.content.decode()
+    assert "No matching lines." in nothing.content.decode()
     assert foreign.status_code == 404

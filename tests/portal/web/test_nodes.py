@@ -92,7 +92,7 @@ def test_the_list_shows_isolation_levels_and_owners_and_is_narrowed_by_level(
 
     assert "none vision" in everything
     assert "user only vision" in everything
-    assert "not known yet" in everything
+    assert "unknown" in everything
     assert listed(root, "?isolation=user") == ["node-2"]
     assert listed(root, "?isolation=namespace") == []
     assert "Show all" in words_of(read(root, "/nodes/?isolation=namespace"))
@@ -154,7 +154,7 @@ def test_three_columns_of_truth_group_devices_that_say_the_same(
 
     assert f"0 – 1 database {stage.running.pk} train-a runner pid 4711 device present" in said
     assert "50 % busy agree" in said
-    assert "2 – 7 database nobody runner nothing" in said
+    assert "2 – 7 database none runner none" in said
     assert "No unknown processes." in said
 
 
@@ -175,7 +175,7 @@ def test_a_device_that_is_out_says_why(root: Client, stage: Stage) -> None:
 
     said = words_of(read(root, f"/nodes/{stage.nodes[0].pk}/"))
 
-    assert "1 device is out. Device 6: fell off the bus." in said
+    assert "1 device is unhealthy. Device 6: fell off the bus." in said
 
 
 def test_cordon_drain_and_use_again(root: Client, stage: Stage) -> None:
@@ -319,7 +319,7 @@ def test_a_node_is_added_once_its_key_is_confirmed(root: Client, greeter: Greete
     assert not before
     assert (node.host_key, node.labels) == (greeter.key, {"rack": "Rack 9", "zone": "b"})
     said = words_of(read(root, f"/nodes/{node.pk}/"))
-    assert "The node has not answered yet" in said
+    assert "The node has not responded yet" in said
 
 
 def test_a_fingerprint_of_another_key_stores_nothing(root: Client, greeter: Greeter) -> None:
@@ -343,7 +343,7 @@ def test_a_machine_that_does_not_answer_is_said_at_the_host(root: Client) -> Non
         ).content.decode()
     )
 
-    assert "No SSH server answers there" in said
+    assert "No SSH server responds" in said
 
 
 # a field of the form, what is typed, what is said
@@ -413,7 +413,7 @@ def test_wrong_values_are_named_and_nothing_is_asked(
     html = answer.content.decode()
     assert answer.status_code == 422
     assert said in html
-    assert "Is this its key?" not in html
+    assert "Confirm the host key" not in html
 
 
 def edit_form(node: Node, **changes: object) -> dict[str, object]:
@@ -476,7 +476,7 @@ def test_the_page_says_how_a_node_isolates_jobs_and_an_admin_resets_it(
     root.post(f"/nodes/{node.pk}/reset-isolation/", {"reason": "reinstalled"})
 
     said = words_of(shown)
-    assert "Belongs to vision until an admin resets it" in said
+    assert "Assigned to vision until an admin resets it" in said
     assert "userns-disabled" in said
     assert "Set the sysctl kernel.unprivileged_userns_clone=1." in said
     assert "/data (read and write) (vision)" in said
@@ -543,7 +543,7 @@ def test_the_network_of_jobs_is_set_in_the_form_and_shown_with_what_the_node_can
     root.post(f"/nodes/{node.pk}/edit/", values)
     after = words_of(read(root, f"/nodes/{node.pk}/"))
 
-    assert "shared . Setting: shared (by the node's own file)" in before
+    assert "shared . Setting: shared (set in the file of the node)" in before
     assert "Install the package slirp4netns on the node." in before
     assert "no-slirp4netns" in before
     assert wrong.status_code == 422

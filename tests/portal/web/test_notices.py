@@ -55,7 +55,7 @@ def test_a_lead_makes_a_hook_and_sees_its_secret_once(client: Client, stage: Sta
     lena.post(f"/hooks/{hook.pk}/test/")
     page = words_of(read(lena, f"/hooks/{hook.pk}/"))
     assert "ping" in page
-    assert "not tried yet" in page
+    assert "not attempted yet" in page
     row = Delivery.objects.get()
     Delivery.objects.update(state=DeliveryState.DEAD, done_at=timezone.now())
     lena.post(f"/deliveries/{row.pk}/replay/")
@@ -172,7 +172,7 @@ def test_a_token_without_jobs_sees_no_job_events(client: Client, stage: Stage) -
 
 def test_people_choose_what_they_get_by_mail(client: Client, stage: Stage) -> None:
     alice = sign_in(client, "alice")
-    assert "sends no mail" in words_of(read(alice, "/notifications/"))
+    assert "E-mail is not configured" in words_of(read(alice, "/notifications/"))
 
     wrong = alice.post("/notifications/", {"email": "nowhere", "jobs": []})
     alice.post("/notifications/", {"email": "alice@example.org", "jobs": ["job.running"]})

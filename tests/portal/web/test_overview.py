@@ -24,7 +24,7 @@ def stage() -> Stage:
 def test_it_opens_with_the_numbers(client: Client, stage: Stage) -> None:
     said = words_of(read(sign_in(client, "alice"), "/"))
 
-    assert "Devices in use 6 of 24 healthy 24 in all" in said
+    assert "Devices in use 6 of 24 healthy 24 total" in said
     assert "Jobs 1 running 1 queued" in said
     assert "3 nodes, 24 devices, 1 virtual cluster" in said
 
@@ -93,7 +93,7 @@ def test_held_jobs_have_no_place_and_push_nobody_off_the_queue(
 def test_the_queue_is_filtered_by_reason(client: Client, stage: Stage) -> None:
     html = read(sign_in(client, "alice"), "/?reason=held")
 
-    assert "No job waits for this reason" in html
+    assert "No queued jobs have this reason" in html
     assert "waits-here" not in html
 
 
@@ -107,7 +107,7 @@ def test_parts_follow_the_address_of_the_page(client: Client, stage: Stage) -> N
     assert "<html" not in live + queue
     assert 'data-colour="job"' in live
     assert "Devices by cell" in live
-    assert "No job waits for this reason" in queue
+    assert "No queued jobs have this reason" in queue
     assert 'hx-swap-oob="true"' in queue
 
 
@@ -118,7 +118,7 @@ def test_a_cluster_without_nodes_teaches_the_next_step(client: Client) -> None:
 
     assert "No nodes yet" in said
     assert "./tessera node add USER@HOST" in said
-    assert "No job waits" in said
+    assert "The queue is empty." in said
 
 
 def test_fragmentation_is_named(client: Client, stage: Stage) -> None:
@@ -126,7 +126,7 @@ def test_fragmentation_is_named(client: Client, stage: Stage) -> None:
 
     said = words_of(read(sign_in(client, "alice"), "/"))
 
-    assert "No whole a node is free" in said
+    assert "No a node is completely free" in said
 
 
 def test_utilisation_is_of_the_devices_in_use(client: Client, stage: Stage) -> None:
@@ -137,7 +137,7 @@ def test_utilisation_is_of_the_devices_in_use(client: Client, stage: Stage) -> N
 
     said = words_of(read(sign_in(client, "alice"), "/"))
 
-    assert "Utilisation of those in use 60 % 2 devices tell" in said
+    assert "Utilisation (devices in use) 60 % reported by 2 devices" in said
 
 
 def test_the_last_day_is_fetched_apart(client: Client, stage: Stage) -> None:
@@ -190,7 +190,7 @@ def test_a_cordoned_node_is_unavailable_and_not_unhealthy(client: Client, stage:
     page = read(sign_in(client, "root"), "/")
     body = client.get("/api/v1/cluster/").json()
 
-    assert "24 in all, 8 cordoned" in words_of(page)
+    assert "24 total, 8 cordoned" in words_of(page)
     assert "unavailable (cordoned)" in page
     assert "unhealthy" not in words_of(page).replace("unhealthy unavailable (cordoned)", "")
     assert (body["totals"]["healthy"], body["totals"]["cordoned"]) == (24, 8)

@@ -50,11 +50,11 @@ def test_a_preview_names_who_would_borrow_and_writes_nothing(root: Client, stage
     html = root.post(PAGE, moved(preview="yes")).content.decode()
 
     said = words_of(html)
-    assert "1 running job would borrow from the next round on." in said
+    assert "1 running job becomes opportunistic in the next round." in said
     assert f"{stage.running.pk} train-a" in said
     assert "vision-a a-node 1 → 0" in said
-    assert "was 1" in said
-    assert "1 waiting job would not fit any more" in said
+    assert "currently 1" in said
+    assert "1 waiting job would not fit even in an empty cluster" in said
     assert seen(html)
     assert quotas() == {"vision-a": 1, "language-a": 1}
 
@@ -65,7 +65,9 @@ def test_what_was_previewed_is_applied_and_recorded(root: Client, stage: Stage) 
     answer = root.post(PAGE, moved(apply="yes", seen=token, reason="away"), follow=True)
 
     assert quotas() == {"language-a": 2}
-    assert "1 running job borrows from the next round on." in words_of(answer.content.decode())
+    assert "1 running job becomes opportunistic in the next round." in words_of(
+        answer.content.decode()
+    )
     assert AuditEntry.objects.unscoped().get(action="cluster.reconfigure").message == "away"
     stage.running.refresh_from_db()
     assert stage.running.state == "running"
@@ -90,7 +92,7 @@ def test_the_second_of_two_admins_is_told(root: Client) -> None:
     answer = root.post(PAGE, moved(apply="yes", seen=token))
 
     assert answer.status_code == 409
-    assert "Somebody changed the cluster while you edited it." in words_of(answer.content.decode())
+    assert "Another person changed the cluster meanwhile." in words_of(answer.content.decode())
     assert quotas() == {"vision-a": 1, "language-a": 1}
 
 
@@ -125,12 +127,12 @@ def test_pins_and_nodes_go_with_the_rest(root: Client) -> None:
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        ({VISION: "many"}, "many is no number of cells."),
-        ({"share:<b>": "1"}, "is no number of cells."),
+        ({VISION: "many"}, "many is not a valid number of cells."),
+        ({"share:<b>": "1"}, "is not a valid number of cells."),
         ({"removed": "node-9"}, "There is no such node."),
         ({"removed": "node-1"}, "still on node-1"),
         ({"pin-name-0": "p", "pin-vc-0": "vision-a"}, "the address of a whole cell"),
-        ({}, "Nothing in the form differs"),
+        ({}, "The form contains no changes"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(
@@ -177,7 +179,7 @@ def test_the_editor_says_who_would_borrow_while_one_types(root: Client, stage: S
         root.post(address, {'cells:["a-node","a-node"]': "1"}, headers=HTMX).content.decode()
     )
 
-    assert "1 running job would borrow from the next round on." in said
+    assert "1 running job becomes opportunistic in the next round." in said
     assert "would borrow" not in same
     assert "This changes nothing" not in same
 
@@ -189,7 +191,7 @@ def test_a_part_of_the_page_draws_virtual_cells_beside_the_nodes(
 
     said = words_of(html)
     assert "Cells 1 of 1 cell bound" in said
-    assert "Virtual: what it has" in said
+    assert "Virtual cells" in said
     assert "node-1: 8 devices bound to cell 0" in html
     assert "train-a" in html
     assert "secret-name" not in html
@@ -202,10 +204,10 @@ def test_the_page_fetches_the_largest_gang_and_the_shape_of_the_past(
     part = read(root, f"/virtual-clusters/{stage.vision_a.pk}/room/")
 
     said = words_of(html)
-    assert "Largest gang that starts now" in words_of(part)
+    assert "Largest job that can start now" in words_of(part)
     assert f'hx-get="/virtual-clusters/{stage.vision_a.pk}/room/"' in html
     assert 'id="fits" aria-busy="true"' in html
-    assert "Shape that its jobs needed last 30 days" in said
+    assert "Shape needed by past jobs last 30 days" in said
     assert f'hx-get="/virtual-clusters/{stage.vision_a.pk}/past/"' in html
 
 
@@ -218,7 +220,7 @@ def test_the_shape_of_the_past_is_for_those_who_may_see_the_virtual_cluster(
     sign_in(client, "bob")
     foreign = [client.get(f"{address}{part}/").status_code for part in ("past", "room")]
 
-    assert "Shape that its jobs needed last 30 days" in own
+    assert "Shape needed by past jobs last 30 days" in own
     assert foreign == [404, 404]
 
 

@@ -297,7 +297,7 @@ def test_the_form_is_made_anew_only_when_the_roles_changed(alice: Client) -> Non
 def test_a_job_that_has_to_wait_says_why_and_what_would_help(alice: Client) -> None:
     found = check_specification(alice, source="yaml", yaml=TEXT + "held: true\n")
 
-    assert found["verdict"] == "Has to wait: No start estimate yet"
+    assert found["verdict"] == "Must wait: No start estimate yet"
     assert '<span class="code">held</span>' in found["plan"]
     assert '<ul class="unblock">' in found["plan"]
 
@@ -356,7 +356,7 @@ def test_a_batch_script_can_be_pasted_checked_and_sent(alice: Client) -> None:
 
     jobs = list(Job.objects.unscoped().order_by("pk"))
     assert "Slurm" in asked["plan"]
-    assert "It becomes 2 jobs" in asked["plan"]
+    assert "The script creates 2 jobs" in asked["plan"]
     assert "--magic is not an option of sbatch." in asked["plan"]
     assert asked["fields"]["roles.worker.devices"] == "1"
     assert [job.name for job in jobs] == ["sweep 1", "sweep 2"]
@@ -366,7 +366,7 @@ def test_a_batch_script_can_be_pasted_checked_and_sent(alice: Client) -> None:
 def test_a_list_of_hosts_is_no_job(alice: Client) -> None:
     asked = check_specification(alice, source="yaml", yaml="lab: {hosts: [bob@10.0.0.1]}\n")
 
-    assert asked["errors"][0]["message"] == "This is a list of nodes and no job."
+    assert asked["errors"][0]["message"] == "This document is a list of nodes, not a job."
 
 
 def test_without_scripts_the_form_sends_a_job(alice: Client) -> None:
@@ -472,7 +472,7 @@ def test_an_older_job_with_secrets_asks_for_them_again(alice: Client) -> None:
 
     text = alice.get(f"/submit/?clone={job.pk}").content.decode()
 
-    assert "write them anew: worker/TOKEN" in text
+    assert "Enter them again: worker/TOKEN" in text
     assert "(redacted)" not in text
     assert "do-not-show-this" not in text
 
@@ -758,7 +758,7 @@ ARRAY = """#!/bin/bash
     ("each", "verdict", "cost"),
     [
         (1, "Fits now: All 3 jobs start in the next round", "at most 1.0 device-hours"),
-        (4, "Has to wait: 2 of 3 jobs start in the next round", "at most 4.0 device-hours"),
+        (4, "Must wait: 2 of 3 jobs start in the next round", "at most 4.0 device-hours"),
     ],
 )
 def test_an_array_is_planned_and_priced_whole(
@@ -771,7 +771,7 @@ def test_an_array_is_planned_and_priced_whole(
     assert cost in panel
     assert "3 jobs, each " in panel
     assert "First job: on node-" in panel
-    assert "each 20 min after its start at the latest" in panel.replace("\u00a0", " ")
+    assert "each at most 20 min after the start" in panel.replace("\u00a0", " ")
 
 
 def preview_of_sweep(client: Client, *, each: int = 1, **fields: str) -> str:
@@ -794,7 +794,7 @@ def preview_of_sweep(client: Client, *, each: int = 1, **fields: str) -> str:
     ("each", "verdict", "cost"),
     [
         (1, "Fits now All 3 jobs start in the next round", "at most 1.0 device-hours: 3 jobs"),
-        (4, "Has to wait 2 of 3 jobs start in the next round", "at most 4.0 device-hours: 3 jobs"),
+        (4, "Must wait 2 of 3 jobs start in the next round", "at most 4.0 device-hours: 3 jobs"),
     ],
 )
 def test_a_sweep_is_planned_and_priced_whole(
@@ -811,7 +811,7 @@ def test_a_sweep_is_planned_up_to_its_limit(alice: Client) -> None:
     panel = preview_of_sweep(alice, each=4, max_parallel="2")
 
     assert panel.startswith("Fits now 2 of 3 jobs start in the next round")
-    assert "The limit lets 2 of 3 jobs run at a time; the others are held." in panel
+    assert "At most 2 of 3 jobs run at a time. The others are on hold." in panel
 
 
 def test_the_preview_of_a_sweep_names_what_is_not_valid(alice: Client) -> None:

@@ -119,7 +119,7 @@ def test_faults_come_as_their_lines_do_and_name_their_field_in_a_row_of_several(
 
     assert lines == sorted(lines)
     assert len(lines) == 4
-    for label in ("Time limit", "Its own errors", "Time limits"):
+    for label in ("Time limit", "Command failed", "Time limit exceeded"):
         assert f"<span><b>{label}</b> " in said
 
 

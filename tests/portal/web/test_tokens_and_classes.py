@@ -125,7 +125,7 @@ def test_priority_classes_are_made_changed_and_deleted(client: Client, stage: St
 
     assert values == (7, True, 1)
     assert not PriorityClass.objects.filter(name="prod").exists()
-    assert "there must be one" in refused.content.decode()
+    assert "make another class the default first" in refused.content.decode()
 
 
 def test_of_two_admins_on_one_class_the_second_is_told(client: Client, stage: Stage) -> None:
@@ -140,7 +140,7 @@ def test_of_two_admins_on_one_class_the_second_is_told(client: Client, stage: St
 
     prod.refresh_from_db()
     assert (prod.value, prod.version) == (101, 2)
-    assert "Somebody changed this class meanwhile" in second
+    assert "Another person changed this class meanwhile" in second
     assert 'name="version" value="2"' in second
     assert "changed since you read it" in gone
 
@@ -190,12 +190,12 @@ def test_the_audit_shows_before_and_after_and_its_filters(client: Client, stage:
     html = read(root, f"/audit/?object_type=node&object_id={stage.nodes[0].pk}")
 
     said = words_of(html)
-    assert "port was 22 → is 2,222" in said or "port was 22 → is 2222" in said
-    assert "labels was none → is rack r1" in said
+    assert "port from 22 → to 2,222" in said or "port from 22 → to 2222" in said
+    assert "labels from none → to rack r1" in said
     assert f'href="/nodes/{stage.nodes[0].pk}/"' in html
-    assert "Nothing matches" in words_of(read(root, "/audit/?actor=nobody"))
+    assert "No matching entries" in words_of(read(root, "/audit/?actor=nobody"))
     assert "member · add" in words_of(read(root, "/audit/?action=member.&tenant=vision"))
-    assert "Nothing matches" in words_of(read(root, "/audit/?tenant=not-there"))
+    assert "No matching entries" in words_of(read(root, "/audit/?tenant=not-there"))
 
 
 def test_the_audit_is_read_page_by_page(client: Client, stage: Stage) -> None:

@@ -39,7 +39,7 @@ def test_the_month_is_shown_by_tenant_person_job_and_day(client: Client, stage: 
         assert word in words_of(read(client, f"/usage/?by={by}")), by
     for month in ("2026-13", "0000-01", "9999-12"):
         read(client, f"/usage/?month={month}", status=400)
-    assert "Nothing was held in this month" in read(client, "/usage/?month=2001-01")
+    assert "No usage in this month" in read(client, "/usage/?month=2001-01")
 
 
 def test_members_see_and_export_only_their_own_use(client: Client, stage: Stage) -> None:
@@ -55,7 +55,7 @@ def test_members_see_and_export_only_their_own_use(client: Client, stage: Stage)
         text = read(client, address)
         assert "secret-name" not in text
         assert "bob" not in text
-    assert "Only your own use" in read(client, "/usage/")
+    assert "Your own usage only" in read(client, "/usage/")
 
 
 def test_the_file_has_plain_texts_and_the_numbers_of_the_twin(

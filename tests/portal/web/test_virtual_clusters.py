@@ -68,10 +68,10 @@ def test_a_member_sees_shape_and_fits_and_no_form(client: Client, stage: Stage) 
     said = words_of(html)
     assert "a node 8 devices 3 1" in said
     assert "Which job sizes fit" in said
-    assert "A cluster admin changes the shape." in said
+    assert "Only a cluster admin can change the shape." in said
     assert NODE not in html
     assert "Save limits" not in html
-    assert "Last changes" not in said
+    assert "Recent changes" not in said
 
 
 def test_a_lead_may_set_the_caps_and_nothing_else(client: Client, stage: Stage) -> None:
@@ -96,7 +96,7 @@ def test_the_verdict_says_what_fits_and_what_is_left(root: Client, stage: Stage)
 
     said = words_of(html)
     assert "This shape fits. 1 a node: 8 devices." in said
-    assert "with 1 a node left to give" in said
+    assert "1 a node unassigned" in said
     assert f'id="left-{escape(NODE)}" hx-swap-oob="true"' in html
     assert "language-a" in html
     assert quotas(stage.vision_a) == {"a-node": 1}
@@ -114,8 +114,8 @@ def test_a_page_left_open_is_told_only_of_the_levels_it_shows(root: Client, stag
     swapped = re.compile(r'id="left-([^"]*)" hx-swap-oob')
     assert swapped.findall(whole) == names == re.findall(r'id="left-([^"]*)"', page)
     assert swapped.findall(open_before) == [name for name in names if unescape(name) != SOCKET]
-    assert "Load the page again" not in words_of(whole)
-    assert "Load the page again to give them." in words_of(open_before)
+    assert "Reload the page" not in words_of(whole)
+    assert "Reload the page to assign them." in words_of(open_before)
 
 
 def test_the_verdict_names_the_level_and_the_most_that_fits(root: Client, stage: Stage) -> None:
@@ -134,14 +134,14 @@ def test_a_number_that_is_none_is_refused(root: Client, stage: Stage, count: str
     said = words_of(root.post(address(stage, "check/"), {NODE: count}).content.decode())
     root.post(address(stage, "shape/"), {NODE: count})
 
-    assert "This is no shape." in said
+    assert "The shape is not valid." in said
     assert quotas(stage.vision_a) == {"a-node": 1}
 
 
 def test_a_stepper_of_another_page_is_refused(root: Client, stage: Stage) -> None:
     said = words_of(root.post(address(stage, "check/"), {"cells:<b>": "1"}).content.decode())
 
-    assert "This is no shape." in said
+    assert "The shape is not valid." in said
 
 
 def test_a_shape_is_saved_and_recorded_with_before_and_after(root: Client, stage: Stage) -> None:
@@ -151,12 +151,12 @@ def test_a_shape_is_saved_and_recorded_with_before_and_after(root: Client, stage
 
     entry = AuditEntry.objects.unscoped().get(action="virtual_cluster.update")
     assert quotas(stage.vision_a) == {"a-node": 1, "a-socket": 1}
-    assert "is now promised 1 a node, 1 a socket." in answer.content.decode()
+    assert "changed: 1 a node, 1 a socket." in answer.content.decode()
     assert [cell["level"] for cell in entry.before["cells"]] == ["a-node"]
     assert [cell["level"] for cell in entry.after["cells"]] == ["a-node", "a-socket"]
     said = words_of(read(root, address(stage)))
-    assert "Last changes Audit root" in said
-    assert "is 1 × a-node; 1 × a-socket" in said
+    assert "Recent changes Audit root" in said
+    assert "to 1 × a-node; 1 × a-socket" in said
 
 
 def test_a_shape_that_does_not_fit_is_not_saved(root: Client, stage: Stage) -> None:
@@ -167,7 +167,7 @@ def test_a_shape_that_does_not_fit_is_not_saved(root: Client, stage: Stage) -> N
     html = answer.content.decode()
     said = words_of(html)
     assert answer.status_code == 422
-    assert "Nothing was written." in said
+    assert "No changes were made." in said
     assert "at most 2 fit" in said
     assert quotas(stage.vision_a) == {"a-node": 1}
     assert 'value="3"' in html
@@ -191,8 +191,8 @@ def test_of_two_admins_the_second_is_told_and_sees_both(root: Client, stage: Sta
 
     said = words_of(answer.content.decode())
     assert answer.status_code == 409
-    assert "Somebody changed vision-a while you edited it." in said
-    assert "yours was: 1 a socket." in said
+    assert "Another person changed vision-a meanwhile." in said
+    assert "your change was: 1 a socket." in said
     assert quotas(stage.vision_a) == {"a-node": 2}
     assert 'value="2"' in answer.content.decode()
 
@@ -213,7 +213,7 @@ def test_caps_that_came_too_late_are_said_in_words(root: Client, stage: Stage) -
 
     said = words_of(answer.content.decode())
     assert answer.status_code == 409
-    assert "Devices per person: none, Borrowed devices: none, Note: second." in said
+    assert "Devices per user: none, Borrowed devices: none, Note: second." in said
     stage.vision_a.refresh_from_db()
     assert stage.vision_a.note == "first"
 
@@ -306,7 +306,7 @@ def test_who_stands_in_for_a_policy_is_told_on_the_page(root: Client, stage: Sta
         policy_fault_at=NOW,
     )
 
-    assert "srtf stands in for sia since" in read(root, address(stage))
+    assert "Fallback to srtf for sia since" in read(root, address(stage))
 
 
 def test_a_policy_that_fails_is_told_on_the_page(root: Client, stage: Stage) -> None:
@@ -316,7 +316,7 @@ def test_a_policy_that_fails_is_told_on_the_page(root: Client, stage: Stage) -> 
 
     html = read(root, address(stage))
 
-    assert "First in, first out stands in for sia since" in html
+    assert "Fallback to first in, first out for sia since" in html
     assert "policy sia took &lt;b&gt;too&lt;/b&gt; long" in html
 
 
@@ -330,7 +330,7 @@ def test_each_policy_says_what_it_does_beside_the_choice(root: Client, stage: St
 
     for page in (read(root, address(stage)), read(root, "/virtual-clusters/new/")):
         said = words_of(page)
-        assert f"What each policy does backfill {policy_summary('backfill')}" in said
+        assert f"Policy descriptions backfill {policy_summary('backfill')}" in said
         assert f"philly {quotas}" in said
         assert said.count(first) == 2
     chosen = words_of(read(root, "/virtual-clusters/policy/?policy=philly", **HTMX))
@@ -373,7 +373,7 @@ def test_a_new_one_for_elastic_jobs_is_proposed_the_policy_that_decides_sizes(
         for query in ("", "?policy=tessera", "?policy=<b>")
     )
 
-    assert "it also decides their sizes and device types" in plain
+    assert "it also chooses their sizes and device types" in plain
     assert 'value="fifo" selected' in plain
     assert 'value="tessera" selected' in elastic
     assert 'name="arg-caution"' in elastic
@@ -418,9 +418,7 @@ def test_an_empty_virtual_cluster_is_put_away(root: Client, stage: Stage) -> Non
 
     vc.refresh_from_db()
     assert vc.archived_at is not None
-    assert "This virtual cluster is put away." in words_of(
-        read(root, f"/virtual-clusters/{vc.pk}/")
-    )
+    assert "Archived virtual cluster." in words_of(read(root, f"/virtual-clusters/{vc.pk}/"))
 
 
 def test_one_with_jobs_is_not_put_away(root: Client, stage: Stage) -> None:
@@ -439,7 +437,7 @@ def test_without_tenants_or_cells_the_pages_teach_the_next_step(client: Client) 
     made = words_of(read(client, "/virtual-clusters/new/"))
 
     assert "./tessera node add USER@HOST" in listed
-    assert "No tenant yet" in made
+    assert "No tenants yet" in made
 
 
 def test_the_stepper_names_survive_any_chain_and_level() -> None:

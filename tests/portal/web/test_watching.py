@@ -91,7 +91,7 @@ def test_an_idling_job_wears_a_badge(client: Client, stage: Stage) -> None:
 
     page = words_of(read(alice, f"/jobs/{stage.running.pk}/"))
 
-    assert "Its devices idle since" in page
-    assert "It is stopped at" in page
+    assert "Devices idle since" in page
+    assert "Tessera stops the job at" in page
     metrics = client.get("/metrics").content.decode()
     assert 'tessera_idle_workloads{virtual_cluster="vision-a",tenant="vision"} 1' in metrics

@@ -1,0 +1,13 @@
+"""Texts of module constants: translated when they are shown."""
+
+from typing import cast
+
+from django.utils import translation
+
+
+def gettext_lazy(text: str) -> str:
+    """As Django's, typed as ``str``: tables of labels hold it beside plain strings.
+
+    Not for ``str.join`` and ``isinstance``; ``str()`` gives the text in the active language.
+    """
+    return cast("str", translation.gettext_lazy(text))
