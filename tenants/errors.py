@@ -75,7 +75,8 @@ class DomainError(Exception):
                 FieldError(field=field, value=value, message=message or self.title, remedy=remedy),
             )
         self.errors: tuple[FieldError, ...] = given
-        super().__init__(message or "; ".join(error.message for error in given))
+        alone = given[0].message if len(given) == 1 else ""
+        super().__init__(message or alone or "; ".join(error.message for error in given))
 
     @property
     def message(self) -> str:

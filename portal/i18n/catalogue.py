@@ -7,7 +7,6 @@ from portal.i18n.of_importers import IMPORTER_SENTENCES
 from portal.i18n.of_pages import PAGE_SENTENCES
 from portal.i18n.of_policies import POLICY_SENTENCES
 from portal.i18n.of_services import SERVICE_SENTENCES
-from portal.i18n.of_specs import SPEC_SENTENCES
 
 SENTENCES: Final = frozenset(
     (
@@ -16,6 +15,5 @@ SENTENCES: Final = frozenset(
         *PAGE_SENTENCES,
         *POLICY_SENTENCES,
         *SERVICE_SENTENCES,
-        *SPEC_SENTENCES,
     )
 )

@@ -17,8 +17,12 @@ from django.utils.safestring import SafeData
 from django.utils.translation import get_language, gettext, ngettext, pgettext
 
 from portal.i18n.catalogue import SENTENCES
-from scheduling.core.messages import TABLE
-from tessera.messages import Sentence, render
+from scheduling.core import messages
+from tenants.messages import TENANTS
+from tessera.messages import Sentence, Table, render
+
+TABLE: Final = Table(messages.TABLE, TENANTS)
+"""The templates of all rooms."""
 
 _FACT: Final = re.compile(r"%\((\w+)\)s")
 _LETTERS: Final = re.compile(r"[A-Za-z]{2}")
@@ -94,7 +98,7 @@ def _rendered(sentence: Sentence) -> str:
         return render(sentence.message, TABLE, _TRANSLATED)
     except (KeyError, TypeError, ValueError):
         # A row of another version, whose template is gone or takes other parameters.
-        return str(said(str(sentence)))
+        return str(said(sentence.text))
 
 
 @lru_cache(maxsize=8192)

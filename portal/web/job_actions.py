@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.api.job_bodies import ground_for
+from portal.i18n import said
 from portal.web.once import once_of
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.jobs import visible_job
@@ -54,7 +55,7 @@ def clone(request: PageRequest, job_id: int) -> HttpResponse:
         return HttpResponseRedirect(f"{reverse('submit')}?clone={job.pk}")
     messages.success(request.http, f"Job {copy.pk} is a clone of {job.pk}.")
     for warning in copy.warnings:
-        messages.warning(request.http, warning)
+        messages.warning(request.http, said(warning))
     return _to_job(copy.pk)
 
 
@@ -119,7 +120,7 @@ def stop_and_say(request: PageRequest, job_id: int) -> None:
 def _refuse(request: PageRequest, error: DomainError) -> None:
     if isinstance(error, ForbiddenError):
         raise error
-    messages.error(request.http, f"It cannot be cloned as it is: {error.message}")
+    messages.error(request.http, f"It cannot be cloned as it is: {said(error.message)}")
 
 
 def _to_job(job_id: int) -> HttpResponseRedirect:

@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.api.job_bodies import ground_for, round_config
+from portal.i18n import said
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
 from scheduling.core.amending import AmendError, amended
@@ -51,7 +52,7 @@ def amend(request: PageRequest, job_id: int) -> HttpResponse:
         if isinstance(error, StaleEditError) and _is_so(request, job_id, changes):
             messages.success(request.http, _done(job))  # sent twice
         else:
-            messages.error(request.http, f"It was not changed: {error.message}")
+            messages.error(request.http, f"It was not changed: {said(error.message)}")
     else:
         messages.success(request.http, done)
     return HttpResponseRedirect(reverse("job", args=[job.pk]))

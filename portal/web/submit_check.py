@@ -16,6 +16,7 @@ from scheduling.selectors.submit_context import SubmitContext
 from scheduling.services.drafts import Draft, InvalidJobError, check_draft
 from tenants.errors import DomainError, FieldError
 from tenants.viewers import Viewer
+from tessera.messages import capitalised, placed
 
 _AROUND: Final = re.compile(r"^Is not YAML: |,? at line \d+, column \d+")
 _INDEX: Final = re.compile(r"\[\d+\]")
@@ -128,8 +129,7 @@ def _sentence(error: FieldError, names: set[str]) -> str:
     """The message, with the part of the path that the field does not say."""
     near = _nearest(error.field, names)
     rest = error.field.removeprefix(near).strip(".") if near in names else ""
-    words = error.message[:1].upper() + error.message[1:]
-    return f"{rest}: {error.message}" if rest else words
+    return placed(rest, error.message) if rest else capitalised(error.message)
 
 
 def _use(error: FieldError, ground: SubmitContext) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scheduling.core.cells import ClusterSpec, Quota
+from scheduling.core.messages import sentence
 from scheduling.models import VcValues, VirtualCluster
 from scheduling.selectors.topology import TopologyNow
 from scheduling.services.removal import without_node
@@ -316,7 +317,7 @@ class Draft:
         )
         if not faults and (edit.name in self.rows or edit.name in self.created):
             text = f"A virtual cluster named {edit.name} exists."
-            faults.append(_fault("name", edit.name, text, "Choose another name."))
+            faults.append(_fault("name", edit.name, text, sentence("choose-another-name")))
         if not faults:
             self.created[edit.name] = edit
             self.shares[edit.name] = share

@@ -6,6 +6,7 @@ from typing import Final
 
 from django.db import IntegrityError, transaction
 
+from scheduling.core.messages import sentence
 from scheduling.models import ImportRule, PriorityClass, VirtualCluster
 from tenants.audit import record
 from tenants.errors import DuplicateError, FieldError, InvalidError, NotFoundError
@@ -97,7 +98,7 @@ def shown(row: ImportRule) -> dict[str, object]:
 def _faults(kind: str, name: str) -> list[FieldError]:
     found = []
     if kind not in ImportRule.Kind.values:
-        remedy = f"Write one of {', '.join(ImportRule.Kind.values)}."
+        remedy = sentence("write-one-of", names=", ".join(ImportRule.Kind.values))
         message = "This is not a kind of name."
         found.append(FieldError(field="kind", value=kind, message=message, remedy=remedy))
     if not _NAME.fullmatch(name):

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.core.logrules import Hit, LogAction, LogRuleSpec, Pattern, PatternError
 from scheduling.core.logrules.rules import LONGEST_NAME
+from scheduling.core.messages import sentence
 from scheduling.models import Attempt, Job, JobSecret, LogRule, LogRuleHit
 from scheduling.services.edits import compare_and_set, text_errors
 from scheduling.services.exclusions import with_excluded
@@ -233,7 +234,10 @@ def _row(rule_id: int) -> LogRule:
 
 def _taken(name: str) -> DuplicateError:
     return DuplicateError(
-        f"A rule named {name} exists.", field="name", value=name, remedy="Choose another name."
+        f"A rule named {name} exists.",
+        field="name",
+        value=name,
+        remedy=sentence("choose-another-name"),
     )
 
 
@@ -250,7 +254,9 @@ def _faults(values: dict[str, Any]) -> list[FieldError]:
         try:
             Pattern(values["pattern"])
         except PatternError as error:
-            faults.append(_fault("pattern", values["pattern"], f"Mend it: {error}."))
+            faults.append(
+                _fault("pattern", values["pattern"], sentence("correct-pattern", error=str(error)))
+            )
         except (TypeError, AttributeError):
             faults.append(_fault("pattern", values["pattern"], "Give a text."))
     return faults

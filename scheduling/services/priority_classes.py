@@ -6,6 +6,7 @@ from typing import Any, Final
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
+from scheduling.core.messages import sentence
 from scheduling.models import PriorityClass
 from scheduling.services.edits import UNCHANGED, Unchanged, compare_and_set, given, text_errors
 from tenants.audit import changed, record
@@ -187,7 +188,7 @@ def _conflict(name: str, but: int = 0) -> DuplicateError:
             f"A priority class named {name} exists.",
             field="name",
             value=name,
-            remedy="Choose another name.",
+            remedy=sentence("choose-another-name"),
         )
     return DuplicateError(
         "Another default was set at the same time.",

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db import IntegrityError
 
+from scheduling.core.messages import sentence
 from scheduling.models import Job, VirtualCluster
 from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc, Draft, VcEdit
 from scheduling.services.edits import compare_and_set
@@ -172,7 +173,7 @@ def _duplicate(name: str) -> DuplicateError:
         f"A virtual cluster named {name} exists or existed.",
         field="name",
         value=name,
-        remedy="Choose another name.",
+        remedy=sentence("choose-another-name"),
     )
 
 

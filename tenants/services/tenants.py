@@ -10,6 +10,7 @@ from django.db.models import Max
 
 from tenants.audit import changed, record
 from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
+from tenants.messages import sentence
 from tenants.models import Tenant, UidFloor
 from tenants.roles import Permission
 from tenants.services._rows import compare_and_set
@@ -48,7 +49,7 @@ def create_tenant(*, viewer: Viewer, name: str, display_name: str = "", note: st
                     f"A tenant named {name} exists.",
                     field="name",
                     value=name,
-                    remedy="Choose another name.",
+                    remedy=sentence("choose-another-tenant-name"),
                 ) from None
     raise ConflictError("Too many tenants were made at the same time.", remedy="Try again.")
 

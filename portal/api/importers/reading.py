@@ -14,6 +14,7 @@ from scheduling.core.jobspec.errors import (
 )
 from scheduling.core.jobspec.scalars import read_bool, read_integer, read_string, wrong_type
 from scheduling.core.jobspec.table import refuse_unknown
+from tessera.messages import placed
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class Report:
 
     def warn(self, place: Place, message: str) -> None:
         """Note something that means something slightly different here."""
-        self.warnings.append(f"{place.path}: {message}" if place.path else message)
+        self.warnings.append(placed(place.path, message) if place.path else message)
 
     def lacks(self, place: Place, value: object, message: str, *, needed: bool) -> None:
         """Note something that has no counterpart."""

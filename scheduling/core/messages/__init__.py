@@ -11,9 +11,10 @@ from scheduling.core.messages.jobs import JOBS
 from scheduling.core.messages.policies import POLICIES
 from scheduling.core.messages.reasons import REASONS
 from scheduling.core.messages.remedies import REMEDIES
+from scheduling.core.messages.specs import SPECS
 from tessera.messages import BASE, Table
 
-TABLE: Final = Table(BASE, REASONS, REMEDIES, CHANGES, JOBS, POLICIES)
+TABLE: Final = Table(BASE, REASONS, REMEDIES, CHANGES, JOBS, POLICIES, SPECS)
 message = TABLE.message
 english = TABLE.english
 sentence = TABLE.sentence

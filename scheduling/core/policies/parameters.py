@@ -6,13 +6,19 @@ from types import MappingProxyType
 from typing import Any, Final, get_type_hints
 
 from scheduling.core.jobspec.errors import shortened
+from scheduling.core.messages import sentence
 
 _KEY: Final = "parameter"
 _PART: Final = "part"
 NO_PARAMETER: Final[Mapping[str, bool]] = MappingProxyType({_PART: True})
 """The metadata of a dataclass field that is no parameter: what makes the policy hands it in."""
 
-_WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+_WORDS: Final = {
+    bool: sentence("kind-boolean"),
+    int: sentence("kind-integer"),
+    float: "a number",
+    str: "a word",
+}
 _TRUTH: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from scheduling.core.messages import TABLE, english, message, sentence
 from scheduling.core.reasons import Reason, ReasonCode, stored_steps, stored_text
+from tenants.messages import TENANTS
 from tessera.messages import (
     BASE,
     PLAIN,
@@ -31,7 +32,9 @@ from tessera.messages import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-ROOMS = ("scheduling", "portal", "workers")
+ROOMS = ("tenants", "scheduling", "portal", "workers")
+
+ALL = Table(TABLE, TENANTS)
 
 names = st.text(min_size=1, max_size=8)
 numbers = st.integers(0, 10_000)
@@ -177,15 +180,23 @@ def test_a_plural_has_the_parameters_of_its_singular_or_fewer_there() -> None:
 
 
 def calls() -> Iterator[tuple[str, ast.Call]]:
-    """Every call of ``message`` in the product, with where it is."""
+    """Every call of ``message`` or ``sentence`` with a code in the product, with where it is."""
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             source = path.read_text(encoding="utf-8")
             if "messages import" not in source:
                 continue
             for node in ast.walk(ast.parse(source)):
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "message":
+                name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+                if name == "message" or (name == "sentence" and is_code(node.args[0])):
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
+def is_code(argument: ast.expr) -> bool:
+    """Whether the argument is a code, or a choice between codes; else it is a message."""
+    if isinstance(argument, ast.IfExp):
+        return is_code(argument.body) and is_code(argument.orelse)
+    return isinstance(argument, ast.Constant)
 
 
 def codes_of(code: ast.expr) -> list[str]:
@@ -203,8 +214,8 @@ def test_each_code_has_a_template_and_is_given_its_parameters() -> None:
         is_open = any(keyword.arg is None for keyword in call.keywords)  # **facts
         for code in codes_of(call.args[0]):
             used.add(code)
-            assert code in TABLE, f"{place}: no template for {code}"
-            wanted = TABLE[code].names
+            assert code in ALL, f"{place}: no template for {code}"
+            wanted = ALL[code].names
             assert given_names <= wanted if is_open else given_names == wanted, f"{place}: {code}"
 
-    assert set(TABLE) - used - set(BASE) == set(), "templates that nothing uses"
+    assert set(ALL) - used - set(BASE) == set(), "templates that nothing uses"

@@ -98,7 +98,7 @@ def test_a_priority_that_makes_a_job_opportunistic_excludes_pinned_cells_too():
     pin_cell("vision-a", "lab", "node-1/0")
 
     assert pin_faults(priority="oppo") == [
-        ("roles.worker.pinned_cell", "lab", "Run it guaranteed, or leave pinned_cell out.")
+        ("roles.worker.pinned_cell", "lab", "Use class: guaranteed, or omit pinned_cell.")
     ]
 
 

@@ -1,7 +1,6 @@
 """What an importer says of a document is said in Chinese as well."""
 
 import ast
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from portal.api.importers.documents import parse_document
 from portal.api.importers.formats import TITLES
 from portal.api.importers.result import ImportRefusedError
 from portal.i18n import said
-from tests.support.imports import expected_path, inputs
+from tests.support.imports import inputs, outcome
 
 KINDS: Final = ("message", "remedy")
 HAN: Final = re.compile(r"[\u4e00-\u9fff]")
@@ -32,9 +31,9 @@ MODULES: Final = sorted(
 )
 
 
-def remarks(path: Path) -> Iterator[str]:
-    """All that is said of a document, each warning with its place."""
-    found = json.loads(expected_path(path).read_text())
+def remarks(name: str, path: Path) -> Iterator[str]:
+    """All remarks on a document, each warning with its place."""
+    found = outcome(name, path.read_text())
     yield from found.get("warnings", ())
     for entry in (*found.get("unsupported", ()), *found.get("errors", ())):
         yield from (entry[kind] for kind in KINDS if entry.get(kind))
@@ -84,7 +83,7 @@ def test_every_remark_on_a_document_is_said_in_chinese(name: str) -> None:
     mine = [path for kind, path in inputs() if kind == name]
 
     assert len(mine) >= 15
-    assert not_chinese(text for path in mine for text in remarks(path)) == {}
+    assert not_chinese(text for path in mine for text in remarks(name, path)) == {}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
