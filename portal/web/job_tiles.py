@@ -2,13 +2,16 @@
 
 from datetime import datetime
 
+from portal.i18n import said
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.job_goodput import Pace
 from scheduling.core.charging import charged_seconds
 from scheduling.core.lifecycle import HOLDING
+from scheduling.core.messages import sentence
 from scheduling.selectors.hours import DeviceHours
 from scheduling.selectors.job_detail import JobDetail
+from tessera.messages import Listing, message_of, plain
 
 
 def job_tiles(
@@ -28,10 +31,9 @@ def _devices(detail: JobDetail) -> Stat:
     row = detail.row
     kind = "opportunistic" if row.is_opportunistic else "guaranteed"
     held = _held(detail)
-    asked = row.wants if held in (0, row.devices) else f"asked for {row.wants}"
-    return Stat(
-        label="Devices", value=words.count(held or row.devices), context=f"{asked}, {kind}"
-    )
+    asked = row.wants if held in (0, row.devices) else f"asked for {said(row.wants)}"
+    context = sentence("wanted-together", members=Listing((message_of(asked), plain(kind))))
+    return Stat(label="Devices", value=words.count(held or row.devices), context=context)
 
 
 def _held(detail: JobDetail) -> int:

@@ -7,11 +7,13 @@ from datetime import datetime
 from portal.addresses import address, job_url
 from portal.web.components import words
 from portal.web.job_goodput import Pace, pace_of
+from scheduling.core.messages import sentence
 from scheduling.enums import FailureClassChoice
 from scheduling.selectors.hours import DeviceHours, hours_of_jobs
 from scheduling.selectors.jobs import JobRow
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.messages import capitalised
 from workers.curves import trends_of
 
 
@@ -98,13 +100,12 @@ def end_in_words(row: JobRow) -> str:
     """Why a job failed: its failure class and exit code; empty for any other end."""
     if row.state != "failed":
         return ""
-    parts = []
-    if row.failure_class:
-        parts.append(str(FailureClassChoice(row.failure_class).label))
-    if row.exit_code is not None:
-        parts.append(f"exit {row.exit_code}")
-    said = ", ".join(parts)
-    return said[:1].upper() + said[1:]
+    failure = str(FailureClassChoice(row.failure_class).label) if row.failure_class else ""
+    if row.exit_code is None:
+        return capitalised(failure)
+    if not failure:
+        return sentence("exit-code", code=row.exit_code)
+    return capitalised(sentence("failed-with-exit-code", failure=failure, code=row.exit_code))
 
 
 def _listed(viewer: Viewer, row: JobRow, hours: DeviceHours, pace: Pace | None) -> ListedJob:

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from portal.addresses import job_url
 from portal.api.importers.formats import TITLES
 from portal.api.importers.result import Imported
+from portal.i18n import said
 from portal.web.components import words
 from portal.web.submit_check import Checked, Fault
 from scheduling.core.forecast.horizon import is_open
@@ -218,7 +219,7 @@ def _facts(draft: Draft, tasks: int) -> tuple[tuple[str, str], ...]:
     cluster = draft.virtual_cluster.name
     wants = wants_in_words(demand)
     facts = [
-        ("Asks for", wants if tasks == 1 else f"{tasks} jobs, each {wants}"),
+        ("Asks for", wants if tasks == 1 else f"{tasks} jobs, each {said(wants)}"),
         ("Counts", "against no guarantee" if is_free else f"against {cluster}'s guarantee"),
         (
             "Preempted",

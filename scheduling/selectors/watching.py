@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import Count, QuerySet
 
+from scheduling.core.messages import sentence
 from scheduling.models import IdleRule, IdleSpell, Job, LogRule, VirtualCluster
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
@@ -61,7 +62,7 @@ def log_rule_for(viewer: Viewer, rule_id: int) -> LogRule:
     """
     row = log_rules_for(viewer).filter(pk=rule_id).first()
     if row is None:
-        raise NotFoundError("There is no such rule.", field="id", value=rule_id)
+        raise NotFoundError(sentence("no-such-rule"), field="id", value=rule_id)
     return row
 
 

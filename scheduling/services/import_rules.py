@@ -60,10 +60,10 @@ def create_import_rule(
             record(actor=viewer, action="import_rule.create", obj=row, after=shown(row))
     except IntegrityError:
         raise DuplicateError(
-            f"There is a rule for {kind} {name}.",
+            sentence("import-rule-exists", kind=kind, name=name),
             field="name",
             value=name,
-            remedy="Delete that one first.",
+            remedy=sentence("delete-that-first"),
         ) from None
     return row
 
@@ -78,7 +78,7 @@ def delete_import_rule(*, viewer: Viewer, rule_id: int) -> None:
     viewer.require(Permission.EDIT_VC, what="import rules")
     row = ImportRule.objects.unscoped().filter(pk=rule_id).first()
     if row is None:
-        raise NotFoundError("There is no such rule.", field="id", value=rule_id)
+        raise NotFoundError(sentence("no-such-rule"), field="id", value=rule_id)
     record(actor=viewer, action="import_rule.delete", obj=row, before=shown(row))
     row.delete()
 
@@ -99,11 +99,11 @@ def _faults(kind: str, name: str) -> list[FieldError]:
     found = []
     if kind not in ImportRule.Kind.values:
         remedy = sentence("write-one-of", names=", ".join(ImportRule.Kind.values))
-        message = "This is not a kind of name."
+        message = sentence("not-kind-of-name")
         found.append(FieldError(field="kind", value=kind, message=message, remedy=remedy))
     if not _NAME.fullmatch(name):
-        remedy = "Use 1 to 100 of letters, digits and . _ / @ -."
-        message = "This cannot be the name of a partition, account or fleet."
+        remedy = sentence("use-foreign-name")
+        message = sentence("not-foreign-name")
         found.append(FieldError(field="name", value=name, message=message, remedy=remedy))
     return found
 
@@ -111,22 +111,22 @@ def _faults(kind: str, name: str) -> list[FieldError]:
 def _meaning_faults(row: ImportRule, named: Mapping[str, str]) -> list[FieldError]:
     """What is wrong with what a rule says, by the names that it was given."""
     there = {
-        "virtual_cluster": (row.virtual_cluster, "Name a virtual cluster."),
+        "virtual_cluster": (row.virtual_cluster, sentence("name-cluster")),
         "tenant": (row.tenant, "Name a tenant."),
-        "priority": (row.priority_class, "Name a priority class."),
+        "priority": (row.priority_class, sentence("name-class")),
     }
     found = [
         FieldError(
             field=field,
             value=value,
-            message="There is none of this name.",
+            message=sentence("none-of-this-name"),
             remedy=there[field][1],
         )
         for field, value in named.items()
         if value and there[field][0] is None
     ]
     if not (any(named.values()) or row.is_opportunistic):
-        message = "A rule must say what the name stands for."
+        message = sentence("rule-without-meaning")
         remedy = "Give virtual_cluster, tenant, priority or opportunistic."
         found.append(FieldError(field="virtual_cluster", message=message, remedy=remedy))
     return found

@@ -121,6 +121,11 @@ def capitalised(text: str) -> str:
     return Sentence(words, text.message) if isinstance(text, Sentence) else words
 
 
+def english_of(words: str) -> str:
+    """A plain text, for writers of documents that refuse a subclass of ``str``."""
+    return words.text if isinstance(words, Sentence) else words
+
+
 def message_of(words: str) -> Message:
     """The message of a sentence; of any other text, a message that is only that text."""
     return words.message if isinstance(words, Sentence) else plain(words)
@@ -249,7 +254,9 @@ class Table(Mapping[str, Template]):
         return Message(
             code,
             {
-                name: value.message if isinstance(value, Sentence) else value
+                name: value.message
+                if isinstance(value, Sentence) and value.message.code in self
+                else value
                 for name, value in params.items()
             },
         )
@@ -295,7 +302,7 @@ def render(message: Message, templates: Mapping[str, Template], language: Langua
     if not template.names:
         return pattern
     words = pattern % {
-        name: value if isinstance(value, str | int | float) else _words(value, templates, language)
+        name: value if isinstance(value, int | float) else _words(value, templates, language)
         for name, value in params.items()
     }
     first = _PLACEHOLDER.match(pattern) if pattern.endswith(".") else None
@@ -305,6 +312,9 @@ def render(message: Message, templates: Mapping[str, Template], language: Langua
 
 
 def _words(value: Parameter, templates: Mapping[str, Template], language: Language) -> str:
+    if isinstance(value, Sentence):
+        # Maybe of another room, whose table only the edge has beside this one.
+        return value.text if language is ENGLISH else render(value.message, templates, language)
     if isinstance(value, Message):
         return render(value, templates, language)
     if isinstance(value, Moment):
@@ -340,6 +350,8 @@ def sentence_from(document: Any) -> str:
 
 
 def _to_json(value: Parameter) -> Any:
+    if isinstance(value, Sentence):
+        return value.message.to_json()
     if isinstance(value, Message):
         return value.to_json()
     if isinstance(value, Listing):

@@ -59,7 +59,7 @@ def read_cpus(value: object) -> float:
     """Processors, in parts if wanted."""
     remedy = sentence("write-cpus")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong_type(value, "a number", remedy)
+        raise wrong_type(value, sentence("kind-number"), remedy)
     if not 0 < value <= 4096 or not math.isfinite(value):
         raise RefusalError(sentence("cpus-out-of-range"), remedy, "out-of-range")
     return float(value)

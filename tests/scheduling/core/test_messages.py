@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scheduling.core.messages import TABLE, english, message, sentence
 from scheduling.core.reasons import Reason, ReasonCode, stored_steps, stored_text
 from tenants.messages import TENANTS
+from tenants.messages import sentence as tenant_sentence
 from tessera.messages import (
     BASE,
     PLAIN,
@@ -26,7 +27,12 @@ from tessera.messages import (
     Sentence,
     Table,
     Template,
+    capitalised,
+    english_of,
+    follow,
     message_from,
+    message_of,
+    placed,
     plain,
     sentence_from,
 )
@@ -147,6 +153,27 @@ def test_counts_lists_and_phrases_are_written_in_english() -> None:
     assert english(message("not-before", not_before=Moment(1_700_000_000))) == (
         "It starts not before 14 Nov 2023 22:13:20 UTC."
     )
+
+
+def test_a_sentence_may_be_a_parameter_and_be_of_another_room() -> None:
+    own = sentence("device-reason", index=1, value=sentence("no-healthy-device"))
+    lower = tenant_sentence("forbidden-for", what=plain(sentence("the-cluster")))
+
+    assert own == "Device 1: no healthy device"
+    assert own.message.params["value"] == message("no-healthy-device")
+    assert lower == "You are not allowed to do that to the cluster."
+
+
+def test_sentences_in_a_row_keep_their_messages() -> None:
+    fault, remedy = sentence("missing"), sentence("remove-it")
+
+    both = placed("name", follow(fault, "", remedy))
+    assert both == "name: is missing. Remove it."
+    assert message_of(both).params["fault"] == message_of(follow(fault, remedy))
+    assert message_of(capitalised(fault)) == fault.message
+    assert capitalised(fault) == "Is missing."
+    assert (follow("", ""), follow("", fault)) == ("", fault)
+    assert type(english_of(fault)) is str
 
 
 def test_a_name_at_the_beginning_of_a_sentence_stays_as_it_is() -> None:

@@ -89,7 +89,7 @@ def test_a_pinned_cell_must_be_one_of_the_virtual_cluster():
 
     where = ("roles.worker.pinned_cell", "lab")
     assert none == [
-        (*where, "It has none; leave pinned_cell out, or ask a cluster admin to pin one.")
+        (*where, "It has no pinned cells. Omit pinned_cell, or ask a cluster admin to pin one.")
     ]
     assert others == [(*where, "Use one of: one, two.")]
 
