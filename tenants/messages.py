@@ -114,6 +114,8 @@ TENANTS: Final[Mapping[str, Template]] = {
     "use-token-with-scopes": fixed("Use a token with this scope, or sign in."),
     "ask-cluster-admin": fixed("Ask a cluster admin."),
     "not-found-or-hidden": fixed("There is no such thing as %(what)s, or you may not see it."),
+    "no-such-user": fixed("There is no such user."),
+    "no-such-announcement": fixed("There is no such announcement."),
 }
 
 TABLE: Final = Table(BASE, TENANTS)

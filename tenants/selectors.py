@@ -166,7 +166,7 @@ def tokens_for(viewer: Viewer, *, user_id: int | None = None) -> tuple[TokenRow,
         NotFoundError: somebody else's, and the viewer is no cluster admin.
     """
     if user_id not in (None, viewer.user_id) and not viewer.can(Permission.MANAGE_USERS):
-        raise NotFoundError("There is no such user.", field="user", value=user_id)
+        raise NotFoundError(sentence("no-such-user"), field="user", value=user_id)
     owner = viewer.user_id if user_id is None else user_id
     tokens = ApiToken.objects.select_related("user").defer("digest").filter(user=owner)
     if viewer.bound_tenant_id is not None:

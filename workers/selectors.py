@@ -251,11 +251,11 @@ def _require_planned(
     known = roles if isinstance(roles, dict) else {}
     name = role or next(iter(known), "")
     if name not in known:
-        raise NotFoundError("The job has no such role.", field="role", value=role)
+        raise NotFoundError(sentence("no-such-role-of-job"), field="role", value=role)
     if rank >= int(known[name].get("instances", 1)):
-        raise NotFoundError("The role has no such rank.", field="rank", value=rank)
+        raise NotFoundError(sentence("no-such-rank"), field="rank", value=rank)
     if attempt is not None:
-        raise NotFoundError("There is no such attempt.", field="attempt", value=attempt)
+        raise NotFoundError(sentence("no-such-attempt"), field="attempt", value=attempt)
 
 
 def _empty(member: Member, stream: LogStream | None) -> LogPiece:

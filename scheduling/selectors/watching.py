@@ -42,7 +42,7 @@ def idle_rule_of(viewer: Viewer, virtual_cluster_id: int) -> tuple[VirtualCluste
     found = VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
     vc = found.filter(pk=virtual_cluster_id, archived_at=None).first()
     if vc is None:
-        raise NotFoundError("There is no such virtual cluster.", field="id")
+        raise NotFoundError(sentence("no-such-cluster"), field="id")
     rows = IdleRule.objects.filter(virtual_cluster=vc)
     names = ("below", "warn_after", "stop_after", "exempt_priorities", "binding")
     return vc, dict(rows.values(*names).first() or {})

@@ -347,7 +347,7 @@ class Draft:
         if name in self.shares and name in self.values:
             return True
         known = ", ".join(sorted(self.shares)) or "none yet"
-        text = "There is no such virtual cluster."
+        text = sentence("no-such-cluster")
         faults.append(_fault(where, name, text, sentence("choices", names=known)))
         return False
 

@@ -179,7 +179,9 @@ def _priority(spec: JobSpec, ground: SubmitContext) -> tuple[int, JobClass]:
             sentence("no-priority-class", priority=repr(spec.priority)),
             field="priority",
             value=spec.priority,
-            remedy=f"Use a number from 0 to 1000{' or one of: ' if names else ''}{names}.",
+            remedy=sentence("use-priority-or-class", names=names)
+            if names
+            else sentence("use-priority"),
         )
     if spec.job_class is JobClass.OPPORTUNISTIC or value < 0:
         return OPPORTUNISTIC_PRIORITY, JobClass.OPPORTUNISTIC

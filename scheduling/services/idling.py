@@ -77,7 +77,7 @@ def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> St
     spell = follow(one.spell, minutes, now=now)
     if spell is None:
         if _as_read(one).delete()[0] and one.spell is not None and one.spell.warned_at is not None:
-            note = Note(text="Its devices are busy again.", attempt=one.attempt_number)
+            note = Note(text=sentence("busy-again"), attempt=one.attempt_number)
             record_job_event(job_id=one.job_id, kind=IDLE_OVER, now=now, note=note)
         return Step.NOTHING
     step = step_of(spell, one.policy, now=now)

@@ -167,7 +167,7 @@ def _clear_default(values: dict[str, Any]) -> None:
 def _row(pk: int, expected_version: int | None) -> PriorityClass:
     row = PriorityClass.objects.filter(pk=pk).first()
     if row is None:
-        raise NotFoundError("There is no such priority class.", field="id", value=pk)
+        raise NotFoundError(sentence("no-such-class"), field="id", value=pk)
     if expected_version not in (None, row.version):
         raise StaleEditError.of(KIND, expected_version)
     return row

@@ -98,9 +98,7 @@ def _asked_about(viewer: Viewer, name: str) -> VirtualCluster:
         VirtualCluster.objects.visible_to(viewer).filter(name=name[:63]).first()
     )
     if vc is None or not viewer.can(Permission.VIEW_JOBS, vc.tenant_id):
-        raise NotFoundError(
-            "There is no such virtual cluster.", field="virtual_cluster", value=name
-        )
+        raise NotFoundError(sentence("no-such-cluster"), field="virtual_cluster", value=name)
     return vc
 
 

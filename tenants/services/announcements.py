@@ -145,7 +145,7 @@ def _forget() -> None:
 def _row(pk: int) -> Announcement:
     row = Announcement.objects.filter(pk=pk).first()
     if row is None:
-        raise NotFoundError("There is no such announcement.", field="id", value=pk)
+        raise NotFoundError(sentence("no-such-announcement"), field="id", value=pk)
     return row
 
 

@@ -97,7 +97,7 @@ def issue_password_link(*, viewer: Viewer, username: str, now: datetime) -> Issu
     viewer.require(Permission.MANAGE_USERS, what="the user")
     user = User.objects.filter(username__iexact=username).first()
     if user is None:
-        raise NotFoundError("There is no such user.", field="username", value=username)
+        raise NotFoundError(sentence("no-such-user"), field="username", value=username)
     if viewer.user_id == user.pk:
         raise ForbiddenError(
             sentence("no-link-for-yourself"),

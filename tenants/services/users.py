@@ -221,7 +221,7 @@ def _keep_an_admin(leaving: User) -> None:
 def _user(user_id: int | None) -> User:
     user = None if user_id is None else User.objects.filter(pk=user_id).first()
     if user is None:
-        raise NotFoundError("There is no such user.", field="user", value=user_id)
+        raise NotFoundError(sentence("no-such-user"), field="user", value=user_id)
     return user
 
 

@@ -111,4 +111,6 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "jobs-on-node": counted(
         "%(n)s job is still on %(node)s.", "%(n)s jobs are still on %(node)s."
     ),
+    "no-such-class": fixed("There is no such priority class."),
+    "busy-again": fixed("Its devices are busy again."),
 }

@@ -111,4 +111,8 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "witness": fixed("%(witness)s."),
     "the-nodes": fixed("the nodes"),
     "the-rounds": fixed("the rounds"),
+    "no-such-cluster": fixed("There is no such virtual cluster."),
+    "no-such-attempt": fixed("There is no such attempt."),
+    "no-such-role-of-job": fixed("The job has no such role."),
+    "no-such-rank": fixed("The role has no such rank."),
 }

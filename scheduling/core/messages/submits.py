@@ -133,4 +133,6 @@ SUBMITS: Final[Mapping[str, Template]] = {
         "%(name)s has %(live)s live jobs; %(new)s more would exceed the limit of %(most)s per "
         "tenant.",
     ),
+    "use-priority": fixed("Use a number from 0 to 1000."),
+    "use-priority-or-class": fixed("Use a number from 0 to 1000 or one of: %(names)s."),
 }
