@@ -5,6 +5,7 @@ from enum import StrEnum
 from django.db import models
 
 from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
+from scheduling.core.messages import sentence
 
 
 class JobStateChoice(models.TextChoices):
@@ -25,13 +26,13 @@ class JobStateChoice(models.TextChoices):
 class FailureClassChoice(models.TextChoices):
     """The core's failure classes with the words that pages show."""
 
-    USER = FailureClass.USER.value, "the job's own error"
-    RESOURCE_LIMIT = FailureClass.RESOURCE_LIMIT.value, "a resource limit"
-    NODE = FailureClass.NODE.value, "a node failure"
-    IMAGE = FailureClass.IMAGE.value, "the image"
+    USER = FailureClass.USER.value, sentence("failure-user")
+    RESOURCE_LIMIT = FailureClass.RESOURCE_LIMIT.value, sentence("failure-resource-limit")
+    NODE = FailureClass.NODE.value, sentence("failure-node")
+    IMAGE = FailureClass.IMAGE.value, sentence("failure-image")
     PREEMPTED = FailureClass.PREEMPTED.value, "preemption"
-    TIMEOUT = FailureClass.TIMEOUT.value, "the time limit"
-    PLATFORM = FailureClass.PLATFORM.value, "the platform"
+    TIMEOUT = FailureClass.TIMEOUT.value, sentence("failure-timeout")
+    PLATFORM = FailureClass.PLATFORM.value, sentence("failure-platform")
 
 
 class JobClass(models.TextChoices):
@@ -81,14 +82,14 @@ class LeaseKind(models.TextChoices):
 class PreemptionCause(models.TextChoices):
     """The core's rules of preemption with the words that pages show."""
 
-    INTER_VC = PreemptionRule.INTER_VC.value, "another virtual cluster took its cells back"
-    INTRA_VC = PreemptionRule.INTRA_VC.value, "a job of higher priority"
-    OPPORTUNISTIC = PreemptionRule.OPPORTUNISTIC.value, "borrowed devices were wanted"
-    POLICY = PreemptionRule.POLICY.value, "its policy"
-    RESIZE = PreemptionRule.RESIZE.value, "another size"
-    MOVE = PreemptionRule.MOVE.value, "a move"
-    REVERT = PreemptionRule.REVERT.value, "a size that made it slower"
-    DRAIN = PreemptionRule.DRAIN.value, "a drain"
+    INTER_VC = PreemptionRule.INTER_VC.value, sentence("cause-guarantee")
+    INTRA_VC = PreemptionRule.INTRA_VC.value, sentence("cause-priority")
+    OPPORTUNISTIC = PreemptionRule.OPPORTUNISTIC.value, sentence("cause-borrowed")
+    POLICY = PreemptionRule.POLICY.value, sentence("cause-policy")
+    RESIZE = PreemptionRule.RESIZE.value, sentence("cause-resize")
+    MOVE = PreemptionRule.MOVE.value, sentence("cause-move")
+    REVERT = PreemptionRule.REVERT.value, sentence("cause-slower")
+    DRAIN = PreemptionRule.DRAIN.value, sentence("cause-drain")
 
 
 def one_of(column: str, choices: type[models.TextChoices]) -> models.Q:

@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
+from tenants.messages import sentence
+from tessera.messages import plain
+
 MOST_SHOWN: Final = 200
 """Characters of a path or a value that an error repeats."""
 MOST_SAID: Final = 1000
@@ -56,7 +59,7 @@ class DomainError(Exception):
 
     code: ClassVar[str] = "invalid"
     status: ClassVar[int] = 400
-    title: ClassVar[str] = "The request is not valid"
+    title: ClassVar[str] = sentence("invalid-request")
     retry_after: int | None = None
 
     def __init__(
@@ -75,7 +78,8 @@ class DomainError(Exception):
                 FieldError(field=field, value=value, message=message or self.title, remedy=remedy),
             )
         self.errors: tuple[FieldError, ...] = given
-        super().__init__(message or "; ".join(error.message for error in given))
+        alone = given[0].message if len(given) == 1 else ""
+        super().__init__(message or alone or "; ".join(error.message for error in given))
 
     @property
     def message(self) -> str:
@@ -118,7 +122,7 @@ class NotFoundError(DomainError):
 
     code = "not-found"
     status = 404
-    title = "There is no such thing, or you may not see it"
+    title: ClassVar[str] = sentence("not-found")
 
 
 class ForbiddenError(DomainError):
@@ -126,7 +130,7 @@ class ForbiddenError(DomainError):
 
     code = "forbidden"
     status = 403
-    title = "You may not do this"
+    title: ClassVar[str] = sentence("forbidden")
 
 
 class ConflictError(DomainError):
@@ -134,14 +138,14 @@ class ConflictError(DomainError):
 
     code = "conflict"
     status = 409
-    title = "The request contradicts what is stored"
+    title: ClassVar[str] = sentence("conflict")
 
 
 class DuplicateError(ConflictError):
     """A name that must be unique is taken."""
 
     code = "duplicate"
-    title = "That name is taken"
+    title: ClassVar[str] = sentence("name-taken")
 
 
 class StaleEditError(DomainError):
@@ -149,16 +153,16 @@ class StaleEditError(DomainError):
 
     code = "stale-edit"
     status = 412
-    title = "Somebody changed this in the meantime"
+    title: ClassVar[str] = sentence("changed-meanwhile")
 
     @classmethod
     def of(cls, kind: str, expected: int | None) -> Self:
         """The error for the loser of two edits of one ``kind`` of row."""
         return cls(
-            f"The {kind} was changed since you read it.",
+            sentence("stale-edit", kind=plain(kind)),
             field="version",
             value=expected,
-            remedy="Read it again, look at the change, and repeat yours if it still applies.",
+            remedy=sentence("reload-and-repeat"),
         )
 
 

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from tenants.errors import FieldError
+from tenants.messages import sentence
 from tenants.models import User
 
 LEAST_DISTINCT: Final = 8
@@ -44,7 +45,7 @@ def password_errors(password: str, user: User) -> list[FieldError]:
     except ValidationError as error:
         return [
             FieldError(
-                field="password", message=message, remedy="Choose a longer, less common one."
+                field="password", message=message, remedy=sentence("choose-stronger-password")
             )
             for message in error.messages
         ]

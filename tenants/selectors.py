@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 from django.db.models import Q, QuerySet
 
 from tenants.errors import InvalidError, NotFoundError
+from tenants.messages import sentence
 from tenants.models import ApiToken, AuditEntry, Membership, Tenant, User
 from tenants.roles import Permission, Role, Scope
 from tenants.statements import Statement
@@ -123,9 +124,7 @@ def tenant_for(viewer: Viewer, tenant: int | str) -> Tenant:
     wanted = Q(pk=tenant) if isinstance(tenant, int) else Q(name=tenant)
     found = Tenant.objects.visible_to(viewer).filter(wanted).first()
     if found is None:
-        raise NotFoundError(
-            "There is no such tenant, or you may not see it.", field="tenant", value=tenant
-        )
+        raise NotFoundError(sentence("no-tenant-for-you"), field="tenant", value=tenant)
     return found
 
 
@@ -145,9 +144,7 @@ def member_for(viewer: Viewer, membership_id: int) -> Membership:
     """
     found = members_for(viewer).filter(pk=membership_id).first()
     if found is None:
-        raise NotFoundError(
-            "There is no such member, or you may not see it.", field="member", value=membership_id
-        )
+        raise NotFoundError(sentence("no-member-for-you"), field="member", value=membership_id)
     return found
 
 
@@ -169,7 +166,7 @@ def tokens_for(viewer: Viewer, *, user_id: int | None = None) -> tuple[TokenRow,
         NotFoundError: somebody else's, and the viewer is no cluster admin.
     """
     if user_id not in (None, viewer.user_id) and not viewer.can(Permission.MANAGE_USERS):
-        raise NotFoundError("There is no such user.", field="user", value=user_id)
+        raise NotFoundError(sentence("no-such-user"), field="user", value=user_id)
     owner = viewer.user_id if user_id is None else user_id
     tokens = ApiToken.objects.select_related("user").defer("digest").filter(user=owner)
     if viewer.bound_tenant_id is not None:
@@ -249,8 +246,8 @@ def _key_of(cursor: str) -> int:
     if cursor.isascii() and cursor.isdigit() and len(cursor) <= 18:
         return int(cursor)
     raise InvalidError(
-        "This cursor is not one of ours.",
+        sentence("not-cursor"),
         field="cursor",
         value=cursor,
-        remedy="Take next_cursor of the page before, or leave it out.",
+        remedy=sentence("use-next-cursor"),
     )

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Self
 
 from tenants.errors import ForbiddenError, NotFoundError
+from tenants.messages import sentence
 from tenants.roles import (
     CLUSTER_ONLY,
     EVERYBODY,
@@ -16,8 +17,9 @@ from tenants.roles import (
     role_allows,
     scopes_allow,
 )
+from tessera.messages import plain
 
-ANOTHER_TENANT = "another tenant"
+ANOTHER_TENANT = sentence("another-tenant")
 """The words that stand where the viewer may not know a name."""
 
 
@@ -134,9 +136,9 @@ class Viewer:
         if self.can(permission, tenant_id):
             return
         if tenant_id is not None and not self.can(Permission.VIEW_TENANT, tenant_id):
-            raise NotFoundError(f"There is no such thing as {what}, or you may not see it.")
+            raise NotFoundError(sentence("not-found-or-hidden", what=plain(what)))
         raise ForbiddenError(
-            f"You may not do that to {what}.",
+            sentence("forbidden-for", what=plain(what)),
             field="permission",
             value=str(permission),
             remedy=self._remedy(permission, tenant_id),
@@ -144,12 +146,12 @@ class Viewer:
 
     def _remedy(self, permission: Permission, tenant_id: int | None) -> str:
         if tenant_id in self.archived_ids and permission in FROZEN_BY_ARCHIVE:
-            return "The tenant is archived; a cluster admin can bring it back."
+            return sentence("tenant-is-archived")
         if replace(self, scopes=None).can(permission, tenant_id):
-            return "Use a token whose scopes cover it, or sign in."
+            return sentence("use-token-with-scopes")
         if permission in CLUSTER_ONLY or tenant_id is None:
-            return "Ask a cluster admin."
-        return "Ask a lead of the tenant."
+            return sentence("ask-cluster-admin")
+        return sentence("ask-lead-tenant")
 
     def _known_ids(self) -> frozenset[int]:
         known = frozenset(self.tenant_names) | frozenset(self.roles)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.db.models import CharField, Count, F, FloatField, Min, Q, Sum
 from django.db.models.functions import Cast, Substr
 
+from scheduling.core.messages import sentence
 from scheduling.enums import LeaseKind
 from scheduling.models import Device, Lease
 from tenants.roles import Permission
@@ -43,7 +44,7 @@ class DayPoint:
 
 def cluster_day(viewer: Viewer, *, now: datetime) -> tuple[DayPoint, ...]:
     """The last 24 hours, oldest first, in five queries; empty where nothing at all is known."""
-    viewer.require(Permission.VIEW_CLUSTER, what="the cluster")
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
     first = _floor(now - DAY) + SPAN
     spans = [first + SPAN * step for step in range(int(DAY / SPAN))]
     utilisation = _utilisation(first)

@@ -4,8 +4,9 @@ import socket
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
+from scheduling.core.messages import message, sentence
 from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Member
 from scheduling.selectors.events import require_visible_job
@@ -45,12 +46,15 @@ class LogPiece:
     end: bool
 
 
+_ASK_THERE: Final = sentence("ask-portal-on-host")
+
+
 class LogElsewhereError(DomainError):
     """The host that answers does not hold bytes of a log that have been fetched."""
 
     code = "log-elsewhere"
     status = 503
-    title = "This host does not hold the log"
+    title: ClassVar[str] = sentence("host-not-hold-log")
     retry_after = 5
 
     @classmethod
@@ -58,12 +62,16 @@ class LogElsewhereError(DomainError):
         """The error for a log of which this host holds the bytes before ``held``."""
         here = socket.gethostname()
         if stream.host == here:
-            where, remedy = f"it is missing on {here}", "Restore the data directory."
+            where, remedy = (
+                message("log-missing-on", host=here),
+                sentence("restore-data-directory"),
+            )
+        elif stream.host:
+            where, remedy = message("log-on-host", host=stream.host), _ASK_THERE
         else:
-            where = f"it is on {stream.host or 'another host'}"
-            remedy = "Ask the portal on that host, or let all hosts share one data directory."
-        message = f"This host holds {held} of {stream.end} bytes of the log; {where}."
-        return cls(message, field="offset", remedy=remedy)
+            where, remedy = message("log-on-another-host"), _ASK_THERE
+        fault = sentence("log-part-held", held=held, end=stream.end, where=where)
+        return cls(fault, field="offset", remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,11 +251,11 @@ def _require_planned(
     known = roles if isinstance(roles, dict) else {}
     name = role or next(iter(known), "")
     if name not in known:
-        raise NotFoundError("The job has no such role.", field="role", value=role)
+        raise NotFoundError(sentence("no-such-role-of-job"), field="role", value=role)
     if rank >= int(known[name].get("instances", 1)):
-        raise NotFoundError("The role has no such rank.", field="rank", value=rank)
+        raise NotFoundError(sentence("no-such-rank"), field="rank", value=rank)
     if attempt is not None:
-        raise NotFoundError("There is no such attempt.", field="attempt", value=attempt)
+        raise NotFoundError(sentence("no-such-attempt"), field="attempt", value=attempt)
 
 
 def _empty(member: Member, stream: LogStream | None) -> LogPiece:

@@ -20,9 +20,10 @@ from portal.i18n.catalogue import SENTENCES
 from portal.i18n.language import is_english
 from scheduling.compat.formats import TABLE as IMPORTERS
 from scheduling.core.messages import TABLE as CORE
+from tenants.messages import TENANTS
 from tessera.messages import Sentence, Table, render
 
-TEMPLATES: Final = Table(CORE, IMPORTERS)
+TEMPLATES: Final = Table(CORE, IMPORTERS, TENANTS)
 """The messages of all rooms."""
 
 _FACT: Final = re.compile(r"%\((\w+)\)s")
@@ -92,7 +93,7 @@ def _rendered(sentence: Sentence) -> str:
         return render(sentence.message, TEMPLATES, _TRANSLATED)
     except (KeyError, TypeError, ValueError):
         # A row of another version, whose template is gone or takes other parameters.
-        return str(said(str(sentence)))
+        return str(said(sentence.text))
 
 
 @lru_cache(maxsize=8192)

@@ -18,7 +18,9 @@ from portal.web import levels
 from portal.web.components.words import tenant
 from portal.web.policy_fields import bound_policy_fields
 from portal.web.vc_forms import cell_name
+from scheduling.core import messages
 from scheduling.selectors.nodes import NodeRow
+from tessera.messages import Message, message_of
 
 register = template.Library()
 
@@ -32,10 +34,15 @@ def page_url(name: str, *args: object) -> str:
 @register.filter
 def wants(text: str) -> tuple[str, str]:
     """What a job wants in two lines: how much, and the shape it must have."""
-    much, found, shape = text.partition(" in one ")
-    if found and "," not in text:
-        return str(said(much)), str(said(f"in one {shape}"))
-    return str(said(text)), ""
+    told = message_of(text)
+    if told.code != "wanted-within":
+        return str(said(text)), ""
+    much, shape = (
+        str(said(messages.sentence(part)))
+        for part in (told.params["wanted"], told.params["shape"])
+        if isinstance(part, Message)
+    )
+    return much, shape
 
 
 @register.filter

@@ -6,8 +6,10 @@ from http import HTTPStatus
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
+from portal.i18n import said
 from tenants.errors import DomainError, FieldError, ForbiddenError
 from tenants.services import FormSentError
+from tessera.messages import follow
 
 
 def put_faults(
@@ -27,8 +29,8 @@ def put_faults(
         raise error
     for fault in error.errors:
         name = (fields or {}).get(fault.field, fault.field.partition(".")[0].partition("[")[0])
-        said = ValidationError(fault_text(fault), code=fault.code or error.code)
-        form.add_error(name if name in form.fields else None, said)
+        fault_of_field = ValidationError(fault_text(fault), code=fault.code or error.code)
+        form.add_error(name if name in form.fields else None, fault_of_field)
 
 
 def status_of(form: forms.BaseForm) -> HTTPStatus:
@@ -43,12 +45,12 @@ def status_of(form: forms.BaseForm) -> HTTPStatus:
 
 def fault_text(fault: FieldError) -> str:
     """What is wrong and what to do about it, as one text."""
-    return f"{fault.message} {fault.remedy}".strip()
+    return follow(fault.message, fault.remedy)
 
 
 def error_text(error: DomainError) -> str:
-    """All faults of an error in one text."""
-    return " ".join(fault_text(fault) for fault in error.errors)
+    """All faults of an error in one text, in the language of the page."""
+    return str(said(follow(*map(fault_text, error.errors))))
 
 
 def shown_version(text: str) -> int | None:

@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
+from portal.web.formfaults import error_text
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.services.personal import (
     delete_template,
@@ -40,7 +41,7 @@ def keep_view(request: PageRequest) -> HttpResponse:
             saved = save_view(viewer=request.viewer, name=name, query=query, now=request.now)
             messages.success(request.http, _("View %(name)s saved.") % {"name": saved.name})
     except DomainError as error:
-        messages.error(request.http, f"{error.message} {error.remedy}")
+        messages.error(request.http, error_text(error))
         # Filters that are too long to keep may be too long for an address too.
         query = query if len(query) <= MOST_QUERY else ""
     return HttpResponseRedirect(f"{reverse('jobs')}?{query}" if query else reverse("jobs"))
@@ -76,7 +77,7 @@ def keep_template(request: PageRequest) -> HttpResponseBase:
             now=request.now,
         )
     except DomainError as error:
-        messages.error(request.http, f"{error.message} {error.remedy}")
+        messages.error(request.http, error_text(error))
         return redirect("submit")
     messages.success(request.http, _("Template %(name)s saved.") % {"name": made.name})
     return HttpResponseRedirect(f"{reverse('submit')}?saved={made.pk}")

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.core.exceptions import ValidationError
 
+from scheduling.core.messages import sentence
 from scheduling.core.policies import COMBINATORS, POLICIES, WRAP, Parameter, parameters_of
 
 PREFIX: Final = "arg-"
@@ -182,14 +183,19 @@ def _require_readable(reads: Callable[[str], object], value: str) -> None:
     try:
         reads(value)
     except ValueError as error:
-        raise forms.ValidationError(f"Use {error}.") from None
+        raise forms.ValidationError(sentence("use-what", what=str(error))) from None
 
 
 def _hint(parameter: Parameter) -> str:
     if parameter.kind is bool or parameter.default == "":
         return parameter.text
-    bounds = "" if parameter.choices else f"; {parameter.range_text}"
-    return f"{parameter.text}{bounds}; {parameter.default} unless set".lstrip("; ")
+    default = str(parameter.default)
+    if parameter.choices:
+        return sentence("hint-default", text=parameter.text, default=default)
+    bounds = parameter.range_text
+    if not parameter.text:
+        return sentence("hint-default", text=bounds, default=default)
+    return sentence("hint-bounds", text=parameter.text, bounds=bounds, default=default)
 
 
 def _whole(bound: float | None) -> int | None:

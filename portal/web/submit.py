@@ -148,7 +148,7 @@ def _send(request: PageRequest, checked: Checked, ground: SubmitContext) -> Http
         )
         return _page(request, checked, ground, status=error.status)
     except DomainError as error:
-        messages.error(request.http, error.message)
+        messages.error(request.http, said(error.message))
         return _page(request, checked, ground, key=_key(request), status=error.status)
     if is_new:
         messages.success(request.http, gettext("Job %(pk)s queued.") % {"pk": job.pk})

@@ -13,13 +13,12 @@ from portal.web.components import words
 from portal.web.submit_fields import fields_for, roles_of
 from portal.web.submit_secrets import secrets_of
 from portal.web.submit_text import Typed, line_of
-from scheduling.compat.formats import TABLE
 from scheduling.core.reasons import ReasonCode
 from scheduling.selectors.submit_context import SubmitContext
 from scheduling.services.drafts import Draft, InvalidJobError, check_draft
 from tenants.errors import DomainError, FieldError
 from tenants.viewers import Viewer
-from tessera.messages import Sentence, message_of
+from tessera.messages import capitalised, message_of, placed
 
 _INDEX: Final = re.compile(r"\[\d+\]")
 _AT_MOST: Final = re.compile(r"at most (\d+)")
@@ -133,11 +132,7 @@ def _sentence(error: FieldError, names: set[str]) -> str:
     """The message, with the part of the path that the field does not say."""
     near = _nearest(error.field, names)
     rest = error.field.removeprefix(near).strip(".") if near in names else ""
-    message = message_of(error.message)
-    if rest:
-        placed = TABLE.message("import-remark", field=rest, remark=message)
-        return Sentence(f"{rest}: {error.message}", placed)
-    return Sentence(error.message[:1].upper() + error.message[1:], message)
+    return placed(rest, error.message) if rest else capitalised(error.message)
 
 
 def _use(error: FieldError, ground: SubmitContext) -> str:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduling.core.messages import sentence
+
 AMENDABLE: Final = re.compile(
     r"virtual_cluster|class|priority|max_duration|note|held|not_before|after"
     r"|roles\.[^.]{1,64}\.(?:instances|devices|device_types|within|pinned_cell|cpus|memory)"
@@ -41,13 +43,13 @@ def amended(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
     changed: dict[str, Any] = copy.deepcopy(dict(document))
     for path, value in changes.items():
         if not isinstance(path, str) or not AMENDABLE.fullmatch(path):
-            raise AmendError(str(path)[:100], "It cannot be changed while the job waits.")
+            raise AmendError(str(path)[:100], sentence("not-changeable"))
         *parents, name = path.split(".")
         place: Any = changed
         for parent in parents:
             place = place.get(parent) if isinstance(place, dict) else None
         if not isinstance(place, dict):
-            raise AmendError(path, "There is no such field in the job.")
+            raise AmendError(path, sentence("no-such-field"))
         if value is None:
             place.pop(name, None)
         else:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scheduling.core.lifecycle import JobState
+from scheduling.core.messages import sentence
 
 BODY_VERSION: Final = 1
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 the prefix of secrets, not one of them
@@ -44,24 +45,24 @@ _E = NoticeEvent
 
 EVENT_WORDS: Final[Mapping[NoticeEvent, str]] = MappingProxyType(
     {
-        _E.JOB_RUNNING: "a job runs on all its nodes",
-        _E.JOB_SUCCEEDED: "a job has succeeded",
-        _E.JOB_FAILED: "a job has failed for good",
-        _E.JOB_STOPPED: "a job was stopped",
-        _E.JOB_PREEMPTED: "a job is asked to leave its devices",
-        _E.JOB_REQUEUED: "a job waits again after a preemption or a failure",
-        _E.JOB_SUSPECT: "a job's node does not answer",
-        _E.JOB_IDLE: "a job's devices idle, and it may be stopped for it",
-        _E.QUOTA_GUARANTEE: "80 or 100 % of a virtual cluster's guarantee is in use",
-        _E.QUOTA_GPU_HOURS: "80 or 100 % of a tenant's GPU-hours of this month are used",
-        _E.NODE_READY: "a node takes work again",
-        _E.NODE_SUSPECT: "a node missed a probe",
-        _E.NODE_DOWN: "a node is down",
-        _E.NODE_CORDONED: "a node is held back",
-        _E.NODE_DRAINING: "a node is being emptied",
-        _E.NODE_DISK: "the disk of a node is almost full",
-        _E.HOST_DISK: "the data directory of a host of the portal is almost full",
-        _E.PING: "a test",
+        _E.JOB_RUNNING: sentence("event-running"),
+        _E.JOB_SUCCEEDED: sentence("event-succeeded"),
+        _E.JOB_FAILED: sentence("event-failed"),
+        _E.JOB_STOPPED: sentence("event-stopped"),
+        _E.JOB_PREEMPTED: sentence("event-preempting"),
+        _E.JOB_REQUEUED: sentence("event-requeued"),
+        _E.JOB_SUSPECT: sentence("event-suspect"),
+        _E.JOB_IDLE: sentence("event-idle"),
+        _E.QUOTA_GUARANTEE: sentence("event-guarantee-used"),
+        _E.QUOTA_GPU_HOURS: sentence("event-budget-used"),
+        _E.NODE_READY: sentence("event-node-ready"),
+        _E.NODE_SUSPECT: sentence("event-node-suspect"),
+        _E.NODE_DOWN: sentence("event-node-down"),
+        _E.NODE_CORDONED: sentence("event-node-cordoned"),
+        _E.NODE_DRAINING: sentence("event-node-draining"),
+        _E.NODE_DISK: sentence("event-node-disk"),
+        _E.HOST_DISK: sentence("event-portal-disk"),
+        _E.PING: sentence("event-test"),
     }
 )
 JOB_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("job."))

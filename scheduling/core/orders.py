@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from scheduling.core.executors import fewer_are_faster
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import PreemptionRule
-from scheduling.core.messages import message
+from scheduling.core.messages import message, sentence
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies import WRAP, UnknownPolicyError, make_policy
 from scheduling.core.policies.base import Policy
@@ -26,7 +26,7 @@ from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.reverts import is_slower
 from scheduling.core.sizing import sized
 from scheduling.core.values import QueuedJob, VcFacts
-from tessera.messages import message_of
+from tessera.messages import Listing, Message, message_of
 
 SUSPEND_AFTER_SECONDS: Final = 60.0
 """A job runs at least so long before its policy may suspend it."""
@@ -151,14 +151,12 @@ def check_live_plan(view: Snapshot, plan: Plan) -> None:
     """
     shared = [job_id for job_id, alloc in plan.allocs.items() if alloc.share is not None]
     if shared:
-        raise IllegalPlanError(
-            f"{_jobs(shared)} would share a device, and no node can do that yet"
-        )
+        raise IllegalPlanError(sentence("sharing-unsupported", shared=_jobs(shared)))
     check_plan(view, plan)
     for job in view.jobs:
         alloc = plan.allocs.get(job.id)
         if alloc is not None and alloc != job.alloc and sized(job.demand, alloc) is None:
-            raise IllegalPlanError(f"job {job.id} has no shape with {_words(alloc)}")
+            raise IllegalPlanError(sentence("no-shape", id=job.id, alloc=_words(alloc)))
 
 
 def orders_of(view: Snapshot, plan: Plan, waiting: Mapping[int, QueuedJob]) -> Orders:
@@ -220,16 +218,16 @@ def _change(view: Snapshot, job: PolicyJob, alloc: Alloc | None) -> str:
     """The rule by which a running job must leave; empty: it runs on."""
     ran = view.now - job.since
     if alloc is None:
-        return "Its policy gives its devices to others" if ran >= SUSPEND_AFTER_SECONDS else ""
+        return sentence("policy-preempts") if ran >= SUSPEND_AFTER_SECONDS else ""
     held = job.alloc
     if held is None:
         return ""
     if _counts(held) == _counts(alloc) or _is_any(held, alloc):
         rule = _other_executors(job, alloc)
     elif is_slower(job, held):
-        rule = f"It is slower on {_words(held)} than it was on {_words(alloc)}: it goes back"
+        rule = sentence("reverts-size", held=_words(held), alloc=_words(alloc))
     else:
-        rule = f"Its policy gives it {_words(alloc)} instead of {_words(held)}"
+        rule = sentence("policy-resizes", alloc=_words(alloc), held=_words(held))
     patience = max(RESIZE_AFTER_SECONDS, RESTARTS_TO_PAY * view.model.restart_seconds(job))
     return rule if ran >= patience else ""
 
@@ -241,18 +239,18 @@ def _other_executors(job: PolicyJob, alloc: Alloc) -> str:
     now, fewer = job.facts.executors, fewer_are_faster(job, job.alloc)
     if fewer is not None:
         slow, fast = _per_device(now), _per_device(fewer)
-        return f"It is slower with {slow} than it was with {fast}: it goes back"
+        return sentence("reverts-processes", slow=slow, fast=fast)
     wanted = {part.executors for part in alloc.parts}
     number = wanted.pop() if len(wanted) == 1 else None
     if number is None or number == now or now < 1:
         return ""
     if number < now <= job.terms.executors:
         return ""  # fewer are no faster, or by so little that it would go to and fro
-    return f"Its policy runs it with {_per_device(number)} instead of {_per_device(now)}"
+    return sentence("policy-reprocesses", value=_per_device(number), now=_per_device(now))
 
 
-def _per_device(executors: int) -> str:
-    return f"{executors} {'process' if executors == 1 else 'processes'} a device"
+def _per_device(executors: int) -> Message:
+    return message("processes-per-device", n=executors)
 
 
 def cause_of(view: Snapshot, plan: Plan, job_id: int) -> PreemptionRule:
@@ -303,13 +301,17 @@ def _final(reason: Reason) -> Reason:
     return reason if reason.text else replace(reason, message=message("policy-refuses"))
 
 
-def _words(alloc: Alloc) -> str:
-    return " and ".join(
-        f"{n} {'device' if n == 1 else 'devices'}{f' of type {kind}' if kind else ''}"
-        for kind, n in sorted(_counts(alloc).items(), key=lambda item: item[0] or "")
+def _words(alloc: Alloc) -> Listing:
+    counts = sorted(_counts(alloc).items(), key=lambda item: item[0] or "")
+    devices = tuple(
+        message("devices-of-type", n=n, type=kind) if kind else message("devices", n=n)
+        for kind, n in counts
     )
+    return Listing(devices, "and")
 
 
-def _jobs(ids: list[int]) -> str:
+def _jobs(ids: list[int]) -> Message:
     shown = ", ".join(str(job_id) for job_id in sorted(ids)[:5])
-    return f"jobs {shown}{' and more' if len(ids) > 5 else ''}"
+    if len(ids) > 5:
+        return message("jobs-and-more", shown=shown, more=len(ids) - 5)
+    return message("jobs", n=len(ids), shown=shown)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
+from scheduling.core.messages import sentence
+
 MOST_JOBS: Final = 1000
 MOST_PARAMETERS: Final = 20
 LABEL: Final = "sweep"
@@ -33,22 +35,23 @@ def points(grid: Grid) -> list[dict[str, str]]:
             no values or one twice, or there are too many points.
     """
     if not 0 < len(grid) <= MOST_PARAMETERS:
-        raise GridError("A sweep varies something.", f"Name 1 to {MOST_PARAMETERS} parameters.")
+        raise GridError(
+            sentence("sweep-without-parameters"), sentence("give-parameters", most=MOST_PARAMETERS)
+        )
     total = 1
     for name, values in grid.items():
         if not _NAME.fullmatch(name):
             raise GridError(
-                f"{name[:40]!r} cannot be the name of a variable.",
-                "Use letters, digits and underscores, a letter first.",
+                sentence("not-variable", name=repr(name[:40])),
+                sentence("use-variable-name"),
             )
         if not values or len(set(values)) != len(values):
-            raise GridError(
-                f"{name} has no values, or one of them twice.", "Give each value once."
-            )
+            raise GridError(sentence("sweep-values", name=name), sentence("give-values-once"))
         total *= len(values)
     if total > MOST_JOBS:
         raise GridError(
-            f"The grid has {total:,} points.", f"A sweep has at most {MOST_JOBS:,} jobs."
+            sentence("grid-points", total=format(total, ",")),
+            sentence("sweep-too-large", most=format(MOST_JOBS, ",")),
         )
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
@@ -104,8 +107,8 @@ def read_grid(text: str) -> dict[str, list[str]]:
         name = name.strip()
         if not equals or name in found:
             raise GridError(
-                f"{line.strip()[:60]!r} is no parameter, or there twice.",
-                "Write a line LR = 0.1, 0.01 for each parameter.",
+                sentence("sweep-parameter", name=repr(line.strip()[:60])),
+                sentence("write-parameter-lines"),
             )
         found[name] = [value.strip() for value in values.split(",") if value.strip()]
     return found

@@ -5,12 +5,12 @@ from typing import Final
 
 from scheduling.core.jobspec import JobClass
 from scheduling.core.lifecycle import PreemptionRule
-from scheduling.core.messages import message
+from scheduling.core.messages import message, sentence
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import HoldingJob, Preemption, QueuedJob
 
-INTER_VC_RULE: Final = "A guaranteed job takes back its virtual cluster's cells"
-INTRA_VC_RULE: Final = "A job of higher priority in the same virtual cluster"
+INTER_VC_RULE: Final = sentence("victim-of-guarantee")
+INTRA_VC_RULE: Final = sentence("victim-of-priority")
 
 
 def order_out(victim: HoldingJob, job: QueuedJob) -> Preemption:

@@ -209,6 +209,10 @@ class JobSecret(models.Model):
         return f"{self.job_id} {self.role} {self.name}"
 
 
+TEXT_MESSAGE: Final = "text_message"
+"""Key in an event's ``detail``: the message of its ``text``."""
+
+
 class JobEvent(models.Model):
     """Something that happened to a job, in order of ``id``.
 

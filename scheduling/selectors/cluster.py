@@ -12,6 +12,7 @@ from django.db.models import Count, Sum, TextField
 from django.db.models.functions import Cast
 
 from scheduling.core.lifecycle import HOLDING, JobState
+from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
 from scheduling.models import Job, VirtualCluster
 from scheduling.selectors.cluster_facts import (
@@ -173,7 +174,7 @@ def cluster_snapshot(viewer: Viewer, *, now: datetime) -> ClusterView:
 
 def snapshot_of(facts: ClusterFacts, viewer: Viewer, *, now: datetime) -> ClusterView:
     """The facts as the viewer may see them, with the numbers that change by the minute."""
-    viewer.require(Permission.VIEW_CLUSTER, what="the cluster")
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
     number, _ = newest_round()
     topology = facts.topology
     return ClusterView(

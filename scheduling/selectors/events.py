@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from scheduling.core.messages import sentence
 from scheduling.models import Job, JobEvent
+from scheduling.models.jobs import TEXT_MESSAGE
 from scheduling.selectors.paging import (
     DEFAULT_ROWS,
     Page,
@@ -15,6 +17,7 @@ from scheduling.selectors.paging import (
 )
 from tenants.errors import NotFoundError
 from tenants.viewers import ANOTHER_TENANT, Viewer
+from tessera.messages import Sentence, message_from
 
 FOR_JOB: Final = "for_job"
 
@@ -76,7 +79,7 @@ def require_visible_job(viewer: Viewer, job_id: int) -> None:
 
 def no_such_job(job_id: object) -> NotFoundError:
     """The same answer for a job that is not there and for one of another tenant."""
-    return NotFoundError("There is no such job, or you may not see it.", field="id", value=job_id)
+    return NotFoundError(sentence("no-such-job"), field="id", value=job_id)
 
 
 def visible_jobs_among(viewer: Viewer, ids: Iterable[object]) -> frozenset[int]:
@@ -91,18 +94,19 @@ def visible_jobs_among(viewer: Viewer, ids: Iterable[object]) -> frozenset[int]:
 
 def _view(row: JobEvent, known: frozenset[int]) -> EventView:
     detail = dict(row.detail)
+    told = detail.pop(TEXT_MESSAGE, None)
     # 0 stands for no job: a node was drained, or the whole cluster was asked to stop.
     beneficiary = detail.pop(FOR_JOB, 0)
     if beneficiary in known:
         detail[FOR_JOB] = beneficiary
     elif beneficiary:
-        detail["for"] = f"a job of {ANOTHER_TENANT}"
+        detail["for"] = sentence("job-of-tenant", tenant=ANOTHER_TENANT)
     return EventView(
         id=row.pk,
         at=row.at,
         kind=row.kind,
         state=row.state,
         attempt=row.attempt,
-        text=row.text,
+        text=Sentence(row.text, message_from(told)) if told is not None else row.text,
         detail=detail,
     )

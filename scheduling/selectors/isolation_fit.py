@@ -8,11 +8,13 @@ from django.db.models import FilteredRelation, Q
 from scheduling.core.cells import ClusterSpec
 from scheduling.core.cells.reserving import NodeRules, Shortage, reserve
 from scheduling.core.engines import empty_engine
+from scheduling.core.messages import message, sentence
 from scheduling.core.requests import barred_nodes
 from scheduling.core.tenancy import stricter
 from scheduling.core.values import NodeFacts, VcFacts
 from scheduling.models import ClusterRules, Node, VirtualCluster
 from tessera.isolation import NAMESPACE, NONE
+from tessera.messages import Parameter
 
 SHOWN: Final = 3
 
@@ -168,17 +170,18 @@ def _witness(shortage: Shortage, spec: ClusterSpec, rules: NodeRules) -> str:
     owned = [name for name in there if rules.owners.get(name) not in (None, tenant)]
     single = [name for name in there if name in rules.owners]
     barred = [name for name in there if name in rules.barred.get(shortage.vc, frozenset())]
-    what = f"virtual cluster {shortage.vc} has no place for {shortage.cells} × {shortage.level}"
+    facts: dict[str, Parameter] = {
+        "name": shortage.vc,
+        "n": shortage.cells,
+        "level": shortage.level,
+    }
     if owned:
-        return f"{what}: {_some(owned)} belongs to another tenant until an admin resets it"
+        return sentence("no-place-owned", nodes=_some(owned), **facts)
     if barred:
-        return (
-            f"{what}: {_some(barred)} is dedicated to other tenants or below its minimum"
-            " isolation level"
-        )
-    return f"{what}: {_some(single)} does not isolate jobs and serves one tenant at a time"
+        return sentence("no-place-barred", nodes=_some(barred), **facts)
+    return sentence("no-place-single-tenant", nodes=_some(single), **facts)
 
 
-def _some(names: list[str]) -> str:
+def _some(names: list[str]) -> Parameter:
     shown = ", ".join(names[:SHOWN])
-    return f"each of {shown}" if len(names) > 1 else shown
+    return message("each-of", names=shown) if len(names) > 1 else shown

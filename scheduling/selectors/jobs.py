@@ -309,10 +309,10 @@ def _filtered(viewer: Viewer, filters: JobFilter) -> "QuerySet[Job]":
 def _searched(jobs: "QuerySet[Job]", text: str) -> "QuerySet[Job]":
     if len(text) > LONGEST_SEARCH:
         raise InvalidError(
-            f"A search has at most {LONGEST_SEARCH} characters.",
+            sentence("search-most-characters", most=LONGEST_SEARCH),
             field="text",
             value=text,
-            remedy="Search for less.",
+            remedy=sentence("search-less"),
         )
     text = _storable(text)
     label, equals, value = text.partition("=")
@@ -334,7 +334,7 @@ def _known_states(states: frozenset[str]) -> list[str]:
     unknown = sorted(states - {state.value for state in JobState} - {"live", "ended"})
     if unknown:
         raise InvalidError(
-            f"There is no job state {unknown[0]!r}.",
+            sentence("no-job-state", state=repr(unknown[0])),
             field="state",
             value=unknown[0],
             remedy=f"Use live, ended, or one of {', '.join(state.value for state in JobState)}.",

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from scheduling.core.messages import sentence
 from scheduling.models import Device, Job, VirtualCluster
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -25,6 +26,6 @@ def last_virtual_cluster(viewer: Viewer, among: Collection[str]) -> str:
 
 def device_type_names(viewer: Viewer) -> tuple[str, ...]:
     """The types of all devices in the cluster, in one query."""
-    viewer.require(Permission.VIEW_CLUSTER, what="the cluster")
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
     types = Device.objects.filter(retired_at=None).order_by("device_type")
     return tuple(types.values_list("device_type", flat=True).distinct())

@@ -2,12 +2,13 @@
 
 from typing import Final
 
+from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
 
 # Written by transports and the operating system: they may name hosts, ports, users and paths.
 _OF_CONTACT: Final = {
-    NodeState.SUSPECT: "the node has not answered for a while",
-    NodeState.DOWN: "the node does not answer",
+    NodeState.SUSPECT: sentence("node-not-answered-while"),
+    NodeState.DOWN: sentence("node-not-answer"),
 }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep
 from scheduling.models import Node
 from scheduling.selectors.cluster import DeviceView, NodeView
@@ -76,9 +77,15 @@ def _truth_row(
     database = ""
     if occupant is not None:
         is_known = occupant.job_id is not None
-        database = occupant.name if is_known else f"a job of {occupant.tenant or ANOTHER_TENANT}"
+        database = (
+            occupant.name
+            if is_known
+            else sentence("job-of-tenant", tenant=occupant.tenant or ANOTHER_TENANT)
+        )
     runs = member is not None and member.step == MemberStep.RUNNING
-    says = "" if member is None else (f"pid {member.pid}" if runs else member.step)
+    says = "" if member is None else member.step
+    if member is not None and runs:
+        says = sentence("process-id", pid=str(member.pid))
     condition = "present" if is_present else "missing"
     if not device.healthy:
         condition = device.health_reason or "unhealthy"
@@ -96,13 +103,13 @@ def _verdict(node: Node, member: OpenMember | None, *, is_leased: bool, is_prese
     """The first thing that does not fit, the worst first."""
     faults = (
         (node.contact != "ready", "not yet known"),
-        (member is not None and not is_leased, "runs without a lease"),
-        (is_leased and member is None, "leased, and nothing runs"),
-        (is_leased and not is_present, "leased, and the device is gone"),
-        (not is_present, "the device is gone"),
+        (member is not None and not is_leased, sentence("truth-unleased")),
+        (is_leased and member is None, sentence("truth-leased-idle")),
+        (is_leased and not is_present, sentence("truth-leased-gone")),
+        (not is_present, sentence("truth-device-gone")),
         (
             member is not None and member.boot_id not in ("", node.boot_id),
-            "the node has restarted since",
+            sentence("truth-restarted"),
         ),
     )
     return next((words for is_so, words in faults if is_so), "agree")

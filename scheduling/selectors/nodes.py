@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep, NodeState
 from scheduling.models import Node
 from scheduling.selectors.cluster import NodeView, node_views
@@ -22,6 +23,7 @@ from scheduling.selectors.node_truth import TruthRow, truth_of
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.messages import plain
 
 _LIST_COLUMNS: Final = (
     "boot_id",
@@ -132,7 +134,7 @@ class NodeDetail:
 
 def list_nodes(viewer: Viewer) -> tuple[NodeRow, ...]:
     """All nodes by name, in a fixed number of queries, and one more where devices are missing."""
-    viewer.require(Permission.VIEW_CLUSTER, what="the nodes")
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-nodes"))
     views = node_views(cluster_facts(), viewer)
     nodes = with_owners(Node.objects.filter(removed_at=None).only(*_LIST_COLUMNS))
     by_id = {node.pk: node for node in nodes.order_by()}
@@ -171,7 +173,11 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
         contact_reason=node.contact_reason if may else "",
         held_reason=node.held_reason,
         health_reasons=tuple(
-            f"Device {device.index}: {device.health_reason or 'unhealthy'}"
+            sentence(
+                "device-reason",
+                index=device.index,
+                value=plain(device.health_reason or "unhealthy"),
+            )
             for device in view.devices
             if not device.healthy
         ),
@@ -193,7 +199,7 @@ def node_for(viewer: Viewer, node_id: int) -> Node:
     Raises:
         NotFoundError: there is no such node.
     """
-    viewer.require(Permission.VIEW_CLUSTER, what="the nodes")
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-nodes"))
     node = (
         with_owners(Node.objects.filter(pk=node_id, removed_at=None)).first()
         if 0 < node_id < 2**63
@@ -205,7 +211,7 @@ def node_for(viewer: Viewer, node_id: int) -> Node:
 
 
 def _no_such_node(node_id: int) -> NotFoundError:
-    return NotFoundError("There is no such node.", field="id", value=node_id)
+    return NotFoundError(sentence("no-such-node"), field="id", value=node_id)
 
 
 def _row(
@@ -250,7 +256,9 @@ def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
         return ""
     found = node.inventory if isinstance(node.inventory, dict) else {}
     noticed = [str(warning) for warning in found.get("warnings", ())] if may_manage else []
-    return f"no healthy device{': ' if noticed else ''}{'; '.join(noticed)}"
+    if noticed:
+        return sentence("no-healthy-device-because", noticed="; ".join(noticed))
+    return sentence("no-healthy-device")
 
 
 def _agrees(node: Node, members: Sequence[OpenMember | Rank]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import Count, Q, QuerySet
 
+from scheduling.core.messages import sentence
 from scheduling.core.notices import DEFAULT_MAIL, JOB_EVENTS
 from scheduling.models import (
     Delivery,
@@ -106,7 +107,7 @@ def hook_for(viewer: Viewer, hook_id: int) -> HookRow:
     for row in hooks_for(viewer):
         if row.id == hook_id:
             return row
-    raise NotFoundError("There is no such hook, or it is not yours.", field="id", value=hook_id)
+    raise NotFoundError(sentence("no-such-hook"), field="id", value=hook_id)
 
 
 def deliveries_for(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from scheduling.core.messages import sentence
 from tenants.errors import InvalidError
 
 MOST_ROWS: Final = 200
@@ -33,10 +34,10 @@ def page_limit(limit: int) -> int:
     """
     if isinstance(limit, bool) or not 1 <= limit <= MOST_ROWS:
         raise InvalidError(
-            f"A page has 1 to {MOST_ROWS} rows.",
+            sentence("page-size", most=MOST_ROWS),
             field="limit",
             value=limit,
-            remedy=f"Give a number from 1 to {MOST_ROWS}.",
+            remedy=sentence("give-number", most=MOST_ROWS),
         )
     return limit
 
@@ -66,10 +67,10 @@ def read_cursor(cursor: str | None, parts: int = 1) -> tuple[int, ...] | None:
         key = None
     if not _is_key(key, parts):
         raise InvalidError(
-            "The cursor is not one that a page gave out.",
+            sentence("not-page-cursor"),
             field="cursor",
             value=cursor,
-            remedy="Start again without a cursor.",
+            remedy=sentence("start-again-without-cursor"),
         )
     return tuple(key)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from scheduling.core.messages import sentence
 from scheduling.enums import PreemptionCause
 from scheduling.models import Preemption
 from scheduling.selectors.events import require_visible_job, visible_jobs_among
@@ -63,12 +64,12 @@ def receipts_of_job(viewer: Viewer, job_id: int) -> tuple[ReceiptView, ...]:
 
 def _view(row: Preemption, known: frozenset[int]) -> ReceiptView:
     is_known = row.for_job_id in known
-    other = f"a job of {ANOTHER_TENANT}" if row.for_job_id else ""
+    other = sentence("job-of-tenant", tenant=ANOTHER_TENANT) if row.for_job_id else ""
     return ReceiptView(
         attempt=row.attempt.number,
         cause=row.cause,
         cause_text=str(PreemptionCause(row.cause).label),
-        by=row.by or "a round",
+        by=row.by or sentence("a-round"),
         rule=row.rule,
         for_job=row.for_job_id if is_known else None,
         for_text=f"job {row.for_job_id}" if is_known else other,

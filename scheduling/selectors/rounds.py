@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from scheduling.core.messages import sentence
 from scheduling.models import Round
 from scheduling.selectors.paging import (
     DEFAULT_ROWS,
@@ -92,7 +93,7 @@ def recent_rounds(
     viewer: Viewer, *, cursor: str | None = None, limit: int = DEFAULT_ROWS
 ) -> Page[RoundRow]:
     """Rounds, newest first."""
-    viewer.require(Permission.VIEW_CLUSTER, what="the rounds")
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     limit = page_limit(limit)
     key = read_cursor(cursor)
     rounds = Round.objects.order_by("-number")
@@ -108,18 +109,16 @@ def round_detail(viewer: Viewer, number: int) -> RoundRow:
     Raises:
         NotFoundError: there is no such round, or its row has been pruned.
     """
-    viewer.require(Permission.VIEW_CLUSTER, what="the rounds")
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     stored = Round.objects.filter(number=number).first()
     if stored is None:
-        raise NotFoundError(
-            "There is no such round, or it is too old to be kept.", field="number", value=number
-        )
+        raise NotFoundError(sentence("no-such-round"), field="number", value=number)
     return _row(viewer, stored)
 
 
 def ticker(viewer: Viewer, *, now: datetime, round_seconds: float) -> Ticker:
     """The ticker's bars and whether rounds come on time, in one query."""
-    viewer.require(Permission.VIEW_CLUSTER, what="the rounds")
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     newest = list(
         Round.objects.order_by("-number").values_list(
             "number", "duration_ms", "policies", "committed_at"
@@ -157,7 +156,7 @@ def newest_round() -> tuple[int, datetime | None]:
 
 def policy_words(policies: list[Any]) -> str:
     """One policy by its name, several by their number."""
-    return str(policies[0]) if len(policies) == 1 else f"{len(policies)} policies"
+    return str(policies[0]) if len(policies) == 1 else sentence("policies", policies=len(policies))
 
 
 def _row(viewer: Viewer, stored: Round) -> RoundRow:

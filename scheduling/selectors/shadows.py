@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from django.db.models import Avg, Count, Max, Min, Q, QuerySet, Sum
 
+from scheduling.core.messages import sentence
 from scheduling.models import Round, ShadowDecision, VirtualCluster
 from scheduling.selectors.virtual_clusters import virtual_cluster_for
 from tenants.errors import NotFoundError
@@ -90,12 +91,10 @@ def round_shadows(
     Raises:
         NotFoundError: there is no such round, or its row has been pruned.
     """
-    viewer.require(Permission.VIEW_CLUSTER, what="the rounds")
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     stored = Round.objects.filter(number=number).first()
     if stored is None:
-        raise NotFoundError(
-            "There is no such round, or it is too old to be kept.", field="number", value=number
-        )
+        raise NotFoundError(sentence("no-such-round"), field="number", value=number)
     rows = list(_of_viewer(viewer).filter(round=stored).order_by("virtual_cluster__name", "id"))
     answers = read(stored) if rows else []
     jobs = {(answer["virtual_cluster"], answer["kind"]): answer for answer in answers}

@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from scheduling.core.lifecycle import LIVE
+from scheduling.core.messages import sentence
 from scheduling.core.sweeps import LABEL, points
 from scheduling.models import Job, Sweep
 from scheduling.models.jobs import JobQuerySet
@@ -64,7 +65,7 @@ def sweep_for(viewer: Viewer, pk: int) -> Sweep:
     """
     found = sweeps_of(viewer).filter(pk=pk).first()
     if found is None:
-        raise NotFoundError("There is no such sweep.", field="id", value=pk)
+        raise NotFoundError(sentence("no-such-sweep"), field="id", value=pk)
     return found
 
 

@@ -13,6 +13,7 @@ from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
 from scheduling.core.lifecycle import end_reason
+from scheduling.core.messages import sentence
 from scheduling.enums import LeaseKind
 from scheduling.models import Attempt, Device, Lease, Member, Node
 from scheduling.selectors.moments import moment_of
@@ -131,7 +132,7 @@ def timeline(
     Raises:
         InvalidError: the span is none, or too long.
     """
-    viewer.require(Permission.VIEW_CLUSTER, what="the cluster")
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
     _check_span(since, until)
     nodes = _nodes(node)
     members = Member.objects.filter(node_id__in=[each.id for each in nodes]).order_by()
@@ -167,10 +168,10 @@ def timeline(
 def _check_span(since: datetime, until: datetime) -> None:
     if not SHORTEST_SPAN <= until - since <= LONGEST_SPAN:
         raise InvalidError(
-            f"A span is {SHORTEST_SPAN.seconds} s to {LONGEST_SPAN.days} days long.",
+            sentence("span-days-long", seconds=SHORTEST_SPAN.seconds, days=LONGEST_SPAN.days),
             field="since",
             value=since.isoformat(),
-            remedy="Begin before the end, and not longer ago.",
+            remedy=sentence("give-shorter-span"),
         )
 
 

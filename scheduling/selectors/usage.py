@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from django.db.models import Q, QuerySet, Sum
 
+from scheduling.core.messages import sentence
 from scheduling.models import UsageDay, UsageJob, UsageMark, UsageMonth
 from scheduling.selectors.usage_of_jobs import SUMS, rows_of_jobs
 from tenants.errors import InvalidError
@@ -108,25 +109,25 @@ def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Us
     """
     if by not in _KEYS:
         raise InvalidError(
-            "Use is not summed up by this.",
+            sentence("not-usage-group"),
             field="by",
             value=by,
-            remedy=f"Use one of: {', '.join(GROUPS)}.",
+            remedy=sentence("choices", names=", ".join(GROUPS)),
         )
     for field, day in (("since", since), ("until", until)):
         if not FIRST_DAY <= day <= LAST_DAY:
             raise InvalidError(
-                "This lies outside the years 2000 to 2199.",
+                sentence("time-outside-years"),
                 field=field,
                 value=day.isoformat(),
                 remedy="Write 2026-03-31.",
             )
     if not 0 <= (until - since).days < MOST_DAYS:
         raise InvalidError(
-            f"A period has 1 to {MOST_DAYS} days.",
+            sentence("period-days", most=MOST_DAYS),
             field="since",
             value=since.isoformat(),
-            remedy="Begin before the end, and not longer ago.",
+            remedy=sentence("give-shorter-span"),
         )
     totals = _totals(viewer, since, until)
     lines = _lines(viewer, _rows(viewer, since, until, by, totals), by)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from django.db.models import QuerySet
 
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
+from scheduling.core.messages import sentence
 from scheduling.models import Lease, PinnedCell, VcLimit, VcQuota, VcValues, VirtualCluster
 from scheduling.selectors.cluster import VcUse, vc_use, vc_uses
 from scheduling.selectors.in_force import spare_cells
@@ -151,7 +152,7 @@ def virtual_cluster_for(viewer: Viewer, key: int | str) -> VirtualCluster:
         found = _visible(viewer).filter(name=key.replace("\x00", "")).first()
     if found is None:
         raise NotFoundError(
-            "There is no such virtual cluster, or you may not see it.",
+            sentence("no-such-virtual-cluster"),
             field="virtual_cluster",
             value=key,
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import Count, QuerySet
 
+from scheduling.core.messages import sentence
 from scheduling.models import IdleRule, IdleSpell, Job, LogRule, VirtualCluster
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
@@ -41,7 +42,7 @@ def idle_rule_of(viewer: Viewer, virtual_cluster_id: int) -> tuple[VirtualCluste
     found = VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
     vc = found.filter(pk=virtual_cluster_id, archived_at=None).first()
     if vc is None:
-        raise NotFoundError("There is no such virtual cluster.", field="id")
+        raise NotFoundError(sentence("no-such-cluster"), field="id")
     rows = IdleRule.objects.filter(virtual_cluster=vc)
     names = ("below", "warn_after", "stop_after", "exempt_priorities", "binding")
     return vc, dict(rows.values(*names).first() or {})
@@ -61,7 +62,7 @@ def log_rule_for(viewer: Viewer, rule_id: int) -> LogRule:
     """
     row = log_rules_for(viewer).filter(pk=rule_id).first()
     if row is None:
-        raise NotFoundError("There is no such rule.", field="id", value=rule_id)
+        raise NotFoundError(sentence("no-such-rule"), field="id", value=rule_id)
     return row
 
 

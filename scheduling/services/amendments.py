@@ -10,6 +10,7 @@ from django.db.models import BigIntegerField, Case, F, Q, Value, When
 from scheduling.core.amending import AmendError, amended, version_of
 from scheduling.core.jobspec import InvalidJobSpecError, JobClass
 from scheduling.core.jobspec.parsing import parse_stored
+from scheduling.core.messages import sentence
 from scheduling.core.terms import terms_document
 from scheduling.models import Job, JobDependency, StartEstimate, VcLimit
 from scheduling.selectors.submit_context import SubmitContext
@@ -121,26 +122,26 @@ def amended_draft(
         spec = parse_stored(amended(job.spec, changes))
     except AmendError as error:
         raise InvalidJobError(
-            str(error), field=f"changes.{error.path}", remedy="Clone the job to change more."
+            str(error), field=f"changes.{error.path}", remedy=sentence("clone-to-change-more")
         ) from None
     except InvalidJobSpecError as error:
         raise InvalidJobError(errors=[from_spec_error(e) for e in error.errors]) from None
     draft = check_spec(spec=spec, viewer=viewer, ground=ground)
     if draft.virtual_cluster.tenant_id != job.tenant_id:
         raise InvalidJobError(
-            "A job stays with its tenant.",
+            sentence("tenant-is-fixed"),
             field="changes.virtual_cluster",
             value=draft.virtual_cluster.name,
-            remedy="Clone it into the other tenant.",
+            remedy=sentence("clone-into-tenant"),
         )
     _check_owner_limit(job, draft)
     if not set(draft.after) <= set(job.spec.get("after") or ()):
         # Jobs that are there already could wait for each other, or one for itself.
         raise InvalidJobError(
-            "A job that waits can only be told to wait for fewer jobs.",
+            sentence("only-fewer-dependencies"),
             field="changes.after",
             value=list(draft.after),
-            remedy="Clone it to let it wait for more.",
+            remedy=sentence("clone-with-dependencies"),
         )
     return draft
 
@@ -153,10 +154,10 @@ def _check_owner_limit(job: Job, draft: Draft) -> None:
     allowed = set(limits)
     if allowed and draft.virtual_cluster.pk not in allowed:
         raise InvalidJobError(
-            "The membership of the job's owner is limited to other virtual clusters.",
+            sentence("owner-limited-to-others"),
             field="changes.virtual_cluster",
             value=draft.virtual_cluster.name,
-            remedy="Use one that the owner is limited to, or change the limits first.",
+            remedy=sentence("use-cluster-of-owner"),
         )
 
 
@@ -166,15 +167,15 @@ def _moved(job: Job, seen: str) -> DomainError:
         if seen:
             return StaleEditError.of("job", None)
         return ConflictError(
-            f"Somebody else has changed job {job.pk} meanwhile.",
+            sentence("job-changed-meanwhile", pk=job.pk),
             field="changes",
-            remedy="Look at it again, and change it then.",
+            remedy=sentence("reload-and-change"),
         )
     return ConflictError(
-        f"Job {job.pk} does not wait any more.",
+        sentence("job-not-waiting", pk=job.pk),
         field="state",
         value=job.state,
-        remedy="Clone it with the changes.",
+        remedy=sentence("clone-with-changes"),
     )
 
 

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from django.db import transaction
 from django.db.models import Sum
 
+from scheduling.core.messages import sentence
 from scheduling.models import SourceArchive
 from tenants.audit import record
 from tenants.errors import DomainError, FieldError, InvalidError
@@ -38,7 +39,7 @@ class TooLargeError(DomainError):
 
     code = "too-large"
     status = 413
-    title = "The archive is too large"
+    title: ClassVar[str] = sentence("archive-too-large")
 
 
 class ArchivesFullError(DomainError):
@@ -46,7 +47,7 @@ class ArchivesFullError(DomainError):
 
     code = "archives-full"
     status = 413
-    title = "The tenant's archives take too much room"
+    title: ClassVar[str] = sentence("archives-too-large")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +119,7 @@ def _check_room(tenant_id: int, digest: str, size: int, tenant_bytes: int) -> No
     if kept + size <= tenant_bytes:
         return
     raise ArchivesFullError(
-        f"The tenant's archives have {kept:,} bytes; with this one they would pass "
-        f"{tenant_bytes:,}.",
+        sentence("archives-over-limit", kept=format(kept, ","), most=format(tenant_bytes, ",")),
         field="file",
         value=size,
         remedy="Archives go by themselves some time after their last job has ended. Until then "
@@ -150,9 +150,9 @@ def check_archive(path: Path) -> None:
     except (*_DAMAGED, OSError, UnicodeError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise _refused("It is no tar.gz or zip archive, or it is damaged.") from None
+        raise _refused(sentence("not-archive")) from None
     if not files:
-        raise _refused("It is empty.")
+        raise _refused(sentence("archive-empty"))
 
 
 def _entries(path: Path) -> Iterator[_Entry]:
@@ -177,7 +177,7 @@ def _zip_entries(path: Path) -> Iterator[_Entry]:
             link = None
             if stat.S_ISLNK(mode):
                 if member.file_size > LONGEST_LINK:
-                    raise _refused("A link is too long.")
+                    raise _refused(sentence("link-too-long"))
                 link = archive.read(member).decode()
             is_plain = stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
             yield _Entry(member.filename, member.file_size, link, is_plain)
@@ -187,12 +187,12 @@ def _check_entry(entry: _Entry) -> None:
     if not entry.is_plain:
         raise _refused(f"{entry.name[:LONGEST_NAME]!r} is no file, directory or link.")
     if _leaves(entry.name):
-        raise _refused(f"{entry.name[:LONGEST_NAME]!r} would leave the directory.")
+        raise _refused(sentence("archive-escapes", name=repr(entry.name[:LONGEST_NAME])))
     if entry.link is not None:
         folder = entry.name.rpartition("/")[0]
         target = os.path.normpath(f"{folder}/{entry.link}" if folder else entry.link)
         if entry.link.startswith("/") or target.split("/")[0] == ".." or "\0" in entry.link:
-            raise _refused(f"{entry.name[:LONGEST_NAME]!r} is a link that points outside.")
+            raise _refused(sentence("link-escapes", name=repr(entry.name[:LONGEST_NAME])))
 
 
 def _leaves(name: str) -> bool:
@@ -210,7 +210,7 @@ def _received(
             size += len(piece)
             if size > most_bytes:
                 raise TooLargeError(
-                    f"It has more than {most_bytes >> 20} MiB.",
+                    sentence("archive-over-size", size=most_bytes >> 20),
                     field="file",
                     remedy="Leave data and environments out; fetch them in the job.",
                 )
@@ -241,7 +241,7 @@ def _name_faults(name: str) -> list[FieldError]:
         FieldError(
             field="name",
             value=name,
-            message="This cannot be the name of a file.",
+            message=sentence("not-file-name"),
             remedy=f"Use 1 to {LONGEST_NAME} printable characters without a slash.",
         )
     ]
@@ -251,5 +251,5 @@ def _refused(message: str) -> InvalidError:
     return InvalidError(
         message,
         field="file",
-        remedy="Send a tar.gz or zip archive of plain files, directories and links inside it.",
+        remedy=sentence("send-archive"),
     )

@@ -4,17 +4,15 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from scheduling.core.messages import sentence
 from scheduling.core.values import Rebinding
 from scheduling.models import Attempt, Lease
 from scheduling.services.lifecycle import Note, record_job_events
 
 LOST: Final = "guarantee_lost"
 REGAINED: Final = "guarantee_regained"
-_LOST_TEXT: Final = (
-    "Its virtual cluster's guarantee does not cover it any more; it runs on, borrowing its "
-    "devices, and gives them back when somebody is entitled to them"
-)
-_REGAINED_TEXT: Final = "Its virtual cluster's guarantee covers it again"
+_LOST_TEXT: Final = sentence("borrows-now")
+_REGAINED_TEXT: Final = sentence("guaranteed-now")
 
 
 def write_rebindings(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduling.core.certificates import Certificate, CertificateError, certify, check
+from scheduling.core.messages import sentence
 from scheduling.core.stored import UnreadableRoundError, read_stored
 from scheduling.core.values import ClusterSnapshot, RoundResult
 from scheduling.models import Job, Round
@@ -51,9 +52,7 @@ def checked_reason(*, job: Job, data_dir: Path, number: int | None = None) -> Ch
         except CertificateError:
             continue
         return Checked(certificate=found, holds=check(found, snapshot), file=stored.snapshot_path)
-    raise NotFoundError(
-        "It waited in no round of late whose snapshot is stored.", field="id", value=job.pk
-    )
+    raise NotFoundError(sentence("no-stored-wait"), field="id", value=job.pk)
 
 
 def _read(data_dir: Path, stored: Round) -> tuple[ClusterSnapshot | None, RoundResult | None]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scheduling.core.cells import ClusterSpec, Quota
+from scheduling.core.messages import sentence
 from scheduling.models import VcValues, VirtualCluster
 from scheduling.selectors.topology import TopologyNow
 from scheduling.services.removal import without_node
@@ -235,13 +236,17 @@ class Draft:
         if faults:
             return
         if not quotas or edit.source == edit.target:
-            faults.append(_fault("count", edit.count, "This moves nothing.", "Give 1 or more."))
+            faults.append(
+                _fault(
+                    "count", edit.count, sentence("moves-nothing"), sentence("give-one-or-more")
+                )
+            )
             return
         moved = quotas[0]
         has = self._count(edit.source, moved)
         if has < moved.count:
             text = f"{edit.source} is promised {has} of {moved.level} in {moved.chain}."
-            faults.append(_fault("count", edit.count, text, f"Move at most {has}."))
+            faults.append(_fault("count", edit.count, text, sentence("move-fewer", has=has)))
             return
         self._set(edit.source, moved, has - moved.count)
         self._set(edit.target, moved, self._count(edit.target, moved) + moved.count)
@@ -280,7 +285,7 @@ class Draft:
                     "name",
                     edit.name,
                     f"{edit.virtual_cluster} has a pinned cell of this name.",
-                    "Use another name, or unpin that one first.",
+                    sentence("rename-or-unpin"),
                 )
             )
             return
@@ -303,7 +308,7 @@ class Draft:
                     "name",
                     edit.name,
                     f"{edit.virtual_cluster} has no such pinned cell.",
-                    f"Use one of: {', '.join(pins) or 'none, it has none'}.",
+                    sentence("choices", names=", ".join(pins) or "none, it has none"),
                 )
             )
         self.shares[edit.virtual_cluster] = replace(share, pinned=pins)
@@ -315,8 +320,8 @@ class Draft:
             pinned=read_pinned(edit.pinned, self.topology, faults),
         )
         if not faults and (edit.name in self.rows or edit.name in self.created):
-            text = f"A virtual cluster named {edit.name} exists."
-            faults.append(_fault("name", edit.name, text, "Choose another name."))
+            text = sentence("cluster-exists", name=edit.name)
+            faults.append(_fault("name", edit.name, text, sentence("choose-another-name")))
         if not faults:
             self.created[edit.name] = edit
             self.shares[edit.name] = share
@@ -329,8 +334,8 @@ class Draft:
 
     def _remove(self, edit: RemoveNode, faults: list[FieldError]) -> None:
         if edit.node in self.removed:
-            text = "It is removed by another edit."
-            faults.append(_fault("node", edit.node, text, "Remove it once."))
+            text = sentence("removed-by-edit")
+            faults.append(_fault("node", edit.node, text, sentence("remove-once")))
             return
         self.removed.append(edit.node)
         if edit.node in self.topology.cells.nodes:
@@ -342,8 +347,8 @@ class Draft:
         if name in self.shares and name in self.values:
             return True
         known = ", ".join(sorted(self.shares)) or "none yet"
-        text = "There is no such virtual cluster."
-        faults.append(_fault(where, name, text, f"Use one of: {known}."))
+        text = sentence("no-such-cluster")
+        faults.append(_fault(where, name, text, sentence("choices", names=known)))
         return False
 
     def _count(self, name: str, quota: Quota) -> int:

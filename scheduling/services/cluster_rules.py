@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from scheduling.core.messages import sentence
 from scheduling.models import ClusterRules
 from scheduling.services.announce import want_round
 from scheduling.services.topology import in_turn, places_kept
@@ -21,7 +22,7 @@ def level_faults(level: object) -> list[FieldError]:
             field="least_isolation",
             value=level,
             message="This is not an isolation level.",
-            remedy=f"Use one of: {', '.join(LEVELS)}.",
+            remedy=sentence("choices", names=", ".join(LEVELS)),
         )
     ]
 

@@ -2,6 +2,7 @@
 
 from scheduling.core.jobspec import JobClass, JobSpec, Within
 from scheduling.core.jobspec.parsing import PIN_NEEDS_GUARANTEE, PIN_REMEDY
+from scheduling.core.messages import sentence
 from scheduling.core.reasons import ReasonCode
 from scheduling.models import SourceArchive, VirtualCluster
 from scheduling.selectors.submit_context import SubmitContext
@@ -34,9 +35,8 @@ def _network_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
         FieldError(
             field=f"roles.{name}.instances",
             value=role.instances,
-            message="A gang with several instances needs the network of its nodes, and this "
-            "installation does not allow it.",
-            remedy="Ask for 1 instance, or ask a cluster admin to set TESSERA_HOST_NETWORK=gangs.",
+            message=sentence("gang-needs-node-network"),
+            remedy=sentence("use-one-instance"),
             code="host-network-not-allowed",
         )
         for name, role in spec.roles.items()
@@ -54,8 +54,8 @@ def _type_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
             FieldError(
                 field=f"roles.{name}.device_types",
                 value=device_type,
-                message=f"The cluster has no devices of type {device_type}.",
-                remedy=f"Use one of: {known}.",
+                message=sentence("no-such-type", device_type=device_type),
+                remedy=sentence("choices", names=known),
                 code=ReasonCode.UNKNOWN_TYPE,
             )
             for device_type in unknown
@@ -68,9 +68,8 @@ def _type_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
                 FieldError(
                     field=f"roles.{name}.devices",
                     value=role.devices,
-                    message="One instance runs on one node, and no node has more than "
-                    f"{max(usable)} such devices.",
-                    remedy=f"Ask for at most {max(usable)} devices and more instances.",
+                    message=sentence("instance-larger-than-node", most=max(usable)),
+                    remedy=sentence("use-more-instances", most=max(usable)),
                     code=ReasonCode.NO_CELL_OF_LEVEL,
                 )
             )
@@ -87,8 +86,8 @@ def _rack_faults(spec: JobSpec) -> list[FieldError]:
         FieldError(
             field=f"roles.{name}.within",
             value=Within.RACK.value,
-            message=f"No node is in a rack; {there}.",
-            remedy="Use node, or a smaller level: it holds the devices of each instance.",
+            message=sentence("no-racks", there=there),
+            remedy=sentence("use-level-node"),
             code=ReasonCode.NO_CELL_OF_LEVEL,
         )
         for name in asking
@@ -106,11 +105,9 @@ def _pin_faults(
             continue
         message, remedy = f"It {PIN_NEEDS_GUARANTEE}", PIN_REMEDY
         if role.pinned_cell not in known:
-            message = f"Virtual cluster {virtual_cluster.name} has no such pinned cell."
+            message = sentence("no-such-pinned-cell", name=virtual_cluster.name)
             remedy = (
-                f"Use one of: {', '.join(known)}."
-                if known
-                else "It has none; leave pinned_cell out, or ask a cluster admin to pin one."
+                sentence("choices", names=", ".join(known)) if known else sentence("no-pins-yet")
             )
         elif job_class is JobClass.GUARANTEED:
             continue
@@ -147,8 +144,8 @@ def _share_faults(
         FieldError(
             field="class",
             value=job_class.value,
-            message=f"Virtual cluster {virtual_cluster.name} guarantees no devices.",
-            remedy="Use class: opportunistic, or ask a cluster admin for a share.",
+            message=sentence("nothing-guaranteed", name=virtual_cluster.name),
+            remedy=sentence("use-opportunistic"),
             code=ReasonCode.EXCEEDS_VC_MAX,
         )
     ]
@@ -167,7 +164,7 @@ def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[Fiel
         FieldError(
             field="source.archive",
             value=digest,
-            message="No archive with this digest has been uploaded to the tenant.",
+            message=sentence("archive-not-uploaded"),
             remedy="Upload it first (POST /api/v1/archives/) and use the digest that comes back.",
         )
     ]
@@ -186,8 +183,8 @@ def _reader_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[Field
         FieldError(
             field="notify.to",
             value=name,
-            message="There is nobody of this name in the tenant.",
-            remedy="Name members of the virtual cluster's tenant.",
+            message=sentence("no-such-reader"),
+            remedy=sentence("name-members"),
         )
         for name in names
         if name not in known

@@ -15,6 +15,7 @@ from scheduling.core.jobspec import (
 from scheduling.core.jobspec import (
     FieldError as SpecFieldError,
 )
+from scheduling.core.messages import sentence
 from scheduling.core.reasons import ReasonCode
 from scheduling.models import (
     Job,
@@ -36,14 +37,14 @@ class InvalidJobError(DomainError):
     """The job cannot be accepted as it is; every fault is named."""
 
     code = "invalid-spec"
-    title = "The job specification is not valid"
+    title = sentence("invalid-job")
 
 
 class UnsupportedFieldError(InvalidJobError):
     """The job would be right, but for fields that do not work yet."""
 
     code = "unsupported-field"
-    title = "The job asks for something that does not work yet"
+    title = sentence("unsupported-job")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +143,8 @@ def _find_cluster(spec: JobSpec, ground: SubmitContext) -> VirtualCluster:
                 FieldError(
                     field="virtual_cluster",
                     value=spec.virtual_cluster,
-                    message="There is no such virtual cluster, or it is not yours to use.",
-                    remedy=f"Use one of: {known}.",
+                    message=sentence("no-cluster-for-you"),
+                    remedy=sentence("choices", names=known),
                     code=ReasonCode.UNKNOWN_VC,
                 )
             ]
@@ -155,10 +156,10 @@ def _check_limit(virtual_cluster: VirtualCluster, ground: SubmitContext) -> None
     allowed = ground.limited.get(virtual_cluster.tenant_id)
     if allowed is not None and virtual_cluster.pk not in allowed:
         raise InvalidJobError(
-            "Your membership is limited to other virtual clusters of the tenant.",
+            sentence("you-are-limited-to-others"),
             field="virtual_cluster",
             value=virtual_cluster.name,
-            remedy="Use one that you are limited to, or ask a lead.",
+            remedy=sentence("use-your-cluster"),
         )
 
 
@@ -175,10 +176,12 @@ def _priority(spec: JobSpec, ground: SubmitContext) -> tuple[int, JobClass]:
     else:
         names = ", ".join(ground.priorities)
         raise InvalidJobError(
-            f"There is no priority class {spec.priority!r}.",
+            sentence("no-priority-class", priority=repr(spec.priority)),
             field="priority",
             value=spec.priority,
-            remedy=f"Use a number from 0 to 1000{' or one of: ' if names else ''}{names}.",
+            remedy=sentence("use-priority-or-class", names=names)
+            if names
+            else sentence("use-priority"),
         )
     if spec.job_class is JobClass.OPPORTUNISTIC or value < 0:
         return OPPORTUNISTIC_PRIORITY, JobClass.OPPORTUNISTIC
@@ -203,8 +206,8 @@ def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tu
         FieldError(
             field="after",
             value=job_id,
-            message="There is no such job, or you may not see it.",
-            remedy="Give the number of a job of yours or of your tenant.",
+            message=sentence("no-such-job"),
+            remedy=sentence("give-your-job"),
         )
         for job_id in spec.after
         if job_id not in known
@@ -216,33 +219,28 @@ def _warnings(
     spec: JobSpec, virtual_cluster: VirtualCluster, ground: SubmitContext
 ) -> tuple[str, ...]:
     with_image = sorted(name for name, role in spec.roles.items() if role.image)
-    found = []
+    found: list[str] = []
     if with_image and ground.images_ignored:
-        found.append(
-            f"images: ignore is set here, so {', '.join(with_image)} runs as a plain process "
-            "without its image."
-        )
+        found.append(sentence("image-ignored", roles=", ".join(with_image)))
     is_plain = ground.images_ignored or len(with_image) < len(spec.roles)
     if is_plain:
         levels = {kind.isolation for kind in ground.nodes}
         if levels == {NONE}:
-            found.append("Not isolated: all nodes have isolation level none.")
+            found.append(sentence("not-isolated"))
         elif NONE in levels:
-            found.append(
-                "The job may run without isolation: some nodes have isolation level none."
-            )
+            found.append(sentence("maybe-not-isolated"))
     limits = {kind.enforces_limits for kind in ground.nodes}
     if limits == {False}:
-        found.append("CPU and memory limits are not enforced on any node.")
+        found.append(sentence("no-limits-anywhere"))
     elif False in limits:
-        found.append("CPU and memory limits are not enforced on some nodes.")
+        found.append(sentence("no-limits-somewhere"))
     found += _network_warnings(spec, ground, is_plain=is_plain)
     return (*found, *_path_warnings(virtual_cluster.tenant_id, ground))
 
 
 def _network_warnings(spec: JobSpec, ground: SubmitContext, *, is_plain: bool) -> Iterator[str]:
     if spec.gang and sum(role.instances for role in spec.roles.values()) > 1:
-        yield "Network shared: instances of a gang use the network of their nodes."
+        yield sentence("gang-network-shared")
         return
     networks = {
         kind.plain_network if is_plain else kind.container_network for kind in ground.nodes
@@ -250,9 +248,9 @@ def _network_warnings(spec: JobSpec, ground: SubmitContext, *, is_plain: bool) -
     # Nodes that have reported nothing of networks yet, or have no container engine
     networks.discard("")
     if networks == {SHARED_NETWORK}:
-        yield "Network shared: no node gives this job a network of its own."
+        yield sentence("network-shared")
     elif SHARED_NETWORK in networks:
-        yield "Network may be shared: some nodes give this job no network of its own."
+        yield sentence("network-may-be-shared")
 
 
 def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
@@ -265,5 +263,8 @@ def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
     if not visible:
         return
     shown = [f"{path}:rw" if writable else path for path, writable in sorted(visible)]
-    more = f" and {len(shown) - MOST_PATHS_SHOWN} more" if len(shown) > MOST_PATHS_SHOWN else ""
-    yield f"Visible paths of nodes: {', '.join(shown[:MOST_PATHS_SHOWN])}{more}."
+    paths = ", ".join(shown[:MOST_PATHS_SHOWN])
+    if len(shown) > MOST_PATHS_SHOWN:
+        yield sentence("visible-paths-and-more", paths=paths, n=len(shown) - MOST_PATHS_SHOWN)
+    else:
+        yield sentence("visible-paths", paths=paths)

@@ -7,7 +7,9 @@ from typing import Any, Final
 from django.db import models
 from django.db.models import F
 
+from scheduling.core.messages import sentence
 from tenants.errors import FieldError, StaleEditError
+from tessera.messages import plain
 
 REASON_LENGTH: Final = 500
 MOST_LABELS: Final = 32
@@ -61,8 +63,8 @@ def reason_errors(reason: object, *, field: str = "reason") -> list[FieldError]:
         FieldError(
             field=field,
             value=reason,
-            message="The reason is empty, too long, or has control characters.",
-            remedy=f"Say why in 1 to {REASON_LENGTH} characters; others will read it.",
+            message=sentence("not-reason"),
+            remedy=sentence("give-reason", most=REASON_LENGTH),
         )
     ]
 
@@ -79,7 +81,7 @@ def text_errors(
         FieldError(
             field=field,
             value=value,
-            message=f"The {name} is empty, too long, or has control characters.",
+            message=sentence("not-text", name=plain(name)),
             remedy=f"Use {'up to' if empty else '1 to'} {longest} characters.",
         )
     ]
@@ -92,7 +94,7 @@ def label_errors(labels: object) -> list[FieldError]:
             FieldError(
                 field="labels",
                 value=labels,
-                message=f"Labels are a mapping of at most {MOST_LABELS} names to texts.",
+                message=sentence("not-labels", most=MOST_LABELS),
                 remedy='Give for example {"rack": "r1"}.',
             )
         ]
@@ -100,8 +102,8 @@ def label_errors(labels: object) -> list[FieldError]:
         FieldError(
             field=f"labels.{key}",
             value=value,
-            message="This is not a label.",
-            remedy="Use a name of 1 to 63 of A-Z a-z 0-9 . _ / - and a text of up to 255.",
+            message=sentence("not-label"),
+            remedy=sentence("use-labels"),
         )
         for key, value in labels.items()
         if not (
@@ -123,8 +125,8 @@ def count_errors(value: object, *, field: str, most: int = 1_000_000) -> list[Fi
         FieldError(
             field=field,
             value=value,
-            message="This is not a number of devices.",
-            remedy=f"Give a whole number from 1 to {most:,}, or null for no bound.",
+            message=sentence("not-device-count"),
+            remedy=sentence("give-number-or-null", most=format(most, ",")),
         )
     ]
 

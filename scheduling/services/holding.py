@@ -4,6 +4,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from scheduling.core.lifecycle import JobState
+from scheduling.core.messages import sentence
 from scheduling.models import Job
 from scheduling.services.announce import want_round
 from scheduling.services.ownership import require_own
@@ -85,10 +86,10 @@ def _own_holds(job: Job, viewer: Viewer) -> Q:
 
 def _held_by_another(job: Job) -> ForbiddenError:
     return ForbiddenError(
-        f"A lead of the tenant or a cluster admin holds job {job.pk}.",
+        sentence("held-by-lead", pk=job.pk),
         field="held",
         value=True,
-        remedy="Ask a lead of the tenant to release it.",
+        remedy=sentence("ask-lead-to-release"),
     )
 
 

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from scheduling.core.idleness import IdlePolicy, Spell, Step, follow, in_force, step_of, stop_at
 from scheduling.core.jobspec.watching import idle_policy_of
 from scheduling.core.lifecycle import JobState
+from scheduling.core.messages import sentence
 from scheduling.core.notices import IDLE_WARNING
 from scheduling.models import Attempt, IdleRule, IdleSpell, Job, Member, VirtualCluster
 from scheduling.services.lifecycle import Note, record_job_event
@@ -19,6 +20,7 @@ from tenants.audit import record
 from tenants.errors import FieldError, InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.messages import plain
 
 IDLE_OVER: Final = "idle-over"
 LEAST_WARN: Final = 300
@@ -75,7 +77,7 @@ def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> St
     spell = follow(one.spell, minutes, now=now)
     if spell is None:
         if _as_read(one).delete()[0] and one.spell is not None and one.spell.warned_at is not None:
-            note = Note(text="Its devices are busy again.", attempt=one.attempt_number)
+            note = Note(text=sentence("busy-again"), attempt=one.attempt_number)
             record_job_event(job_id=one.job_id, kind=IDLE_OVER, now=now, note=note)
         return Step.NOTHING
     step = step_of(spell, one.policy, now=now)
@@ -208,14 +210,19 @@ def _spell(row: IdleSpell | None) -> Spell | None:
 
 def _warn(one: Watched, spell: Spell, now: datetime) -> None:
     ends = stop_at(spell, one.policy)
-    then = f" It is stopped at {ends:%H:%M} UTC if that goes on." if ends else ""
+    idle = sentence(
+        "idle-warning",
+        below=format(one.policy.below, "g"),
+        minutes=format(spell.seconds / 60, ".0f"),
+    )
+    if ends:
+        idle = sentence("idle-warning-with-stop", idle=idle, time=format(ends, "%H:%M"))
     record_job_event(
         job_id=one.job_id,
         kind=IDLE_WARNING,
         now=now,
         note=Note(
-            text=f"Its devices have been busy for less than {one.policy.below:g} % of the time "
-            f"for {spell.seconds / 60:.0f} minutes.{then}",
+            text=idle,
             attempt=one.attempt_number,
             detail={
                 "idle_seconds": int(spell.seconds),
@@ -227,9 +234,10 @@ def _warn(one: Watched, spell: Spell, now: datetime) -> None:
 
 
 def _stop(one: Watched, spell: Spell, now: datetime) -> bool:
-    words = (
-        f"Its devices idled for {spell.seconds / 60:.0f} minutes; the idle policy allows "
-        f"{(one.policy.stop_after or 0) / 60:.0f}, and it was warned."
+    words = sentence(
+        "idle-stopped",
+        idle=format(spell.seconds / 60, ".0f"),
+        allowed=format((one.policy.stop_after or 0) / 60, ".0f"),
     )
     if not _as_read(one).delete()[0]:
         return False
@@ -242,11 +250,11 @@ def _faults(row: IdleRule) -> list[FieldError]:
     stop = row.stop_after
     names = row.exempt_priorities
     checks = (
-        ("below", _is_number(row.below) and 0 < row.below <= 100, "Give a percentage above 0."),
+        ("below", _is_number(row.below) and 0 < row.below <= 100, sentence("give-percentage")),
         (
             "warn_after",
             _is_number(row.warn_after) and LEAST_WARN <= row.warn_after <= LONGEST,
-            "Give 5 minutes to 7 days, in seconds.",
+            sentence("give-warn-after"),
         ),
         (
             "stop_after",
@@ -256,20 +264,20 @@ def _faults(row: IdleRule) -> list[FieldError]:
                 and _is_number(row.warn_after)
                 and max(row.warn_after + LEAST_WARN, LEAST_STOP) <= stop <= LONGEST
             ),
-            "Give at least 5 minutes more than warn_after, in seconds, or null.",
+            sentence("give-stop-after"),
         ),
         (
             "exempt_priorities",
             isinstance(names, list | tuple) and all(isinstance(name, str) for name in names),
-            "Give names of priority classes.",
+            sentence("give-classes"),
         ),
-        ("binding", isinstance(row.binding, bool), "Use true or false."),
+        ("binding", isinstance(row.binding, bool), sentence("use-boolean")),
     )
     return [
         FieldError(
             field=name,
             value=getattr(row, name),
-            message=f"This cannot be the {name.replace('_', ' ')} of an idle policy.",
+            message=sentence("not-field-of-idle-policy", name=plain(name.replace("_", " "))),
             remedy=remedy,
         )
         for name, is_right, remedy in checks

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from scheduling.core.cells import ClusterSpec, VcSpec
+from scheduling.core.messages import sentence
 from scheduling.models import VirtualCluster
 from scheduling.selectors.topology import TopologyNow
 from tenants.errors import FieldError, InvalidError
@@ -48,7 +49,9 @@ def quota_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
                         field=f"{VIRTUAL}.{name}.virtualCells[{position}].cellType",
                         value=f"{quota.chain}.{quota.level}",
                         message="The physical cluster has no such cells.",
-                        remedy=f"Use one of: {', '.join(known) or 'none, it has no cells'}.",
+                        remedy=sentence(
+                            "choices", names=", ".join(known) or "none, it has no cells"
+                        ),
                     )
                 )
     return faults
@@ -59,7 +62,7 @@ def refuse_archived(rows: Mapping[str, VirtualCluster], shares: Mapping[str, VcS
     for name in shares:
         if name in rows and rows[name].archived_at is not None:
             raise InvalidError(
-                f"A virtual cluster named {name} was put away.",
+                sentence("cluster-archived", name=name),
                 field=f"{VIRTUAL}.{name}",
                 value=name,
                 remedy="Use another name; its history belongs to the old one.",

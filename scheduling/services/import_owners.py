@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from scheduling.core.messages import sentence
 from scheduling.models import VirtualCluster
 from scheduling.services.vc_values import NAME_PATTERN
 from tenants.errors import FieldError, InvalidError
@@ -52,7 +53,7 @@ def find_owners(
         elif owner in tenants:
             owners.tenant_of[name] = tenants[owner]
         elif name in wanted:
-            faults.append(_fault(f"owners.{name}", owner, "Name a tenant that exists."))
+            faults.append(_fault(f"owners.{name}", owner, sentence("name-tenant")))
         else:
             owners.missing[name] = owner
     faults += [

@@ -7,6 +7,7 @@ from typing import Final
 from django.db import IntegrityError, transaction
 
 from scheduling.compat.formats import RULE_KINDS
+from scheduling.core.messages import sentence
 from scheduling.models import ImportRule, PriorityClass, VirtualCluster
 from tenants.audit import record
 from tenants.errors import DuplicateError, FieldError, InvalidError, NotFoundError
@@ -60,10 +61,10 @@ def create_import_rule(
             record(actor=viewer, action="import_rule.create", obj=row, after=shown(row))
     except IntegrityError:
         raise DuplicateError(
-            f"There is a rule for {kind} {name}.",
+            sentence("import-rule-exists", kind=kind, name=name),
             field="name",
             value=name,
-            remedy="Delete that one first.",
+            remedy=sentence("delete-that-first"),
         ) from None
     return row
 
@@ -78,7 +79,7 @@ def delete_import_rule(*, viewer: Viewer, rule_id: int) -> None:
     viewer.require(Permission.EDIT_VC, what="import rules")
     row = ImportRule.objects.unscoped().filter(pk=rule_id).first()
     if row is None:
-        raise NotFoundError("There is no such rule.", field="id", value=rule_id)
+        raise NotFoundError(sentence("no-such-rule"), field="id", value=rule_id)
     record(actor=viewer, action="import_rule.delete", obj=row, before=shown(row))
     row.delete()
 
@@ -98,12 +99,12 @@ def shown(row: ImportRule) -> dict[str, object]:
 def _faults(kind: str, name: str) -> list[FieldError]:
     found = []
     if kind not in RULE_KINDS:
-        remedy = f"Write one of {', '.join(RULE_KINDS)}."
-        message = "This is not a kind of name."
+        remedy = sentence("write-one-of", names=", ".join(RULE_KINDS))
+        message = sentence("not-kind-of-name")
         found.append(FieldError(field="kind", value=kind, message=message, remedy=remedy))
     if not _NAME.fullmatch(name):
-        remedy = "Use 1 to 100 of letters, digits and . _ / @ -."
-        message = "This cannot be the name of a partition, account or fleet."
+        remedy = sentence("use-foreign-name")
+        message = sentence("not-foreign-name")
         found.append(FieldError(field="name", value=name, message=message, remedy=remedy))
     return found
 
@@ -111,22 +112,22 @@ def _faults(kind: str, name: str) -> list[FieldError]:
 def _meaning_faults(row: ImportRule, named: Mapping[str, str]) -> list[FieldError]:
     """What is wrong with what a rule says, by the names that it was given."""
     there = {
-        "virtual_cluster": (row.virtual_cluster, "Name a virtual cluster."),
+        "virtual_cluster": (row.virtual_cluster, sentence("name-cluster")),
         "tenant": (row.tenant, "Name a tenant."),
-        "priority": (row.priority_class, "Name a priority class."),
+        "priority": (row.priority_class, sentence("name-class")),
     }
     found = [
         FieldError(
             field=field,
             value=value,
-            message="There is none of this name.",
+            message=sentence("none-of-this-name"),
             remedy=there[field][1],
         )
         for field, value in named.items()
         if value and there[field][0] is None
     ]
     if not (any(named.values()) or row.is_opportunistic):
-        message = "A rule must say what the name stands for."
+        message = sentence("rule-without-meaning")
         remedy = "Give virtual_cluster, tenant, priority or opportunistic."
         found.append(FieldError(field="virtual_cluster", message=message, remedy=remedy))
     return found

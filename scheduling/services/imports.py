@@ -11,6 +11,7 @@ from typing import Any
 
 from scheduling.core.cells import ClusterSpec, SpecError, VcSpec
 from scheduling.core.cells.hived import spec_from_hived
+from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
 from scheduling.models import Device, Job, Node, VirtualCluster
 from scheduling.selectors.topology import TopologyNow, current_topology
@@ -113,7 +114,7 @@ def import_hived(
         DevicesInUseError: jobs hold devices that are not in it, and this is not a dry run.
         StaleEditError: somebody changed the topology meanwhile.
     """
-    viewer.require(Permission.MANAGE_NODES, what="the cluster")
+    viewer.require(Permission.MANAGE_NODES, what=sentence("the-cluster"))
     viewer.require(Permission.EDIT_VC, what="virtual clusters")
     if not isinstance(document, Mapping) or not {PHYSICAL, VIRTUAL} & set(document):
         raise InvalidError(

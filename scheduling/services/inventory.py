@@ -8,6 +8,7 @@ from typing import Final
 from scheduling.core.cells import CellError, ClusterSpec, PhysicalCell, feasible
 from scheduling.core.cells.topology import ClusterTopology
 from scheduling.core.inventory import Proposal, propose
+from scheduling.core.messages import sentence
 from scheduling.models import Device, Lease, Node
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import spec_in_force
@@ -23,6 +24,7 @@ from scheduling.services.topology import (
 from tenants.audit import Actor, record
 from tessera.inventory import Device as Found
 from tessera.inventory import Inventory
+from tessera.messages import message_of
 
 MISSING: Final = "not found on the node any more"
 _SYSTEM: Final = Actor.system("inventory")
@@ -99,7 +101,7 @@ def _shaped(
     if present and position is None:
         return None, _imported_words(node, topology, proposal)
     if present and _is_held(node):
-        return None, ("Its cells have changed and keep their shape while jobs hold devices.",)
+        return None, (sentence("cells-changed-in-use"),)
     wanted = replace(
         spec,
         cell_types={**spec.cell_types, **proposal.new_types},
@@ -107,7 +109,7 @@ def _shaped(
     )
     fault = _fault(replace(wanted, virtual_clusters=spec_in_force(topology).virtual_clusters))
     if fault:
-        return None, (f"Its cells have changed and keep their shape: {fault}.",)
+        return None, (sentence("cells-changed", fault=message_of(fault)),)
     return wanted, ()
 
 
@@ -137,7 +139,7 @@ def _imported_words(node: Node, topology: TopologyNow, proposal: Proposal) -> tu
     if imported >= found:
         return ()
     extra = ", ".join(str(index) for index in sorted(found - imported))
-    return (f"The imported topology of {node.name} does not have its devices {extra}.",)
+    return (sentence("import-lacks-devices", node=node.name, extra=extra),)
 
 
 def _is_held(node: Node) -> bool:

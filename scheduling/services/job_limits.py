@@ -9,6 +9,7 @@ from typing import Final
 
 from django.db import transaction
 
+from scheduling.core.messages import sentence
 from scheduling.models import Job
 from scheduling.models.job_limits import (
     CLUSTER,
@@ -37,7 +38,7 @@ class JobLimitError(ConflictError):
     """More live jobs than one person or one tenant may have."""
 
     code = "job-limit-reached"
-    title = "Limit of live jobs reached"
+    title = sentence("live-job-limit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +157,8 @@ def _set(viewer: Viewer, row: JobLimit, limits: Limits, *, name: str) -> Limits:
         FieldError(
             field=field,
             value=value,
-            message="This is not a valid limit of jobs.",
-            remedy=f"Use 1 to {MOST:,}, or null for the wider limit.",
+            message=sentence("not-job-limit"),
+            remedy=sentence("give-job-limit", most=format(MOST, ",")),
         )
         for field, value in (("per_person", limits.per_person), ("per_tenant", limits.per_tenant))
         if value is not None and not 1 <= value <= MOST
@@ -198,14 +199,19 @@ def _require(
     # What this transaction has added may be rolled back, and its numbers given again.
     transaction.on_commit(partial(bounds.keep, key, live, newest))
     if live + new > most:
-        kind = "person" if user_id is not None else "tenant"
+        is_person = user_id is not None
         raise JobLimitError(
-            f"{whose} has {live:,} live {'job' if live == 1 else 'jobs'}; {new:,} more would "
-            f"exceed the limit of {most:,} per {kind}.",
+            sentence(
+                "too-many-live-jobs-of-person" if is_person else "too-many-live-jobs-of-tenant",
+                name=whose,
+                n=live,
+                live=f"{live:,}",
+                new=f"{new:,}",
+                most=f"{most:,}",
+            ),
             field="",
             value=live + new,
-            remedy="Stop jobs or wait until some end, or ask for a higher limit: a lead sets "
-            "that of a person, a cluster admin that of a tenant.",
+            remedy=sentence("stop-jobs-or-raise-limit"),
         )
 
 

@@ -26,7 +26,9 @@ from scheduling.core.lifecycle import (
 )
 from scheduling.core.notices import event_of
 from scheduling.models import Job, JobEvent
+from scheduling.models.jobs import TEXT_MESSAGE
 from scheduling.signals import job_transitioned
+from tessera.messages import Sentence
 
 T = TypeVar("T")
 
@@ -273,9 +275,14 @@ def _event_row(job_id: int, kind: str, state: str, at: datetime, note: Note | No
         state=state,
         attempt=note.attempt,
         text=note.text[:500],
-        detail=dict(note.detail or {}),
+        detail={**(note.detail or {}), **_message_of(note.text)},
         untold=event_of(kind, state) is not None,
     )
+
+
+def _message_of(text: str) -> dict[str, Any]:
+    """The message of an event's text, beside the facts of the event."""
+    return {TEXT_MESSAGE: text.message.to_json()} if isinstance(text, Sentence) else {}
 
 
 class _Whose(NamedTuple):

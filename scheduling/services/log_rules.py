@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.core.logrules import Hit, LogAction, LogRuleSpec, Pattern, PatternError
 from scheduling.core.logrules.rules import LONGEST_NAME
+from scheduling.core.messages import sentence
 from scheduling.models import Attempt, Job, JobSecret, LogRule, LogRuleHit
 from scheduling.services.edits import compare_and_set, text_errors
 from scheduling.services.exclusions import with_excluded
@@ -19,6 +20,7 @@ from tenants.audit import changed, record
 from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.messages import plain
 
 KIND: Final = "log rule"
 MATCHED: Final = "log-rule"
@@ -115,8 +117,13 @@ def _note_given_up(attempt: Attempt, seen: Seen, node: str, hit: Hit, now: datet
         now=now,
         note=Note(
             attempt=attempt.number,
-            text=f"Rule {hit.rule.name} is not looked for in what {seen.member} on {node} writes "
-            f"from byte {hit.offset:,} on: its pattern takes too long there. Make it simpler.",
+            text=sentence(
+                "rule-too-slow",
+                rule=hit.rule.name,
+                member=seen.member,
+                node=node,
+                offset=format(hit.offset, ","),
+            ),
             detail={"rule": hit.rule.name, "node": node, "offset": hit.offset},
         ),
     )
@@ -140,7 +147,7 @@ def _follow(attempt: Attempt, hit: Hit, now: datetime) -> None:
 
 
 def _fail(attempt: Attempt, hit: Hit, now: datetime) -> None:
-    text = f"Not tried again: {hit.rule.name}."
+    text = sentence("not-retried", name=hit.rule.name)
     moved = try_job_event(
         job_id=attempt.job_id,
         event=JobEventKind.FAIL,
@@ -167,7 +174,9 @@ def create_log_rule(*, viewer: Viewer, name: str, pattern: str, action: str) -> 
     values = {"name": name, "pattern": pattern, "action": action}
     InvalidError.raise_if(_faults(values))
     if LogRule.objects.count() >= MOST_RULES:
-        raise ConflictError(f"There are {MOST_RULES} rules already.", remedy="Delete one first.")
+        raise ConflictError(
+            sentence("too-many-rules", most=MOST_RULES), remedy=sentence("delete-one-first")
+        )
     try:
         with transaction.atomic():
             row = LogRule.objects.create(**values)
@@ -227,13 +236,16 @@ def delete_log_rule(*, viewer: Viewer, rule_id: int) -> None:
 def _row(rule_id: int) -> LogRule:
     row = LogRule.objects.filter(pk=rule_id).first()
     if row is None:
-        raise NotFoundError("There is no such rule.", field="id", value=rule_id)
+        raise NotFoundError(sentence("no-such-rule"), field="id", value=rule_id)
     return row
 
 
 def _taken(name: str) -> DuplicateError:
     return DuplicateError(
-        f"A rule named {name} exists.", field="name", value=name, remedy="Choose another name."
+        sentence("log-rule-exists", name=name),
+        field="name",
+        value=name,
+        remedy=sentence("choose-another-name"),
     )
 
 
@@ -242,15 +254,17 @@ def _faults(values: dict[str, Any]) -> list[FieldError]:
     if "name" in values:
         faults += text_errors(values["name"], field="name", longest=LONGEST_NAME, empty=False)
     if "action" in values and values["action"] not in set(LogAction):
-        remedy = f"Use one of {', '.join(LogAction)}."
+        remedy = sentence("use-one-of", names=", ".join(LogAction))
         faults.append(_fault("action", values["action"], remedy))
     if "enabled" in values and not isinstance(values["enabled"], bool):
-        faults.append(_fault("enabled", values["enabled"], "Use true or false."))
+        faults.append(_fault("enabled", values["enabled"], sentence("use-boolean")))
     if "pattern" in values:
         try:
             Pattern(values["pattern"])
         except PatternError as error:
-            faults.append(_fault("pattern", values["pattern"], f"Mend it: {error}."))
+            faults.append(
+                _fault("pattern", values["pattern"], sentence("correct-pattern", error=str(error)))
+            )
         except (TypeError, AttributeError):
             faults.append(_fault("pattern", values["pattern"], "Give a text."))
     return faults
@@ -260,6 +274,6 @@ def _fault(name: str, value: object, remedy: str) -> FieldError:
     return FieldError(
         field=name,
         value=value,
-        message=f"This cannot be the {name} of a log rule.",
+        message=sentence("not-field-of-log-rule", name=plain(name)),
         remedy=remedy,
     )

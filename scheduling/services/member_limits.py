@@ -5,6 +5,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from scheduling.core.messages import sentence
 from scheduling.models import VcLimit, VirtualCluster
 from scheduling.services.edits import compare_and_set
 from tenants.audit import record
@@ -39,8 +40,8 @@ def set_member_limits(
         FieldError(
             field="virtual_clusters",
             value=name,
-            message="The tenant has no such virtual cluster.",
-            remedy=f"Use any of: {', '.join(sorted(rows)) or 'none yet'}.",
+            message=sentence("not-cluster-of-tenant"),
+            remedy=sentence("use-any-of", names=", ".join(sorted(rows)) or "none yet"),
         )
         for name in virtual_clusters
         if name not in rows
@@ -82,6 +83,6 @@ def _managed_member(viewer: Viewer, membership_id: int) -> Membership:
     visible = Membership.objects.visible_to(viewer).select_related("user", "tenant")
     member = visible.filter(pk=membership_id).first()
     if member is None:
-        raise NotFoundError("There is no such member.", field="member", value=membership_id)
+        raise NotFoundError(sentence("no-such-member"), field="member", value=membership_id)
     viewer.require(Permission.MANAGE_MEMBERS, member.tenant_id, what="the member")
     return member

@@ -6,6 +6,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from scheduling.core.lifecycle import PreemptionRule
+from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
 from scheduling.models import Device, Node
 from scheduling.services.announce import node_has_changed, want_round
@@ -144,10 +145,10 @@ def declare_node_dead(
     InvalidError.raise_if(reason_errors(reason))
     if node.contact == NodeState.READY:
         raise ConflictError(
-            f"{node.name} answers; it is not dead.",
+            sentence("node-answers", name=node.name),
             field="contact",
             value=node.contact,
-            remedy="Drain it instead; jobs then save their work and leave.",
+            remedy=sentence("drain-instead"),
         )
     values: dict[str, Any] = {
         "contact": NodeState.DOWN,
@@ -170,7 +171,7 @@ def declare_node_dead(
     # Gangs in the order of their ids, in which whoever reports of them locks them.
     members = open_members_on([node.pk]).order_by("attempt_id", "id")
     for member_id in list(members.values_list("id", flat=True)):
-        mark_lost(member_id=member_id, message=f"{node.name} was declared dead", now=now)
+        mark_lost(member_id=member_id, message=sentence("declared-dead", name=node.name), now=now)
     return node
 
 
@@ -200,7 +201,7 @@ def finish_drains(*, now: datetime, node_ids: list[int] | None = None) -> int:
                 for_job=0,
                 rule=DRAIN_RULE,
                 cause=PreemptionRule.DRAIN,
-                by=f"the drain of {names[node_id]}",
+                by=sentence("drain-of-node", node=names[node_id]),
                 now=now,
             )
         busy &= set(open_members_on(list(names)).values_list("node_id", flat=True))
@@ -235,7 +236,9 @@ def set_device_health(
     node = node_to_edit(viewer, node_id)
     device = node.devices.filter(index=index, retired_at=None).first()
     if device is None:
-        raise NotFoundError(f"{node.name} has no device {index}.", field="index", value=index)
+        raise NotFoundError(
+            sentence("no-such-device", name=node.name, index=index), field="index", value=index
+        )
     if not healthy:
         InvalidError.raise_if(reason_errors(reason))
     before = {"healthy": device.healthy, "reason": device.health_reason}

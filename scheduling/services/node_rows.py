@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from django.db.models import QuerySet
 
+from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep, NodeState
 from scheduling.models import Member, Node
 from scheduling.services.announce import node_has_changed, want_round
@@ -19,7 +20,7 @@ from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 _KIND: Final = "node"
-EMPTY_IT: Final = "Drain it first; if it is gone for good, declare it dead."
+EMPTY_IT: Final = sentence("drain-or-declare-dead")
 GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
 
 
@@ -33,7 +34,7 @@ def node_to_edit(viewer: Viewer, node_id: int) -> Node:
     viewer.require(Permission.MANAGE_NODES, what="the node")
     node = Node.objects.filter(pk=node_id, removed_at=None).first()
     if node is None:
-        raise NotFoundError("There is no such node.", field="id", value=node_id)
+        raise NotFoundError(sentence("no-such-node"), field="id", value=node_id)
     return node
 
 
@@ -144,7 +145,7 @@ def require_empty(node: Node, remedy: str) -> None:
     jobs = set(open_members_on([node.pk]).values_list("attempt__job_id", flat=True))
     if jobs:
         raise ConflictError(
-            f"{len(jobs)} {'job is' if len(jobs) == 1 else 'jobs are'} still on {node.name}.",
+            sentence("jobs-on-node", n=len(jobs), node=node.name),
             field="node",
             value=node.name,
             remedy=remedy,

@@ -8,9 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduling.core.messages import sentence
 from scheduling.services.edits import label_errors
 from tenants.errors import FieldError
 from tessera import job_networks
+from tessera.messages import plain
 
 MOST_KEY_BYTES: Final = 16_384
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -35,9 +37,9 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
         if field in values and not _matches(pattern, values[field])
     ]
     if "host" in values and not _is_host(values["host"]):
-        faults.append(_fault("host", values["host"], "Use a host name or an IP address."))
+        faults.append(_fault("host", values["host"], sentence("use-host")))
     if "port" in values and not _is_port(values["port"]):
-        faults.append(_fault("port", values["port"], "Use a number from 1 to 65535."))
+        faults.append(_fault("port", values["port"], sentence("use-port")))
     if "labels" in values:
         faults += label_errors(values["labels"])
     if "job_network" in values and values["job_network"] not in ("", *job_networks.SETTINGS):
@@ -45,7 +47,7 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
             FieldError(
                 field="job_network",
                 value=values["job_network"],
-                message="This is not a network setting.",
+                message=sentence("not-network-setting"),
                 remedy=f"Use {', '.join(job_networks.SETTINGS)}, or nothing for the node's own.",
             )
         )
@@ -54,7 +56,10 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
 
 def _fault(field: str, value: object, remedy: str) -> FieldError:
     return FieldError(
-        field=field, value=value, message=f"This cannot be the {field} of a node.", remedy=remedy
+        field=field,
+        value=value,
+        message=sentence("not-field-of-node", field=plain(field)),
+        remedy=remedy,
     )
 
 
@@ -82,14 +87,14 @@ def _key_faults(values: Mapping[str, Any]) -> list[FieldError]:
     line, fingerprint = values.get("host_key"), values.get("host_key_fingerprint")
     real = fingerprint_of(line)
     if real is None:
-        return [_fault("host_key", None, "Give the public key line that the node showed.")]
+        return [_fault("host_key", None, sentence("give-host-key"))]
     if fingerprint != real:
         return [
             FieldError(
                 field="host_key_fingerprint",
                 value=fingerprint,
-                message=f"The node's key has the fingerprint {real}.",
-                remedy="Compare it with the one on the node, and confirm exactly that one.",
+                message=sentence("other-fingerprint", fingerprint=real),
+                remedy=sentence("confirm-fingerprint"),
             )
         ]
     return []

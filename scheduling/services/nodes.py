@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack
 
 from django.db import IntegrityError, transaction
 
+from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
 from scheduling.models import Node
 from scheduling.services.node_holds import (
@@ -261,13 +262,16 @@ def _taken(values: Mapping[str, Any]) -> DuplicateError:
     name = values.get("name")
     if name is not None and Node.objects.filter(name=name, removed_at=None).exists():
         return DuplicateError(
-            f"A node named {name} exists.", field="name", value=name, remedy="Use another name."
+            sentence("node-exists", name=name),
+            field="name",
+            value=name,
+            remedy=sentence("use-another-name"),
         )
     host, port = values["host"], values["port"]
     other = Node.objects.filter(host=host, port=port).values_list("name", flat=True).first()
     return DuplicateError(
-        f"{other or 'Another node'} has the address {host}:{port}.",
+        sentence("address-in-use", node=other or "Another node", host=host, port=port),
         field="host",
         value=host,
-        remedy="A machine is one node; use another address or remove that node.",
+        remedy=sentence("use-other-address"),
     )

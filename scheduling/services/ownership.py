@@ -1,5 +1,6 @@
 """Who may act on a job: its owner, and whoever may act for everybody in the tenant."""
 
+from scheduling.core.messages import sentence
 from scheduling.models import Job
 from tenants.errors import ForbiddenError
 from tenants.roles import Permission
@@ -14,8 +15,8 @@ def require_own(*, job: Job, viewer: Viewer) -> None:
     """
     if not viewer.can_stop(job.tenant_id, job.owner_id):
         raise ForbiddenError(
-            f"Job {job.pk} is somebody else's.",
+            sentence("job-of-other", pk=job.pk),
             field="permission",
             value=str(Permission.STOP_ANY_JOB),
-            remedy="Ask its owner or a lead of the tenant.",
+            remedy=sentence("ask-owner-lead-tenant"),
         )

@@ -4,6 +4,7 @@ import uuid
 from dataclasses import replace
 
 from scheduling.core.jobspec import demand, split
+from scheduling.core.messages import sentence
 from scheduling.services.drafts import Draft
 
 
@@ -21,4 +22,4 @@ def parts_of_draft(draft: Draft) -> tuple[Draft, ...]:
 def _words(count: int) -> tuple[str, ...]:
     if count == 1:
         return ()
-    return (f"It is no gang: its {count} instances are jobs that start and end by themselves.",)
+    return (sentence("no-gang", count=count),)

@@ -7,6 +7,7 @@ from typing import Final
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
+from scheduling.core.messages import sentence
 from scheduling.models import JobTemplate, SavedView
 from tenants.audit import record
 from tenants.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
@@ -33,11 +34,17 @@ def save_view(*, viewer: Viewer, name: str, query: str, now: datetime) -> SavedV
     name = _name(name, 40)
     if len(query) > 1000 or "\x00" in query:
         raise InvalidError(
-            "These filters are too long.", field="query", value=len(query), remedy="Use fewer."
+            sentence("filters-too-long"),
+            field="query",
+            value=len(query),
+            remedy=sentence("use-fewer"),
         )
     if views_of(viewer).exclude(name=name).count() >= MOST_VIEWS:
         raise InvalidError(
-            f"You have {MOST_VIEWS} views.", field="name", value=name, remedy="Delete one first."
+            sentence("too-many-views", most=MOST_VIEWS),
+            field="name",
+            value=name,
+            remedy=sentence("delete-one-first"),
         )
     saved, _ = SavedView.objects.update_or_create(
         owner_id=viewer.user_id, name=name, defaults={"query": query, "created_at": now}
@@ -52,7 +59,7 @@ def delete_view(*, viewer: Viewer, pk: int) -> None:
         NotFoundError: it is none of the viewer's.
     """
     if not views_of(viewer).filter(pk=pk).delete()[0]:
-        raise NotFoundError("You have no such view.", field="id", value=pk)
+        raise NotFoundError(sentence("no-such-view"), field="id", value=pk)
 
 
 def templates_of(viewer: Viewer) -> QuerySet[JobTemplate]:
@@ -72,7 +79,7 @@ def template_for(viewer: Viewer, pk: int) -> JobTemplate:
     """
     found = templates_of(viewer).filter(pk=pk).first()
     if found is None:
-        raise NotFoundError("There is no such template.", field="id", value=pk)
+        raise NotFoundError(sentence("no-such-template"), field="id", value=pk)
     return found
 
 
@@ -123,10 +130,10 @@ def save_template(
         if (same := kept.first()) is not None:
             return same
         raise ConflictError(
-            "There is a template of this name.",
+            sentence("template-exists"),
             field="name",
             value=template.name,
-            remedy="Choose another name, or delete that one.",
+            remedy=sentence("rename-or-delete"),
         ) from None
     return template
 
@@ -142,10 +149,10 @@ def delete_template(*, viewer: Viewer, pk: int) -> None:
     leads = found.tenant_id is not None and viewer.can(Permission.STOP_ANY_JOB, found.tenant_id)
     if found.owner_id != viewer.user_id and not leads:
         raise ForbiddenError(
-            "The template is somebody else's.",
+            sentence("template-of-other"),
             field="id",
             value=pk,
-            remedy="Ask its owner or a lead of the tenant.",
+            remedy=sentence("ask-owner-lead-tenant"),
         )
     with transaction.atomic():
         if found.tenant_id is not None:
@@ -173,7 +180,7 @@ def _name(name: str, most: int) -> str:
     name = " ".join(name.split())
     if not 0 < len(name) <= most or not name.isprintable():
         raise InvalidError(
-            "This cannot be a name.",
+            sentence("not-name"),
             field="name",
             value=name[:80],
             remedy=f"Use 1 to {most} characters.",
@@ -184,10 +191,10 @@ def _name(name: str, most: int) -> str:
 def _text(text: str) -> str:
     if not text.strip() or len(text) > MOST_TEXT or "\x00" in text:
         raise InvalidError(
-            "This text cannot be kept as a template.",
+            sentence("not-template"),
             field="text",
             value=len(text),
-            remedy=f"Write a job of at most {MOST_TEXT:,} characters.",
+            remedy=sentence("write-shorter-job", most=format(MOST_TEXT, ",")),
         )
     return text
 
@@ -199,7 +206,7 @@ def _home(viewer: Viewer, tenant: str) -> Tenant | None:
     ids = [pk for pk, known in viewer.tenant_names.items() if known == tenant]
     home: Tenant | None = Tenant.objects.unscoped().filter(pk__in=ids).first()
     if home is None:
-        raise NotFoundError("There is no such tenant.", field="tenant", value=tenant)
+        raise NotFoundError(sentence("no-such-tenant"), field="tenant", value=tenant)
     viewer.require(Permission.SUBMIT_JOBS, home.pk, what="templates of the tenant")
     return home
 
@@ -207,8 +214,8 @@ def _home(viewer: Viewer, tenant: str) -> Tenant | None:
 def _check_count(viewer: Viewer, name: str) -> None:
     if JobTemplate.objects.unscoped().filter(owner_id=viewer.user_id).count() >= MOST_TEMPLATES:
         raise InvalidError(
-            f"You have {MOST_TEMPLATES} templates.",
+            sentence("too-many-templates", most=MOST_TEMPLATES),
             field="name",
             value=name,
-            remedy="Delete one first.",
+            remedy=sentence("delete-one-first"),
         )

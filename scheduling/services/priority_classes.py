@@ -6,6 +6,7 @@ from typing import Any, Final
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
+from scheduling.core.messages import sentence
 from scheduling.models import PriorityClass
 from scheduling.services.edits import UNCHANGED, Unchanged, compare_and_set, given, text_errors
 from tenants.audit import changed, record
@@ -19,6 +20,7 @@ from tenants.errors import (
 )
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.messages import plain
 
 LOWEST: Final = -1
 HIGHEST: Final = 1000
@@ -165,7 +167,7 @@ def _clear_default(values: dict[str, Any]) -> None:
 def _row(pk: int, expected_version: int | None) -> PriorityClass:
     row = PriorityClass.objects.filter(pk=pk).first()
     if row is None:
-        raise NotFoundError("There is no such priority class.", field="id", value=pk)
+        raise NotFoundError(sentence("no-such-class"), field="id", value=pk)
     if expected_version not in (None, row.version):
         raise StaleEditError.of(KIND, expected_version)
     return row
@@ -173,10 +175,10 @@ def _row(pk: int, expected_version: int | None) -> PriorityClass:
 
 def _needs_default(row: PriorityClass) -> ConflictError:
     return ConflictError(
-        f"{row.name} is the default, and there must be one.",
+        sentence("default-class-needed", name=row.name),
         field="is_default",
         value=row.name,
-        remedy="Make another class the default first.",
+        remedy=sentence("choose-default-first"),
     )
 
 
@@ -184,16 +186,16 @@ def _conflict(name: str, but: int = 0) -> DuplicateError:
     """Which of the two things that can be there once only stood in the way of class ``but``."""
     if PriorityClass.objects.filter(name=name).exclude(pk=but).exists():
         return DuplicateError(
-            f"A priority class named {name} exists.",
+            sentence("class-exists", name=name),
             field="name",
             value=name,
-            remedy="Choose another name.",
+            remedy=sentence("choose-another-name"),
         )
     return DuplicateError(
-        "Another default was set at the same time.",
+        sentence("default-raced"),
         field="is_default",
         value=name,
-        remedy="Try again.",
+        remedy=sentence("retry"),
     )
 
 
@@ -206,7 +208,7 @@ def _faults(values: dict[str, Any]) -> list[FieldError]:
     if "value" in values and not _is_priority(values["value"]):
         faults.append(_fault("value", values["value"], f"Use {LOWEST} to {HIGHEST}."))
     if "is_default" in values and not isinstance(values["is_default"], bool):
-        faults.append(_fault("is_default", values["is_default"], "Use true or false."))
+        faults.append(_fault("is_default", values["is_default"], sentence("use-boolean")))
     if "note" in values:
         faults += text_errors(values["note"], field="note", longest=200)
     return faults
@@ -220,6 +222,6 @@ def _fault(field: str, value: object, remedy: str) -> FieldError:
     return FieldError(
         field=field,
         value=value,
-        message=f"This cannot be the {field.replace('_', ' ')} of a priority class.",
+        message=sentence("not-field-of-class", field=plain(field.replace("_", " "))),
         remedy=remedy,
     )

@@ -7,6 +7,7 @@ from typing import Final
 
 from scheduling.core.cells import ClusterSpec, SpecError
 from scheduling.core.cells.reconfiguration import Reconfiguration
+from scheduling.core.messages import sentence
 from scheduling.models import Node, VirtualCluster
 from scheduling.selectors.reconfiguration import Effect, effect_of, fit_of
 from scheduling.selectors.topology import TopologyNow, current_topology
@@ -52,6 +53,7 @@ from tenants.audit import record
 from tenants.errors import FieldError, InvalidError, NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.messages import message_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,17 +213,15 @@ class _Run:
             raise refused(error) from error
 
     def _refusal(self, effect: Effect, draft: Draft) -> DoesNotFitError:
-        field, remedy = "edits", REMEDY
+        field, remedy = "edits", REMEDY_FOR_RULES if draft.levels and not draft.changed else REMEDY
         if not self.numbered:
             field = "cells" if draft.changed else "least_isolation"
-        if draft.levels and not draft.changed:
-            remedy = REMEDY_FOR_RULES
         return DoesNotFitError(
             errors=[
                 FieldError(
                     field=field,
                     value=witness,
-                    message=f"{witness[:1].upper()}{witness[1:]}.",
+                    message=sentence("witness", witness=message_of(witness)),
                     remedy=remedy,
                 )
                 for witness in effect.change.witnesses
@@ -311,7 +311,7 @@ def _request_faults(edits: Sequence[Edit], reason: str) -> list[FieldError]:
             FieldError(
                 field="edits",
                 value=len(edits),
-                message="This is not a reconfiguration.",
+                message=sentence("not-reconfiguration"),
                 remedy=f"Give 1 to {MOST_EDITS} edits.",
             )
         )
@@ -326,14 +326,11 @@ def _open_rows() -> Mapping[str, VirtualCluster]:
 def _node_named(name: str) -> Node:
     node = Node.objects.filter(name=name.replace("\x00", ""), removed_at=None).first()
     if node is None:
-        raise NotFoundError("There is no such node.", field="node", value=name)
+        raise NotFoundError(sentence("no-such-node"), field="node", value=name)
     return node
 
 
-REMEDY: Final = (
-    "Promise fewer or smaller cells there, whole nodes where they do not isolate jobs, or add"
-    " nodes."
-)
+REMEDY: Final = sentence("guarantee-less-or-whole-nodes")
 
 
 def _promised(effect: Effect, side: str) -> dict[str, object]:

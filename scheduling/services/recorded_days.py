@@ -16,6 +16,7 @@ from scheduling.core.charging import charged_seconds
 from scheduling.core.engines import guaranteed_devices
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import TERMINAL
+from scheduling.core.messages import sentence
 from scheduling.core.simulator import NodeGroup, SimCluster, Trace, TraceJob
 from scheduling.core.stored import read_stored
 from scheduling.core.terms import read_terms
@@ -80,17 +81,19 @@ def recorded_days(
         .order_by("number")[: MOST_ROUNDS + 1]
     )
     if len(stored) > MOST_ROUNDS:
-        raise _span_error(f"There are more than {MOST_ROUNDS:,} stored rounds in it.", since)
+        raise _span_error(
+            sentence("more-than-stored-rounds", most=format(MOST_ROUNDS, ",")), since
+        )
     seen, newest = _seen(vc.pk, stored, data_dir)
     if newest is None:
-        raise _span_error("No stored round in it knows this virtual cluster.", since)
+        raise _span_error(sentence("no-round-of-cluster"), since)
     cluster, policy, args = newest
     if not cluster.groups:
-        raise _span_error("Nothing was guaranteed to the virtual cluster in it.", since)
+        raise _span_error(sentence("nothing-guaranteed-virtual-cluster"), since)
     reading = _Reading(vc=vc, since=since, now=now)
     jobs = list(reading.jobs(seen))
     if len(jobs) > MOST_JOBS:
-        raise _span_error(f"There are more than {MOST_JOBS:,} jobs in it.", since)
+        raise _span_error(sentence("more-than-jobs", most=format(MOST_JOBS, ",")), since)
     jobs.sort(key=lambda pair: (pair[0].submitted, pair[1].job_id))
     return RecordedDays(
         trace=Trace(
@@ -229,5 +232,5 @@ def _span_error(words: str, since: datetime) -> InvalidError:
         words,
         field="since",
         value=since.isoformat(),
-        remedy="Choose another span; rounds are kept for some days, see the settings.",
+        remedy=sentence("choose-another-span"),
     )

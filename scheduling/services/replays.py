@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from scheduling.core.messages import sentence
 from scheduling.core.orders import MakePolicy
 from scheduling.core.policies import make_policy
 from scheduling.core.simulator import Knowledge, NodeGroup, Result, Setup, SimCluster, simulate
@@ -88,10 +89,10 @@ def with_guarantee(cluster: SimCluster, wanted: Mapping[str, int]) -> SimCluster
             groups[kind] = NodeGroup(nodes=devices // per_node, devices=per_node)
     if not groups:
         raise InvalidError(
-            "Nothing would be guaranteed.",
+            sentence("nothing-would-be-guaranteed"),
             field="guarantee",
             value=dict(wanted),
-            remedy="Leave at least one device.",
+            remedy=sentence("leave-least-one-device"),
         )
     return SimCluster(groups=dict(sorted(groups.items())))
 

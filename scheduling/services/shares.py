@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scheduling.core.cells import Quota, VcSpec
+from scheduling.core.messages import sentence
 from scheduling.core.policies import POLICIES, UnknownPolicyError, make_policy
 from scheduling.models import PinnedCell, VcQuota, VirtualCluster
 from scheduling.selectors.topology import ChainView, TopologyNow
@@ -174,5 +175,5 @@ def _level(chain: ChainView, given: object) -> str | None:
 
 def _fault(field: str, value: object, wanted: str) -> FieldError:
     return FieldError(
-        field=field, value=value, message="This cannot be used here.", remedy=f"Give {wanted}."
+        field=field, value=value, message=sentence("not-allowed-here"), remedy=f"Give {wanted}."
     )

@@ -8,6 +8,7 @@ from typing import Final
 
 from scheduling.core.jobspec import Demand
 from scheduling.core.layouts import Layout, layout_of, rates_of
+from scheduling.core.messages import message, sentence
 from scheduling.core.ports import FIRST_PORT, LAST_PORT
 from scheduling.core.sizing import on_type
 from scheduling.core.values import PlacedMember, Start
@@ -122,9 +123,13 @@ def _create_members(
 def _admit_note(attempt: Attempt, start: Start) -> Note:
     nodes = sorted({member.node for member in start.members})
     count = sum(len(member.leaves) for member in start.members)
-    devices = "1 device" if count == 1 else f"{count} devices"
     return Note(
-        text=f"Round {attempt.round_number} gave it {devices} on {', '.join(nodes)}",
+        text=sentence(
+            "placed-by-round",
+            number=attempt.round_number,
+            devices=message("devices", n=count),
+            nodes=", ".join(nodes),
+        ),
         attempt=attempt.number,
         detail={"round": attempt.round_number, "nodes": nodes, "devices": count},
     )

@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 
 from scheduling.core.jobspec import JobClass, parse_stored, part_name
 from scheduling.core.lifecycle import JobState
+from scheduling.core.messages import sentence
 from scheduling.core.terms import terms_document
 from scheduling.models import Job, JobDependency, JobEvent, JobSecret
 from scheduling.secrets import seal
@@ -126,7 +127,7 @@ def clone_job(
     for role in document["roles"].values():
         role.pop("secrets", None)
         role.pop("image_secret", None)
-    warnings = (f"Secrets are not copied: {', '.join(lost)}.",) if lost else ()
+    warnings = (sentence("secrets-not-copied", lost=", ".join(lost)),) if lost else ()
     submission = Submission(
         document=document,
         source_text="",
@@ -151,7 +152,7 @@ def _store(
     key: Key,
 ) -> list[Job]:
     if viewer.user_id is None:
-        raise NotFoundError("A job needs a person who submits it.")
+        raise NotFoundError(sentence("needs-submitter"))
     checked = _check_all(submissions, viewer, ground)
     accepted = [
         (part, submission)
@@ -305,5 +306,8 @@ def _is_named(job: Job, name: object) -> bool:
 
 def _too_many(count: int) -> InvalidJobError:
     return InvalidJobError(
-        f"One call takes 1 to {MAX_BULK} jobs.", field="", value=count, remedy="Split the list."
+        sentence("too-many-jobs", most=MAX_BULK),
+        field="",
+        value=count,
+        remedy=sentence("split-list"),
     )

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from scheduling.core.lifecycle import HOLDING, JobEventKind, JobState
+from scheduling.core.messages import sentence
 from scheduling.core.sweeps import LABEL, Grid, GridError, documents, label_of
 from scheduling.models import Job, JobSecret, Sweep
 from scheduling.selectors.submit_context import SubmitContext
@@ -135,18 +136,18 @@ def _documents(
     """A document for each point, those beyond the first ``max_parallel`` held."""
     if max_parallel is not None and max_parallel < 1:
         raise InvalidError(
-            "This is not a valid number of jobs.",
+            sentence("not-job-count"),
             field="max_parallel",
             value=max_parallel,
-            remedy="Use 1 or more, or leave it empty for no limit.",
+            remedy=sentence("give-sweep-limit"),
         )
     # What a sweep holds it releases itself, in its turn: nobody could tell the two holds apart.
     if max_parallel is not None and document.get("held"):
         raise InvalidError(
-            "The jobs are on hold, and a limit would release them.",
+            sentence("limit-releases-held"),
             field="max_parallel",
             value=max_parallel,
-            remedy="Remove the limit and release them one by one, or remove held.",
+            remedy=sentence("remove-limit-or-held"),
         )
     try:
         return documents(document, grid, label=label, max_parallel=max_parallel)
@@ -259,10 +260,10 @@ def stop_sweep(*, sweep: Sweep, viewer: Viewer, now: datetime) -> int:
     """
     if not viewer.can_stop(sweep.tenant_id, sweep.owner_id):
         raise ForbiddenError(
-            f"Sweep {sweep.pk} is somebody else's.",
+            sentence("sweep-of-other", pk=sweep.pk),
             field="permission",
             value=str(Permission.STOP_ANY_JOB),
-            remedy="Ask its owner or a lead of the tenant.",
+            remedy=sentence("ask-owner-lead-tenant"),
         )
     count = 0
     for _ in range(MOST_PASSES):

@@ -14,12 +14,14 @@ from typing import Final, TypeVar
 from django.db import IntegrityError, transaction
 
 from scheduling.core.cells import ClusterSpec, Feasibility, SpecError, feasible
+from scheduling.core.messages import sentence
 from scheduling.models import Device, Lease, Topology
 from scheduling.selectors.isolation_fit import lost_places, missing_places, places_lost
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import spec_in_force
 from scheduling.services.announce import want_round
 from tenants.errors import ConflictError, FieldError, InvalidError, StaleEditError
+from tessera.messages import message_of
 
 TRIES: Final = 4
 
@@ -29,23 +31,21 @@ REMEDY_FOR_RULES: Final = (
     "Promise fewer cells to this virtual cluster, choose a lower level or other nodes, or raise"
     " the isolation level of nodes."
 )
-REMEDY_FOR_LOST_PLACES: Final = (
-    "Promise whole nodes to each tenant there, reset the node, or raise its isolation level."
-)
+REMEDY_FOR_LOST_PLACES: Final = sentence("guarantee-whole-nodes")
 
 
 class DoesNotFitError(ConflictError):
     """What is promised does not fit into what is there; the message says at which level."""
 
     code = "does-not-fit"
-    title = "The guarantees do not fit the cluster"
+    title = sentence("guarantees-do-not-fit")
 
 
 class DevicesInUseError(ConflictError):
     """Jobs hold devices that would vanish."""
 
     code = "devices-in-use"
-    title = "Jobs hold devices that would vanish"
+    title = sentence("devices-in-use")
 
 
 class TopologyMovedError(Exception):
@@ -169,10 +169,10 @@ def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells")
         raise refused(error) from error
     if not answer.ok:
         raise DoesNotFitError(
-            f"{answer.witness[:1].upper()}{answer.witness[1:]}.",
+            sentence("witness", witness=message_of(answer.witness)),
             field=field,
             value=answer.field,
-            remedy="Promise fewer or smaller cells there, or add nodes.",
+            remedy=sentence("guarantee-less"),
         )
     lost = lost_places(before, spec)
     if lost:
@@ -246,7 +246,7 @@ def held_faults(gone: Iterable[int], *, field: str) -> list[FieldError]:
             value=shown,
             message=f"{len(jobs)} {'job holds' if len(jobs) == 1 else 'jobs hold'} "
             f"{len(held)} of the devices that would vanish ({shown}).",
-            remedy="Drain the nodes first, or stop the jobs.",
+            remedy=sentence("drain-or-stop-first"),
         )
     ]
 

@@ -13,6 +13,7 @@ from django.db.models import F
 
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import JobState
+from scheduling.core.messages import message, sentence
 from scheduling.core.terms import read_terms
 from scheduling.core.values import Timed
 from scheduling.enums import MemberStep
@@ -117,15 +118,20 @@ def _send(
     ):
         return False
     passes = chosen.accumulation
-    parts = "one pass" if passes == 1 else f"{passes} passes"
+    parts = message("passes", n=passes)
     record_job_event(
         job_id=attempt.job_id,
         kind=BATCH_EVENT,
         now=now,
         note=Note(
             attempt=attempt.number,
-            text=f"Its batch is {chosen.batch:,} samples in {parts} of each device instead of "
-            f"{running.batch:,}: {chosen.gain - 1.0:.0%} more goodput is expected.",
+            text=sentence(
+                "batch-changed",
+                batch=format(chosen.batch, ","),
+                parts=parts,
+                before=format(running.batch, ","),
+                gain=format(chosen.gain - 1.0, ".0%"),
+            ),
             detail={
                 "batch": chosen.batch,
                 "accumulation": passes,

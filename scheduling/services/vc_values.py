@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from django.db.models import CharField, PositiveIntegerField
 
+from scheduling.core.messages import sentence
 from scheduling.models import VC_COLUMNS, VcValues, VirtualCluster
 from scheduling.services.cluster_rules import level_faults
 from scheduling.services.edits import count_errors, text_errors
@@ -26,8 +27,8 @@ def name_faults(name: object) -> list[FieldError]:
         FieldError(
             field="name",
             value=name,
-            message="This cannot be the name of a virtual cluster.",
-            remedy="Use 1 to 63 of A-Z a-z 0-9 . _ - between letters or digits.",
+            message=sentence("not-cluster-name"),
+            remedy=sentence("use-cluster-name"),
         )
     ]
 
@@ -64,7 +65,7 @@ def shadow_faults(shadows: object) -> list[FieldError]:
             FieldError(
                 field="shadows",
                 value=shadows,
-                message="This is not a list of shadow policies.",
+                message=sentence("not-shadow-policies"),
                 remedy=f"Give at most {MOST_SHADOWS} of {{policy, policy_args}}.",
             )
         ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db import IntegrityError
 
+from scheduling.core.messages import sentence
 from scheduling.models import Job, VirtualCluster
 from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc, Draft, VcEdit
 from scheduling.services.edits import compare_and_set
@@ -46,10 +47,10 @@ def require_editable(viewer: Viewer, edit: VcEdit, expected_version: int | None)
     viewer.require(_permission_for(edit), vc.tenant_id, what=f"virtual cluster {vc.name}")
     if vc.archived_at is not None:
         raise ConflictError(
-            f"{vc.name} is archived.",
+            sentence("archived", name=vc.name),
             field="id",
             value=vc.pk,
-            remedy="Make a new virtual cluster under another name.",
+            remedy=sentence("create-under-another-name"),
         )
     if expected_version not in (None, vc.version):
         raise StaleEditError.of("virtual cluster", expected_version)
@@ -109,10 +110,10 @@ def owner_named(viewer: Viewer, name: str) -> Tenant:
     )
     if found is None:
         raise InvalidError(
-            "There is no such tenant, or it is archived.",
+            sentence("no-such-tenant-archived"),
             field="tenant",
             value=name,
-            remedy="Give the name of a tenant, or make one first.",
+            remedy=sentence("give-or-create-tenant"),
         )
     return found
 
@@ -129,7 +130,7 @@ def require_no_jobs(vc: VirtualCluster) -> None:
             f"{live} {'job waits or runs' if live == 1 else 'jobs wait or run'} in {vc.name}.",
             field="id",
             value=vc.pk,
-            remedy="Stop them first, or let them end.",
+            remedy=sentence("stop-or-let-end"),
         )
 
 
@@ -138,7 +139,7 @@ def _visible(viewer: Viewer, name: str) -> VirtualCluster:
     vc = rows.filter(name=_storable(name)).first()
     if vc is None:
         raise NotFoundError(
-            "There is no such virtual cluster, or you may not see it.",
+            sentence("no-such-virtual-cluster"),
             field="virtual_cluster",
             value=name,
         )
@@ -169,10 +170,10 @@ def _create(viewer: Viewer, edit: CreateVc, now: datetime) -> VirtualCluster:
 
 def _duplicate(name: str) -> DuplicateError:
     return DuplicateError(
-        f"A virtual cluster named {name} exists or existed.",
+        sentence("cluster-existed", name=name),
         field="name",
         value=name,
-        remedy="Choose another name.",
+        remedy=sentence("choose-another-name"),
     )
 
 

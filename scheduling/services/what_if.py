@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models import Exists, Q, QuerySet
 
 from scheduling import ports
+from scheduling.core.messages import sentence
 from scheduling.core.simulator import SimulationError
 from scheduling.models import Device, VirtualCluster, WhatIf
 from scheduling.services.limits import time_limit
@@ -97,9 +98,7 @@ def _asked_about(viewer: Viewer, name: str) -> VirtualCluster:
         VirtualCluster.objects.visible_to(viewer).filter(name=name[:63]).first()
     )
     if vc is None or not viewer.can(Permission.VIEW_JOBS, vc.tenant_id):
-        raise NotFoundError(
-            "There is no such virtual cluster.", field="virtual_cluster", value=name
-        )
+        raise NotFoundError(sentence("no-such-cluster"), field="virtual_cluster", value=name)
     return vc
 
 
@@ -110,8 +109,8 @@ def _span_faults(since: datetime, until: datetime, now: datetime) -> list[FieldE
         FieldError(
             field="since",
             value=since.isoformat(),
-            message="This is not a span of the past.",
-            remedy=f"Begin before the end, and at most {MOST_SPAN.days} days before it.",
+            message=sentence("not-past-span"),
+            remedy=sentence("give-past-span", days=MOST_SPAN.days),
         )
     ]
 
@@ -122,7 +121,7 @@ def _guarantee_faults(wanted: Mapping[str, int]) -> list[FieldError]:
         FieldError(
             field="guarantee",
             value={kind: devices},
-            message="This is not a number of devices of a type that there is.",
+            message=sentence("not-number-devices-type"),
             remedy=f"Name types of this cluster ({', '.join(sorted(known))}), 0 devices or more.",
         )
         for kind, devices in wanted.items()
@@ -136,10 +135,10 @@ def _check_open(viewer: Viewer, policy: str, now: datetime) -> None:
     )
     if waiting.count() >= MOST_OPEN:
         raise ConflictError(
-            f"{MOST_OPEN} of your questions wait for their answers.",
+            sentence("too-many-questions", most=MOST_OPEN),
             field="policy",
             value=policy,
-            remedy="Wait for one of them.",
+            remedy=sentence("wait-one-them"),
         )
 
 
@@ -174,9 +173,7 @@ def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
     """
     found = what_ifs_of(viewer, now=now).filter(pk=pk).first()
     if found is None:
-        raise NotFoundError(
-            "There is no such question, or it is older than a day.", field="id", value=pk
-        )
+        raise NotFoundError(sentence("no-such-question"), field="id", value=pk)
     lost = found.begun_at is None and now - found.asked_at > LOST_AFTER
     died = found.begun_at is not None and now - found.begun_at > DEAD_AFTER
     is_open = found.finished_at is None and (lost or died)
@@ -220,12 +217,12 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
     except DomainError as error:
         fault = str(error)
     except SimulationError as error:
-        fault = f"The days cannot be simulated: {error}"
+        fault = sentence("days-cannot-be-simulated", error=str(error))
     except TimeoutError:
-        fault = f"It took longer than {ANSWER_SECONDS:g} seconds; choose a shorter span."
+        fault = sentence("query-timed-out", seconds=format(ANSWER_SECONDS, "g"))
     except Exception as error:  # or the question would be open until it is forgotten
         logger.exception("the question %s could not be answered", pk)
-        fault = f"It failed with {type(error).__name__}."
+        fault = sentence("query-failed", error=type(error).__name__)
     except BaseException:  # told to end: the next worker may take it at once
         WhatIf.objects.unscoped().filter(pk=pk).update(begun_at=None, step=0)
         raise

@@ -76,13 +76,54 @@ class Sentence(str):
         made.message = message
         return made
 
+    def __str__(self) -> str:
+        """Itself: whoever converts it to a text keeps the message."""
+        return self
+
+    @property
+    def text(self) -> str:
+        """The English text alone."""
+        return str.__str__(self)
+
     def to_json(self) -> dict[str, Any]:
         """The stored form; ``sentence_from`` reads it."""
-        return {**self.message.to_json(), "text": str(self)}
+        return {**self.message.to_json(), "text": self.text}
 
     def __getnewargs__(self) -> tuple[str, Message]:  # type: ignore[override]
         """Copies and pickles keep the message."""
-        return str(self), self.message
+        return self.text, self.message
+
+
+def follow(*texts: str) -> str:
+    """Sentences in a row, without those that are empty."""
+    given = [text for text in texts if text]
+    if not given:
+        return ""
+    return reduce(
+        lambda first, then: Sentence(
+            f"{first} {then}",
+            Message("then", {"first": message_of(first), "then": message_of(then)}),
+        ),
+        given,
+    )
+
+
+def placed(place: str, fault: str) -> str:
+    """What is wrong, behind its place in a document."""
+    return Sentence(
+        f"{place}: {fault}", Message("placed", {"place": place, "fault": message_of(fault)})
+    )
+
+
+def capitalised(text: str) -> str:
+    """A text with a capital letter at its beginning."""
+    words = text[:1].upper() + text[1:]
+    return Sentence(words, text.message) if isinstance(text, Sentence) else words
+
+
+def english_of(words: str) -> str:
+    """A plain text, for writers of documents that refuse a subclass of ``str``."""
+    return words.text if isinstance(words, Sentence) else words
 
 
 def message_of(words: str) -> Message:
@@ -125,6 +166,8 @@ def counted(one: str, many: str, by: str = "n") -> Template:
 
 BASE: Final[Mapping[str, Template]] = {
     PLAIN: Template("%(text)s"),
+    "placed": fixed("%(place)s: %(fault)s"),
+    "then": fixed("%(first)s %(then)s"),
     "list": fixed(", "),
     "list-and": fixed("%(one)s and %(other)s"),
     "list-or": fixed("%(one)s or %(other)s"),
@@ -208,7 +251,15 @@ class Table(Mapping[str, Template]):
         if params.keys() != self._templates[code].names:
             wanted = ", ".join(sorted(self._templates[code].names)) or "no parameters"
             raise TypeError(f"message {code} takes {wanted}, not {', '.join(sorted(params))}")
-        return Message(code, params)
+        return Message(
+            code,
+            {
+                name: value.message
+                if isinstance(value, Sentence) and value.message.code in self
+                else value
+                for name, value in params.items()
+            },
+        )
 
     def english(self, message: Message) -> str:
         """The English text of a message.
@@ -218,9 +269,15 @@ class Table(Mapping[str, Template]):
         """
         return render(message, self, ENGLISH)
 
-    def sentence(self, message: Message) -> Sentence:
-        """A message for whoever prints English or translates."""
-        return Sentence(self.english(message), message)
+    def sentence(self, message: Message | str, /, **params: Parameter) -> Sentence:
+        """A message, or that of a code, for whoever prints English or translates.
+
+        Raises:
+            KeyError: the table has no such code.
+            TypeError: the parameters are not those of the template.
+        """
+        found = self.message(message, **params) if isinstance(message, str) else message
+        return Sentence(self.english(found), found)
 
 
 def render(message: Message, templates: Mapping[str, Template], language: Language) -> str:
@@ -245,7 +302,7 @@ def render(message: Message, templates: Mapping[str, Template], language: Langua
     if not template.names:
         return pattern
     words = pattern % {
-        name: value if isinstance(value, str | int | float) else _words(value, templates, language)
+        name: value if isinstance(value, int | float) else _words(value, templates, language)
         for name, value in params.items()
     }
     first = _PLACEHOLDER.match(pattern) if pattern.endswith(".") else None
@@ -255,6 +312,9 @@ def render(message: Message, templates: Mapping[str, Template], language: Langua
 
 
 def _words(value: Parameter, templates: Mapping[str, Template], language: Language) -> str:
+    if isinstance(value, Sentence):
+        # Maybe of another room, whose table only the edge has beside this one.
+        return value.text if language is ENGLISH else render(value.message, templates, language)
     if isinstance(value, Message):
         return render(value, templates, language)
     if isinstance(value, Moment):
@@ -295,6 +355,8 @@ def sentence_from(document: Any) -> str:
 
 
 def _to_json(value: Parameter) -> Any:
+    if isinstance(value, Sentence):
+        return value.message.to_json()
     if isinstance(value, Message):
         return value.to_json()
     if isinstance(value, Listing):

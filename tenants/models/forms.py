@@ -9,8 +9,8 @@ from django.db import models
 class FormToken(models.Model):
     """A submitted form: ``made`` is the primary key of the object that it created.
 
-    ``word`` is the one-time token of the rendered form, ``digest`` the hash of its fields. Rows are
-    deleted after a day.
+    ``word`` is the one-time token of the rendered form, ``digest`` the hash of its fields. Rows
+    are deleted after a day.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")

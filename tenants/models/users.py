@@ -8,6 +8,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 
+from tenants.messages import sentence
+
 USERNAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}"
 """ASCII only: two names that look alike must be one name, and case is folded by the database."""
 
@@ -51,7 +53,7 @@ class User(AbstractUser):
         max_length=64,
         unique=True,
         validators=[RegexValidator(rf"^{USERNAME_PATTERN}\Z")],
-        error_messages={"unique": "A user of that name exists."},
+        error_messages={"unique": sentence("user-name-exists")},
     )
     theme = models.CharField(max_length=6, choices=Theme, default=Theme.SYSTEM)
     language = models.CharField(max_length=7, choices=Language, default=Language.BROWSER)

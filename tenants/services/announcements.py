@@ -9,11 +9,13 @@ from django.db.models import F
 
 from tenants.audit import changed, record
 from tenants.errors import FieldError, InvalidError, NotFoundError, StaleEditError
+from tenants.messages import sentence
 from tenants.models import Announcement, AnnouncementDismissal
 from tenants.models.announcements import LONGEST_TEXT, Severity
 from tenants.roles import Permission
 from tenants.services.members import UNCHANGED
 from tenants.viewers import Viewer
+from tessera.messages import plain
 
 KIND: Final = "announcement"
 CACHE_KEY: Final = "tessera:announcements"
@@ -143,7 +145,7 @@ def _forget() -> None:
 def _row(pk: int) -> Announcement:
     row = Announcement.objects.filter(pk=pk).first()
     if row is None:
-        raise NotFoundError("There is no such announcement.", field="id", value=pk)
+        raise NotFoundError(sentence("no-such-announcement"), field="id", value=pk)
     return row
 
 
@@ -153,13 +155,13 @@ def _faults(values: dict[str, Any]) -> list[FieldError]:
     if not (isinstance(text, str) and 0 < len(text) <= LONGEST_TEXT and _is_text(text)):
         faults.append(_fault("text", text, f"Write 1 to {LONGEST_TEXT} characters."))
     if values["severity"] not in Severity.values:
-        remedy = f"Use one of {', '.join(Severity.values)}."
+        remedy = sentence("levels-to-use", names=", ".join(Severity.values))
         faults.append(_fault("severity", values["severity"], remedy))
     starts_at, ends_at = values["starts_at"], values["ends_at"]
     if not _is_moment(starts_at):
-        faults.append(_fault("starts_at", starts_at, "Give an instant with its offset."))
+        faults.append(_fault("starts_at", starts_at, sentence("give-instant")))
     elif ends_at is not None and not (_is_moment(ends_at) and ends_at > starts_at):
-        faults.append(_fault("ends_at", ends_at, "Give an instant after its start, or none."))
+        faults.append(_fault("ends_at", ends_at, sentence("give-later-end")))
     return faults
 
 
@@ -176,6 +178,6 @@ def _fault(field: str, value: object, remedy: str) -> FieldError:
     return FieldError(
         field=field,
         value=value,
-        message=f"This cannot be the {name} of an announcement.",
+        message=sentence("not-field-of-announcement", name=plain(name)),
         remedy=remedy,
     )

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 from django.db import IntegrityError, transaction
 
 from tenants.errors import ConflictError, FieldError
+from tenants.messages import sentence
 from tenants.models import FormToken
 from tenants.viewers import Viewer
 
@@ -24,7 +25,7 @@ class FormSentError(ConflictError):
     """
 
     code = "form-sent"
-    title = "The form was sent before"
+    title = sentence("form-sent")
 
     def __init__(
         self,
@@ -35,15 +36,15 @@ class FormSentError(ConflictError):
         errors: tuple[FieldError, ...] = (),
     ) -> None:
         """Say what helps: a form that was shown anew has a word that was not used."""
-        remedy = "" if is_same else "Send it again to make that, too."
+        remedy = "" if is_same else sentence("send-form-again")
         super().__init__(message or _WORDS[is_same], remedy=remedy, errors=errors)
         self.made = made
         self.is_same = is_same
 
 
 _WORDS: Final = {
-    True: "This form was sent before; it has done its work once.",
-    False: "This form was sent before, and says something else now: nothing was made.",
+    True: sentence("form-done"),
+    False: sentence("form-differs"),
 }
 
 

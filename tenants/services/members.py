@@ -21,6 +21,7 @@ from tenants.errors import (
     NotFoundError,
     StaleEditError,
 )
+from tenants.messages import sentence
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Permission, Role
 from tenants.services._rows import compare_and_set
@@ -43,7 +44,7 @@ class LastLeadError(ConflictError):
     """The tenant would be left without a lead."""
 
     code = "last-lead"
-    title = "A tenant keeps at least one lead"
+    title = sentence("lead-needed")
 
 
 @transaction.atomic
@@ -78,8 +79,8 @@ def add_member(
             FieldError(
                 field="username",
                 value=username,
-                message="There is no active user of that name.",
-                remedy="Check the spelling, or ask a cluster admin to make the user.",
+                message=sentence("no-active-user"),
+                remedy=sentence("check-user-name"),
             )
         )
     InvalidError.raise_if(errors)
@@ -91,10 +92,10 @@ def add_member(
             )
     except IntegrityError as error:
         raise DuplicateError(
-            f"{user.username} is a member of {tenant.name} already.",
+            sentence("member-already", username=user.username, name=tenant.name),
             field="username",
             value=user.username,
-            remedy="Change the role of the member instead.",
+            remedy=sentence("change-role-member-instead"),
         ) from error
     _count_edit(tenant, must_be_alone=False)
     after = {"user": user.username, "role": membership.role, "max_devices": max_devices}
@@ -224,10 +225,10 @@ def _keep_a_lead(viewer: Viewer, leaving: Membership) -> None:
     )
     if not leads.exclude(pk=leaving.pk).exists():
         raise LastLeadError(
-            f"{leaving.user.username} is the last lead of {leaving.tenant.name}.",
+            sentence("last-lead", username=leaving.user.username, name=leaving.tenant.name),
             field="role",
             value=leaving.role,
-            remedy="Make another member a lead first, or ask a cluster admin.",
+            remedy=sentence("choose-lead-first"),
         )
 
 
@@ -265,16 +266,14 @@ def _membership(viewer: Viewer, membership_id: int) -> Membership:
     rows = Membership.objects.visible_to(viewer).select_related("tenant", "user")
     membership = rows.filter(pk=membership_id).first()
     if membership is None:
-        raise NotFoundError(
-            "There is no such member, or you may not see it.", field="member", value=membership_id
-        )
+        raise NotFoundError(sentence("no-member-for-you"), field="member", value=membership_id)
     return membership
 
 
 def _tenant(tenant_id: int) -> Tenant:
     tenant = Tenant.objects.unscoped().filter(pk=tenant_id).first()
     if tenant is None:
-        raise NotFoundError("There is no such tenant.", field="tenant", value=tenant_id)
+        raise NotFoundError(sentence("no-tenant"), field="tenant", value=tenant_id)
     return tenant
 
 
@@ -286,8 +285,8 @@ def _role_errors(role: str) -> list[FieldError]:
         FieldError(
             field="role",
             value=role,
-            message="There is no such role.",
-            remedy=f"Use one of: {', '.join(known)}.",
+            message=sentence("no-such-role"),
+            remedy=sentence("roles-to-use", names=", ".join(known)),
         )
     ]
 
@@ -299,7 +298,7 @@ def _cap_errors(max_devices: int | None) -> list[FieldError]:
         FieldError(
             field="max_devices",
             value=max_devices,
-            message="A cap is at least one device.",
-            remedy=f"Use 1 to {MOST_DEVICES:,}, or nothing for no cap.",
+            message=sentence("cap-too-small"),
+            remedy=sentence("give-cap", most=format(MOST_DEVICES, ",")),
         )
     ]

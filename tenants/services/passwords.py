@@ -11,6 +11,7 @@ from django.db import transaction
 from tenants.audit import Actor, Change, record, record_many
 from tenants.clock import database_now
 from tenants.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from tenants.messages import sentence
 from tenants.models import ApiToken, PasswordLink, User
 from tenants.passwords import password_errors
 from tenants.roles import Permission
@@ -58,23 +59,23 @@ def set_password(
     """
     if viewer.scopes is not None:
         raise ForbiddenError(
-            "A token cannot change a password.",
-            remedy="Sign in and change it there, or ask a cluster admin for a password link.",
+            sentence("token-cannot-change-password"),
+            remedy=sentence("sign-in-to-change"),
         )
     if viewer.user_id != user_id:
         viewer.require(Permission.MANAGE_USERS, what="the user")
         raise ForbiddenError(
-            "Only the user can set this password.",
+            sentence("only-user-sets-password"),
             field="user",
             value=user_id,
-            remedy="Create a password link for the user.",
+            remedy=sentence("create-password-link-user"),
         )
     user = User.objects.get(pk=user_id)
     if not user.check_password(current_password or ""):
         raise InvalidError(
-            "The current password is not right.",
+            sentence("current-password-not-right"),
             field="current_password",
-            remedy="Enter it again, or ask a cluster admin for a password link.",
+            remedy=sentence("enter-password-again"),
         )
     _store(user, password, actor=Actor.of(viewer), by="password", revoke_tokens=revoke_tokens)
 
@@ -90,24 +91,24 @@ def issue_password_link(*, viewer: Viewer, username: str, now: datetime) -> Issu
     """
     if viewer.scopes is not None:
         raise ForbiddenError(
-            "A token cannot create a password link.",
-            remedy="Sign in as a cluster admin, or use your name and password.",
+            sentence("token-cannot-create-link"),
+            remedy=sentence("sign-in-as-admin"),
         )
     viewer.require(Permission.MANAGE_USERS, what="the user")
     user = User.objects.filter(username__iexact=username).first()
     if user is None:
-        raise NotFoundError("There is no such user.", field="username", value=username)
+        raise NotFoundError(sentence("no-such-user"), field="username", value=username)
     if viewer.user_id == user.pk:
         raise ForbiddenError(
-            "You cannot create a password link for yourself.",
-            remedy="Change your own password with the present one.",
+            sentence("no-link-for-yourself"),
+            remedy=sentence("use-own-password"),
         )
     if not user.is_active:
         raise ConflictError(
-            f"{user.username} is deactivated.",
+            sentence("deactivated", username=user.username),
             field="username",
             value=user.username,
-            remedy="Activate the account first.",
+            remedy=sentence("activate-account-first"),
         )
     secret = secrets.token_urlsafe(32)
     expires_at = now + LINK_LIFE
@@ -188,9 +189,9 @@ def _live_link(secret: str, now: datetime) -> PasswordLink:
 
 def _no_link() -> NotFoundError:
     return NotFoundError(
-        "This password link is not valid: it was used or replaced, or it has expired.",
+        sentence("not-password-link"),
         field="link",
-        remedy="Ask a cluster admin for a new one.",
+        remedy=sentence("ask-for-new-link"),
     )
 
 

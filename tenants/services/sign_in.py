@@ -14,6 +14,7 @@ from django.utils.crypto import salted_hmac
 
 from tenants.audit import Actor, record
 from tenants.errors import DomainError
+from tenants.messages import sentence
 from tenants.models import KnownSource, SignInTally, User
 from tenants.throttling import (
     NAME_HALF_LIFE,
@@ -79,8 +80,8 @@ class TooManyFailuresError(DomainError):
         """The error for somebody who has to wait."""
         wait = max(1, math.ceil(seconds))
         error = cls(
-            "After failed sign-ins the next attempt is delayed.",
-            remedy=f"Try again in {wait} s.",
+            sentence("sign-in-delayed"),
+            remedy=sentence("retry-in", n=wait),
         )
         error.retry_after = wait
         return error
@@ -196,7 +197,7 @@ def attempt_failed(*, attempt: Attempt, via: str) -> None:
         # A name that does not exist may be a password in the wrong field.
         object_name=user.username if user is not None else "unknown name",
         after={"address": attempt.source.address, "via": via},
-        message="Further failed sign-ins are not recorded for a while." if is_last else "",
+        message=sentence("sign-ins-not-recorded") if is_last else "",
     )
 
 

@@ -10,6 +10,7 @@ from django.db.models import Max
 
 from tenants.audit import changed, record
 from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
+from tenants.messages import sentence
 from tenants.models import Tenant, UidFloor
 from tenants.roles import Permission
 from tenants.services._rows import compare_and_set
@@ -45,12 +46,12 @@ def create_tenant(*, viewer: Viewer, name: str, display_name: str = "", note: st
         except IntegrityError:
             if Tenant.objects.unscoped().filter(name=name).exists():
                 raise DuplicateError(
-                    f"A tenant named {name} exists.",
+                    sentence("tenant-named-exists", name=name),
                     field="name",
                     value=name,
-                    remedy="Choose another name.",
+                    remedy=sentence("choose-another-tenant-name"),
                 ) from None
-    raise ConflictError("Too many tenants were made at the same time.", remedy="Try again.")
+    raise ConflictError(sentence("tenants-raced"), remedy=sentence("retry-now"))
 
 
 @transaction.atomic
@@ -98,7 +99,7 @@ def archive_tenant(
     tenant = _tenant(viewer, tenant_id)
     if tenant.is_archived:
         raise ConflictError(
-            f"{tenant.name} is archived already.", field="tenant", value=tenant.name
+            sentence("archived-already", name=tenant.name), field="tenant", value=tenant.name
         )
     archived_at = max(now, tenant.created_at)
     return _write(viewer, tenant, "tenant.archive", {"archived_at": archived_at}, expected_version)
@@ -116,7 +117,9 @@ def restore_tenant(
     """
     tenant = _tenant(viewer, tenant_id)
     if not tenant.is_archived:
-        raise ConflictError(f"{tenant.name} is not archived.", field="tenant", value=tenant.name)
+        raise ConflictError(
+            sentence("not-archived", name=tenant.name), field="tenant", value=tenant.name
+        )
     return _write(viewer, tenant, "tenant.restore", {"archived_at": None}, expected_version)
 
 
@@ -205,7 +208,7 @@ def _tenant(viewer: Viewer, tenant_id: int) -> Tenant:
     viewer.require(Permission.MANAGE_TENANTS, tenant_id, what="the tenant")
     tenant = Tenant.objects.unscoped().filter(pk=tenant_id).first()
     if tenant is None:
-        raise NotFoundError("There is no such tenant.", field="tenant", value=tenant_id)
+        raise NotFoundError(sentence("no-tenant"), field="tenant", value=tenant_id)
     return tenant
 
 
@@ -216,8 +219,8 @@ def _name_errors(name: str) -> list[FieldError]:
         FieldError(
             field="name",
             value=name,
-            message="This cannot be the name of a tenant.",
-            remedy="Use 1 to 40 of a-z 0-9 - , begin with a letter, end with no dash.",
+            message=sentence("not-tenant-name"),
+            remedy=sentence("use-tenant-name"),
         )
     ]
 
@@ -229,8 +232,8 @@ def _word_errors(display_name: str, note: str) -> list[FieldError]:
             FieldError(
                 field="display_name",
                 value=display_name,
-                message="The display name is empty, too long or has control characters.",
-                remedy="Use 1 to 80 printable characters.",
+                message=sentence("not-display-name"),
+                remedy=sentence("use-80-printable-characters"),
             )
         )
     if len(note) > 2000 or "\x00" in note:
@@ -238,8 +241,8 @@ def _word_errors(display_name: str, note: str) -> list[FieldError]:
             FieldError(
                 field="note",
                 value=note,
-                message="The note is too long, or has a character that cannot be stored.",
-                remedy="Use at most 2,000 characters.",
+                message=sentence("not-note"),
+                remedy=sentence("use-most-000-characters"),
             )
         )
     return errors

@@ -16,6 +16,7 @@ from django.db.models import F, Q, QuerySet
 
 from tenants.audit import record
 from tenants.errors import FieldError, ForbiddenError, InvalidError, NotFoundError
+from tenants.messages import sentence
 from tenants.models import ApiToken, User
 from tenants.roles import Permission, Scope, grantable_scopes
 from tenants.statements import Statement
@@ -182,7 +183,9 @@ def _insert(
     now: datetime,
 ) -> IssuedToken:
     if viewer.user_id is None:
-        raise ForbiddenError("Only people own tokens.", remedy="Sign in as a user.")
+        raise ForbiddenError(
+            sentence("only-users-own-tokens"), remedy=sentence("sign-in-as-user-first")
+        )
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(8))
     key = f"tsr_{prefix}_{secrets.token_hex(32)}"
     token = ApiToken.objects.create(
@@ -266,7 +269,7 @@ def _owned(viewer: Viewer, token_id: int, *, managed: bool = False) -> ApiToken:
 
 
 def _not_found(token_id: int) -> NotFoundError:
-    return NotFoundError("There is no such token of yours.", field="token", value=token_id)
+    return NotFoundError(sentence("no-such-token-yours"), field="token", value=token_id)
 
 
 def _digest(key: str) -> str:
@@ -280,8 +283,8 @@ def _name_errors(name: str) -> list[FieldError]:
         FieldError(
             field="name",
             value=name,
-            message="A token needs a name.",
-            remedy="Say in 1 to 80 printable characters what it is for.",
+            message=sentence("token-needs-name"),
+            remedy=sentence("give-token-name"),
         )
     ]
 
@@ -293,8 +296,8 @@ def _life_errors(expires_in: timedelta | None) -> list[FieldError]:
         FieldError(
             field="expires_in_days",
             value=expires_in / timedelta(days=1),
-            message="A token cannot have this lifetime.",
-            remedy=f"Use 1 to {LONGEST_LIFE.days} days, or nothing for no end.",
+            message=sentence("token-cannot-lifetime"),
+            remedy=sentence("give-lifetime", days=LONGEST_LIFE.days),
         )
     ]
 
@@ -306,8 +309,8 @@ def _tenant_errors(viewer: Viewer, tenant_id: int | None) -> list[FieldError]:
         FieldError(
             field="tenant",
             value=tenant_id,
-            message="You belong to no such tenant.",
-            remedy="Name one of your tenants, or none.",
+            message=sentence("not-your-tenant"),
+            remedy=sentence("name-your-tenant"),
         )
     ]
 
@@ -318,8 +321,8 @@ def _scope_errors(viewer: Viewer, scopes: list[str], tenant_id: int | None) -> l
             FieldError(
                 field="scopes",
                 value=[],
-                message="A token without a scope could do nothing.",
-                remedy=f"Choose from: {', '.join(Scope)}.",
+                message=sentence("token-without-scope"),
+                remedy=sentence("choose", scopes=", ".join(Scope)),
             )
         ]
     roles = viewer.roles
@@ -336,6 +339,6 @@ def _scope_error(scope: str, allowed: frozenset[Scope]) -> FieldError:
     return FieldError(
         field="scopes",
         value=scope,
-        message=("Your roles do not allow this scope." if is_known else "There is no such scope."),
-        remedy=f"What you may give: {choice}.",
+        message=(sentence("roles-not-allow-scope") if is_known else sentence("no-such-scope")),
+        remedy=sentence("scopes-you-may-give", choice=choice),
     )

@@ -16,11 +16,13 @@ from tenants.errors import (
     InvalidError,
     NotFoundError,
 )
+from tenants.messages import sentence
 from tenants.models import Language, Theme, User
 from tenants.models.users import BROWSER_ZONE, USERNAME_PATTERN
 from tenants.passwords import password_errors
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.messages import plain
 
 
 @transaction.atomic
@@ -47,9 +49,9 @@ def create_user(
     if password is not None and viewer.scopes is not None:
         # The holder of the token could sign in as that person and give them any role.
         raise ForbiddenError(
-            "A token cannot set a password.",
+            sentence("token-cannot-set-password"),
             field="password",
-            remedy="Omit the password, and create a password link when you are signed in.",
+            remedy=sentence("omit-password"),
         )
     user = User(username=username, email=email, first_name=first_name, last_name=last_name)
     errors = [*_username_errors(username), *_profile_errors(user)]
@@ -63,10 +65,10 @@ def create_user(
             user.save(force_insert=True)
     except IntegrityError as error:
         raise DuplicateError(
-            f"A user named {username} exists.",
+            sentence("user-named-exists", username=username),
             field="username",
             value=username,
-            remedy="Choose another name; upper and lower case do not differ.",
+            remedy=sentence("choose-another-user-name"),
         ) from error
     after = {"username": username, "email": email, "is_cluster_admin": is_cluster_admin}
     record(actor=viewer, action="user.create", obj=user, after=after)
@@ -98,11 +100,11 @@ def set_preferences(
         FieldError(
             field=key,
             value=value,
-            message=f"There is no {key.replace('_', ' ')} of that name.",
+            message=sentence("no-such-name", kind=plain(key.replace("_", " "))),
             remedy=(
-                "Use a name such as Europe/Vienna."
+                sentence("use-time-zone")
                 if key == "time_zone"
-                else f"Use one of: {', '.join(sorted(allowed[key]))}."
+                else sentence("roles-to-use", names=", ".join(sorted(allowed[key])))
             ),
         )
         for key, value in wanted.items()
@@ -209,17 +211,17 @@ def _keep_an_admin(leaving: User) -> None:
     admins = User.objects.select_for_update(no_key=True).filter(is_superuser=True, is_active=True)
     if not [admin for admin in admins.order_by("pk") if admin.pk != leaving.pk]:
         raise ConflictError(
-            f"{leaving.username} is the last cluster admin.",
+            sentence("last-cluster-admin", username=leaving.username),
             field="user",
             value=leaving.username,
-            remedy="Make somebody else a cluster admin first.",
+            remedy=sentence("make-other-admin"),
         )
 
 
 def _user(user_id: int | None) -> User:
     user = None if user_id is None else User.objects.filter(pk=user_id).first()
     if user is None:
-        raise NotFoundError("There is no such user.", field="user", value=user_id)
+        raise NotFoundError(sentence("no-such-user"), field="user", value=user_id)
     return user
 
 
@@ -230,8 +232,8 @@ def _username_errors(username: str) -> list[FieldError]:
         FieldError(
             field="username",
             value=username,
-            message="This cannot be a user name.",
-            remedy="Use 1 to 64 of A-Z a-z 0-9 . _ @ + - and begin with a letter or digit.",
+            message=sentence("not-user-name"),
+            remedy=sentence("use-user-name"),
         )
     ]
 
@@ -241,8 +243,8 @@ def _profile_errors(user: User) -> list[FieldError]:
         FieldError(
             field=name,
             value=getattr(user, name),
-            message=f"The {name.replace('_', ' ')} is too long.",
-            remedy="Use at most 150 characters.",
+            message=sentence("too-long", field=plain(name.replace("_", " "))),
+            remedy=sentence("use-most-150-characters"),
         )
         for name in ("first_name", "last_name")
         if len(getattr(user, name)) > 150
@@ -255,8 +257,8 @@ def _profile_errors(user: User) -> list[FieldError]:
                 FieldError(
                     field="email",
                     value=user.email,
-                    message="This is not an e-mail address.",
-                    remedy="Use one such as alice@example.org, or leave it empty.",
+                    message=sentence("not-mail-address"),
+                    remedy=sentence("use-mail-address"),
                 )
             )
     return errors

@@ -187,7 +187,7 @@ def test_idle_cells_are_lent_and_given_back_when_their_owner_comes(
         "preempting",
         "queued",
     ]
-    assert "A guaranteed job takes back" in reader.type("borrow-history")
+    assert "A guaranteed job reclaims" in reader.type("borrow-history")
 
     reader.type("borrow-end")
     outside.wait_until_empty()

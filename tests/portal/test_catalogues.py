@@ -98,12 +98,12 @@ def test_no_template_says_what_a_filter_has_marked_safe() -> None:
 def test_the_faults_of_a_form_are_said_one_by_one() -> None:
     class Whole(forms.Form):
         def clean(self) -> None:
-            self.add_error(None, "There is no such tenant.")
-            self.add_error(None, "There is no such member.")
+            self.add_error(None, sentence("no-such-tenant"))
+            self.add_error(None, "There is no such user.")
 
     with translation.override("zh-hans"):
         told = render_to_string("components/_form_faults.html", {"form": Whole({})})
-        wanted = said("There is no such tenant."), said("There is no such member.")
+        wanted = said(sentence("no-such-tenant")), said("There is no such user.")
 
     assert " ".join(wanted) in told
     assert "There is" not in told

@@ -170,7 +170,7 @@ def test_all_that_is_wrong_with_a_request_is_said_at_once(alice):
 
 
 def test_a_token_needs_a_scope(alice):
-    with pytest.raises(InvalidError, match="without a scope"):
+    with pytest.raises(InvalidError, match="at least one scope"):
         issue_token(viewer=viewer_of(alice), name="x", scopes=[], now=NOW)
 
 

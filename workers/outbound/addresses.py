@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from scheduling.core.messages import sentence
 from scheduling.services.notices.addresses import Network, is_allowed, is_in
 
 
@@ -46,7 +47,7 @@ def resolve(url: str, allowed: Sequence[Network]) -> Target:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise RefusedAddressError("the host is not known") from None
+        raise RefusedAddressError(sentence("undelivered-unknown-host")) from None
     addresses = [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in found]
     if not addresses:
         raise RefusedAddressError("the host has no address")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from scheduling.core.messages import sentence
 from scheduling.services.notices.addresses import Network
 from scheduling.services.notices.deliveries import (
     Outcome,
@@ -85,12 +86,14 @@ def _carried(parcel: Parcel, outbound: Outbound) -> Outcome:
         return _carry(parcel, outbound)
     except Exception as error:
         log.exception("%r could not be delivered", parcel)
-        return Outcome(error=f"an error in this portal ({type(error).__name__})", is_of_one=True)
+        return Outcome(
+            error=sentence("undelivered-error", error=type(error).__name__), is_of_one=True
+        )
 
 
 def _carry(parcel: Parcel, outbound: Outbound) -> Outcome:
     if parcel.hook_id is not None:
         return post(parcel, networks=outbound.networks)
     if not outbound.sender:
-        return Outcome(error="this portal sends no mail", final=True)
+        return Outcome(error=sentence("undelivered-no-mail"), final=True)
     return mail(parcel, sender=outbound.sender, letter=outbound.letter)

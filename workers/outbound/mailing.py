@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.mail import EmailMessage
 
+from scheduling.core.messages import sentence
 from scheduling.core.notices import mail_text, subject_of
 from scheduling.services.notices.deliveries import Outcome, Parcel
 
@@ -43,16 +44,19 @@ def mail(parcel: Parcel, *, sender: str, letter: Letter = english) -> Outcome:
     try:
         message.send()
     except smtplib.SMTPRecipientsRefused:
-        return _failed("the mail server refused the address", begun, is_of_one=True)
+        return _failed(sentence("undelivered-address-refused"), begun, is_of_one=True)
     except smtplib.SMTPDataError as refused:
-        words = f"the mail server refused the mail ({refused.smtp_code})"
+        words = sentence("undelivered-mail-refused", error=refused.smtp_code)
         return _failed(words, begun, is_of_one=True)
     except smtplib.SMTPAuthenticationError:
-        return _failed("the mail server refused the login", begun)
+        return _failed(sentence("undelivered-login-refused"), begun)
     except smtplib.SMTPException as error:
-        return _failed(f"the mail server refused the mail ({type(error).__name__})", begun)
+        return _failed(sentence("undelivered-mail-refused", error=type(error).__name__), begun)
     except OSError as error:
-        return _failed(f"no mail server ({error.strerror or type(error).__name__})", begun)
+        return _failed(
+            sentence("undelivered-no-mail-server", error=error.strerror or type(error).__name__),
+            begun,
+        )
     return Outcome(seconds=time.monotonic() - begun)
 
 

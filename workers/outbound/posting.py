@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Final
 
+from scheduling.core.messages import sentence
 from scheduling.core.notices import sign
 from scheduling.services.notices.addresses import Network
 from scheduling.services.notices.deliveries import Outcome, Parcel
@@ -22,9 +23,9 @@ MOST_BYTES: Final = 64 << 10
 LARGEST_BODY: Final = 64 << 10
 GONE: Final = 410
 _WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (TimeoutError, "no answer in time"),
-    (ssl.SSLError, "no TLS connection"),
-    (ConnectionRefusedError, "the connection was refused"),
+    (TimeoutError, sentence("undelivered-timeout")),
+    (ssl.SSLError, sentence("undelivered-no-tls")),
+    (ConnectionRefusedError, sentence("undelivered-connection-refused")),
     (http.client.HTTPException, "the answer is no HTTP"),
 )
 
@@ -55,10 +56,10 @@ def post(
     took = time.monotonic() - begun
     if 200 <= status < 300:
         return Outcome(status=status, seconds=took)
-    moved = "; redirects are not followed" if 300 <= status < 400 else ""
+    moved = 300 <= status < 400
     return Outcome(
         status=status,
-        error=f"the receiver answered {status}{moved}",
+        error=sentence("undelivered-redirect" if moved else "undelivered-status", status=status),
         seconds=took,
         final=status == GONE,
     )
@@ -67,7 +68,7 @@ def post(
 def _request(parcel: Parcel, timestamp: int) -> tuple[bytes, Mapping[str, str]]:
     body = json.dumps(parcel.body, separators=(",", ":"), ensure_ascii=False).encode()
     if len(body) > LARGEST_BODY:
-        raise ValueError("the body is too large")
+        raise ValueError(sentence("undelivered-too-large"))
     signature = sign(parcel.secret, message_id=parcel.uid, timestamp=timestamp, body=body)
     return body, {
         "Content-Type": "application/json",

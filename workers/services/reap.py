@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q, QuerySet
 
+from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
 from scheduling.models import Member
 from scheduling.services.attempts import BEFORE_GO
@@ -42,7 +43,7 @@ def _news(members: QuerySet[Member], settings: WorkerSettings, now: datetime) ->
             yield NeverBegan(node_id=member.node_id, member_id=member.pk, message=message)
         elif member.step not in BEFORE_GO and (dead or fence(member, settings) < now):
             if dead:
-                message = f"{member.node.name} was declared dead"
+                message = sentence("declared-dead", name=member.node.name)
             yield Lost(node_id=member.node_id, member_id=member.pk, message=message)
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
+from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
 from scheduling.models import Node
 from scheduling.services.node_contact import contact_lost
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 LAPSE_SECONDS: Final = 10.0
 """How long a lease must be seen to have run out: a service that was slow renews it meanwhile."""
-REASON: Final = "No node service carries this node. Check the processes of the queue nodes."
+REASON: Final = sentence("no-node-service")
 
 _LEASE: Final = timedelta(seconds=NODE_LEASE_SECONDS)
 _Lease = tuple[int, datetime | None]

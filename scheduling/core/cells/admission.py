@@ -3,6 +3,7 @@
 from scheduling.core.cells.books import Books
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.requests import GangRequest
+from scheduling.core.messages import sentence
 
 
 def candidate_chains(books: Books, request: GangRequest) -> list[str]:
@@ -17,7 +18,7 @@ def candidate_chains(books: Books, request: GangRequest) -> list[str]:
             field="vc",
             value=request.vc,
             remedy=f"use one of {sorted(books.spec.virtual_clusters)}",
-            sentence=f"There is no virtual cluster {request.vc}.",
+            sentence=sentence("no-virtual-cluster", vc=request.vc),
         )
     if request.pinned is not None:
         return [_chain_of_pinned(books, request, request.pinned)]
@@ -29,8 +30,8 @@ def candidate_chains(books: Books, request: GangRequest) -> list[str]:
             f"request has leaf cell type {', '.join(types)} which the whole cluster does not have",
             field="leaf_types",
             value=types,
-            remedy=f"Use one of {', '.join(sorted(by_type))}.",
-            sentence=f"No node has devices of type {' or '.join(types)}.",
+            remedy=sentence("use-one-of", names=", ".join(sorted(by_type))),
+            sentence=sentence("no-node-of-type", types=" or ".join(types)),
         )
     if not request.guaranteed:
         return chains
@@ -40,9 +41,8 @@ def candidate_chains(books: Books, request: GangRequest) -> list[str]:
             f"request has leaf cell type {', '.join(types)} which VC {request.vc} does not have",
             field="leaf_types",
             value=types,
-            remedy="Use a type of the virtual cluster, or run it opportunistically.",
-            sentence=f"Virtual cluster {request.vc} is guaranteed no devices of type"
-            f" {' or '.join(types)}.",
+            remedy=sentence("use-type-of-cluster-or-borrow"),
+            sentence=sentence("type-not-guaranteed", vc=request.vc, types=" or ".join(types)),
         )
     return owned
 
@@ -55,15 +55,15 @@ def _chain_of_pinned(books: Books, request: GangRequest, pinned: str) -> str:
             f"VC {request.vc} does not have pinned cell {pinned}",
             field="pinned",
             value=pinned,
-            remedy=f"Use one of: {known}." if known else "Submit it without a pinned cell.",
-            sentence=f"Virtual cluster {request.vc} has no pinned cell {pinned}.",
+            remedy=sentence("choices", names=known) if known else sentence("submit-without-pin"),
+            sentence=sentence("no-pinned-cell", vc=request.vc, pinned=pinned),
         )
     if not request.guaranteed:
         raise RequestError(
             f"opportunistic pod not supported to use pinned cell {pinned}",
             field="pinned",
             value=pinned,
-            remedy="Run it guaranteed, or leave the pinned cell out.",
-            sentence="A pinned cell is for guaranteed jobs only.",
+            remedy=sentence("use-guaranteed-or-no-pin"),
+            sentence=sentence("pin-needs-guaranteed"),
         )
     return chain

@@ -8,6 +8,7 @@ from scheduling.core.jobspec.elastic import HYBRID, LEVELS, Elastic, ElasticMode
 from scheduling.core.jobspec.errors import Place, RefusalError
 from scheduling.core.jobspec.scalars import read_integer
 from scheduling.core.jobspec.table import Field, choice, number_schema, read_object
+from scheduling.core.messages import sentence
 
 MOST_DEVICES: Final = 65_536
 MOST_LOGICAL_WORKERS: Final = 4_096
@@ -46,7 +47,9 @@ def read_elastic(value: object, place: Place) -> Elastic | None:
 def _mode(value: object, _place: Place) -> ElasticMode:
     if value == HYBRID:
         raise RefusalError(
-            "hybrid does not work yet.", f"Write one of {', '.join(_MODES)}.", "unsupported-field"
+            sentence("hybrid-unsupported"),
+            sentence("write-one-of", names=", ".join(_MODES)),
+            "unsupported-field",
         )
     return ElasticMode(choice(value, _MODES))
 
@@ -60,14 +63,17 @@ def _check_mode(elastic: Elastic, place: Place) -> None:
             if value is not None:
                 place.child(name).refuse(
                     value,
-                    f"is for mode {mode.value}.",
-                    f"Write mode: {mode.value}, or leave {name} out.",
+                    sentence("needs-mode", value=mode.value),
+                    sentence("write-mode", value=mode.value, name=name),
                     "conflict",
                 )
     for name in _NEEDED.get(elastic.mode, ()):
         if getattr(elastic, name) is None:
             place.child(name).refuse(
-                None, "is missing.", f"Mode {elastic.mode.value} needs {name}.", "missing-field"
+                None,
+                sentence("missing"),
+                sentence("mode-needs", mode=elastic.mode.value, name=name),
+                "missing-field",
             )
 
 
@@ -75,15 +81,21 @@ def _check_numbers(elastic: Elastic, place: Place) -> None:
     first, most, local = elastic.initial_batch, elastic.max_batch, elastic.max_local_batch
     if first is not None and most is not None and most < first:
         place.child("max_batch").refuse(
-            most, f"is below the initial batch of {first}.", f"Write {first} or more.", "conflict"
+            most,
+            sentence("below-initial-batch", first=first),
+            sentence("write-or-more", first=first),
+            "conflict",
         )
     if local is not None and most is not None and local > most:
         place.child("max_local_batch").refuse(
-            local, f"is above the largest batch of {most}.", f"Write {most} or less.", "conflict"
+            local,
+            sentence("above-largest-batch", most=most),
+            sentence("write-or-less", most=most),
+            "conflict",
         )
     if elastic.total_steps is not None and elastic.epochs is not None:
         place.child("epochs").refuse(
-            elastic.epochs, "stands beside total_steps.", "Leave one of them out.", "conflict"
+            elastic.epochs, sentence("epochs-and-steps"), sentence("omit-one"), "conflict"
         )
 
 
@@ -100,8 +112,8 @@ def check_workers(elastic: Elastic, devices: int, place: Place) -> None:
     if workers is not None and most > workers:
         place.child("logical_workers").refuse(
             workers,
-            f"is fewer than the {most} devices that the job may get.",
-            f"Write {most} or more, or a smaller max.",
+            sentence("fewer-workers-than-devices", most=most),
+            sentence("write-more-or-smaller-max", most=most),
             "conflict",
         )
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from scheduling.core.messages import sentence
+
 MAX_ERRORS: Final = 100
 HIDDEN: Final = "(not shown)"
 
@@ -172,16 +174,18 @@ def may_be_secret(key: object) -> bool:
 def kind_of(value: object) -> str:
     """What kind of thing ``value`` is, in a document's words."""
     if value is None:
-        return "nothing"
+        return sentence("kind-nothing")
     names: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (bool, "a boolean"),
-        (int, "an integer"),
-        (float, "a number with a fraction"),
-        (str, "a text"),
-        (Mapping, "an object"),
-        ((list, tuple), "a list"),
+        (bool, sentence("kind-bool")),
+        (int, sentence("kind-int")),
+        (float, sentence("kind-fraction")),
+        (str, sentence("kind-text")),
+        (Mapping, sentence("kind-object")),
+        ((list, tuple), sentence("kind-list")),
     )
-    return next((name for kinds, name in names if isinstance(value, kinds)), "something else")
+    return next(
+        (name for kinds, name in names if isinstance(value, kinds)), sentence("kind-other")
+    )
 
 
 def _count(number: int, noun: str) -> str:

@@ -39,6 +39,7 @@ from scheduling.core.jobspec.values import (
     RoleSpec,
 )
 from scheduling.core.jobspec.watching import WATCH_FIELDS
+from scheduling.core.messages import sentence
 
 COMPAT_FORMATS: Final = ("openpai", "slurm", "dstack", "skypilot")
 MAX_ROLES: Final = 32
@@ -54,18 +55,20 @@ _LABEL_KEY: Final = re.compile(
 
 
 def _schema_version(value: object, _place: Place) -> int:
-    return read_integer(value, SCHEMA_VERSION, SCHEMA_VERSION, f"Write {SCHEMA_VERSION}.")
+    return read_integer(
+        value, SCHEMA_VERSION, SCHEMA_VERSION, sentence("write-version", version=SCHEMA_VERSION)
+    )
 
 
 def _priority(value: object, _place: Place) -> str | int:
-    remedy = "Write the name of a priority class, such as prod, or a number from 0 to 1000."
+    remedy = sentence("write-priority")
     if isinstance(value, str):
         return read_matching(value, _CLASS_NAME, remedy)
     return read_integer(value, 0, 1000, remedy)
 
 
 def _labels(value: object, place: Place) -> Mapping[str, str]:
-    remedy = "Write a key such as team or example.com/team."
+    remedy = sentence("write-label-key")
     return read_map(
         value,
         place,
@@ -77,7 +80,7 @@ def _labels(value: object, place: Place) -> Mapping[str, str]:
 
 
 def _roles(value: object, place: Place) -> Mapping[str, RoleSpec | None]:
-    remedy = "Write a name of a-z, 0-9 and -, at most 32, that begins with a letter, as in worker."
+    remedy = sentence("write-role-name")
     found = read_map(
         value,
         place,
@@ -87,12 +90,12 @@ def _roles(value: object, place: Place) -> Mapping[str, RoleSpec | None]:
         read=read_role,
     )
     if not value:
-        raise RefusalError("names no role.", "Give at least one role.", "missing-field")
+        raise RefusalError(sentence("no-role"), sentence("give-role"), "missing-field")
     total = sum(role.instances for role in found.values() if role)
     if total > MAX_INSTANCES:
         raise RefusalError(
-            f"has {total} instances in all.",
-            f"Ask for at most {MAX_INSTANCES} instances over all roles.",
+            sentence("too-many-instances", total=total),
+            sentence("use-fewer-instances", most=MAX_INSTANCES),
             "out-of-range",
         )
     return found
@@ -105,7 +108,7 @@ def _part(value: object, place: Place) -> Part | None:
 
 
 def _after(value: object, place: Place) -> tuple[int, ...]:
-    remedy = "Write the id of a job, a whole number."
+    remedy = sentence("write-job-id")
     return read_list(
         value,
         place,
@@ -121,13 +124,13 @@ def _compat(value: object, place: Place) -> Compat | None:
 
 
 def _role_names(value: object, place: Place) -> Mapping[str, str]:
-    remedy = "Write the role's name in the other system."
+    remedy = sentence("write-foreign-role")
     return read_map(
         value,
         place,
         most=MAX_ROLES,
         words="role names with texts",
-        key=lambda name: read_matching(name, ROLE_NAME, "Write the name of a role of this job."),
+        key=lambda name: read_matching(name, ROLE_NAME, sentence("write-role")),
         read=lambda item, _there: read_matching(item, _FOREIGN_NAME, remedy),
     )
 
@@ -140,16 +143,16 @@ _SYSTEM: Final = {
 
 
 def _shared_directory(value: object, place: Place) -> str:
-    remedy = "Write an absolute path without .., such as /shared/checkpoints."
+    remedy = sentence("write-path")
     text = read_matching(value, _PATH, remedy)
     if len(text) > LONGEST_PATH or ".." in text.split("/"):
-        raise RefusalError("is no such path.", remedy)
+        raise RefusalError(sentence("not-path"), remedy)
     path = text.rstrip("/") or "/"
     steps = [step for step in path.split("/") if step]
     is_stored = place.redacted  # jobs that were accepted before this rule keep their path
     is_reserved = not steps or steps[0] in _SYSTEM or any(step[0] == "." for step in steps)
     if is_reserved and not is_stored:
-        raise RefusalError("is a directory of the node's system or a hidden one.", remedy)
+        raise RefusalError(sentence("system-directory"), remedy)
     return path
 
 
@@ -243,7 +246,7 @@ JOB_FIELDS: Final = (
         required=True,
         help="The virtual cluster whose guarantee the job counts against.",
         read=lambda value, _place: read_matching(
-            value, _VC_NAME, "Write the name of a virtual cluster, such as vision-a."
+            value, _VC_NAME, sentence("write-virtual-cluster")
         ),
         schema=text_schema(63, pattern=f"^{_VC_NAME.pattern}$"),
     ),

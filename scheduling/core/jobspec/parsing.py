@@ -9,11 +9,12 @@ from scheduling.core.jobspec.job_fields import JOB_FIELDS
 from scheduling.core.jobspec.scalars import KIB
 from scheduling.core.jobspec.table import read_object
 from scheduling.core.jobspec.values import JobClass, JobSpec
+from scheduling.core.messages import sentence
 
 MAX_SPEC_BYTES: Final = 256 * KIB
 MAX_PORTS: Final = 1000
-PIN_NEEDS_GUARANTEE: Final = "is for guaranteed jobs only, and this one is opportunistic."
-PIN_REMEDY: Final = "Run it guaranteed, or leave pinned_cell out."
+PIN_NEEDS_GUARANTEE: Final = sentence("needs-guaranteed-job")
+PIN_REMEDY: Final = sentence("use-guaranteed-or-omit-pin")
 
 
 def parse(document: object) -> JobSpec:
@@ -72,7 +73,7 @@ def check_size(document: object) -> None:
             waiting.extend(item)
         if weight + len(waiting) > MAX_SPEC_BYTES:
             raise RefusalError(
-                "is larger than 256 KiB.", "Upload large files as the source archive.", "too-long"
+                sentence("document-too-large"), sentence("upload-archive"), "too-long"
             )
 
 
@@ -90,7 +91,7 @@ def _check_job(given: Mapping[str, Any], place: Place) -> None:
     for name in compat.role_names:
         if name not in roles:
             place.child("compat").child("role_names").child(name).refuse(
-                name, "is not a role of this job.", "Remove it.", "conflict"
+                name, sentence("not-role"), sentence("remove-it"), "conflict"
             )
 
 
@@ -107,8 +108,8 @@ def _check_ports(given: Mapping[str, Any], place: Place) -> None:
     if total > MAX_PORTS:
         place.child("roles").refuse(
             total,
-            f"has {total} ports in all.",
-            f"Ask for at most {MAX_PORTS} ports over all instances.",
+            sentence("too-many-ports", total=total),
+            sentence("use-fewer-ports", most=MAX_PORTS),
             "out-of-range",
         )
 
@@ -119,8 +120,8 @@ def _check_checkpoints(given: Mapping[str, Any], place: Place) -> None:
     if shared and any(role and role.image for role in given.get("roles", {}).values()):
         place.child("checkpoint_dir").refuse(
             shared,
-            "is for jobs without an image.",
-            "Leave it out: the portal brings checkpoints from node to node.",
+            sentence("needs-job-without-image"),
+            sentence("omit-checkpoint-dir"),
             "conflict",
         )
 
@@ -142,8 +143,8 @@ def _check_elastic(given: Mapping[str, Any], place: Place) -> None:
         return
     there = place.child("elastic")
     if len(roles) != 1 or not given.get("gang", True):
-        words = "is for a gang of one role."
-        there.refuse(None, words, "Leave elastic out, or make it one role.", "conflict")
+        words = sentence("needs-gang-of-one-role")
+        there.refuse(None, words, sentence("omit-elastic"), "conflict")
         return
     (role,) = roles
     size = role.instances * role.devices
@@ -151,14 +152,13 @@ def _check_elastic(given: Mapping[str, Any], place: Place) -> None:
     least, most = elastic.bounds(size)
     shown = {"min": least, "max": most}
     if not least <= size <= most:
-        remedy = f"The job asks for {size} devices: begin at most there, and end at least there."
-        there.refuse(shown, f"does not go around {size} devices.", remedy, "out-of-range")
+        remedy = sentence("widen-sizes", size=size)
+        there.refuse(shown, sentence("sizes-exclude-request", size=size), remedy, "out-of-range")
     elif not has_sizes(role.instances, role.devices, least, most):
         there.refuse(
             shown,
-            f"has sizes that instances of {role.devices} devices cannot make.",
-            "End at the devices of one instance, use whole instances at both ends, or ask for "
-            "powers of two.",
+            sentence("sizes-not-possible", devices=role.devices),
+            sentence("use-possible-sizes"),
             "conflict",
         )
 
@@ -176,9 +176,13 @@ def _check_part(given: Mapping[str, Any], place: Place) -> None:
         return
     there = place.child("part")
     if given.get("gang", True):
-        there.refuse(None, "is for jobs that are no gang.", "Write gang: false.", "conflict")
+        there.refuse(
+            None, sentence("needs-job-without-gang"), sentence("write-gang-false"), "conflict"
+        )
     if part.rank >= part.size:
-        words = "is not below the size."
-        there.child("rank").refuse(part.rank, words, "Count ranks from 0.", "conflict")
+        words = sentence("rank-too-high")
+        there.child("rank").refuse(part.rank, words, sentence("count-from-0"), "conflict")
     if sum(role.instances for role in given.get("roles", {}).values() if role) > 1:
-        there.refuse(None, "is one instance, and the job has more.", "Leave part out.", "conflict")
+        there.refuse(
+            None, sentence("part-of-several-instances"), sentence("omit-part"), "conflict"
+        )

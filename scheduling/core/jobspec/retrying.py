@@ -8,15 +8,17 @@ from scheduling.core.jobspec.scalars import read_integer
 from scheduling.core.jobspec.table import Field, number_schema, read_object
 from scheduling.core.jobspec.values import Retries
 from scheduling.core.lifecycle import FailureClass
+from scheduling.core.messages import sentence
+from tessera.messages import follow
 
 _RETRY_HELP: Final[Mapping[FailureClass, str]] = {
-    FailureClass.USER: "The command ended with an error of its own.",
-    FailureClass.RESOURCE_LIMIT: "It used more memory or disk than it may.",
-    FailureClass.NODE: "The node failed or vanished; the retry avoids that node.",
-    FailureClass.IMAGE: "The image could not be fetched or started.",
-    FailureClass.PREEMPTED: "It had to leave for another job.",
-    FailureClass.TIMEOUT: "It ran longer than max_duration.",
-    FailureClass.PLATFORM: "The scheduler or its nodes' software failed.",
+    FailureClass.USER: sentence("retry-user"),
+    FailureClass.RESOURCE_LIMIT: sentence("retry-resource-limit"),
+    FailureClass.NODE: sentence("retry-node"),
+    FailureClass.IMAGE: sentence("retry-image"),
+    FailureClass.PREEMPTED: sentence("retry-preempted"),
+    FailureClass.TIMEOUT: sentence("retry-timeout"),
+    FailureClass.PLATFORM: sentence("retry-platform"),
 }
 
 RETRY_FIELDS: Final = tuple(
@@ -24,7 +26,7 @@ RETRY_FIELDS: Final = tuple(
         name=failure.value,
         type="number, or -1",
         default=str(Retries().of(failure)),
-        help=f"{_RETRY_HELP[failure]} So often it may be tried again; -1: without limit.",
+        help=follow(_RETRY_HELP[failure], sentence("retry-count")),
         read=lambda value, _place: read_integer(value, -1, 100),
         schema=number_schema(-1, 100),
     )

@@ -28,6 +28,7 @@ from scheduling.core.jobspec.table import (
     text_schema,
 )
 from scheduling.core.jobspec.values import REDACTED, Completion, RoleSpec, Within
+from scheduling.core.messages import sentence
 
 MAX_INSTANCES: Final = 1000
 _LONGEST_PIN: Final = 63
@@ -69,15 +70,15 @@ def _check_role(given: Mapping[str, Any], place: Place) -> None:
     if within is Within.DEVICE and devices > 1:
         place.child("within").refuse(
             within.value,
-            f"one device cannot hold {devices} devices.",
-            "Choose pcie, socket or node, or ask for one device.",
+            sentence("device-too-small", devices=devices),
+            sentence("choose-wider-level"),
             "conflict",
         )
     if given.get("pinned_cell") is not None and given.get("device_types"):
         place.child("pinned_cell").refuse(
             given["pinned_cell"],
-            "excludes device_types: the cell has the type that it has.",
-            "Keep pinned_cell or device_types.",
+            sentence("pin-and-types"),
+            sentence("keep-pinned-or-types"),
             "conflict",
         )
     instances = given.get("instances", 1)
@@ -87,14 +88,14 @@ def _check_role(given: Mapping[str, Any], place: Place) -> None:
         if count > instances:
             place.child("completion").child(name).refuse(
                 count,
-                f"is more than the {instances} instances of the role.",
-                f"Write -1 or a number from 1 to {instances}.",
+                sentence("more-than-instances", instances=instances),
+                sentence("write-instances-or-never", instances=instances),
                 "conflict",
             )
     _check_image_secret(given, place)
     for name in sorted(set(given.get("env", ())) & set(given.get("secrets", ()))):
         place.child("secrets").child(name, hidden=True).refuse(
-            name, "is a variable in env as well.", "Remove one of the two.", "conflict"
+            name, sentence("also-in-env"), sentence("remove-one"), "conflict"
         )
 
 
@@ -106,18 +107,18 @@ def _check_image_secret(given: Mapping[str, Any], place: Place) -> None:
     if given.get("image") is None or name not in secrets:
         place.child("image_secret").refuse(
             name,
-            "names no secret of this role, or the role has no image.",
-            "Write image, and under secrets a value user:password by this name.",
+            sentence("not-secret-of-role"),
+            sentence("write-image-and-login"),
             "conflict",
         )
     elif secrets[name] != REDACTED and not all(secrets[name].partition(":")):
         place.child("secrets").child(name, hidden=True).refuse(
-            name, "is no login of a registry.", "Write user:password.", "malformed"
+            name, sentence("not-login"), sentence("write-login"), "malformed"
         )
 
 
 def _device_types(value: object, place: Place) -> tuple[str, ...]:
-    remedy = "Write the name of a device type."
+    remedy = sentence("write-device-type")
     found = read_list(
         [value] if isinstance(value, str) else value,
         place,
@@ -129,19 +130,19 @@ def _device_types(value: object, place: Place) -> tuple[str, ...]:
 
 
 def _devices(value: object, _place: Place) -> int:
-    remedy = "Write the devices of each instance, a whole number from 1 to 256."
+    remedy = sentence("write-devices")
     if isinstance(value, int) and value == 0 and not isinstance(value, bool):
-        raise RefusalError("roles without devices do not work yet.", remedy, "unsupported-field")
+        raise RefusalError(sentence("no-devices-unsupported"), remedy, "unsupported-field")
     return read_integer(value, 1, 256, remedy)
 
 
 def _image(value: object, _place: Place) -> str:
-    remedy = "Write the name of an image, such as registry.example.org/team/train:1.2."
+    remedy = sentence("write-image")
     return read_matching(read_bounded(value, 512, remedy), _IMAGE, remedy)
 
 
 def _env(value: object, place: Place) -> Mapping[str, str]:
-    remedy = 'Write a text of at most 32 KiB, numbers in quotes, such as "3".'
+    remedy = sentence("write-variable")
     return read_map(
         value,
         place,
@@ -153,10 +154,12 @@ def _env(value: object, place: Place) -> Mapping[str, str]:
 
 
 def _variable(name: str) -> None:
-    read_matching(name, ENV_NAME, "Write a name of letters, digits and _, such as EPOCHS.")
+    read_matching(name, ENV_NAME, sentence("write-variable-name"))
     if name.startswith("TESSERA_") or name in _RESERVED:
         raise RefusalError(
-            f"{name} is set by the scheduler.", "Choose another name.", "reserved-name"
+            sentence("set-by-scheduler", name=name),
+            sentence("choose-another-name"),
+            "reserved-name",
         )
 
 
@@ -165,14 +168,14 @@ def _secrets(value: object, place: Place) -> Mapping[str, str]:
 
 
 def _secret(value: object, place: Place) -> str:
-    text = read_bounded(value, 64 * KIB, "Write the secret as a text of at most 64 KiB.")
+    text = read_bounded(value, 64 * KIB, sentence("write-secret"))
     if text == REDACTED and not place.redacted:
-        raise RefusalError("was taken out of this document.", "Give the secret once more.")
+        raise RefusalError(sentence("redacted"), sentence("give-secret-again"))
     return text
 
 
 def _ports(value: object, place: Place) -> Mapping[str, int]:
-    remedy = "Write a label of letters, digits and _, such as http."
+    remedy = sentence("write-port-label")
     return read_map(
         value,
         place,
@@ -188,9 +191,9 @@ def _completion(value: object, place: Place) -> Completion:
 
 
 def _minimum(value: object, _place: Place) -> int:
-    remedy = f"Write -1 or a number of instances from 1 to {MAX_INSTANCES}."
+    remedy = sentence("write-minimum", most=MAX_INSTANCES)
     if value == 0 and not isinstance(value, bool):
-        raise RefusalError("would decide the end before the start.", remedy, "out-of-range")
+        raise RefusalError(sentence("zero-ends-at-start"), remedy, "out-of-range")
     return read_integer(value, -1, MAX_INSTANCES, remedy)
 
 
@@ -294,9 +297,7 @@ ROLE_FIELDS: Final = (
         default="none",
         help="Which of the role's secrets, user:password, opens the image's registry; only the "
         "engine gets it, the job does not.",
-        read=lambda value, _place: read_matching(
-            value, ENV_NAME, "Write the name of one of the role's secrets."
-        ),
+        read=lambda value, _place: read_matching(value, ENV_NAME, sentence("write-secret-name")),
         schema=text_schema(128),
     ),
     Field(

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from scheduling.core.jobspec.job_fields import JOB_FIELDS
 from scheduling.core.jobspec.table import Field
+from tessera.messages import english_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ def _object_schema(fields: Sequence[Field]) -> dict[str, Any]:
 
 
 def _field_schema(known: Field) -> dict[str, Any]:
-    schema: dict[str, Any] = {"description": known.help, **known.schema}
+    schema: dict[str, Any] = {"description": english_of(known.help), **known.schema}
     if known.keyed_by:
         schema["additionalProperties"] = _object_schema(known.fields)
         schema["minProperties"] = 1

@@ -9,6 +9,7 @@ from scheduling.core.jobspec.errors import Place, RefusalError, show
 from scheduling.core.jobspec.scalars import is_unprintable, read_bounded, read_matching
 from scheduling.core.jobspec.table import OBJECT, Field, read_object, text_schema
 from scheduling.core.jobspec.values import ArchiveSource, GitSource
+from scheduling.core.messages import sentence
 
 _HOST: Final = re.compile(
     r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]"
@@ -17,7 +18,7 @@ _USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _SCP: Final = re.compile(r"([^/@:]*)@([^/@:]*):([^-].*)", re.DOTALL)
 _REF: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,199}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_REMEDY: Final = "Write https://host/path, ssh://user@host/path or user@host:path."
+_REMEDY: Final = sentence("write-git-address")
 
 
 def read_source(value: object, place: Place) -> GitSource | ArchiveSource | None:
@@ -30,11 +31,9 @@ def read_source(value: object, place: Place) -> GitSource | ArchiveSource | None
         return None
     given = read_object(value, SOURCE_FIELDS, place)
     if len(given) > 1:
-        raise RefusalError("names two sources.", "Keep either git or archive.", "conflict")
+        raise RefusalError(sentence("two-sources"), sentence("keep-one-source"), "conflict")
     if not given and isinstance(value, Mapping) and not any(value.values()):
-        raise RefusalError(
-            "names no source.", "Write git or archive, or leave source out.", "missing-field"
-        )
+        raise RefusalError(sentence("no-source"), sentence("write-source"), "missing-field")
     source: GitSource | ArchiveSource | None = given.get("git", given.get("archive"))
     return source
 
@@ -46,16 +45,16 @@ def _git(value: object, place: Place) -> GitSource | None:
 
 def _read_archive(value: object, _place: Place) -> ArchiveSource:
     """The SHA-256 of an uploaded archive."""
-    remedy = "Write the SHA-256 that the upload returned, 64 digits 0-9a-f."
+    remedy = sentence("write-digest")
     return ArchiveSource(digest=read_matching(value, _DIGEST, remedy))
 
 
 def _read_ref(value: object, _place: Place) -> str:
     """A branch, tag or commit that git cannot take for an option or a range."""
-    remedy = "Write a branch, a tag or a commit, such as main or v1.2."
+    remedy = sentence("write-ref")
     ref = read_matching(value, _REF, remedy)
     if ".." in ref or "//" in ref or ref.endswith(("/", ".", ".lock")):
-        raise RefusalError("is not the name of a branch, tag or commit.", remedy)
+        raise RefusalError(sentence("not-ref"), remedy)
     return ref
 
 
@@ -63,12 +62,12 @@ def _read_url(value: object, _place: Place) -> str:
     """The address of a git repository, without a password and nothing but https or ssh."""
     url = read_bounded(value, 2048, _REMEDY)
     if any(char.isspace() or is_unprintable(char) for char in url) or "\\" in url:
-        raise RefusalError("contains spaces or unprintable characters.", _REMEDY, shown=_safe(url))
+        raise RefusalError(sentence("has-spaces-or-unprintable"), _REMEDY, shown=_safe(url))
     scheme, found, _rest = url.partition("://")
     if found and scheme in ("https", "ssh"):
         _check_url(url)
     elif found or not _is_scp_like(url):
-        raise RefusalError("is not an https or ssh address.", _REMEDY, shown=_safe(url))
+        raise RefusalError(sentence("not-git-address"), _REMEDY, shown=_safe(url))
     return url
 
 
@@ -77,18 +76,18 @@ def _check_url(url: str) -> None:
         parts = urlsplit(url)
         user, host, _port = parts.username, parts.hostname, parts.port
     except ValueError:
-        raise RefusalError("is not an address.", _REMEDY, shown=_safe(url)) from None
+        raise RefusalError(sentence("not-address"), _REMEDY, shown=_safe(url)) from None
     if parts.password is not None or (parts.scheme == "https" and user is not None):
         raise RefusalError(
-            "holds a user name or password.",
-            "Leave it out of the address; use an ssh address with a key on the node.",
+            sentence("address-has-login"),
+            sentence("omit-login"),
             shown=_safe(url),
         )
     bracketed = f"[{host}]" if host and ":" in host else host or ""
     if not _HOST.fullmatch(bracketed) or (user is not None and not _USER.fullmatch(user)):
-        raise RefusalError("names no host.", _REMEDY, shown=_safe(url))
+        raise RefusalError(sentence("no-host"), _REMEDY, shown=_safe(url))
     if len(parts.path) < 2 or parts.query or parts.fragment or parts.path.startswith("/-"):
-        raise RefusalError("names no repository.", _REMEDY, shown=_safe(url))
+        raise RefusalError(sentence("no-repository"), _REMEDY, shown=_safe(url))
 
 
 def _is_scp_like(url: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from scheduling.core.jobspec.errors import Place, RefusalError, may_be_secret, show_key
 from scheduling.core.jobspec.scalars import read_string, wrong_type
+from scheduling.core.messages import sentence
 
 AMOUNT: Final = {"type": ["integer", "string"]}
 OBJECT: Final = {"type": "object"}
@@ -99,8 +100,8 @@ def read_object(value: object, fields: Sequence[Field], place: Place) -> dict[st
     """
     working = [known.name for known in fields if not known.unsupported]
     if not isinstance(value, Mapping):
-        remedy = f"Write keys and values; the keys are {', '.join(working)}."
-        place.note(value, wrong_type(value, "an object", remedy))
+        remedy = sentence("write-object", names=", ".join(working))
+        place.note(value, wrong_type(value, sentence("kind-object"), remedy))
         return {}
     refuse_unknown(value, [known.name for known in fields], place, working)
     found: dict[str, Any] = {}
@@ -130,7 +131,7 @@ def refuse_unknown(
             there = place.child(key, hidden=may_be_secret(key))
             there.refuse(
                 value[key],
-                f"there is no field {show_key(key)} here.",
+                sentence("unknown-field", field=show_key(key)),
                 _suggestion(key, working or names),
                 "unknown-field",
             )
@@ -158,11 +159,13 @@ def read_map(
     Returns:
         The entries that are right.
     """
-    remedy = f"Write {words}, at most {most}."
+    remedy = sentence("write-map", words=words, most=most)
     if not isinstance(value, Mapping):
-        raise wrong_type(value, "an object", remedy)
+        raise wrong_type(value, sentence("kind-object"), remedy)
     if len(value) > most:
-        raise RefusalError(f"has {len(value)} entries, more than {most}.", remedy, "too-long")
+        raise RefusalError(
+            sentence("too-many-entries", count=len(value), most=most), remedy, "too-long"
+        )
     found: dict[str, Any] = {}
     for name, item in value.items():
         there = place.child(name)
@@ -191,11 +194,13 @@ def read_list(
     Returns:
         The values that are right.
     """
-    remedy = f"Write a list of {words}, at most {most}."
+    remedy = sentence("write-list", words=words, most=most)
     if not isinstance(value, list | tuple):
-        raise wrong_type(value, "a list", remedy)
+        raise wrong_type(value, sentence("kind-list"), remedy)
     if len(value) > most:
-        raise RefusalError(f"has {len(value)} entries, more than {most}.", remedy, "too-long")
+        raise RefusalError(
+            sentence("too-many-entries", count=len(value), most=most), remedy, "too-long"
+        )
     found: list[T] = []
     for index, item in enumerate(value):
         there = place.item(index)
@@ -205,17 +210,17 @@ def read_list(
             there.note(item, refusal)
             continue
         if result in found:
-            there.refuse(item, "is named twice.", "Name it once.", "duplicate")
+            there.refuse(item, sentence("named-twice"), sentence("give-once"), "duplicate")
         found.append(result)
     return tuple(found)
 
 
 def choice(value: object, words: Sequence[str]) -> str:
     """One of a few words."""
-    remedy = f"Write one of {', '.join(words)}."
+    remedy = sentence("write-one-of", names=", ".join(words))
     text = read_string(value, remedy)
     if text not in words:
-        raise RefusalError("is not one of the choices.", remedy)
+        raise RefusalError(sentence("not-choice"), remedy)
     return text
 
 
@@ -233,7 +238,7 @@ def _check_key(name: object, check: Callable[[str], object], place: Place) -> No
     """Note a key that may not stand here; the key is shown even where values are secrets."""
     shown = replace(place, hidden=False)
     if not isinstance(name, str):
-        shown.note(name, wrong_type(name, "a text", "Put the key in quotes."))
+        shown.note(name, wrong_type(name, sentence("kind-text"), sentence("quote-key")))
         return
     try:
         check(name)
@@ -244,10 +249,17 @@ def _check_key(name: object, check: Callable[[str], object], place: Place) -> No
 def _read_field(raw: object, known: Field, place: Place) -> Any:
     if raw is None:
         if known.required:
-            place.refuse(raw, "is missing.", f"Give {known.name}: {known.help}", "missing-field")
+            place.refuse(
+                raw,
+                sentence("missing"),
+                sentence("give-field", name=known.name, help=known.help),
+                "missing-field",
+            )
         return _ABSENT
     if known.unsupported:
-        place.refuse(raw, "does not work yet.", f"Leave {known.name} out.", "unsupported-field")
+        place.refuse(
+            raw, sentence("unsupported"), sentence("omit", name=known.name), "unsupported-field"
+        )
         return _ABSENT
     try:
         return known.read(raw, place)
@@ -262,5 +274,5 @@ def _suggestion(key: object, names: Sequence[str]) -> str:
         near = difflib.get_close_matches(str(key)[:64].lower(), names, n=1)
         meant = near[0] if near else ""
     if meant:
-        return f"Did you mean {meant}?"
-    return f"Remove it; the fields are {', '.join(names)}." if names else "Remove it."
+        return sentence("did-you-mean", meant=meant)
+    return sentence("remove-unknown", names=", ".join(names)) if names else sentence("remove-it")

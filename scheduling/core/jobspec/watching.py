@@ -20,6 +20,7 @@ from scheduling.core.jobspec.table import (
 from scheduling.core.logrules import LogAction, LogRuleSpec, Pattern, PatternError
 from scheduling.core.logrules.patterns import LONGEST_PATTERN
 from scheduling.core.logrules.rules import LONGEST_NAME
+from scheduling.core.messages import sentence
 from scheduling.core.notices import JOB_WORDS
 
 USUAL_NOTIFY: Final = ("succeeded", "failed", "stopped")
@@ -86,8 +87,8 @@ def _idle_policy(value: object, place: Place) -> IdlePolicy | None:
     policy = IdlePolicy(**given)
     if policy.stop_after is not None and policy.stop_after < policy.warn_after + LEAST_NOTICE:
         raise RefusalError(
-            "stops too soon after the warning.",
-            "Write a stop_after that is at least 5 minutes after warn_after.",
+            sentence("stops-too-soon"),
+            sentence("write-later-stop"),
             "conflict",
         )
     return policy
@@ -100,7 +101,7 @@ def _stop_after(value: object, _place: Place) -> int | str:
 def _log_rules(value: object, place: Place) -> tuple[LogRuleSpec, ...]:
     if not isinstance(value, list | tuple) or len(value) > MOST_RULES:
         raise RefusalError(
-            "is no list of rules.", f"Write a list of at most {MOST_RULES} rules.", "wrong-type"
+            sentence("not-rules"), sentence("write-rules", most=MOST_RULES), "wrong-type"
         )
     found = []
     for index, item in enumerate(value):
@@ -118,7 +119,9 @@ def _pattern(value: object, _place: Place) -> str:
     try:
         Pattern(text)
     except PatternError as error:
-        raise RefusalError("is no pattern that is known here.", f"Mend it: {error}.") from None
+        raise RefusalError(
+            sentence("not-pattern"), sentence("correct-pattern", error=str(error))
+        ) from None
     return text
 
 

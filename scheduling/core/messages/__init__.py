@@ -7,13 +7,36 @@
 from typing import Final
 
 from scheduling.core.messages.changes import CHANGES
+from scheduling.core.messages.clusters import CLUSTERS
+from scheduling.core.messages.fitting import FITTING
 from scheduling.core.messages.jobs import JOBS
+from scheduling.core.messages.lookups import LOOKUPS
+from scheduling.core.messages.notices import NOTICES
+from scheduling.core.messages.parameters import PARAMETERS
 from scheduling.core.messages.policies import POLICIES
 from scheduling.core.messages.reasons import REASONS
 from scheduling.core.messages.remedies import REMEDIES
+from scheduling.core.messages.specs import SPECS
+from scheduling.core.messages.submits import SUBMITS
+from scheduling.core.messages.words import WORDS
 from tessera.messages import BASE, Table
 
-TABLE: Final = Table(BASE, REASONS, REMEDIES, CHANGES, JOBS, POLICIES)
+TABLE: Final = Table(
+    BASE,
+    REASONS,
+    REMEDIES,
+    CHANGES,
+    JOBS,
+    POLICIES,
+    SPECS,
+    FITTING,
+    NOTICES,
+    PARAMETERS,
+    WORDS,
+    LOOKUPS,
+    SUBMITS,
+    CLUSTERS,
+)
 message = TABLE.message
 english = TABLE.english
 sentence = TABLE.sentence

@@ -38,4 +38,28 @@ CHANGES: Final[Mapping[str, Template]] = {
         "with %(shape)s of any type, with the processors and memory that come with them,"
     ),
     "how-in-cluster": fixed("%(how)s in virtual cluster %(name)s"),
+    "policy-reprocesses": fixed("Its policy runs it with %(value)s instead of %(now)s"),
+    "reverts-processes": fixed(
+        "It is slower with %(slow)s than with %(fast)s and returns to that"
+    ),
+    "sharing-unsupported": fixed("%(shared)s would share a device, which no node supports yet"),
+    "policy-preempts": fixed("Its policy gives its devices to other jobs"),
+    "reverts-size": fixed("It is slower on %(held)s than on %(alloc)s and returns to that size"),
+    "policy-resizes": fixed("Its policy gives it %(alloc)s instead of %(held)s"),
+    "no-shape": fixed("job %(id)s has no shape with %(alloc)s"),
+    "victim-of-guarantee": fixed("A guaranteed job reclaims its virtual cluster's cells"),
+    "victim-of-priority": fixed("A job of higher priority in the same virtual cluster"),
+    "borrows-now": fixed(
+        "Its virtual cluster's guarantee no longer covers it. It keeps running on borrowed "
+        "devices until a guaranteed job needs them"
+    ),
+    "guaranteed-now": fixed("Its virtual cluster's guarantee covers it again"),
+    "placed-by-round": fixed("Round %(number)s gave it %(devices)s on %(nodes)s"),
+    "passes": counted("%(n)s pass", "%(n)s passes"),
+    "batch-changed": fixed(
+        "Its batch is now %(batch)s samples in %(parts)s per device instead of %(before)s: "
+        "%(gain)s more goodput is expected."
+    ),
+    "processes-per-device": counted("%(n)s process per device", "%(n)s processes per device"),
+    "devices-of-type": counted("%(n)s device of type %(type)s", "%(n)s devices of type %(type)s"),
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from scheduling.core.messages import sentence
 from scheduling.core.planning import JobPhase, Plan, Snapshot
 from scheduling.core.policies.base import Need, rigid_alloc
 from scheduling.core.policies.parameters import parameter
@@ -41,7 +42,7 @@ class Fifo:
         backfill: jobs may pass a head that does not fit.
     """
 
-    backfill: bool = parameter(True, "smaller jobs may pass a head that does not fit")
+    backfill: bool = parameter(True, sentence("param-backfill"))
 
     name: ClassVar[str] = "fifo"
     aliases: ClassVar[tuple[str, ...]] = ("fcfs",)

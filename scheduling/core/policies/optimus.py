@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from scheduling.core.messages import sentence
 from scheduling.core.planning import Alloc, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.marginal import greedy_marginal
@@ -36,9 +37,7 @@ class Optimus:
             remaining steps are the least certain (section 4.1).
     """
 
-    young: float = parameter(
-        1.0, "factor on the gains of jobs that have just begun", low=0.0, high=1.0
-    )
+    young: float = parameter(1.0, sentence("param-young-factor"), low=0.0, high=1.0)
 
     name: ClassVar[str] = "optimus"
     aliases: ClassVar[tuple[str, ...]] = ()

@@ -6,13 +6,19 @@ from types import MappingProxyType
 from typing import Any, Final, get_type_hints
 
 from scheduling.core.jobspec.errors import shortened
+from scheduling.core.messages import sentence
 
 _KEY: Final = "parameter"
 _PART: Final = "part"
 NO_PARAMETER: Final[Mapping[str, bool]] = MappingProxyType({_PART: True})
 """The metadata of a dataclass field that is no parameter: what makes the policy hands it in."""
 
-_WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+_WORDS: Final = {
+    bool: sentence("kind-boolean"),
+    int: sentence("kind-integer"),
+    float: sentence("kind-number"),
+    str: sentence("kind-word"),
+}
 _TRUTH: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -82,11 +88,12 @@ class Parameter:
         """The bounds in words."""
         if self.low is None and self.high is None:
             return _WORDS[self.kind]
+        kind = _WORDS[self.kind]
         if self.high is None:
-            return f"{_WORDS[self.kind]} of at least {self.low:g}"
+            return sentence("kind-at-least", kind=kind, low=f"{self.low:g}")
         if self.low is None:
-            return f"{_WORDS[self.kind]} of at most {self.high:g}"
-        return f"{_WORDS[self.kind]} from {self.low:g} to {self.high:g}"
+            return sentence("kind-at-most", kind=kind, high=f"{self.high:g}")
+        return sentence("kind-between", kind=kind, low=f"{self.low:g}", high=f"{self.high:g}")
 
     def _read_word(self, value: str) -> None:
         assert self.reads is not None  # noqa: S101 narrows the type only

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from scheduling.core.messages import sentence
 from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Shape, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.genetic import Floats, Genomes, Problem, search
@@ -37,13 +38,11 @@ class Pollux:
         most_devices: of any one job.
     """
 
-    fairness: float = parameter(
-        -1.0, "power of the mean over jobs; lower is more equal", low=-10.0, high=1.0
-    )
-    population: int = parameter(100, "matrices of each generation", low=4, high=400)
-    generations: int = parameter(100, "generations at most", low=1, high=1000)
-    growth: int = parameter(2, "times the most devices a job was seen on", low=1, high=64)
-    most_devices: int = parameter(64, "devices of one job at most", low=1, high=4096)
+    fairness: float = parameter(-1.0, sentence("param-mean-power"), low=-10.0, high=1.0)
+    population: int = parameter(100, sentence("param-population"), low=4, high=400)
+    generations: int = parameter(100, sentence("param-generations"), low=1, high=1000)
+    growth: int = parameter(2, sentence("param-most-growth"), low=1, high=64)
+    most_devices: int = parameter(64, sentence("param-most-devices"), low=1, high=4096)
 
     name: ClassVar[str] = "pollux"
     aliases: ClassVar[tuple[str, ...]] = ()

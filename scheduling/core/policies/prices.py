@@ -6,6 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
+from scheduling.core.messages import sentence
 from scheduling.core.planning import Snapshot, TypeInfo
 from scheduling.core.policies.parameters import parameter
 
@@ -15,8 +16,8 @@ LEAST: Final = 1e-3
 LARGEST: Final = 1e6
 
 #: Only the proportions count.
-_TEXT: Final = "price of a device-hour by type, such as A100=3.2,V100=1.1; any other costs 1"
-_USE: Final = "pairs such as A100=3.2,V100=1.1, each price from 0.001 to 1000000"
+_TEXT: Final = sentence("param-prices")
+_USE: Final = sentence("price-pairs")
 
 
 @lru_cache(maxsize=256)

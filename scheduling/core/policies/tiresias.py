@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, ClassVar, Final
 
+from scheduling.core.messages import sentence
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import present
@@ -37,16 +38,12 @@ class Tiresias:
         least_history: past jobs without which ``gittins`` is ``las``.
     """
 
-    form: str = parameter("las", "order inside and between queues", choices=("las", "gittins"))
-    queues: int = parameter(2, "queues by attained service", low=1, high=8)
-    threshold: float = parameter(
-        57_600.0, "device-seconds after which the first queue is left", low=1.0, high=1e9
-    )
-    factor: float = parameter(4.0, "each threshold over the one before", low=1.1, high=1e3)
-    promote: float = parameter(
-        0.0, "waiting over running time that brings a job back; 0: never", low=0.0, high=1e6
-    )
-    least_history: int = parameter(20, "past jobs that the Gittins index needs", low=1, high=1000)
+    form: str = parameter("las", sentence("param-order"), choices=("las", "gittins"))
+    queues: int = parameter(2, sentence("param-queues"), low=1, high=8)
+    threshold: float = parameter(57_600.0, sentence("param-first-threshold"), low=1.0, high=1e9)
+    factor: float = parameter(4.0, sentence("param-threshold-ratio"), low=1.1, high=1e3)
+    promote: float = parameter(0.0, sentence("param-promote"), low=0.0, high=1e6)
+    least_history: int = parameter(20, sentence("param-gittins-jobs"), low=1, high=1000)
 
     name: ClassVar[str] = "tiresias"
     aliases: ClassVar[tuple[str, ...]] = ("2d-las",)

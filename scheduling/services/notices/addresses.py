@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
+from scheduling.core.messages import sentence
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -24,10 +26,7 @@ _SPECIAL: Final = tuple(
     )
 )
 """Networks of IANA's special-purpose registries that ``is_global`` does not refuse."""
-_WITHOUT_TLS: Final = (
-    "Use https://: without TLS only networks that an admin allows by TESSERA_HOOK_NETWORKS "
-    "are told."
-)
+_WITHOUT_TLS: Final = sentence("use-https")
 
 
 def read_networks(text: str) -> tuple[Network, ...]:
@@ -68,10 +67,7 @@ def refusal(url: str, allowed: Sequence[Network]) -> str:
         return _WITHOUT_TLS
     found = _typed(parts.hostname or "")
     if not all(is_allowed(address, allowed) for address in found):
-        return (
-            "Give a host that is public, or have an admin allow its network by "
-            "TESSERA_HOOK_NETWORKS."
-        )
+        return sentence("use-public-host")
     if parts.scheme != "https" and not all(is_in(address, allowed) for address in found):
         return _WITHOUT_TLS
     return ""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models import F, Q
 
+from scheduling.core.messages import sentence
 from scheduling.core.notices import next_try
 from scheduling.models import Delivery, DeliveryState, Notice
 from scheduling.secrets import UnreadableSecretError, unseal
@@ -118,11 +119,11 @@ def claim(*, delivery_id: int, now: datetime) -> Parcel | None:
             except UnreadableSecretError:
                 reason = "the hook's secret cannot be read with this installation's key"
         else:
-            reason = "the hook is switched off"
+            reason = sentence("undelivered-hook-disabled")
     elif row.user is not None and row.user.is_active and row.user.email:
         return _for_person(row)
     else:
-        reason = "the person has no address or cannot sign in"
+        reason = sentence("undelivered-no-address")
     settle(delivery_id=row.pk, outcome=Outcome(error=reason, final=True), now=now)
     return None
 
@@ -165,10 +166,10 @@ def replay(*, viewer: Viewer, delivery_id: int, now: datetime) -> Delivery:
     """
     row = _own(viewer, delivery_id)
     if row.state == DeliveryState.WAITING:
-        raise ConflictError("It is still being tried.", field="id", value=delivery_id)
+        raise ConflictError(sentence("delivery-pending"), field="id", value=delivery_id)
     if row.hook is not None and not row.hook.enabled:
-        remedy = "Switch the hook on first."
-        raise ConflictError("The hook is switched off.", field="hook", remedy=remedy)
+        remedy = sentence("enable-hook-first")
+        raise ConflictError(sentence("hook-disabled"), field="hook", remedy=remedy)
     made = Delivery.objects.create(
         event_uid=row.event_uid,
         event=row.event,
@@ -206,13 +207,13 @@ def prune(*, before: datetime) -> int:
 def _own(viewer: Viewer, delivery_id: int) -> Delivery:
     row = deliveries_for(viewer).filter(pk=delivery_id).first()
     if row is None:
-        raise NotFoundError("There is no such delivery.", field="id", value=delivery_id)
+        raise NotFoundError(sentence("no-such-delivery"), field="id", value=delivery_id)
     if row.hook is None and not scopes_allow(viewer.scopes, Permission.SUBMIT_JOBS):
         raise ForbiddenError(
-            "The token's scopes do not cover this.",
+            sentence("token-lacks-scope"),
             field="permission",
             value=str(Permission.SUBMIT_JOBS),
-            remedy="Use a token whose scopes cover it, or sign in.",
+            remedy=sentence("use-token-with-scope"),
         )
     return row
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from django.db import transaction
 
+from scheduling.core.messages import sentence
 from scheduling.core.notices import (
     BODY_VERSION,
     CHOSEN_EVENTS,
@@ -35,6 +36,7 @@ from tenants.errors import (
 )
 from tenants.roles import Permission, scopes_allow
 from tenants.viewers import Viewer
+from tessera.messages import plain
 
 KIND: Final = "webhook"
 WORDS: Final = {"url": "address"}
@@ -85,7 +87,7 @@ def create_hook(
     with transaction.atomic():
         if Webhook.objects.unscoped().filter(tenant=tenant_id).count() >= MOST_HOOKS:
             raise ConflictError(
-                f"There are {MOST_HOOKS} hooks already.", remedy="Delete one that is not needed."
+                sentence("too-many-hooks", most=MOST_HOOKS), remedy=sentence("delete-unneeded")
             )
         hook = Webhook.objects.create(
             name=name.strip(),
@@ -108,10 +110,10 @@ def _require_job_events(viewer: Viewer, events: Iterable[str]) -> None:
     of_jobs = sorted({event for event in events if event in set(JOB_EVENTS)})
     if of_jobs:
         raise ForbiddenError(
-            "The token's scopes do not show jobs.",
+            sentence("token-lacks-jobs-read"),
             field="events",
             value=of_jobs,
-            remedy="Use a token with jobs:read, leave these events out, or sign in.",
+            remedy=sentence("use-token-with-jobs-read"),
         )
 
 
@@ -205,7 +207,9 @@ def ping(*, viewer: Viewer, hook_id: int, now: datetime) -> Delivery:
     """
     hook = own_hook(viewer, hook_id)
     if not hook.enabled:
-        raise ConflictError("The hook is switched off.", field="enabled", remedy="Switch it on.")
+        raise ConflictError(
+            sentence("hook-disabled"), field="enabled", remedy=sentence("enable-it")
+        )
     made = Delivery(hook=hook, event=NoticeEvent.PING, created_at=now, next_at=now, body={})
     uid = uid_of("ping", made.uid.int)
     made.event_uid = uid
@@ -227,9 +231,7 @@ def own_hook(viewer: Viewer, hook_id: int) -> Webhook:
     """
     hook = Webhook.objects.unscoped().filter(pk=hook_id).first()
     if hook is None or not viewer.can(Permission.MANAGE_HOOKS, hook.tenant_id):
-        raise NotFoundError(
-            "There is no such hook, or it is not yours.", field="id", value=hook_id
-        )
+        raise NotFoundError(sentence("no-such-hook"), field="id", value=hook_id)
     return hook
 
 
@@ -259,25 +261,25 @@ def _faults(
     if "name" in values:
         faults += text_errors(values["name"], field="name", longest=80, empty=False)
     if "url" in values and not _is_address(values["url"]):
-        remedy = f"Give https:// with a host, at most {LONGEST_URL} characters, and no password."
-        faults.append(_fault("url", str(values["url"])[:100], remedy))
+        url_rule = sentence("give-https-url", most=LONGEST_URL)
+        faults.append(_fault("url", str(values["url"])[:100], url_rule))
     elif "url" in values and (remedy := refusal(values["url"], networks)):
         faults.append(
             FieldError(
                 field="url",
                 value=origin(values["url"])[:100],
-                message="Nothing is sent to this address.",
+                message=sentence("address-not-allowed"),
                 remedy=remedy,
             )
         )
     if "enabled" in values and not isinstance(values["enabled"], bool):
-        faults.append(_fault("enabled", values["enabled"], "Use true or false."))
+        faults.append(_fault("enabled", values["enabled"], sentence("use-boolean")))
     if "events" in values:
         offered = offered_events(tenant_id)
         events = values["events"]
         known = isinstance(events, list | tuple) and all(event in offered for event in events)
         if not (known and events):
-            remedy = f"Give some of: {', '.join(offered)}."
+            remedy = sentence("give-some-of", names=", ".join(offered))
             faults.append(_fault("events", events, remedy))
     return faults
 
@@ -312,6 +314,6 @@ def _fault(name: str, value: object, remedy: str) -> FieldError:
     return FieldError(
         field=name,
         value=value,
-        message=f"This cannot be the {WORDS.get(name, name)} of a hook.",
+        message=sentence("not-field-of-hook", name=plain(WORDS.get(name, name))),
         remedy=remedy,
     )

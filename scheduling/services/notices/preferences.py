@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from django.db import transaction
 
+from scheduling.core.messages import sentence
 from scheduling.core.notices import CHOSEN_EVENTS
 from scheduling.models import NotificationPreference
 from tenants.audit import record
@@ -20,13 +21,13 @@ def set_mail_events(*, viewer: Viewer, events: Sequence[str]) -> tuple[str, ...]
         InvalidError: there is no such event.
     """
     if viewer.user_id is None:
-        raise ForbiddenError("Only people get mail.", remedy="Sign in as a user.")
+        raise ForbiddenError(sentence("only-users-get-mail"), remedy=sentence("sign-in-as-user"))
     InvalidError.raise_if(
         FieldError(
             field="mail",
             value=event,
-            message="There is no such event.",
-            remedy=f"Give some of: {', '.join(CHOSEN_EVENTS)}.",
+            message=sentence("no-such-event"),
+            remedy=sentence("give-some-of", names=", ".join(CHOSEN_EVENTS)),
         )
         for event in events
         if event not in CHOSEN_EVENTS

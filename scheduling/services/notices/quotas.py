@@ -8,6 +8,7 @@ from typing import Final
 from django.db import transaction
 from django.db.models import F, Sum
 
+from scheduling.core.messages import sentence
 from scheduling.core.notices import NoticeEvent
 from scheduling.models import GpuHourBudget, QuotaMark, UsageDay
 from scheduling.selectors.cluster import VcUse, vc_uses
@@ -53,10 +54,10 @@ def set_budget(*, viewer: Viewer, tenant_id: int, hours: float | None) -> None:
     viewer.require(Permission.MANAGE_TENANTS, what="the tenant")
     if hours is not None and not 0 < hours <= MOST_HOURS:
         raise InvalidError(
-            "This is not a number of GPU-hours.",
+            sentence("not-gpu-hours"),
             field="gpu_hours_per_month",
             value=hours,
-            remedy="Give a number above 0, or none for no budget.",
+            remedy=sentence("give-budget"),
         )
     there = GpuHourBudget.objects.unscoped().filter(tenant=tenant_id)
     before = there.values_list("hours", flat=True).first()

@@ -19,7 +19,7 @@ def test_every_instance_is_a_job_and_the_answer_is_the_first_with_all_of_them(ap
     assert body["name"] == "sweep worker-0"
     assert len(body["parts"]) == 3
     assert body["parts"][0] == body["id"]
-    assert any("no gang" in warning for warning in body["warnings"])
+    assert any("separate jobs" in warning for warning in body["warnings"])
     rows = [api("alice").get(f"{URL}{number}/").json() for number in body["parts"]]
     assert [row["name"] for row in rows] == [f"sweep worker-{rank}" for rank in range(3)]
     assert [row["spec"]["part"]["rank"] for row in rows] == [0, 1, 2]
@@ -76,5 +76,5 @@ def test_a_plan_is_that_of_the_first_instance(api: Any) -> None:
 
     assert whole["fits"] == "never"
     assert first["fits"] == "now"
-    assert any("no gang" in warning for warning in first["warnings"])
+    assert any("separate jobs" in warning for warning in first["warnings"])
     assert not Job.objects.unscoped().exists()

@@ -121,7 +121,7 @@ def test_a_job_for_a_pinned_cell_is_told_what_starts_outside_it(
     assert larger["starts"] is None
     (fault,) = unknown["errors"]
     assert (fault["field"], fault["value"]) == ("roles.worker.pinned_cell", "lab")
-    assert "It has none" in fault["remedy"]
+    assert "It has no pinned cells" in fault["remedy"]
     assert [(m["node"], m["devices"]) for m in now["placement"]] == [("node-2", [6, 7])]
     assert (later["fits"], later["reason"]["code"]) == ("later", "vc-guarantee-in-use")
     assert [(a["kind"], a["changes"]) for a in later["alternatives"]] == [

@@ -333,7 +333,7 @@ def test_the_instances_of_a_job_that_is_no_gang_are_listed_with_states_and_nodes
 
 
 def test_a_gang_lists_no_instances(alice: Client) -> None:
-    assert "start and end by themselves" not in read(alice, f"/jobs/{make_job().pk}/")
+    assert "instances are separate jobs" not in read(alice, f"/jobs/{make_job().pk}/")
 
 
 def test_events_are_listed_newest_first_without_naming_jobs_of_others(alice: Client) -> None:
@@ -539,7 +539,7 @@ def test_of_two_who_apply_steps_of_one_page_the_second_is_told_and_changes_nothi
 
     job.refresh_from_db()
     assert job.devices == 4
-    assert "Job not changed: The job was changed since you read it." in second
+    assert "Job not changed: The job was changed since you loaded it." in second
     assert "The next scheduling round uses the new values" in first
     assert "The next scheduling round uses the new values" in again  # a double click
     assert JobEvent.objects.filter(job=job, kind="amend").count() == 1

@@ -105,7 +105,7 @@ def test_only_who_may_act_for_its_owner_holds_a_job(client: Client, stage: Stage
     refused = client.post("/jobs/act/", {"act": "hold", "selected": [victim]})
     by_rest = client.post(f"/api/v1/jobs/{victim}/hold/", {}, content_type="application/json")
 
-    assert "somebody else" in words_of(refused.content.decode())
+    assert "belongs to another user" in words_of(refused.content.decode())
     assert by_rest.status_code == 403
     assert not Job.objects.unscoped().get(pk=stage.waiting.pk).held
 

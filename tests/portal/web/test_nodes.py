@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_said_at_the_device(root: Client, stage: Stage) -> 
 
     said = words_of(read(root, f"/nodes/{node.pk}/"))
 
-    assert "leased, and the device is gone" in said
+    assert "leased, but the device is gone" in said
     assert "devices do not agree" in said
 
 
@@ -361,7 +361,7 @@ REFUSED = [
     ("user", "u" * 65, "at most 64"),
     ("labels", "rack", "Use name=value"),
     ("labels", "a=1, a=2", "each name once"),
-    ("labels", "a b=1", "This is not a label"),
+    ("labels", "a b=1", "This is not a valid label"),
 ]
 # fields of the second step, sent with the confirmation
 REFUSED_KEYS = [

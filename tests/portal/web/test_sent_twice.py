@@ -165,7 +165,7 @@ def test_what_was_changed_before_it_was_sent_again_is_asked_about(making: Making
     html = asked.content.decode()
     fresh = word_on(html, making)
     assert (asked.status_code, making.rows()) == (409, made)
-    assert re.search("This form (has already submitted|was sent before)", html)
+    assert re.search("This form (has already submitted|was already sent)", html)
     assert fresh != word
     sent = client.post(making.address, {**changed, making.field: fresh})
     assert sent.status_code in (200, 302)
@@ -194,8 +194,8 @@ def test_what_is_sent_by_a_click_goes_out_once_and_from_a_new_page_again() -> No
 
     assert "Ping sent" in first
     assert "Delivery queued again." in replayed
-    assert "This form was sent before; it has done its work once." in second
-    assert "This form was sent before; it has done its work once." in again
+    assert "This form was already sent and processed." in second
+    assert "This form was already sent and processed." in again
     assert Delivery.objects.get(replay_of=delivery).event == "ping"
     clicks(f"{page}test/")
     assert Delivery.objects.count() == 3

@@ -602,7 +602,7 @@ def test_a_pinned_cell_that_is_not_there_is_shown_with_its_fault(alice: Client) 
 
     assert pins_in(found["fields_html"]) == ["", "gone"]
     assert [fault["field"] for fault in found["errors"]] == ["roles.worker.pinned_cell"]
-    assert "leave pinned_cell out" in found["errors"][0]["remedy"]
+    assert "Omit pinned_cell" in found["errors"][0]["remedy"]
 
 
 WATCHED = {

@@ -125,7 +125,7 @@ def test_priority_classes_are_made_changed_and_deleted(client: Client, stage: St
 
     assert values == (7, True, 1)
     assert not PriorityClass.objects.filter(name="prod").exists()
-    assert "make another class the default first" in refused.content.decode()
+    assert "a default is required" in refused.content.decode()
 
 
 def test_of_two_admins_on_one_class_the_second_is_told(client: Client, stage: Stage) -> None:
@@ -142,7 +142,7 @@ def test_of_two_admins_on_one_class_the_second_is_told(client: Client, stage: St
     assert (prod.value, prod.version) == (101, 2)
     assert "Another person changed this class meanwhile" in second
     assert 'name="version" value="2"' in second
-    assert "changed since you read it" in gone
+    assert "changed since you loaded it" in gone
 
 
 def test_a_class_that_is_wrong_is_refused_at_its_field(client: Client, stage: Stage) -> None:

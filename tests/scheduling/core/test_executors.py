@@ -115,7 +115,7 @@ def test_a_layout_that_shares_a_device_says_so_even_where_not_all_are_shared(
 
 
 def training(*, now=1, **facts):
-    """Four devices, eight logical workers, and leave for two processes a device."""
+    """Four devices, eight logical workers, and leave for two processes per device."""
     demand = Demand(members=(MemberDemand(role="worker", count=1, devices=4),))
     terms = Terms(scale=scale_of(demand, 4, 4), logical_workers=8, executors=2)
     return Known(terms=terms, facts=Facts(executors=now, **facts))
@@ -137,7 +137,7 @@ def test_another_number_of_processes_is_a_restart_at_the_same_size_and_no_sooner
 
     assert (one.job_id, one.cause) == (1, "resize")
     assert one.rule == (
-        "Its policy runs it with 2 processes a device instead of 1 process a device"
+        "Its policy runs it with 2 processes per device instead of 1 process per device"
     )
     assert left(wants(2), hoped, ran=RESIZE_AFTER_SECONDS - 1) == ()
     assert left(wants(None), hoped) == ()
@@ -151,8 +151,8 @@ def test_whatever_its_policy_says_a_job_that_several_processes_slow_down_goes_ba
         (one,) = left(plan, slow)
         assert one.cause == "revert"
         assert one.rule == (
-            "It is slower with 2 processes a device than it was with 1 process a device: "
-            "it goes back"
+            "It is slower with 2 processes per device than with 1 process per device and "
+            "returns to that"
         )
     assert left(plan_of_devices(j1=4), slow, ran=10.0) == ()
     assert left(plan_of_devices(j1=4), training(now=2, sharing={"a": (1.0, 0.49)})) == ()

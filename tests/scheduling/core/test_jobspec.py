@@ -250,7 +250,7 @@ def test_a_redacted_secret_cannot_be_submitted_again():
         parse(spec.to_json())
 
     assert [error.field for error in refused.value.errors] == ["roles.worker.secrets.TOKEN"]
-    assert "once more" in refused.value.errors[0].remedy
+    assert "again" in refused.value.errors[0].remedy
 
 
 def test_values_cannot_be_changed_after_they_were_read():

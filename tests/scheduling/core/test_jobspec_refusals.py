@@ -125,7 +125,7 @@ REFUSED = [
     (f"{ROLE}.secrets", {"TESSERA_A": "s"}, "reserved-name", "another name"),
     (f"{ROLE}.secrets", {"A": 12345}, "wrong-type", "64 KiB"),
     (f"{ROLE}.secrets", {"A": "hunter2" * 10_000}, "too-long", "64 KiB"),
-    (f"{ROLE}.secrets", {"A": "(redacted)"}, "malformed", "once more"),
+    (f"{ROLE}.secrets", {"A": "(redacted)"}, "malformed", "again"),
     (f"{ROLE}.secrets", {f"A{i}": "" for i in range(65)}, "too-long", "64"),
     (f"{ROLE}.ports", [80], "wrong-type", "labels"),
     (f"{ROLE}.ports", {"a-b": 1}, "malformed", "label"),
@@ -195,9 +195,9 @@ REFUSED = [
     (GIT, "https://example.org/a b", "malformed", "https://"),
     (GIT, "https://example.org/a\n", "malformed", "https://"),
     (GIT, "https://example.org:99999/a", "malformed", "https://"),
-    (GIT, "https://alice:hunter2@example.org/a", "malformed", "Leave it out"),
-    (GIT, "https://hunter2@example.org/a", "malformed", "Leave it out"),
-    (GIT, "ssh://git:hunter2@example.org/a", "malformed", "Leave it out"),
+    (GIT, "https://alice:hunter2@example.org/a", "malformed", "Remove it"),
+    (GIT, "https://hunter2@example.org/a", "malformed", "Remove it"),
+    (GIT, "ssh://git:hunter2@example.org/a", "malformed", "Remove it"),
     (GIT, "/srv/repo", "malformed", "https://"),
     (GIT, "https://example.org/" + "a" * 2048, "too-long", "https://"),
     ("source.git.ref", "-x", "malformed", "main"),
@@ -216,7 +216,7 @@ REFUSED = [
     ("compat.role_names", {"worker": "a b"}, "malformed", "other system"),
     ("compat.role_names", {"ps": "PS"}, "conflict", "Remove"),
     ("elastic", [1, 8], "wrong-type", "mode, min, max"),
-    ("elastic", {"min": 2, "max": 8}, "out-of-range", "asks for 1 devices"),
+    ("elastic", {"min": 2, "max": 8}, "out-of-range", "requests 1 device:"),
     ("elastic.min", 0, "out-of-range", ""),
     ("elastic.max", "8", "wrong-type", ""),
     ("elastic.max", 65_537, "out-of-range", ""),
@@ -231,8 +231,8 @@ REFUSED = [
     ("elastic.max_local_batch", "8", "wrong-type", ""),
     ("elastic.epochs", 1.5, "wrong-type", ""),
     ("elastic.total_steps", 0, "out-of-range", ""),
-    ("model", {}, "unsupported-field", "Leave model out"),
-    ("sharing", {"allowed": True}, "unsupported-field", "Leave sharing out"),
+    ("model", {}, "unsupported-field", "Omit model"),
+    ("sharing", {"allowed": True}, "unsupported-field", "Omit sharing"),
     ("deadline", "soon", "malformed", ""),
     ("deadline", "2030-01-01T00:00:00", "malformed", ""),
     ("checkpoint_dir", "x/y", "malformed", "absolute path"),
@@ -385,7 +385,7 @@ def test_an_unknown_key_is_refused_by_name_with_the_one_that_was_meant(path, mea
 
     assert (error.field, error.code) == (path, "unknown-field")
     assert path.rpartition(".")[2] in error.message
-    assert (f"Did you mean {meant}?" if meant else "the fields are url, ref") in error.remedy
+    assert (f"Did you mean {meant}?" if meant else "Valid fields: url, ref") in error.remedy
 
 
 def test_two_sources_are_one_too_many():
@@ -399,8 +399,8 @@ def test_two_sources_are_one_too_many():
 @pytest.mark.parametrize(
     ("role", "job", "remedy"),
     [
-        ({"device_types": ["T4"]}, {}, "Keep pinned_cell or device_types."),
-        ({}, {"class": "opportunistic"}, "Run it guaranteed, or leave pinned_cell out."),
+        ({"device_types": ["T4"]}, {}, "Give either pinned_cell or device_types."),
+        ({}, {"class": "opportunistic"}, "Use class: guaranteed, or omit pinned_cell."),
     ],
 )
 def test_a_pinned_cell_goes_neither_with_types_nor_with_opportunistic_jobs(role, job, remedy):

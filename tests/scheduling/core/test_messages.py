@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from scheduling.core.messages import TABLE, english, message, sentence
 from scheduling.core.reasons import Reason, ReasonCode, stored_steps, stored_text
+from tenants.messages import TENANTS
+from tenants.messages import sentence as tenant_sentence
 from tessera.messages import (
     BASE,
     PLAIN,
@@ -25,13 +27,20 @@ from tessera.messages import (
     Sentence,
     Table,
     Template,
+    capitalised,
+    english_of,
+    follow,
     message_from,
+    message_of,
+    placed,
     plain,
     sentence_from,
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-ROOMS = ("scheduling", "portal", "workers")
+ROOMS = ("tenants", "scheduling", "portal", "workers")
+
+ALL = Table(TABLE, TENANTS)
 
 names = st.text(min_size=1, max_size=8)
 numbers = st.integers(0, 10_000)
@@ -146,6 +155,27 @@ def test_counts_lists_and_phrases_are_written_in_english() -> None:
     )
 
 
+def test_a_sentence_may_be_a_parameter_and_be_of_another_room() -> None:
+    own = sentence("device-reason", index=1, value=sentence("no-healthy-device"))
+    lower = tenant_sentence("forbidden-for", what=plain(sentence("the-cluster")))
+
+    assert own == "Device 1: no healthy device"
+    assert own.message.params["value"] == message("no-healthy-device")
+    assert lower == "You are not allowed to do that to the cluster."
+
+
+def test_sentences_in_a_row_keep_their_messages() -> None:
+    fault, remedy = sentence("missing"), sentence("remove-it")
+
+    both = placed("name", follow(fault, "", remedy))
+    assert both == "name: is missing. Remove it."
+    assert message_of(both).params["fault"] == message_of(follow(fault, remedy))
+    assert message_of(capitalised(fault)) == fault.message
+    assert capitalised(fault) == "Is missing."
+    assert (follow("", ""), follow("", fault)) == ("", fault)
+    assert type(english_of(fault)) is str
+
+
 def test_a_name_at_the_beginning_of_a_sentence_stays_as_it_is() -> None:
     told = english(message("borrow-cap", name="vision-a", borrowed=2, cap=3, wanted=4))
 
@@ -177,15 +207,23 @@ def test_a_plural_has_the_parameters_of_its_singular_or_fewer_there() -> None:
 
 
 def calls() -> Iterator[tuple[str, ast.Call]]:
-    """Every call of ``message`` in the product, with where it is."""
+    """Every call of ``message`` or ``sentence`` with a code in the product, with where it is."""
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             source = path.read_text(encoding="utf-8")
             if "messages import" not in source:
                 continue
             for node in ast.walk(ast.parse(source)):
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "message":
+                name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+                if name == "message" or (name == "sentence" and is_code(node.args[0])):
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
+def is_code(argument: ast.expr) -> bool:
+    """Whether the argument is a code, or a choice between codes; else it is a message."""
+    if isinstance(argument, ast.IfExp):
+        return is_code(argument.body) and is_code(argument.orelse)
+    return isinstance(argument, ast.Constant)
 
 
 def codes_of(code: ast.expr) -> list[str]:
@@ -203,8 +241,8 @@ def test_each_code_has_a_template_and_is_given_its_parameters() -> None:
         is_open = any(keyword.arg is None for keyword in call.keywords)  # **facts
         for code in codes_of(call.args[0]):
             used.add(code)
-            assert code in TABLE, f"{place}: no template for {code}"
-            wanted = TABLE[code].names
+            assert code in ALL, f"{place}: no template for {code}"
+            wanted = ALL[code].names
             assert given_names <= wanted if is_open else given_names == wanted, f"{place}: {code}"
 
-    assert set(TABLE) - used - set(BASE) == set(), "templates that nothing uses"
+    assert set(ALL) - used - set(BASE) == set(), "templates that nothing uses"

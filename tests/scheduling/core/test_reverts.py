@@ -65,7 +65,7 @@ def test_a_job_goes_back_when_its_policy_wants_it_to_stay():
     (one,) = due.preemptions
     assert (one.job_id, one.cause) == (1, "revert")
     assert one.rule == (
-        "It is slower on 8 devices of type a than it was on 4 devices of type a: it goes back"
+        "It is slower on 8 devices of type a than on 4 devices of type a and returns to that size"
     )
 
 

@@ -62,7 +62,10 @@ def test_winners_and_losers_go_to_the_terminal_and_to_a_file(
         ({"policy": "srtf", "vc": "no-such"}, "there is no virtual cluster 'no-such'"),
         ({"policy": "lottery", "vc": "vision-a"}, "there is no policy 'lottery'"),
         ({"vc": "vision-a"}, "give --policy"),
-        ({"policy": "srtf", "vc": "vision-a", "since": "noon"}, "--since is not a point in time"),
+        (
+            {"policy": "srtf", "vc": "vision-a", "since": "noon"},
+            "--since is not a valid point in time",
+        ),
         ({"policy": "srtf", "vc": "vision-a"}, "No stored round"),
     ],
 )

@@ -240,7 +240,7 @@ def test_a_lease_without_a_process_is_a_disagreement():
 
     detail = node_detail(make_viewer("alice"), node.pk)
 
-    assert detail.truth[0].verdict == "leased, and nothing runs"
+    assert detail.truth[0].verdict == "leased, but no process runs"
 
 
 def test_the_ticker_turns_late_and_then_stopped():

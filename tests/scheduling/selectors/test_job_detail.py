@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from scheduling.core.messages import sentence
 from scheduling.models import Job, JobEvent, Round, StartEstimate
 from scheduling.selectors.events import events_of_job
 from scheduling.selectors.job_detail import job_detail, member_of_job
@@ -12,6 +13,7 @@ from scheduling.selectors.why import why
 from scheduling.services.lifecycle import Note, record_job_event
 from scheduling.services.stopping import stop_job
 from tenants.errors import NotFoundError
+from tessera.messages import message_of
 from tests.factories.scheduling import NOW, end, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
 
@@ -100,6 +102,19 @@ def test_events_come_in_pages_from_either_end():
     assert kinds == ["submit", "admit", "dispatch", "all-running"]
     assert newest.results[0].kind == "all-running"
     assert rest.next_cursor is None
+
+
+def test_an_event_keeps_its_message_beside_its_english_text():
+    job = submit()
+    warned = sentence("idle-warning", below="5", minutes="30")
+    record_job_event(
+        job_id=job.pk, kind="idle-warning", now=NOW, note=Note(text=warned, detail={"below": 5})
+    )
+
+    event = events_of_job(make_viewer("alice"), job.pk, newest_first=True).results[0]
+
+    assert (event.text, event.detail) == (str(warned), {"below": 5})
+    assert message_of(event.text) == warned.message
 
 
 def test_an_event_does_not_name_the_job_of_another_tenant():

@@ -89,7 +89,7 @@ def test_a_pinned_cell_must_be_one_of_the_virtual_cluster():
 
     where = ("roles.worker.pinned_cell", "lab")
     assert none == [
-        (*where, "It has none; leave pinned_cell out, or ask a cluster admin to pin one.")
+        (*where, "It has no pinned cells. Omit pinned_cell, or ask a cluster admin to pin one.")
     ]
     assert others == [(*where, "Use one of: one, two.")]
 
@@ -98,7 +98,7 @@ def test_a_priority_that_makes_a_job_opportunistic_excludes_pinned_cells_too():
     pin_cell("vision-a", "lab", "node-1/0")
 
     assert pin_faults(priority="oppo") == [
-        ("roles.worker.pinned_cell", "lab", "Run it guaranteed, or leave pinned_cell out.")
+        ("roles.worker.pinned_cell", "lab", "Use class: guaranteed, or omit pinned_cell.")
     ]
 
 

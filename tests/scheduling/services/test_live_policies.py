@@ -413,8 +413,9 @@ def test_a_second_process_on_a_device_is_tried_once_and_taken_back_where_it_is_s
 
     assert layouts_of(job) == [[[4]], [[2, 2]], [[4]]]
     assert moved == [
-        "Its policy runs it with 2 processes a device instead of 1 process a device",
-        "It is slower with 2 processes a device than it was with 1 process a device: it goes back",
+        "Its policy runs it with 2 processes per device instead of 1 process per device",
+        "It is slower with 2 processes per device than with 1 process per device and returns to "
+        "that",
     ]
     assert AuditEntry.objects.unscoped().filter(action="job.revert").count() == 1
 

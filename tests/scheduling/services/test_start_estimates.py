@@ -570,7 +570,7 @@ def test_of_two_who_change_a_job_at_once_the_second_is_told() -> None:
     stale = Job.objects.unscoped().get(pk=job.pk)
     amend_job(job=job, changes={"roles.worker.devices": 4}, viewer=alice, ground=ground, now=LATER)
 
-    with pytest.raises(ConflictError, match="Somebody else has changed"):
+    with pytest.raises(ConflictError, match="Another user has changed"):
         amend_job(
             job=stale,
             changes={"class": "opportunistic"},
@@ -628,7 +628,7 @@ def test_a_job_that_waits_cannot_be_made_to_wait_for_itself_or_for_more() -> Non
     other = Job.objects.unscoped().get(name="train-8").pk
 
     for after in ([job.pk], [other]):
-        with pytest.raises(InvalidJobError, match="fewer jobs"):
+        with pytest.raises(InvalidJobError, match="more dependencies"):
             amend_job(job=job, changes={"after": after}, viewer=alice, ground=ground, now=LATER)
 
 

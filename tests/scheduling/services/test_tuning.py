@@ -72,7 +72,7 @@ def test_a_batch_is_chosen_after_some_steps_and_sent_to_the_first_member():
     assert leader.settings == {"batch": batch, "accumulation": 1}
     assert directive_of(leader) is DirectiveKind.TUNE
     event = JobEvent.objects.get(job=job, kind="batch")
-    assert event.text.startswith(f"Its batch is {batch} samples in one pass of each device")
+    assert event.text.startswith(f"Its batch is now {batch} samples in 1 pass per device")
     assert (event.attempt, event.detail["before"]) == (1, 64)
 
 

@@ -108,7 +108,7 @@ def test_an_idle_job_is_warned_then_stopped_and_both_are_told(clusters):
     assert watch(job, 20, begin=15) == [Step.STOP]
 
     assert job.state == "stopping"
-    assert "idled" in job.end_message
+    assert "were idle" in job.end_message
     entry = AuditEntry.objects.unscoped().get(action="job.stop")
     assert entry.actor_name == "idle policy"
     assert watch(job, 30, begin=20) == []

@@ -182,7 +182,7 @@ def test_a_receiver_that_never_answers_is_left(receiver):
 
     outcome = post(parcel(receiver.url), networks=LOOPBACK, whole_seconds=0.3)
 
-    assert outcome.error == "no answer in time"
+    assert outcome.error == "timed out"
 
 
 def test_who_says_gone_is_not_asked_again(receiver):

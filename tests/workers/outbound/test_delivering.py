@@ -153,7 +153,7 @@ def test_a_person_without_an_address_is_given_up_at_once(post_office):
 
     row = Delivery.objects.get()
     assert row.state == DeliveryState.DEAD
-    assert "no address" in row.log[0]["error"]
+    assert "no e-mail address" in row.log[0]["error"]
 
 
 def test_an_address_that_the_mail_server_refuses_is_tried_again(post_office):

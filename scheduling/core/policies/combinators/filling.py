@@ -27,14 +27,12 @@ class Backfilled(Combinator):
         padding: an estimate is taken to be this much too short.
     """
 
-    reservations: str = parameter(
-        "head", "whose start nobody may put off", choices=("head", "all")
-    )
-    depth: int = parameter(200, "reservations at most, with all", low=1, high=10_000)
-    padding: float = parameter(1.0, "an estimate counts so many times", low=1.0, high=10.0)
+    reservations: str = parameter("head", sentence("param-protected"), choices=("head", "all"))
+    depth: int = parameter(200, sentence("param-reservations"), low=1, high=10_000)
+    padding: float = parameter(1.0, sentence("param-estimate-factor"), low=1.0, high=10.0)
 
     name: ClassVar[str] = "backfilled"
-    summary: ClassVar[str] = "an order of another policy, with reservations"
+    summary: ClassVar[str] = sentence("summary-filling")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Walk the waiting jobs in the inner plan's order; those it leaves out come last."""
@@ -55,7 +53,7 @@ class Opportunistic(Combinator):
     """The inner policy decides for guaranteed jobs; the others get what is left or lent."""
 
     name: ClassVar[str] = "opportunistic"
-    summary: ClassVar[str] = "what is left and lent goes to jobs that can be preempted"
+    summary: ClassVar[str] = sentence("summary-lending")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Fill up behind the inner plan."""

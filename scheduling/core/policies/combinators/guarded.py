@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
+from scheduling.core.messages import sentence
 from scheduling.core.planning import Plan, Snapshot
 from scheduling.core.policies.base import Policy
 from scheduling.core.policies.combinators.base import Combinator
@@ -43,13 +44,11 @@ class Guarded(Combinator):
         limit: bounds the time of a call; the driver, which has the clock, makes it.
     """
 
-    fallback: str = parameter(
-        "fifo", "which policy decides where this one fails", choices=tuple(FALLBACKS)
-    )
+    fallback: str = parameter("fifo", sentence("param-fallback"), choices=tuple(FALLBACKS))
     limit: TimeLimit = field(default=nullcontext, metadata=NO_PARAMETER)
 
     name: ClassVar[str] = "guarded"
-    summary: ClassVar[str] = "falls back to another policy, and says so"
+    summary: ClassVar[str] = sentence("summary-guarded")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """The inner plan if it may be carried out; else its notes say what went wrong.

@@ -24,18 +24,12 @@ class Hysteresis(Combinator):
         horizon: seconds over which a change must pay.
     """
 
-    min_run: float = parameter(
-        300.0, "seconds that a job runs as it is before it is changed", low=0.0, high=86_400.0
-    )
-    min_gain: float = parameter(
-        0.0, "a change must bring so much more work, as a part", low=0.0, high=10.0
-    )
-    horizon: float = parameter(
-        3600.0, "seconds over which a change must pay", low=60.0, high=604_800.0
-    )
+    min_run: float = parameter(300.0, sentence("param-settle"), low=0.0, high=86_400.0)
+    min_gain: float = parameter(0.0, sentence("param-least-gain"), low=0.0, high=10.0)
+    horizon: float = parameter(3600.0, sentence("param-payback"), low=60.0, high=604_800.0)
 
     name: ClassVar[str] = "hysteresis"
-    summary: ClassVar[str] = "changes only what pays for its restart"
+    summary: ClassVar[str] = sentence("summary-steady")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Take changes back that do not pay, where what the job had is still free."""
@@ -79,13 +73,11 @@ class Quota(Combinator):
             too. They are for code, and no parameter.
     """
 
-    most: int = parameter(
-        100_000, "devices that one person, or tenant, holds at most", low=1, high=100_000
-    )
+    most: int = parameter(100_000, sentence("param-most-held"), low=1, high=100_000)
     ceilings: Mapping[int, int] = field(default_factory=dict, metadata=NO_PARAMETER)
 
     name: ClassVar[str] = "quota"
-    summary: ClassVar[str] = "ceilings on what an account holds"
+    summary: ClassVar[str] = sentence("summary-ceilings")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Hide whoever cannot start, and drop what goes beyond; what runs is never taken."""

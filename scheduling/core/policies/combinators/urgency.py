@@ -27,18 +27,16 @@ class ReserveHead(Combinator):
         longest: seconds of a turn.
     """
 
-    patience: float = parameter(
-        3600.0, "seconds that a job waits before places are kept for it", low=0.0, high=604_800.0
-    )
+    patience: float = parameter(3600.0, sentence("param-patience"), low=0.0, high=604_800.0)
     longest: float = parameter(
         86_400.0,
-        "seconds for which places are kept for a job at a time",
+        sentence("param-reserved-seconds"),
         low=60.0,
         high=2_592_000.0,
     )
 
     name: ClassVar[str] = "reserve-head"
-    summary: ClassVar[str] = "keeps places for whoever has waited too long"
+    summary: ClassVar[str] = sentence("summary-patient")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Hold back starts on the types of the job that has waited longest."""
@@ -123,12 +121,10 @@ class DeadlineGuard(Combinator):
         slack: what is known of the time to go counts so many times.
     """
 
-    slack: float = parameter(
-        1.1, "what is known of the time to go counts so many times", low=1.0, high=10.0
-    )
+    slack: float = parameter(1.1, sentence("param-time-weight"), low=1.0, high=10.0)
 
     name: ClassVar[str] = "deadline-guard"
-    summary: ClassVar[str] = "deadlines in danger come first"
+    summary: ClassVar[str] = sentence("summary-urgent")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Serve those in danger, the earliest deadline first, and leave the rest to the inner."""

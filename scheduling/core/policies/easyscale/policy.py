@@ -33,9 +33,9 @@ class EasyScale:
         revert: a growth that has made a job slower is taken back and not tried again.
     """
 
-    most_waste: float = parameter(0.3, "part of the power that may be lost", low=0.0, high=1.0)
-    mix: bool = parameter(True, "a job may hold several types at once")
-    revert: bool = parameter(True, "take a growth back that has made a job slower")
+    most_waste: float = parameter(0.3, sentence("param-power-loss"), low=0.0, high=1.0)
+    mix: bool = parameter(True, sentence("param-mixed-types"))
+    revert: bool = parameter(True, sentence("param-undo-growth"))
 
     name: ClassVar[str] = "easyscale"
     aliases: ClassVar[tuple[str, ...]] = ()

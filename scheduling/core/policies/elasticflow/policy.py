@@ -38,17 +38,15 @@ class ElasticFlow:
         exact_jobs: up to so many jobs with a deadline, admission looks at all ways.
     """
 
-    slot: float = parameter(60.0, "seconds between changes of size", low=1.0, high=86_400.0)
-    slack: float = parameter(1.0, "work counts so many times", low=1.0, high=10.0)
-    restarts: float = parameter(1.0, "restart costs count so many times", low=0.0, high=10.0)
-    reject: bool = parameter(True, "refuse jobs whose deadline cannot be kept")
-    exact_jobs: int = parameter(
-        6, "up to so many jobs, admission looks at all ways", low=0, high=20
-    )
+    slot: float = parameter(60.0, sentence("param-resize-interval"), low=1.0, high=86_400.0)
+    slack: float = parameter(1.0, sentence("param-work-factor"), low=1.0, high=10.0)
+    restarts: float = parameter(1.0, sentence("param-restart-factor"), low=0.0, high=10.0)
+    reject: bool = parameter(True, sentence("param-refuse"))
+    exact_jobs: int = parameter(6, sentence("param-exhaustive"), low=0, high=20)
 
     name: ClassVar[str] = "elasticflow"
     aliases: ClassVar[tuple[str, ...]] = ()
-    summary: ClassVar[str] = "deadlines promised at admission and kept by elastic shares"
+    summary: ClassVar[str] = sentence("summary-elasticflow")
     needs: ClassVar[frozenset[Need]] = frozenset({Need.RUNTIME, Need.THROUGHPUT, Need.DEADLINE})
     stateless: ClassVar[bool] = False
 

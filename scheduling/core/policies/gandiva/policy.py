@@ -42,14 +42,10 @@ class Gandiva:
         grow_after: seconds for which devices have to be idle before somebody grows.
     """
 
-    quantum: float = parameter(60.0, "seconds of a slice of time", low=1.0, high=86_400.0)
-    packing: bool = parameter(False, "small jobs share devices while there is too little")
-    migrate: float = parameter(
-        1.5, "times faster that a move must make a job", low=1.0, high=100.0
-    )
-    grow_after: float = parameter(
-        120.0, "idle seconds before somebody grows", low=0.0, high=86_400.0
-    )
+    quantum: float = parameter(60.0, sentence("param-slice"), low=1.0, high=86_400.0)
+    packing: bool = parameter(False, sentence("param-packing"))
+    migrate: float = parameter(1.5, sentence("param-move-gain"), low=1.0, high=100.0)
+    grow_after: float = parameter(120.0, sentence("param-idle-seconds"), low=0.0, high=86_400.0)
 
     name: ClassVar[str] = "gandiva"
     aliases: ClassVar[tuple[str, ...]] = ()

@@ -49,18 +49,14 @@ class Gavel:
         prices: of device-hours by type, for ``cost``.
     """
 
-    objective: str = parameter("max-min", "what the fractions are best for", choices=OBJECTIVES)
-    aware: bool = parameter(True, "count how fast each type is")
-    sharing: bool = parameter(False, "pairs of jobs may share devices")
-    relative: bool = parameter(True, "a job's best type counts 1, with throughput")
-    within: str = parameter(
-        "fairness", "how a tenant's weight goes to its jobs", choices=("fairness", "fifo")
-    )
-    quantum: float = parameter(360.0, "seconds between two rotations", low=0.0, high=86_400.0)
-    reset_seconds: float = parameter(
-        1920.0, "seconds for which what was received counts", low=0.0, high=864_000.0
-    )
-    spare: bool = parameter(False, "who has no fraction may have what is left")
+    objective: str = parameter("max-min", sentence("param-objective"), choices=OBJECTIVES)
+    aware: bool = parameter(True, sentence("param-throughput"))
+    sharing: bool = parameter(False, sentence("param-pairs"))
+    relative: bool = parameter(True, sentence("param-scaled"))
+    within: str = parameter("fairness", sentence("param-split"), choices=("fairness", "fifo"))
+    quantum: float = parameter(360.0, sentence("param-rotation"), low=0.0, high=86_400.0)
+    reset_seconds: float = parameter(1920.0, sentence("param-memory"), low=0.0, high=864_000.0)
+    spare: bool = parameter(False, sentence("param-leftovers"))
     prices: str = prices_parameter()
 
     name: ClassVar[str] = "gavel"

@@ -29,15 +29,13 @@ class Backfill:
         padding: an estimate is taken to be this much too short.
     """
 
-    reservations: str = parameter(
-        "head", "whose start nobody may put off", choices=("head", "all")
-    )
-    depth: int = parameter(200, "reservations at most, with all", low=1, high=10_000)
-    padding: float = parameter(1.0, "an estimate counts so many times", low=1.0, high=10.0)
+    reservations: str = parameter("head", sentence("param-protected"), choices=("head", "all"))
+    depth: int = parameter(200, sentence("param-reservations"), low=1, high=10_000)
+    padding: float = parameter(1.0, sentence("param-estimate-factor"), low=1.0, high=10.0)
 
     name: ClassVar[str] = "backfill"
     aliases: ClassVar[tuple[str, ...]] = ("easy",)
-    summary: ClassVar[str] = "arrival, with EASY or conservative backfill by declared run times"
+    summary: ClassVar[str] = sentence("summary-backfill")
     needs: ClassVar[frozenset[Need]] = frozenset({Need.RUNTIME})
     stateless: ClassVar[bool] = True
 

@@ -40,18 +40,14 @@ class Capacity:
             (YARN's default is 1). Where no tenants are known, all are users of the whole pool.
     """
 
-    strict: bool = parameter(False, "a head that does not fit holds back its own queue")
-    preempt: bool = parameter(False, "queues above their share give back what others wait for")
-    dead_zone: float = parameter(0.1, "part above the share that is let be", low=0.0, high=1.0)
-    most_preempted: float = parameter(
-        0.1, "part of all devices taken back in a round at most", low=0.0, high=1.0
-    )
+    strict: bool = parameter(False, sentence("param-strict-queue"))
+    preempt: bool = parameter(False, sentence("param-preempt-queues"))
+    dead_zone: float = parameter(0.1, sentence("param-tolerance"), low=0.0, high=1.0)
+    most_preempted: float = parameter(0.1, sentence("param-most-preempted"), low=0.0, high=1.0)
     minimum_user_limit_percent: int = parameter(
-        100, "percent of a queue below which no user's limit falls", low=1, high=100
+        100, sentence("param-user-percent"), low=1, high=100
     )
-    user_limit_factor: float = parameter(
-        0.0, "of its queue's guarantee, what one user holds at most (0: all)", low=0.0, high=1000.0
-    )
+    user_limit_factor: float = parameter(0.0, sentence("param-user-part"), low=0.0, high=1000.0)
 
     name: ClassVar[str] = "capacity"
     aliases: ClassVar[tuple[str, ...]] = ("yarn-cs",)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
+from scheduling.core.messages import sentence
 from scheduling.core.planning import Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import shape_of
@@ -42,7 +43,7 @@ class ShortestTime:
         strict: a job that does not fit holds back those behind it.
     """
 
-    strict: bool = parameter(False, "a job that does not fit holds back those behind it")
+    strict: bool = parameter(False, sentence("param-strict-order"))
 
     name: ClassVar[str] = "srtf"
     aliases: ClassVar[tuple[str, ...]] = ("sjf",)
@@ -67,7 +68,7 @@ class ShortestService:
         strict: a job that does not fit holds back those behind it.
     """
 
-    strict: bool = parameter(False, "a job that does not fit holds back those behind it")
+    strict: bool = parameter(False, sentence("param-strict-order"))
 
     name: ClassVar[str] = "srsf"
     aliases: ClassVar[tuple[str, ...]] = ()

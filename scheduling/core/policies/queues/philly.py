@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from scheduling.core.jobspec import Within
+from scheduling.core.messages import sentence
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.parameters import parameter
@@ -29,9 +30,9 @@ class Philly:
     """
 
     relax_seconds: float = parameter(
-        180.0, "seconds that a gang waits for each locality", low=0.0, high=86_400.0
+        180.0, sentence("param-locality-wait"), low=0.0, high=86_400.0
     )
-    full: float = parameter(0.9, "part in use from which on gangs give back", low=0.0, high=1.0)
+    full: float = parameter(0.9, sentence("param-preempt-from"), low=0.0, high=1.0)
 
     name: ClassVar[str] = "philly"
     aliases: ClassVar[tuple[str, ...]] = ()

@@ -31,7 +31,7 @@ class DominantShare:
         preempt: shares are filled from nothing in every round; else running jobs keep theirs.
     """
 
-    preempt: bool = parameter(False, "take devices back from tenants above their share")
+    preempt: bool = parameter(False, sentence("param-preempt-tenants"))
 
     name: ClassVar[str] = "drf"
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -61,9 +61,9 @@ class FairShare:
     """
 
     half_life: float = parameter(
-        86_400.0, "seconds after which what was received counts half", low=60.0, high=31_536_000.0
+        86_400.0, sentence("param-half-life"), low=60.0, high=31_536_000.0
     )
-    preempt: bool = parameter(False, "take devices back from tenants above their share")
+    preempt: bool = parameter(False, sentence("param-preempt-tenants"))
     prices: str = prices_parameter()
 
     name: ClassVar[str] = "fair"

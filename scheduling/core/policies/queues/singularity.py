@@ -33,9 +33,9 @@ class Singularity:
         window: seconds over which the promised part counts.
     """
 
-    premium: float = parameter(0.95, "part of full speed promised to premium", low=0.0, high=1.0)
-    standard: float = parameter(0.7, "part of full speed promised to standard", low=0.0, high=1.0)
-    window: float = parameter(3600.0, "seconds over which a promise counts", low=60.0, high=864e3)
+    premium: float = parameter(0.95, sentence("param-premium"), low=0.0, high=1.0)
+    standard: float = parameter(0.7, sentence("param-standard"), low=0.0, high=1.0)
+    window: float = parameter(3600.0, sentence("param-promise-window"), low=60.0, high=864e3)
 
     name: ClassVar[str] = "singularity"
     aliases: ClassVar[tuple[str, ...]] = ()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduling.core.messages import sentence
 from scheduling.core.planning import Kind, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import present, shape_of
@@ -45,13 +46,13 @@ class Sia:
         gap: certified distance from the optimum within which an answer will do.
     """
 
-    fairness: float = parameter(-0.5, "fairness power; not 0", low=-5.0, high=5.0)
-    waiting_cost: float = parameter(1.1, "cost of a job that waits", low=1.0, high=100.0)
-    growth: int = parameter(2, "growth over the largest size so far", low=2, high=64)
-    most_devices: int = parameter(64, "most devices of one job", low=1, high=4096)
-    request_caps_batch: bool = parameter(True, "estimate within the requested batch")
-    bootstrap: bool = parameter(False, "use one device's speed before the first start")
-    gap: float = parameter(1e-3, "relative gap of the solver", low=0.0, high=0.1)
+    fairness: float = parameter(-0.5, sentence("param-fairness"), low=-5.0, high=5.0)
+    waiting_cost: float = parameter(1.1, sentence("param-waiting-cost"), low=1.0, high=100.0)
+    growth: int = parameter(2, sentence("param-growth"), low=2, high=64)
+    most_devices: int = parameter(64, sentence("param-most-devices"), low=1, high=4096)
+    request_caps_batch: bool = parameter(True, sentence("param-fixed-batch"))
+    bootstrap: bool = parameter(False, sentence("param-single-speed"))
+    gap: float = parameter(1e-3, sentence("param-solver-gap"), low=0.0, high=0.1)
 
     name: ClassVar[str] = "sia"
     aliases: ClassVar[tuple[str, ...]] = ()

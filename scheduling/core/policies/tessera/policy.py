@@ -58,43 +58,23 @@ class Tessera:
         gap: distance from the optimum at which the search may stop.
     """
 
-    power: float = parameter(0.5, "power of speed over work left", low=0.1, high=1.0)
-    order: float = parameter(0.5, "power with which less work left counts more", low=0.0, high=2.0)
-    belief: float = parameter(
-        0.6, "power with which a guess of the work left counts", low=0.0, high=1.0
-    )
-    horizon: float = parameter(
-        1800.0, "seconds in which a restart must pay", low=60.0, high=86_400.0
-    )
-    trust: float = parameter(
-        2.0, "spans of the horizon that count against a job's own", low=0.5, high=1e6
-    )
-    caution: float = parameter(
-        2.0, "restarts that moving a running job counts as", low=1.0, high=20.0
-    )
-    growth: float = parameter(1.0, "steps ahead for each step behind", low=0.0, high=10.0)
-    start: float = parameter(
-        400.0, "seconds on its least size that any job needs", low=1.0, high=86_400.0
-    )
-    first: float = parameter(
-        400.0, "seconds that a job needs before it has ever run", low=1.0, high=86_400.0
-    )
-    scaling: float = parameter(
-        0.85, "power of speed-up before a job has ever run", low=0.0, high=1.0
-    )
-    unseen: float = parameter(
-        0.15, "power of the discount on sizes never tried", low=0.0, high=1.0
-    )
-    spread: float = parameter(
-        0.9, "factor for several nodes where only one was tried", low=0.1, high=1.0
-    )
-    fairness: float = parameter(
-        0.9, "finish-time fairness above which a job counts more", low=0.1, high=10.0
-    )
-    rise: float = parameter(1.0, "how fast it counts more", low=0.0, high=8.0)
-    finer: int = parameter(0, "sizes between two powers of two", low=0, high=3)
-    remember: bool = parameter(False, "expect what past jobs of the application needed")
-    gap: float = parameter(1e-3, "relative gap of the assignment", low=0.0, high=0.1)
+    power: float = parameter(0.5, sentence("param-speed-power"), low=0.1, high=1.0)
+    order: float = parameter(0.5, sentence("param-work-power"), low=0.0, high=2.0)
+    belief: float = parameter(0.6, sentence("param-guess-power"), low=0.0, high=1.0)
+    horizon: float = parameter(1800.0, sentence("param-restart-payback"), low=60.0, high=86_400.0)
+    trust: float = parameter(2.0, sentence("param-horizon"), low=0.5, high=1e6)
+    caution: float = parameter(2.0, sentence("param-move-cost"), low=1.0, high=20.0)
+    growth: float = parameter(1.0, sentence("param-steps"), low=0.0, high=10.0)
+    start: float = parameter(400.0, sentence("param-least-work"), low=1.0, high=86_400.0)
+    first: float = parameter(400.0, sentence("param-prior-work"), low=1.0, high=86_400.0)
+    scaling: float = parameter(0.85, sentence("param-speedup-power"), low=0.0, high=1.0)
+    unseen: float = parameter(0.15, sentence("param-discount-power"), low=0.0, high=1.0)
+    spread: float = parameter(0.9, sentence("param-spread-factor"), low=0.1, high=1.0)
+    fairness: float = parameter(0.9, sentence("param-unfair-above"), low=0.1, high=10.0)
+    rise: float = parameter(1.0, sentence("param-unfair-power"), low=0.0, high=8.0)
+    finer: int = parameter(0, sentence("param-sizes"), low=0, high=3)
+    remember: bool = parameter(False, sentence("param-history"))
+    gap: float = parameter(1e-3, sentence("param-assignment-gap"), low=0.0, high=0.1)
 
     name: ClassVar[str] = "tessera"
     aliases: ClassVar[tuple[str, ...]] = ()

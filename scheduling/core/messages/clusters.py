@@ -1,0 +1,116 @@
+"""Why a change of nodes, virtual clusters or cluster settings is refused, and the remedies."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tessera.messages import Template, counted, fixed
+
+CLUSTERS: Final[Mapping[str, Template]] = {
+    "cluster-exists": fixed("A virtual cluster named %(name)s exists."),
+    "removed-by-edit": fixed("Another edit removes it."),
+    "moves-nothing": fixed("The edit moves no cells."),
+    "give-one-or-more": fixed("Give 1 or more."),
+    "move-fewer": fixed("Move at most %(has)s."),
+    "rename-or-unpin": fixed("Use another name, or unpin that cell first."),
+    "remove-once": fixed("Remove it only once."),
+    "idle-stopped": fixed(
+        "Its devices were idle for %(idle)s minutes; the idle policy allows %(allowed)s. A "
+        "warning was sent."
+    ),
+    "give-percentage": fixed("Give a percentage above 0."),
+    "give-warn-after": fixed("Give 5 minutes to 7 days, in seconds."),
+    "give-stop-after": fixed("Give at least 5 minutes more than warn_after, in seconds, or null."),
+    "give-classes": fixed("Give names of priority classes."),
+    "use-boolean": fixed("Use true or false."),
+    "not-field-of-idle-policy": fixed("This is not a valid %(name)s of an idle policy."),
+    "cluster-archived": fixed("A virtual cluster named %(name)s was archived."),
+    "name-tenant": fixed("Give the name of an existing tenant."),
+    "not-kind-of-name": fixed("This is not a valid kind of name."),
+    "use-foreign-name": fixed("Use 1 to 100 letters, digits and . _ / @ -."),
+    "not-foreign-name": fixed("This is not a valid name of a partition, account or fleet."),
+    "rule-without-meaning": fixed("The rule does not map the name to anything."),
+    "name-cluster": fixed("Give a virtual cluster."),
+    "name-class": fixed("Give a priority class."),
+    "import-rule-exists": fixed("A rule for %(kind)s %(name)s exists."),
+    "none-of-this-name": fixed("There is none of this name."),
+    "delete-that-first": fixed("Delete that rule first."),
+    "import-lacks-devices": fixed(
+        "The imported topology of %(node)s does not have its devices %(extra)s."
+    ),
+    "cells-changed-in-use": fixed(
+        "Its cells have changed. The old shape stays in use while jobs hold devices."
+    ),
+    "cells-changed": fixed("Its cells have changed. The old shape stays in use: %(fault)s."),
+    "not-retried": fixed("Not retried: %(name)s."),
+    "log-rule-exists": fixed("A rule named %(name)s exists."),
+    "too-many-rules": fixed("The limit of %(most)s rules is reached."),
+    "not-field-of-log-rule": fixed("This is not a valid %(name)s of a log rule."),
+    "delete-one-first": fixed("Delete a rule first."),
+    "no-such-member": fixed("There is no such member."),
+    "not-cluster-of-tenant": fixed("The tenant has no such virtual cluster."),
+    "use-any-of": fixed("Use any of: %(names)s."),
+    "node-answers": fixed("%(name)s answers; it is not dead."),
+    "no-such-device": fixed("%(name)s has no device %(index)s."),
+    "drain-instead": fixed("Drain it instead; its jobs save their work and are requeued."),
+    "declared-dead": fixed("%(name)s was declared dead"),
+    "drain-of-node": fixed("the drain of %(node)s"),
+    "drain-or-declare-dead": fixed("Drain it first. If it is permanently lost, declare it dead."),
+    "not-field-of-node": fixed("This is not a valid %(field)s of a node."),
+    "use-host": fixed("Use a host name or an IP address."),
+    "use-port": fixed("Use a number from 1 to 65535."),
+    "give-host-key": fixed("Give the public key line that the node shows."),
+    "not-network-setting": fixed("This is not a valid network setting."),
+    "other-fingerprint": fixed("The node's key has the fingerprint %(fingerprint)s."),
+    "confirm-fingerprint": fixed(
+        "Compare it with the fingerprint on the node, and confirm that one."
+    ),
+    "address-in-use": fixed("%(node)s has the address %(host)s:%(port)s."),
+    "node-exists": fixed("A node named %(name)s exists."),
+    "use-other-address": fixed(
+        "A machine can be only one node. Use another address, or remove that node."
+    ),
+    "use-another-name": fixed("Use another name."),
+    "default-class-needed": fixed("%(name)s is the default class, and a default is required."),
+    "default-raced": fixed("Another default was set at the same time."),
+    "choose-default-first": fixed("Make another class the default first."),
+    "class-exists": fixed("A priority class named %(name)s exists."),
+    "retry": fixed("Try again."),
+    "not-field-of-class": fixed("This is not a valid %(field)s of a priority class."),
+    "guarantee-less-or-whole-nodes": fixed(
+        "Guarantee fewer or smaller cells there, whole nodes where nodes do not isolate jobs, "
+        "or add nodes."
+    ),
+    "not-reconfiguration": fixed("This is not a valid reconfiguration."),
+    "not-allowed-here": fixed("This is not allowed here."),
+    "guarantee-whole-nodes": fixed(
+        "Guarantee whole nodes to each tenant there, reset the node, or raise its isolation level."
+    ),
+    "guarantees-do-not-fit": fixed("The guarantees do not fit the cluster"),
+    "devices-in-use": fixed("Jobs hold devices that would be removed"),
+    "guarantee-less": fixed("Guarantee fewer or smaller cells there, or add nodes."),
+    "drain-or-stop-first": fixed("Drain the nodes first, or stop the jobs."),
+    "not-cluster-name": fixed("This is not a valid name of a virtual cluster."),
+    "use-cluster-name": fixed("Use 1 to 63 of A-Z a-z 0-9 . _ - between letters or digits."),
+    "not-shadow-policies": fixed("This is not a list of shadow policies."),
+    "cluster-existed": fixed("A virtual cluster named %(name)s exists or existed."),
+    "archived": fixed("%(name)s is archived."),
+    "no-such-tenant-archived": fixed("There is no such tenant, or it is archived."),
+    "create-under-another-name": fixed("Make a new virtual cluster under another name."),
+    "give-or-create-tenant": fixed("Give the name of a tenant, or make one first."),
+    "stop-or-let-end": fixed("Stop them first, or let them end."),
+    "idle-warning": fixed(
+        "Its devices were busy for less than %(below)s %% of the time for %(minutes)s minutes."
+    ),
+    "idle-warning-with-stop": fixed(
+        "%(idle)s It will be stopped at %(time)s UTC if they stay idle."
+    ),
+    "rule-too-slow": fixed(
+        "Rule %(rule)s is not applied to the output of %(member)s on %(node)s from byte "
+        "%(offset)s on: its pattern takes too long there. Simplify the pattern."
+    ),
+    "jobs-on-node": counted(
+        "%(n)s job is still on %(node)s.", "%(n)s jobs are still on %(node)s."
+    ),
+    "no-such-class": fixed("There is no such priority class."),
+    "busy-again": fixed("Its devices are busy again."),
+}

@@ -1,0 +1,118 @@
+"""Why a query is refused, and phrases of its answers."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tessera.messages import Template, fixed
+
+LOOKUPS: Final[Mapping[str, Template]] = {
+    "no-such-job": fixed("There is no such job, or you may not see it."),
+    "job-of-tenant": fixed("a job of %(tenant)s"),
+    "search-most-characters": fixed("A search has at most %(most)s characters."),
+    "no-job-state": fixed("There is no job state %(state)s."),
+    "search-less": fixed("Search for less."),
+    "node-not-answered-while": fixed("the node has not answered for a while"),
+    "node-not-answer": fixed("the node does not answer"),
+    "process-id": fixed("pid %(pid)s"),
+    "truth-unleased": fixed("runs without a lease"),
+    "truth-leased-idle": fixed("leased, but no process runs"),
+    "truth-leased-gone": fixed("leased, but the device is gone"),
+    "truth-device-gone": fixed("the device is gone"),
+    "truth-restarted": fixed("the node has restarted since"),
+    "no-such-node": fixed("There is no such node."),
+    "device-reason": fixed("Device %(index)s: %(value)s"),
+    "page-size": fixed("A page has 1 to %(most)s rows."),
+    "not-page-cursor": fixed("This is not a valid cursor."),
+    "give-number": fixed("Give a number from 1 to %(most)s."),
+    "start-again-without-cursor": fixed("Start again without a cursor."),
+    "a-round": fixed("a round"),
+    "policies": fixed("%(policies)s policies"),
+    "no-such-round": fixed("There is no such round, or it was deleted because of its age."),
+    "no-such-sweep": fixed("There is no such sweep."),
+    "span-days-long": fixed("A span is %(seconds)s s to %(days)s days long."),
+    "give-shorter-span": fixed("Begin before the end, and not longer ago."),
+    "not-usage-group": fixed("Usage cannot be grouped by this."),
+    "period-days": fixed("A period has 1 to %(most)s days."),
+    "time-outside-years": fixed("This lies outside the years 2000 to 2199."),
+    "no-such-virtual-cluster": fixed("There is no such virtual cluster, or you may not see it."),
+    "in-one-pcie": fixed("in one pcie"),
+    "in-one-socket": fixed("in one socket"),
+    "in-one-node": fixed("in one node"),
+    "in-one-rack": fixed("in one rack"),
+    "any-device": fixed("any device"),
+    "no-such-rule": fixed("There is no such rule."),
+    "no-stored-wait": fixed("No stored snapshot of a recent round contains this waiting job."),
+    "not-reason": fixed("The reason is empty, too long, or has control characters."),
+    "give-reason": fixed("Give a reason of 1 to %(most)s characters; other users see it."),
+    "not-text": fixed("The %(name)s is empty, too long, or has control characters."),
+    "not-label": fixed("This is not a valid label."),
+    "use-labels": fixed("Use a name of 1 to 63 of A-Z a-z 0-9 . _ / - and a text of up to 255."),
+    "not-device-count": fixed("This is not a valid number of devices."),
+    "give-number-or-null": fixed("Give a whole number from 1 to %(most)s, or null for no bound."),
+    "not-labels": fixed("Labels are a mapping of at most %(most)s names to texts."),
+    "job-of-other": fixed("Job %(pk)s belongs to another user."),
+    "ask-owner-lead-tenant": fixed("Ask its owner or a lead of the tenant."),
+    "more-than-stored-rounds": fixed("There are more than %(most)s stored rounds in it."),
+    "no-round-of-cluster": fixed("No stored round in it knows this virtual cluster."),
+    "nothing-guaranteed-virtual-cluster": fixed(
+        "Nothing was guaranteed to the virtual cluster in it."
+    ),
+    "more-than-jobs": fixed("There are more than %(most)s jobs in it."),
+    "choose-another-span": fixed(
+        "Choose another span; rounds are kept for some days, see the settings."
+    ),
+    "nothing-would-be-guaranteed": fixed("Nothing would be guaranteed."),
+    "leave-least-one-device": fixed("Leave at least one device."),
+    "too-many-questions": fixed("%(most)s of your what-if queries are still waiting."),
+    "no-such-question": fixed("There is no such what-if query, or it is older than a day."),
+    "days-cannot-be-simulated": fixed("The days cannot be simulated: %(error)s"),
+    "query-timed-out": fixed("It took longer than %(seconds)s seconds; choose a shorter span."),
+    "query-failed": fixed("It failed with %(error)s."),
+    "not-past-span": fixed("This is not a valid span of the past."),
+    "give-past-span": fixed("Begin before the end, and at most %(days)s days before it."),
+    "not-number-devices-type": fixed("This is not a number of devices of a type that there is."),
+    "wait-one-them": fixed("Wait for one of them."),
+    "host-not-hold-log": fixed("This host does not hold the log"),
+    "ask-portal-on-host": fixed(
+        "Ask the portal on that host, or let all hosts share one data directory."
+    ),
+    "restore-data-directory": fixed("Restore the data directory."),
+    "no-node-service": fixed(
+        "No node service carries this node. Check the processes of the queue nodes."
+    ),
+    "in-one-pcie-each": fixed("in one pcie each"),
+    "in-one-socket-each": fixed("in one socket each"),
+    "in-one-node-each": fixed("in one node each"),
+    "wanted-devices": fixed("%(devices)s × %(types)s"),
+    "wanted-instances": fixed("%(count)s × %(wanted)s"),
+    "wanted-within": fixed("%(wanted)s %(shape)s"),
+    "wanted-on-pinned-cell": fixed("%(wanted)s on pinned cell %(pinned_cell)s"),
+    "wanted-by-role": fixed("%(role)s %(wanted)s"),
+    "wanted-together": fixed("%(members)s"),
+    "no-healthy-device": fixed("no healthy device"),
+    "no-healthy-device-because": fixed("no healthy device: %(noticed)s"),
+    "log-part-held": fixed("This host holds %(held)s of %(end)s bytes of the log; %(where)s."),
+    "log-missing-on": fixed("it is missing on %(host)s"),
+    "log-on-host": fixed("it is on %(host)s"),
+    "log-on-another-host": fixed("it is on another host"),
+    "no-place-owned": fixed(
+        "virtual cluster %(name)s has no place for %(n)s × %(level)s: %(nodes)s belongs to "
+        "another tenant until an admin resets it"
+    ),
+    "no-place-barred": fixed(
+        "virtual cluster %(name)s has no place for %(n)s × %(level)s: %(nodes)s is dedicated to "
+        "other tenants or below its minimum isolation level"
+    ),
+    "no-place-single-tenant": fixed(
+        "virtual cluster %(name)s has no place for %(n)s × %(level)s: %(nodes)s does not isolate "
+        "jobs and serves one tenant at a time"
+    ),
+    "each-of": fixed("each of %(names)s"),
+    "witness": fixed("%(witness)s."),
+    "the-nodes": fixed("the nodes"),
+    "the-rounds": fixed("the rounds"),
+    "no-such-cluster": fixed("There is no such virtual cluster."),
+    "no-such-attempt": fixed("There is no such attempt."),
+    "no-such-role-of-job": fixed("The job has no such role."),
+    "no-such-rank": fixed("The role has no such rank."),
+}
