@@ -99,11 +99,11 @@ def test_the_faults_of_a_form_are_said_one_by_one() -> None:
     class Whole(forms.Form):
         def clean(self) -> None:
             self.add_error(None, sentence("no-such-tenant"))
-            self.add_error(None, "There is no such user.")
+            self.add_error(None, "There is no such token.")
 
     with translation.override("zh-hans"):
         told = render_to_string("components/_form_faults.html", {"form": Whole({})})
-        wanted = said(sentence("no-such-tenant")), said("There is no such user.")
+        wanted = said(sentence("no-such-tenant")), said("There is no such token.")
 
     assert " ".join(wanted) in told
     assert "There is" not in told
@@ -150,7 +150,9 @@ def test_a_message_of_another_version_keeps_the_text_of_its_time() -> None:
 
 def test_a_reason_is_said_with_the_facts_of_the_english_one() -> None:
     with translation.override("zh-hans"):
-        told = said("ada has 1 live job; 2 more would exceed the limit of 2 per person.")
+        told = said(
+            sentence("too-many-live-jobs-of-person", name="ada", n=1, live=1, new=2, most=2)
+        )
         assert told == "ada 有 1 个活动作业；再加 2 个将超过每人 2 个的上限。"
         assert said(sentence(message("held"))) == "它被保留，直到有人放行。"
 

@@ -49,11 +49,6 @@ def test_what_a_job_wants_is_said_whole(members: tuple[MemberDemand, ...], engli
     assert english_in(shown, frozenset(("worker", "ps", "corner", "pcie"))) == []
 
 
-def test_how_many_devices_are_free_and_lent_is_said_whole() -> None:
-    with translation.override("zh-hans"):
-        assert english_in(said("8 not in use, 3 of them lent"), frozenset()) == []
-
-
 @pytest.mark.parametrize(
     ("how", "told"),
     [

@@ -20,6 +20,4 @@ WORDS: Final[Mapping[str, Template]] = {
     "cause-move": fixed("a move"),
     "cause-slower": fixed("a size that made it slower"),
     "cause-drain": fixed("a drain"),
-    "exit-code": fixed("Exit %(code)s"),
-    "failed-with-exit-code": fixed("%(failure)s, exit %(code)s"),
 }
