@@ -30,17 +30,17 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.estimate_cases import CASES, Case, empty_cluster, jobs_of, queued_jobs
-from scheduling.core.forecast.calibration import Lessons, Told, pinball
-from scheduling.core.forecast.durations import Run, RunTimes, lineage_of
-from scheduling.core.forecast.forward import Course, World
+from scheduling.core.forecast.calibration import Calibration, PastEstimate, pinball
+from scheduling.core.forecast.durations import RunTime, RunTimes, lineage_of
+from scheduling.core.forecast.forward import ForecastCourse, SimulatedCluster
 from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.forecast.usual import Quantiles
-from scheduling.core.planning import Terms
+from scheduling.core.policy_interface import Terms
 from scheduling.core.simulator.traces import TraceJob
-from scheduling.core.values import Known
+from scheduling.core.values import JobFacts
 
 TEACHES: Final = 0.4
-COURSE: Final = Course(coarse=0.1, most_waiting=100)
+COURSE: Final = ForecastCourse(coarse=0.1, most_waiting=100)
 TOGETHER: Final = 4
 """So many jobs that have come to wait are estimated at once, and more in crowds:"""
 
@@ -73,9 +73,9 @@ class Asked:
     start: float
     counts: bool
 
-    def told(self, quantiles: Quantiles) -> Told:
-        """The same for ``Lessons``."""
-        return Told(
+    def told(self, quantiles: Quantiles) -> PastEstimate:
+        """The same for ``Calibration``."""
+        return PastEstimate(
             quantiles=quantiles,
             wait=self.start - self.at,
             made=self.at,
@@ -143,7 +143,7 @@ def collect(case: Case, jobs: Sequence[TraceJob], *, futures: int) -> list[Asked
 def judge(asked: Sequence[Asked]) -> Seen:
     """Mend each estimate by what could be known when it was made, and stand the truth beside."""
     seen = Seen()
-    lessons: dict[int, Lessons] = defaultdict(Lessons)
+    lessons: dict[int, Calibration] = defaultdict(Calibration)
     waits: dict[int, list[float]] = defaultdict(list)
     waiting: dict[int, int] = defaultdict(int)
     lulls: dict[int, int] = defaultdict(int)
@@ -205,12 +205,12 @@ class _Replay:
             for job, told in zip(self.queued, jobs, strict=True)
         ]
         self.seconds = [float(job.duration or 0.0) for job in jobs]
-        self.world = World(
+        self.world = SimulatedCluster(
             empty_cluster(case, jobs),
             lambda job_id: self.seconds[job_id - 1],
-            course=Course(horizon=1e12),
+            course=ForecastCourse(horizon=1e12),
             arrivals=[
-                (job, Known(terms=Terms(tenant=job.tenant), asked=job.demand))
+                (job, JobFacts(terms=Terms(tenant=job.tenant), asked=job.demand))
                 for job in self.queued
             ],
         )
@@ -228,13 +228,13 @@ class _Replay:
                 if job.id in world.waiting:
                     yield job.id
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[RunTime]:
         """What had been seen of run times by now."""
         for job_id in self.world.ended:
-            yield Run(lineage=self.lineages[job_id - 1], seconds=self.seconds[job_id - 1])
+            yield RunTime(lineage=self.lineages[job_id - 1], seconds=self.seconds[job_id - 1])
         for job_id in self.world.holding:
             ran = self.world.ran(job_id)
-            yield Run(lineage=self.lineages[job_id - 1], seconds=ran, ended=False)
+            yield RunTime(lineage=self.lineages[job_id - 1], seconds=ran, ended=False)
 
 
 def _estimate(replay: _Replay, jobs: Sequence[int], futures: int) -> dict[int, Quantiles | None]:
@@ -255,7 +255,7 @@ def _estimate(replay: _Replay, jobs: Sequence[int], futures: int) -> dict[int, Q
 
 
 def _within_horizon(raw: Quantiles | None) -> Quantiles | None:
-    """What may be told of it, by the rule of ``scheduling.services.estimates``."""
+    """What may be told of it, by the rule of ``scheduling.estimates.services.estimates``."""
     if raw is None or isinf(raw[1]):
         return None
     p10, p50, p90 = (min(seconds, COURSE.horizon) for seconds in raw)

@@ -73,7 +73,7 @@ def submit_to_running(jobs: int) -> list[float]:
     done = threading.Event()
 
     def look() -> None:
-        from scheduling.models import Job
+        from scheduling.jobs.models import Job
 
         while not done.is_set():
             open_ids = [job_id for job_id in list(submitted) if job_id not in seen]
@@ -102,7 +102,7 @@ def submit_to_running(jobs: int) -> list[float]:
 def _run_burst(command: str, count: int) -> tuple[float, float]:
     """Submit all at once, wait for all; returns jobs finished in a second, and the seconds."""
     from scheduling.core.lifecycle import TERMINAL
-    from scheduling.models import Job
+    from scheduling.jobs.models import Job
 
     begun = time.perf_counter()
     ids = _submit_many(command, count)
@@ -133,8 +133,8 @@ def _submit(command: str) -> int:
 def _submit_many(command: str, count: int) -> list[int]:
     from django.utils import timezone
 
-    from scheduling.selectors.submit_context import read_submit_context
-    from scheduling.services.submission import Submission, submit_jobs
+    from scheduling.jobs.queries.submit_context import read_submit_context
+    from scheduling.jobs.services.submission import Submission, submit_jobs
     from tests.factories.tenants import make_viewer
 
     viewer = make_viewer("alice")

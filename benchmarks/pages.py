@@ -112,7 +112,8 @@ def _signed_in() -> Any:
 
 
 def _ids() -> dict[str, int]:
-    from scheduling.models import Job, Node, VirtualCluster
+    from scheduling.clusters.models import Node, VirtualCluster
+    from scheduling.jobs.models import Job
     from tenants.models import Tenant
 
     jobs = Job.objects.unscoped().order_by("id")

@@ -25,10 +25,10 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from benchmarks.policy_plans import BUDGET, DEVICES, JOBS, large_view, plan_seconds
-from scheduling.core.planning import Snapshot
 from scheduling.core.policies import POLICIES, make_policy
 from scheduling.core.policies.engines.assignment import assign, solve_whole
 from scheduling.core.policies.sia import Sia
+from scheduling.core.policy_interface import Snapshot
 from scheduling.core.simulator import Setup, read_cluster, simulate
 from scheduling.core.simulator.readers import read_trace
 from scheduling.core.simulator.rules.sia import SiaWorld

@@ -15,7 +15,9 @@ from types import FrameType
 from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
-from scheduling.core.planning import (
+from scheduling.core.policies import make_policy
+from scheduling.core.policies.plans import settle
+from scheduling.core.policy_interface import (
     Alloc,
     Facts,
     JobPhase,
@@ -29,8 +31,6 @@ from scheduling.core.planning import (
     Terms,
     TypeInfo,
 )
-from scheduling.core.policies import make_policy
-from scheduling.core.policies.plans import settle
 
 JOBS: Final = 2_000
 DEVICES: Final = 2_000

@@ -52,8 +52,8 @@ def measure(*, times: int = 20) -> list[dict[str, Any]]:
 def _submit() -> int:
     from django.utils import timezone
 
-    from scheduling.selectors.submit_context import read_submit_context
-    from scheduling.services.submission import Submission, submit_jobs
+    from scheduling.jobs.queries.submit_context import read_submit_context
+    from scheduling.jobs.services.submission import Submission, submit_jobs
     from tests.factories.tenants import make_viewer
 
     viewer = make_viewer("alice")
@@ -72,7 +72,7 @@ def _submit() -> int:
 def _preempt(job_id: int) -> None:
     from django.utils import timezone
 
-    from scheduling.services.stopping import preempt_job
+    from scheduling.runs.services.stopping import preempt_job
 
     if not preempt_job(job_id=job_id, for_job=0, rule="Another size", now=timezone.now()):
         raise RuntimeError("the job that is to leave does not run")
@@ -82,8 +82,8 @@ def _stop(job_id: int) -> None:
     """End the job, which would outlive the stage and its nodes."""
     from django.utils import timezone
 
-    from scheduling.models import Job
-    from scheduling.services.stopping import stop_job
+    from scheduling.jobs.models import Job
+    from scheduling.runs.services.stopping import stop_job
     from tenants.viewers import Viewer
 
     job = Job.objects.unscoped().get(pk=job_id)
@@ -93,7 +93,7 @@ def _stop(job_id: int) -> None:
 
 def _wait_for_attempt(job_id: int, number: int) -> None:
     """Wait until that attempt of the job has told of steps."""
-    from scheduling.models import AttemptProgress
+    from scheduling.runs.models import AttemptProgress
 
     told = AttemptProgress.objects.filter(attempt__job=job_id, attempt__number=number, steps__gt=0)
     _wait_until(told.exists, f"attempt {number} has told of no step")
@@ -109,7 +109,7 @@ def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
 
 def _costs(job_id: int) -> list[float]:
     """Seconds from each notice until the next attempt ran."""
-    from scheduling.models import Attempt, Preemption
+    from scheduling.runs.models import Attempt, Preemption
 
     began = dict(Attempt.objects.filter(job=job_id).values_list("number", "running_at"))
     asked = Preemption.objects.filter(job=job_id).values_list("attempt__number", "asked_at")
@@ -117,7 +117,7 @@ def _costs(job_id: int) -> list[float]:
 
 
 def _lost(job_id: int) -> list[float]:
-    from scheduling.models import Preemption
+    from scheduling.runs.models import Preemption
 
     lost = Preemption.objects.filter(job=job_id).values_list("lost_steps", flat=True)
     return [float(steps) for steps in lost if steps is not None]

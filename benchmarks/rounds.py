@@ -72,7 +72,7 @@ def installation() -> Iterator[Path]:
 
 
 def _fill(size: Size) -> None:
-    from scheduling.models import Job
+    from scheduling.jobs.models import Job
     from tests.factories.cluster import NOW, make_cluster, make_priority_classes
     from tests.factories.tenants import make_user
 
@@ -106,7 +106,7 @@ def _make_clusters(size: Size) -> list[tuple[Any, int]]:
 
 def _job_row(owned: tuple[Any, int], at: Any, rng: random.Random) -> Any:
     from scheduling.core.jobspec import demand, parse
-    from scheduling.models import Job
+    from scheduling.jobs.models import Job
     from tests.factories.cluster import job_document
 
     cluster, owner_id = owned
@@ -162,9 +162,9 @@ def _measure_rounds(size: Size) -> list[dict[str, Any]]:
 
 
 def _run_round(at: Any) -> dict[str, float]:
-    from scheduling.models import Round
-    from scheduling.services.rounds import run_round
-    from scheduling.snapshot import RoundConfig
+    from scheduling.rounds.models import Round
+    from scheduling.rounds.services.rounds import run_round
+    from scheduling.rounds.snapshot import RoundConfig
     from scheduling.tasks import store_evidence
 
     config = RoundConfig(round_seconds=10.0, images_required=True, using="snapshot")
@@ -177,8 +177,8 @@ def end_some_jobs(at: Any, count: int = ENDED_PER_ROUND) -> None:
     """Report that the jobs that started first have ended well."""
     from django.db import transaction
 
-    from scheduling.models import Attempt
-    from scheduling.services import attempts
+    from scheduling.runs.models import Attempt
+    from scheduling.runs.services import attempts
     from tessera import protocol
 
     record = protocol.ExitRecord(

@@ -111,7 +111,7 @@ def _start_all(
 def _make_rows(folder: Path, virtual_cluster: str) -> None:
     from django.utils import timezone
 
-    from scheduling.models import Node
+    from scheduling.clusters.models import Node
     from tests.factories.cluster import (
         make_devices,
         make_priority_classes,

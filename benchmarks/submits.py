@@ -59,8 +59,8 @@ def _token() -> str:
 
 def _raise_job_limits() -> None:
     """Let one person have more live jobs than the 10,000 of the installation and the bulks."""
-    from scheduling.models.job_limits import JobLimit
-    from scheduling.services.job_limits import MOST
+    from scheduling.jobs.job_limit_rows import JobLimit
+    from scheduling.jobs.services.job_limits import MOST
 
     JobLimit.objects.update_or_create(
         key="cluster", defaults={"per_person": MOST, "per_tenant": MOST}
@@ -68,7 +68,7 @@ def _raise_job_limits() -> None:
 
 
 def _count_rounds() -> int:
-    from scheduling.models import Round
+    from scheduling.rounds.models import Round
 
     newest = Round.objects.order_by("-number").values_list("number", flat=True).first()
     return newest or 0

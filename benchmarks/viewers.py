@@ -169,7 +169,7 @@ def _change(watch: Watch, seconds: float) -> None:
     from django.utils import timezone
 
     from benchmarks.rounds import end_some_jobs
-    from scheduling.models import Lease
+    from scheduling.runs.models import Lease
 
     live = Lease.objects.filter(released_at=None, kind="using")
     known = live.values("device_id").distinct().count()

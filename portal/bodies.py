@@ -10,7 +10,7 @@ from django.template.loader import render_to_string
 from portal.api.errors import problem_page
 from portal.api.parsers import MAX_BODY_BYTES, BodyTooLargeError
 from portal.web.frame import Frame
-from scheduling.services.archives import MOST_BYTES, TooLargeError
+from scheduling.jobs.services.archives import MOST_BYTES, TooLargeError
 
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]

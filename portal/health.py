@@ -13,13 +13,14 @@ from django.http import HttpRequest, JsonResponse
 
 from portal.broker import connection as broker
 from portal.heartbeats import BEAT_DUTY
-from scheduling.models import Node, Round
+from scheduling.clusters.models import Node
+from scheduling.rounds.models import Round
 from tenants.clock import MOST_SKEW, database_now
 from tenants.migration_history import recorded_migrations, refusal
 from workers.models import DutyLease, Heartbeat
-from workers.services.carrying import SERVICE_KIND
-from workers.services.disks import FRESH, Room
+from workers.services.disks import FRESH, DiskSpace
 from workers.services.duties import is_in_force
+from workers.services.node_leases import SERVICE_KIND
 from workers.services.unattended import uncarried
 
 INTERVALS: Final = 3
@@ -30,7 +31,7 @@ KEPT_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class HealthPart:
     """A part of the control plane.
 
     Attributes:
@@ -76,7 +77,7 @@ class HostRow:
         """Whether its data directory needs an admin."""
         if self.free_bytes is None or self.total_bytes is None:
             return False
-        return Room(free_bytes=self.free_bytes, total_bytes=self.total_bytes).is_almost_full
+        return DiskSpace(free_bytes=self.free_bytes, total_bytes=self.total_bytes).is_almost_full
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
@@ -97,9 +98,9 @@ def readyz(request: HttpRequest) -> JsonResponse:
     )
 
 
-def parts() -> tuple[Part, ...]:
+def parts() -> tuple[HealthPart, ...]:
     """The state of each part now."""
-    broker = Part(name="broker", detail=OK if _broker_answers() else "unreachable")
+    broker = HealthPart(name="broker", detail=OK if _broker_answers() else "unreachable")
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -108,14 +109,14 @@ def parts() -> tuple[Part, ...]:
         of_rows = (_database(), _rounds(now), _nodes(now), _beat(now), *_of_hosts(hosts))
     except DatabaseError:
         names = ("rounds", "nodes", "beat", "clock", "disk")
-        unknown = (Part(name=name, detail=UNKNOWN) for name in names)
-        return (Part(name="database", detail="unreachable"), broker, *unknown)
+        unknown = (HealthPart(name=name, detail=UNKNOWN) for name in names)
+        return (HealthPart(name="database", detail="unreachable"), broker, *unknown)
     return (of_rows[0], broker, *of_rows[1:])
 
 
-def failing_parts() -> tuple[Part, ...]:
+def failing_parts() -> tuple[HealthPart, ...]:
     """Parts that do not work, at most ten seconds old: for the banner of admins."""
-    found: tuple[Part, ...] | None = cache.get(CACHE_KEY)
+    found: tuple[HealthPart, ...] | None = cache.get(CACHE_KEY)
     if found is None:
         found = tuple(part for part in parts() if not part.is_ok)
         cache.set(CACHE_KEY, found, KEPT_SECONDS)
@@ -142,48 +143,48 @@ def _broker_answers() -> bool:
     return broker.broker_answers()
 
 
-def _database() -> Part:
+def _database() -> HealthPart:
     if refusal(recorded_migrations(connection), subject="the database"):
-        return Part(name="database", detail="other-version")
-    return Part(name="database")
+        return HealthPart(name="database", detail="other-version")
+    return HealthPart(name="database")
 
 
-def _rounds(now: datetime) -> Part:
+def _rounds(now: datetime) -> HealthPart:
     newest = Round.objects.order_by("-number").values_list("committed_at", flat=True).first()
     limit = timedelta(seconds=max(INTERVALS * settings.TESSERA.round_seconds, 3.0))
     if newest is None:
-        return Part(name="rounds", detail="none-yet")
+        return HealthPart(name="rounds", detail="none-yet")
     if now - newest > limit:
-        return Part(name="rounds", detail="late", since=newest + limit)
-    return Part(name="rounds")
+        return HealthPart(name="rounds", detail="late", since=newest + limit)
+    return HealthPart(name="rounds")
 
 
-def _nodes(now: datetime) -> Part:
+def _nodes(now: datetime) -> HealthPart:
     names = tuple(uncarried(now).order_by("name").values_list("name", flat=True))
     if names:
-        return Part(name="nodes", detail="not-carried", subjects=names)
+        return HealthPart(name="nodes", detail="not-carried", subjects=names)
     services = Heartbeat.objects.filter(kind=SERVICE_KIND, at__gt=now - FRESH)
     if not services.exists() and Node.objects.filter(removed_at=None).exists():
-        return Part(name="nodes", detail="no-node-service")
-    return Part(name="nodes")
+        return HealthPart(name="nodes", detail="no-node-service")
+    return HealthPart(name="nodes")
 
 
-def _beat(now: datetime) -> Part:
+def _beat(now: datetime) -> HealthPart:
     ends = DutyLease.objects.filter(name=BEAT_DUTY).values_list("expires_at", flat=True).first()
     if ends is None:
-        return Part(name="beat", detail="none-yet")
+        return HealthPart(name="beat", detail="none-yet")
     if not is_in_force(ends, now):
-        return Part(name="beat", detail="no-beat", since=min(ends, now))
-    return Part(name="beat")
+        return HealthPart(name="beat", detail="no-beat", since=min(ends, now))
+    return HealthPart(name="beat")
 
 
-def _of_hosts(hosts: Iterable[HostRow]) -> Iterable[Part]:
+def _of_hosts(hosts: Iterable[HostRow]) -> Iterable[HealthPart]:
     skewed = tuple(host.name for host in hosts if host.is_skewed)
     full = tuple(host.name for host in hosts if host.is_almost_full)
-    yield Part(name="clock", detail="clock-skew" if skewed else OK, subjects=skewed)
-    yield Part(name="disk", detail="almost-full" if full else OK, subjects=full)
+    yield HealthPart(name="clock", detail="clock-skew" if skewed else OK, subjects=skewed)
+    yield HealthPart(name="disk", detail="almost-full" if full else OK, subjects=full)
 
 
-def _as_json(part: Part) -> dict[str, Any]:
+def _as_json(part: HealthPart) -> dict[str, Any]:
     since = part.since.isoformat() if part.since is not None else None
     return {"ok": part.is_ok, "detail": part.detail, "since": since}

@@ -87,7 +87,7 @@ class MissedRounds:
 
 
 def _is_newest_older_than(seconds: float) -> bool:
-    from scheduling.models import Round  # noqa: PLC0415 models need the loaded applications
+    from scheduling.rounds.models import Round  # noqa: PLC0415 models need the loaded applications
 
     try:
         newest = Round.objects.order_by("-number").values_list("committed_at", flat=True).first()

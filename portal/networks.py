@@ -2,7 +2,7 @@
 
 from django.conf import settings
 
-from scheduling.services.notices.addresses import Network, read_networks
+from scheduling.notices.services.addresses import Network, read_networks
 
 
 def hook_networks() -> tuple[Network, ...]:

@@ -18,7 +18,7 @@ from tenants.clock import database_now
 from tenants.models import User
 from tenants.services.sign_in import (
     KNOWN_FOR,
-    Source,
+    SignInSource,
     TooManyFailuresError,
     attempt_failed,
     attempt_succeeded,
@@ -93,7 +93,7 @@ class SignInMiddleware:
         return HttpResponse(body, status=HTTPStatus.TOO_MANY_REQUESTS, headers=headers)
 
 
-def source_of(request: HttpRequest) -> Source:
+def source_of(request: HttpRequest) -> SignInSource:
     """Where a request comes from; a browser without a device gets one, which its answer sets."""
     sent = request.COOKIES.get(DEVICE_COOKIE, "")
     try:
@@ -103,4 +103,4 @@ def source_of(request: HttpRequest) -> Source:
     if not device and not request.path.startswith("/api/"):
         device = secrets.token_hex(16)
         request.META[_NEW_DEVICE] = device
-    return Source(address=request.META.get("REMOTE_ADDR", ""), device=device)
+    return SignInSource(address=request.META.get("REMOTE_ADDR", ""), device=device)

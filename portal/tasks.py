@@ -9,12 +9,12 @@ from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
-from portal.keeping import kept, kept_of_nodes
-from scheduling.services import usage
-from scheduling.services.corrections import forget_estimates
-from scheduling.services.notices import deliveries
-from scheduling.services.retention import prune
-from scheduling.services.what_if import forget_what_ifs
+from portal.retention_settings import kept, kept_of_nodes
+from scheduling.estimates.services.corrections import forget_estimates
+from scheduling.maintenance.retention import prune
+from scheduling.notices.services import deliveries
+from scheduling.usage.services import usage
+from scheduling.what_if.services.what_if import forget_what_ifs
 from tenants import audit_chain
 from tenants.audit import Actor
 from tenants.clock import database_now

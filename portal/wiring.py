@@ -57,8 +57,8 @@ class _WhatIfRequests:
 def _send_shadows(number: int) -> None:
     if not has_broker():
         return
-    from scheduling.selectors.shadows import any_shadows  # noqa: PLC0415
     from scheduling.tasks import decide_shadows  # noqa: PLC0415
+    from scheduling.what_if.queries import any_shadows  # noqa: PLC0415
 
     if not any_shadows():
         return

@@ -9,10 +9,14 @@ from celery import shared_task
 from django.conf import settings
 
 from scheduling import ports
+from scheduling.clusters.services import nodes
+from scheduling.common.on_commit import want_round
 from scheduling.core.values import RoundResult
-from scheduling.services import answering, evidence, nodes, rounds, shadows, sweeps, tuning
-from scheduling.services.announce import want_round
-from scheduling.snapshot import Reading, RoundConfig
+from scheduling.rounds.services import evidence, rounds
+from scheduling.rounds.snapshot import Reading, RoundConfig
+from scheduling.runs.services import tuning
+from scheduling.sweeps import services
+from scheduling.what_if.services import shadows, what_if_process
 from tenants.clock import database_now
 
 logger = logging.getLogger(__name__)
@@ -63,7 +67,7 @@ def decide_shadows(number: int) -> None:
 def answer_what_if(pk: int) -> None:
     """Replay past days under other policies, apart from this worker and its queue."""
     logger.info("question %s is answered apart", pk)
-    answering.start_answering(project=settings.BASE_DIR)
+    what_if_process.start_answering(project=settings.BASE_DIR)
 
 
 def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:
@@ -80,7 +84,7 @@ def estimate_starts() -> None:
     One at a time, and then a rest four times as long: on a slow host estimates become older
     and nothing else waits for them.
     """
-    from scheduling.services import estimates  # noqa: PLC0415  brings NumPy
+    from scheduling.estimates.services import estimates  # noqa: PLC0415  brings NumPy
 
     requests = ports.bound().estimates
     requests.rest(MOST_ESTIMATING)
@@ -95,7 +99,7 @@ def estimate_new_waits() -> None:
 
     One at a time, with the same rest.
     """
-    from scheduling.services import estimates  # noqa: PLC0415  brings NumPy
+    from scheduling.estimates.services import estimates  # noqa: PLC0415  brings NumPy
 
     requests = ports.bound().estimates
     requests.begin_new_waits()
@@ -111,7 +115,7 @@ def estimate_new_waits() -> None:
 
 def _feed_sweeps() -> None:
     try:
-        sweeps.feed_sweeps()
+        services.feed_sweeps()
     except Exception:
         logger.exception("no sweep was fed; the round runs without it")
 

@@ -12,9 +12,9 @@ from django.db import models, transaction
 
 from tenants.audit_chain import extend_chain
 from tenants.clock import database_now
+from tenants.compiled_sql import CompiledInsert
 from tenants.engines.chaining import BeforeCommit
 from tenants.models import AuditEntry, Tenant
-from tenants.statements import Insertion
 from tenants.viewers import Viewer
 
 MASK: Final = "[masked]"
@@ -28,7 +28,7 @@ _SECRET_PARTS: Final = (
     "accesskey", "authorization", "cookie", "digest",
 )  # fmt: skip
 _SECRET_ENDS: Final = ("token", "tokens")
-_INSERTION: Final = Insertion(AuditEntry)
+_INSERTION: Final = CompiledInsert(AuditEntry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def current_request_id() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AuditChange:
     """One change to record; the arguments of ``record`` for a row that changed.
 
     Attributes:
@@ -188,7 +188,7 @@ def record_once(
         )
 
 
-def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[Change]) -> None:
+def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[AuditChange]) -> None:
     """Add the rows of many changes in one statement; otherwise as ``record``."""
     who = _who(actor)
     entries = [

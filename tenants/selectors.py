@@ -6,11 +6,11 @@ from typing import Any, Final, Self
 
 from django.db.models import Q, QuerySet
 
+from tenants.compiled_sql import CompiledQuery
 from tenants.errors import InvalidError, NotFoundError
 from tenants.messages import sentence
 from tenants.models import ApiToken, AuditEntry, Membership, Tenant, User
 from tenants.roles import Permission, Role, Scope
-from tenants.statements import Statement
 from tenants.viewers import Viewer
 
 MOST_ROWS: Final = 200
@@ -22,7 +22,7 @@ def _memberships(user_id: int) -> QuerySet[Any, Any]:
     return rows.values_list("tenant_id", "role", "tenant__name", "tenant__archived_at")
 
 
-_MEMBERSHIPS: Final = Statement(_memberships)
+_MEMBERSHIPS: Final = CompiledQuery(_memberships)
 
 
 def viewer_of(user: User, token: ApiToken | None = None) -> Viewer:

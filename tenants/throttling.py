@@ -38,7 +38,7 @@ NAME_HALF_LIFE: Final = timedelta(minutes=3, seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class FailureTally:
     """Failed attempts of one kind.
 
     Attributes:
@@ -56,17 +56,17 @@ class Tally:
         age = max((now - self.at) / half_life, 0.0)
         return float(self.failures * 0.5 ** min(age, 64.0))
 
-    def plus_one(self, now: datetime, half_life: timedelta) -> "Tally":
+    def plus_one(self, now: datetime, half_life: timedelta) -> "FailureTally":
         """With one more failure, now."""
-        return Tally(failures=self.faded(now, half_life) + 1.0, at=now)
+        return FailureTally(failures=self.faded(now, half_life) + 1.0, at=now)
 
 
 def seconds_to_wait(
     *,
-    pair: Tally,
-    source: Tally,
-    name: Tally,
-    site: Tally,
+    pair: FailureTally,
+    source: FailureTally,
+    name: FailureTally,
+    site: FailureTally,
     sources_of_site: int,
     is_known: bool,
     now: datetime,
@@ -121,7 +121,7 @@ def _room_wait(of_name: float, failures: float) -> float:
     return min(max(fading, 1.0), LONGEST_WAIT)
 
 
-def _left(tally: Tally, wait: float, now: datetime) -> float:
+def _left(tally: FailureTally, wait: float, now: datetime) -> float:
     if tally.at is None or wait <= 0:
         return 0.0
     # A clock that went back must not make the wait longer than it is.

@@ -5,9 +5,9 @@ from typing import Any, Final
 from celery import bootsteps
 
 from workers.conf import worker_settings
-from workers.node_service.connecting import over_ssh
 from workers.node_service.service import NodeService
 from workers.node_service.thread import NodeServiceThread
+from workers.node_service.transport_choice import over_ssh
 
 QUEUE: Final = "nodes"
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.db.models import F
 from django.db.models.functions import Mod
 
-from scheduling.selectors.events import require_visible_job
+from scheduling.jobs.queries.events import require_visible_job
 from tenants.viewers import Viewer
 from workers.models import GoodputSample
 

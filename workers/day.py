@@ -9,9 +9,10 @@ from typing import Any, Final
 from django.db.models import CharField, Count, F, FloatField, Min, Q, Sum
 from django.db.models.functions import Cast, Substr
 
+from scheduling.clusters.models import Device
 from scheduling.core.messages import sentence
 from scheduling.enums import LeaseKind
-from scheduling.models import Device, Lease
+from scheduling.runs.models import Lease
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from workers.models import GoodputSample, NodeTelemetry

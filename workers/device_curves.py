@@ -13,8 +13,9 @@ from typing import Final
 from django.db.models import Min, Q, QuerySet
 from django.db.models.functions import ExtractHour
 
-from scheduling.models import Device, Member
-from scheduling.selectors.events import require_visible_job
+from scheduling.clusters.models import Device
+from scheduling.jobs.queries.events import require_visible_job
+from scheduling.runs.models import Member
 from tenants.viewers import Viewer
 from workers.models import NodeTelemetry
 from workers.services.telemetry import KEEP

@@ -3,7 +3,9 @@
 from django.db import models
 from django.db.models import Q
 
-from scheduling.models import Attempt, Job, Member, Node
+from scheduling.clusters.models import Node
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Attempt, Member
 
 
 class NodeLease(models.Model):

@@ -6,12 +6,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Final
 
+from scheduling.common.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
 from scheduling.core.messages import message, sentence
 from scheduling.enums import MemberStep
-from scheduling.models import Attempt, Member
-from scheduling.selectors.events import require_visible_job
-from scheduling.selectors.jobs import visible_job
-from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
+from scheduling.jobs.queries.events import require_visible_job
+from scheduling.jobs.queries.jobs import visible_job
+from scheduling.runs.models import Attempt, Member
 from tenants.errors import DomainError, InvalidError, NotFoundError
 from tenants.viewers import Viewer
 from workers.models import GoodputSample, LogStream
@@ -142,7 +142,7 @@ def search_log(
     attempt: int | None = None,
     offset: int = 0,
     limit: int = MOST_LOG_BYTES,
-) -> tuple[LogPiece, tuple[log_search.Hit, ...]]:
+) -> tuple[LogPiece, tuple[log_search.LogHit, ...]]:
     """The lines that hold certain words, in a stretch of at most ``limit`` bytes.
 
     Who wants the whole log searched asks again from ``next_offset`` until ``end``, or until it

@@ -7,11 +7,11 @@ from celery import shared_task
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from scheduling.services.notices import outbox, quotas
-from scheduling.services.notices.addresses import read_networks
+from scheduling.notices.services import outbox, quotas
+from scheduling.notices.services.addresses import read_networks
 from tenants.clock import database_now
 from workers.outbound.delivering import Outbound, deliver
-from workers.services import disks, idling, using
+from workers.services import device_use, disks, idling
 
 _ONE_PASS: Final = threading.Lock()
 """Receivers may be slow, and other tasks want this process's other threads."""
@@ -43,7 +43,7 @@ def look_at_idling() -> None:
 @shared_task(name="workers.tasks.sum_up_use")
 def sum_up_use() -> None:
     """Sum up how much running jobs make of their devices, where their policies look at it."""
-    using.sum_up_use(now=database_now())
+    device_use.sum_up_use(now=database_now())
 
 
 @shared_task(name="workers.tasks.look_at_quotas")

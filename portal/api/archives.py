@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
-from scheduling.selectors.archives import ArchiveRow, page_of_archives
-from scheduling.services.archives import store_archive
+from scheduling.jobs.queries.archives import ArchiveRow, page_of_archives
+from scheduling.jobs.services.archives import store_archive
 from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission

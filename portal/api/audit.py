@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
-from scheduling.selectors.paging import Page
+from scheduling.common.paging import Page
 from tenants.audit import record_once
 from tenants.errors import ForbiddenError
 from tenants.models import AuditEntry

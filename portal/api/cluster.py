@@ -22,20 +22,20 @@ from portal.api.schema import DRY_RUN, IF_MATCH, FaultOut, Op
 from portal.api.vc_shapes import VcUseOut, vc_use_out
 from portal.api.views import ApiViewSet, expected_version, versioned
 from portal.identity import Same
-from scheduling.compat.hived.configuration import check_hived
-from scheduling.models import ClusterRules
-from scheduling.selectors.cluster import (
+from scheduling.clusters.models import ClusterRules
+from scheduling.clusters.queries.cluster import (
     NODES_KEPT,
     ClusterView,
     NodeView,
     Totals,
     cluster_snapshot,
 )
-from scheduling.selectors.node_reasons import state_reason_for
-from scheduling.selectors.shares import FreeChain
-from scheduling.selectors.topology import ChainView
-from scheduling.services.cluster_rules import cluster_rules, set_least_isolation
-from scheduling.services.imports import ImportReport, import_hived
+from scheduling.clusters.queries.node_reasons import state_reason_for
+from scheduling.clusters.queries.shares import FreeChain
+from scheduling.clusters.services.cluster_rules import cluster_rules, set_least_isolation
+from scheduling.clusters.services.imports import ImportReport, import_hived
+from scheduling.compat.hived.configuration import check_hived
+from scheduling.topology.current import ChainView
 from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission

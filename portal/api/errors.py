@@ -14,7 +14,7 @@ from scheduling.compat.result import ImportRefusedError
 from scheduling.core.cells import CellError
 from scheduling.core.jobspec import InvalidDocumentError
 from scheduling.core.jobspec.errors import MAX_ERRORS
-from scheduling.services.lifecycle import StaleJobError
+from scheduling.jobs.services.lifecycle import StaleJobError
 from tenants.audit import current_request_id
 from tenants.errors import DomainError, FieldError
 

@@ -8,7 +8,7 @@ from rest_framework.response import Response
 from portal.api.response_models import Body, From, rounded
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
-from scheduling.selectors.estimates import Calibration, calibration
+from scheduling.estimates.queries import EstimateAccuracy, calibration
 from tenants.clock import database_now
 from tenants.roles import Permission
 
@@ -50,4 +50,4 @@ class EstimateViewSet(ApiViewSet):
         return Response({"results": [calibration_out(row) for row in found], "next_cursor": None})
 
 
-calibration_out = Body(CalibrationOut, Calibration)
+calibration_out = Body(CalibrationOut, EstimateAccuracy)

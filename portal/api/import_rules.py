@@ -10,8 +10,8 @@ from portal.api.request_models import read_body
 from portal.api.response_models import Body
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
-from scheduling.selectors.import_rules import ImportRuleRow, list_import_rules
-from scheduling.services.import_rules import create_import_rule, delete_import_rule
+from scheduling.clusters.queries.import_rules import ImportRuleRow, list_import_rules
+from scheduling.clusters.services.import_rules import create_import_rule, delete_import_rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from django.db import transaction
 
+from scheduling.clusters.queries.import_rules import list_import_rules
 from scheduling.compat.context import Context, Rule
 from scheduling.compat.result import Imported
 from scheduling.compat.slurm.job import ARRAY_LABEL
 from scheduling.core.sweeps import LABEL, label_of
-from scheduling.models import Job
-from scheduling.selectors.import_rules import list_import_rules
-from scheduling.selectors.submit_context import SubmitContext
-from scheduling.services.submission import Submission, submit_job, submit_jobs
-from scheduling.services.sweeps import keep_sweep
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.services.submission import Submission, submit_job, submit_jobs
+from scheduling.sweeps.services import keep_sweep
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 

@@ -20,8 +20,8 @@ from scheduling.compat.documents import decode_text
 from scheduling.compat.formats import IMPORTERS, format_named
 from scheduling.compat.result import Imported
 from scheduling.core.jobspec import MAX_SPEC_BYTES
-from scheduling.selectors.jobs import rows_of_jobs
-from scheduling.selectors.parts import parts_among
+from scheduling.jobs.queries.instances import parts_among
+from scheduling.jobs.queries.jobs import rows_of_jobs
 from tenants.clock import database_now
 from tenants.errors import InvalidError
 

@@ -8,10 +8,10 @@ from rest_framework.request import Request
 
 from portal.api.imported import submission_of_import
 from scheduling.compat.openpai.job import is_openpai, translate_openpai
-from scheduling.selectors.submit_context import SubmitContext, read_submit_context
-from scheduling.services.drafts import InvalidJobError
-from scheduling.services.submission import MAX_BULK, Submission
-from scheduling.snapshot import RoundConfig
+from scheduling.jobs.queries.submit_context import SubmitContext, read_submit_context
+from scheduling.jobs.services.submission import MAX_BULK, Submission
+from scheduling.jobs.validation import InvalidJobError
+from scheduling.rounds.snapshot import RoundConfig
 from tenants.errors import FieldError, InvalidError
 from tenants.viewers import Viewer
 

@@ -11,7 +11,7 @@ from portal.api.request_models import read_body
 from portal.api.response_models import Body, From
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
-from scheduling.selectors.job_limits import (
+from scheduling.jobs.queries.job_limits import (
     ClusterJobLimits,
     MemberJobLimit,
     TenantJobLimits,
@@ -19,7 +19,7 @@ from scheduling.selectors.job_limits import (
     job_limits_of_members,
     job_limits_of_tenants,
 )
-from scheduling.services.job_limits import Limits, set_cluster_limits
+from scheduling.jobs.services.job_limits import JobLimits, set_cluster_limits
 from tenants.models import Membership, Tenant
 from tenants.selectors import members_for, tenants_for
 from tenants.viewers import Viewer
@@ -113,7 +113,7 @@ class JobLimitViewSet(ApiViewSet):
         wanted = read_body(JobLimitsIn, request.data)
         set_cluster_limits(
             viewer=self.viewer,
-            limits=Limits(per_person=wanted.per_person, per_tenant=wanted.per_tenant),
+            limits=JobLimits(per_person=wanted.per_person, per_tenant=wanted.per_tenant),
         )
         return Response(_cluster_out(self.viewer))
 

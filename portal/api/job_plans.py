@@ -7,7 +7,7 @@ from portal.api.job_shapes import NoEtaOut, ReasonOut
 from portal.api.response_models import Body, From
 from scheduling.core.forecast.horizon import is_open
 from scheduling.core.values import HeldLeaf
-from scheduling.services.planning import JobPlan
+from scheduling.estimates.services.submit_plans import JobPlan
 
 
 def _addresses(leaves: Iterable[HeldLeaf]) -> list[str]:

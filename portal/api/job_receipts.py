@@ -13,13 +13,13 @@ from portal.api.response_models import Body, From
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
 from scheduling.core.determinism import Comparison
-from scheduling.selectors.checkpoints import (
+from scheduling.runs.queries.checkpoints import (
     CheckpointView,
     Compared,
     checkpoints_of_job,
     compare_jobs,
 )
-from scheduling.selectors.receipts import ReceiptView, receipts_of_job
+from scheduling.runs.queries.receipts import ReceiptView, receipts_of_job
 
 _ATTEMPT: Final = OpenApiParameter("attempt", int, description="Its number; all when left out.")
 _COMPARED: Final = (

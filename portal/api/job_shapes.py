@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final, TypedDict
 from portal.api.response_models import Body, From
 from scheduling.core.lifecycle import JobState
 from scheduling.core.reasons import ReasonCode
-from scheduling.selectors.estimates import Eta
-from scheduling.selectors.events import EventView
-from scheduling.selectors.job_detail import AttemptView, JobDetail, MemberView
-from scheduling.selectors.jobs import JobRow
-from scheduling.selectors.why import Why
+from scheduling.estimates.queries import Eta
+from scheduling.jobs.queries.events import EventView
+from scheduling.jobs.queries.job_detail import AttemptView, JobDetail, MemberView
+from scheduling.jobs.queries.jobs import JobRow
+from scheduling.jobs.queries.why import Why
 from tessera.messages import sentence_from
 
 NO_ROUND_YET: Final = "Waiting for the next scheduling round."

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
-from scheduling.services.log_reads import note_log_read
+from scheduling.jobs.services.log_reads import note_log_read
 from tenants.clock import database_now
 from workers.conf import worker_settings
 from workers.device_curves import (
@@ -29,7 +29,7 @@ from workers.selectors import (
     read_log,
     search_log,
 )
-from workers.services.log_search import Hit
+from workers.services.log_search import LogHit
 
 _LOG: Final = (
     OpenApiParameter("role", str, description="The first one when left out."),
@@ -201,7 +201,7 @@ class JobTelemetry(ApiViewSet):
 log_out = Body(LogOut, LogPiece)
 
 
-def log_found_out(piece: LogPiece, hits: Sequence[Hit]) -> LogOut:
+def log_found_out(piece: LogPiece, hits: Sequence[LogHit]) -> LogOut:
     """Where was looked, and the lines that were found."""
     matches: list[LogMatchOut] = [{"offset": hit.offset, "text": hit.text} for hit in hits]
     return {**log_out(piece), "matches": matches}

@@ -16,16 +16,16 @@ from portal.api.request_models import read_body
 from portal.api.response_models import Body, From
 from portal.api.schema import IF_MATCH, Op
 from portal.api.views import ApiViewSet, expected_digest, versioned
-from scheduling.core.amending import version_of
-from scheduling.core.certificates import Certificate
+from scheduling.core.explanations.certificates import Certificate
+from scheduling.core.explanations.unblocking import Refused, Sought
+from scheduling.core.jobspec.amending import version_of
 from scheduling.core.reasons import ReasonCode
-from scheduling.core.unblocking import Refused, Sought
-from scheduling.models import Job
-from scheduling.selectors.holds import ASK_A_LEAD, waits_for_a_lead
-from scheduling.selectors.jobs import rows_of_jobs, visible_job
-from scheduling.services.amendments import amend_job
-from scheduling.services.certificates import Checked, checked_reason
-from scheduling.services.unblocking import seek_now
+from scheduling.estimates.services.certificates import CheckedCertificate, checked_reason
+from scheduling.estimates.services.unblocking import seek_now
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.job_columns import ASK_A_LEAD, waits_for_a_lead
+from scheduling.jobs.queries.jobs import rows_of_jobs, visible_job
+from scheduling.jobs.services.amendments import amend_job
 from tenants.clock import database_now
 
 
@@ -122,4 +122,4 @@ def unblock_out(job_id: int, found: Sought) -> UnblockOut:
     }
 
 
-evidence_out = Body(EvidenceOut, Checked)
+evidence_out = Body(EvidenceOut, CheckedCertificate)

@@ -35,11 +35,13 @@ from portal.api.request_models import read_body
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import Nothing, versioned
 from scheduling.core.jobspec import json_schema
-from scheduling.models import Job
-from scheduling.selectors.events import events_of_job
-from scheduling.selectors.job_detail import attempts_of_job, job_detail
-from scheduling.selectors.job_nodes import nodes_of_jobs
-from scheduling.selectors.jobs import (
+from scheduling.estimates.services.submit_plans import plan_job
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.events import events_of_job
+from scheduling.jobs.queries.instances import parts_among, parts_of_job
+from scheduling.jobs.queries.job_detail import attempts_of_job, job_detail
+from scheduling.jobs.queries.job_nodes import nodes_of_jobs
+from scheduling.jobs.queries.jobs import (
     LONGEST_SEARCH,
     JobFilter,
     page_of_jobs,
@@ -47,12 +49,10 @@ from scheduling.selectors.jobs import (
     rows_of_new_jobs,
     visible_job,
 )
-from scheduling.selectors.parts import parts_among, parts_of_job
-from scheduling.selectors.why import why
-from scheduling.services.holding import hold_job, release_hold
-from scheduling.services.planning import plan_job
-from scheduling.services.stopping import stop_job
-from scheduling.services.submission import clone_job, submit_job, submit_jobs
+from scheduling.jobs.queries.why import why
+from scheduling.jobs.services.holds import hold_job, release_hold
+from scheduling.jobs.services.submission import clone_job, submit_job, submit_jobs
+from scheduling.runs.services.stopping import stop_job
 from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission

@@ -10,9 +10,13 @@ from portal.api.request_models import read_body, read_changes
 from portal.api.response_models import Body, From
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
-from scheduling.models import LogRule
-from scheduling.selectors.watching import log_rule_for, log_rules_for
-from scheduling.services.log_rules import create_log_rule, delete_log_rule, update_log_rule
+from scheduling.watching.models import LogRule
+from scheduling.watching.queries import log_rule_for, log_rules_for
+from scheduling.watching.services.log_rules import (
+    create_log_rule,
+    delete_log_rule,
+    update_log_rule,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,14 +16,14 @@ from rest_framework.views import APIView
 
 from portal import health
 from portal.api.authentication import viewer_from
+from scheduling.clusters.queries.cluster import ClusterView, VcUse, cluster_snapshot
 from scheduling.core.lifecycle import TERMINAL, JobState
-from scheduling.selectors.cluster import ClusterView, VcUse, cluster_snapshot
-from scheduling.selectors.evictions import evictions_of
-from scheduling.selectors.jobs import JobFilter, counts_by_reason
-from scheduling.selectors.notices import delivery_counts
-from scheduling.selectors.rounds import RoundRow, recent_rounds
-from scheduling.selectors.waits import Waits, waits_of
-from scheduling.selectors.watching import idling_counts
+from scheduling.jobs.queries.jobs import JobFilter, counts_by_reason
+from scheduling.notices.queries import delivery_counts
+from scheduling.rounds.queries import RoundRow, recent_rounds
+from scheduling.runs.queries.tallies import evictions_of
+from scheduling.runs.queries.waits import Waits, waits_of
+from scheduling.watching.queries import idling_counts
 from tenants.clock import database_now
 from tenants.viewers import Viewer
 

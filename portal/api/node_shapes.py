@@ -4,10 +4,10 @@ from datetime import datetime
 from typing import Annotated, Any, TypedDict
 
 from portal.api.response_models import Body, From
-from scheduling.selectors.cluster import DeviceView
-from scheduling.selectors.nodes import NodeDetail, NodeRow
-from scheduling.selectors.occupancy import Occupant
-from scheduling.selectors.topology import CellView
+from scheduling.clusters.queries.cluster import DeviceView
+from scheduling.clusters.queries.nodes import NodeDetail, NodeRow
+from scheduling.clusters.queries.occupancy import Occupant
+from scheduling.topology.current import CellView
 
 
 class OccupantOut(TypedDict):

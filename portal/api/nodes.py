@@ -15,13 +15,13 @@ from portal.api.reconfiguration_shapes import ReconfigurationOut, reconfiguratio
 from portal.api.request_models import read_body, read_changes
 from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
+from scheduling.clusters.queries.nodes import list_nodes, node_detail
+from scheduling.clusters.services import nodes
+from scheduling.clusters.services.cluster_edits import RemoveNode
+from scheduling.clusters.services.node_tenancies import reset_isolation
+from scheduling.clusters.services.node_values import node_faults
+from scheduling.clusters.services.reconfiguration import reconfigure
 from scheduling.enums import NodeState
-from scheduling.selectors.nodes import list_nodes, node_detail
-from scheduling.services import nodes
-from scheduling.services.cluster_edits import RemoveNode
-from scheduling.services.node_tenancies import reset_isolation
-from scheduling.services.node_values import node_faults
-from scheduling.services.reconfiguration import reconfigure
 from tenants.clock import database_now
 from tenants.errors import ConflictError, InvalidError, StaleEditError
 from tenants.roles import Permission

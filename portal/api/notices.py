@@ -16,9 +16,10 @@ from portal.api.response_models import Body, From
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, require_scope, versioned
 from portal.networks import hook_networks
+from scheduling.common.paging import cut, read_cursor
 from scheduling.core.notices import CHOSEN_EVENTS
-from scheduling.models.notices import DeliveryState
-from scheduling.selectors.notices import (
+from scheduling.notices.models import DeliveryState
+from scheduling.notices.queries import (
     DeliveryRow,
     HookRow,
     deliveries_for,
@@ -27,10 +28,9 @@ from scheduling.selectors.notices import (
     hooks_for,
     mail_events_of,
 )
-from scheduling.selectors.paging import cut, read_cursor
-from scheduling.services.notices import deliveries, hooks
-from scheduling.services.notices.hooks import NewSecret
-from scheduling.services.notices.preferences import set_mail_events
+from scheduling.notices.services import deliveries, webhooks
+from scheduling.notices.services.preferences import set_mail_events
+from scheduling.notices.services.webhooks import NewSecret
 from tenants.clock import database_now
 from tenants.errors import ForbiddenError, InvalidError, NotFoundError
 from tenants.models import User
@@ -157,7 +157,7 @@ class WebhookViewSet(ApiViewSet):
         wanted = read_body(WebhookIn, request.data)
         tenant = wanted.tenant
         create = partial(
-            hooks.create_hook,
+            webhooks.create_hook,
             viewer=self.viewer,
             name=wanted.name,
             url=wanted.url,
@@ -182,7 +182,7 @@ class WebhookViewSet(ApiViewSet):
 
     def partial_update(self, request: Request, pk: int) -> Response:
         """Change a hook, or switch it off and on."""
-        hooks.update_hook(
+        webhooks.update_hook(
             viewer=self.viewer,
             hook_id=pk,
             expected_version=expected_version(request),
@@ -193,21 +193,21 @@ class WebhookViewSet(ApiViewSet):
 
     def destroy(self, request: Request, pk: int) -> Response:
         """Delete a hook with its deliveries."""
-        hooks.delete_hook(viewer=self.viewer, hook_id=pk)
+        webhooks.delete_hook(viewer=self.viewer, hook_id=pk)
         return Response(status=204)
 
     @action(detail=True, methods=["post"])
     def ping(self, request: Request, pk: int) -> Response:
         """Send a test to a hook."""
         read_body(Nothing, request.data)
-        made = hooks.ping(viewer=self.viewer, hook_id=pk, now=database_now())
+        made = webhooks.ping(viewer=self.viewer, hook_id=pk, now=database_now())
         return Response(delivery_out(delivery_row(made)), status=202)
 
     @action(detail=True, methods=["post"])
     def rotate(self, request: Request, pk: int) -> Response:
         """Give a hook another secret."""
         read_body(Nothing, request.data)
-        return self._new(hooks.rotate_secret(viewer=self.viewer, hook_id=pk))
+        return self._new(webhooks.rotate_secret(viewer=self.viewer, hook_id=pk))
 
     def _new(self, made: NewSecret, *, status: int = 200) -> Response:
         body = {**webhook_out(hook_for(self.viewer, made.hook.pk)), "secret": made.secret}

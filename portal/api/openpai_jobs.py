@@ -18,17 +18,17 @@ from portal.api.openpai_views import (
     TakenNameError,
 )
 from scheduling.compat.openpai.job import translate_openpai
-from scheduling.selectors.job_detail import MemberView, job_detail
-from scheduling.selectors.jobs import visible_job
-from scheduling.selectors.named_jobs import (
+from scheduling.jobs.queries.job_detail import MemberView, job_detail
+from scheduling.jobs.queries.jobs import visible_job
+from scheduling.jobs.queries.named_jobs import (
     NamedJobFilter,
     count_named_jobs,
     list_named_jobs,
     newest_job_named,
 )
-from scheduling.services.idempotency import IdempotencyConflictError
-from scheduling.services.stopping import stop_job
-from scheduling.services.submission import submit_job
+from scheduling.jobs.services.idempotency import IdempotencyConflictError
+from scheduling.jobs.services.submission import submit_job
+from scheduling.runs.services.stopping import stop_job
 from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission

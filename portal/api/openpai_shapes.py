@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from scheduling.core.lifecycle import TERMINAL, FailureClass, JobState
 from scheduling.enums import MemberStep
-from scheduling.selectors.job_detail import AttemptView, JobDetail, MemberView
-from scheduling.selectors.named_jobs import NamedJob
+from scheduling.jobs.queries.job_detail import AttemptView, JobDetail, MemberView
+from scheduling.jobs.queries.named_jobs import NamedJob
 
 _S = JobState
 STATES: Final[Mapping[str, str]] = MappingProxyType(

@@ -13,7 +13,12 @@ from rest_framework.response import Response
 from portal.api.errors import problem_response
 from portal.api.imports import AnyTextParser
 from portal.api.views import NoSuchAddress, ViewerViewSet
-from scheduling.selectors.capacities import Capacity, VcCapacity, device_types, vc_capacities
+from scheduling.clusters.queries.capacities import (
+    DeviceCapacity,
+    VcCapacity,
+    device_types,
+    vc_capacities,
+)
 from tenants.errors import ConflictError, NotFoundError
 from tenants.roles import Permission
 
@@ -154,12 +159,12 @@ def _cluster(row: VcCapacity) -> dict[str, Any]:
     }
 
 
-def _resources(amount: Capacity) -> dict[str, int]:
+def _resources(amount: DeviceCapacity) -> dict[str, int]:
     found = _amounts(amount)
     return {**found, "vCores": found["cpu"], "GPUs": found["gpu"]}
 
 
-def _amounts(amount: Capacity) -> dict[str, int]:
+def _amounts(amount: DeviceCapacity) -> dict[str, int]:
     return {
         "gpu": amount.devices,
         "cpu": int(amount.cpus),

@@ -7,7 +7,7 @@ from rest_framework.parsers import BaseParser
 from portal.api.documents import read_document
 from scheduling.compat.documents import MAX_YAML_BYTES
 from scheduling.core.jobspec import MAX_SPEC_BYTES
-from scheduling.services.archives import TooLargeError
+from scheduling.jobs.services.archives import TooLargeError
 
 MAX_BODY_BYTES = 4 << 20
 

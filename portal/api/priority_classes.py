@@ -10,8 +10,8 @@ from portal.api.request_models import read_body, read_changes
 from portal.api.response_models import Body
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
-from scheduling.selectors.priority_classes import PriorityClassRow, list_priority_classes
-from scheduling.services import priority_classes
+from scheduling.clusters.queries.priority_classes import PriorityClassRow, list_priority_classes
+from scheduling.clusters.services import priority_classes
 from tenants.errors import NotFoundError
 
 

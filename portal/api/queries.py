@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.http import QueryDict
 
 from portal.api.instants import instant_in_query
-from scheduling.selectors.paging import DEFAULT_ROWS, MOST_ROWS
+from scheduling.common.paging import DEFAULT_ROWS, MOST_ROWS
 from tenants.errors import FieldError, InvalidError
 
 LONGEST_VALUE: Final = 1000

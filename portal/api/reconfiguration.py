@@ -13,9 +13,9 @@ from portal.api.request_models import read_body
 from portal.api.schema import DRY_RUN, Op
 from portal.api.vc_shapes import CellsIn, PinIn, VcIn, creation_of
 from portal.api.views import ApiViewSet
-from scheduling.services import cluster_edits as edits
-from scheduling.services.node_values import node_faults
-from scheduling.services.reconfiguration import reconfigure
+from scheduling.clusters.services import cluster_edits as edits
+from scheduling.clusters.services.node_values import node_faults
+from scheduling.clusters.services.reconfiguration import reconfigure
 from tenants.clock import database_now
 from tenants.errors import DomainError, FieldError, InvalidError
 from tenants.roles import Permission

@@ -3,7 +3,7 @@
 from typing import Annotated, TypedDict
 
 from portal.api.response_models import Body, From
-from scheduling.services.reconfiguration import Reconfigured
+from scheduling.clusters.services.reconfiguration import Reconfigured
 
 
 class AffectedJobOut(TypedDict):

@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from rest_framework.request import Request
 
+from scheduling.jobs.services.idempotency import read_key, used_key
 from scheduling.secrets import fingerprint
-from scheduling.services.idempotency import read_key, used_key
 from tenants.clock import database_now
 from tenants.errors import ConflictError, FieldError, InvalidError
 from tenants.services import FormSentError, act_once

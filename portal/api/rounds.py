@@ -14,10 +14,10 @@ from rest_framework.response import Response
 from portal.api.response_models import Body
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
-from scheduling.models import Round
-from scheduling.selectors.rounds import RoundRow, recent_rounds, round_detail
-from scheduling.selectors.shadows import ShadowRow, ShadowTotal, round_shadows
-from scheduling.services.evidence import read_shadows
+from scheduling.rounds.models import Round
+from scheduling.rounds.queries import RoundRow, recent_rounds, round_detail
+from scheduling.rounds.services.evidence import read_shadows
+from scheduling.what_if.queries import ShadowRow, ShadowTotal, round_shadows
 
 SINCE: Final = OpenApiParameter("since", str, description="ISO 8601 with offset; none: all kept.")
 

@@ -11,8 +11,8 @@ from portal.api.request_models import read_body
 from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
-from scheduling.models import JobTemplate, SavedView
-from scheduling.services.personal import (
+from scheduling.jobs.models import JobTemplate, SavedView
+from scheduling.jobs.services.saved import (
     delete_template,
     delete_view,
     save_template,

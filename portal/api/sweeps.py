@@ -15,9 +15,9 @@ from portal.api.request_models import read_body
 from portal.api.response_models import Body, From
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing
-from scheduling.models import Sweep
-from scheduling.selectors.sweeps import sweep_detail, sweep_for, sweeps_of
-from scheduling.services.sweeps import plan_sweep, stop_sweep, submit_sweep
+from scheduling.jobs.models import Sweep
+from scheduling.sweeps.queries import sweep_detail, sweep_for, sweeps_of
+from scheduling.sweeps.services import plan_sweep, stop_sweep, submit_sweep
 from tenants.clock import database_now
 from tenants.roles import Permission
 

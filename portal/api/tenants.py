@@ -12,9 +12,9 @@ from portal.api.job_limits import JobLimitsIn, TenantJobLimitsOut, tenant_job_li
 from portal.api.request_models import read_body, read_changes
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
-from scheduling.selectors.notices import budget_of
-from scheduling.services.job_limits import Limits, set_tenant_limits
-from scheduling.services.notices.quotas import gpu_hours_since, month_start, set_budget
+from scheduling.jobs.services.job_limits import JobLimits, set_tenant_limits
+from scheduling.notices.queries import budget_of
+from scheduling.notices.services.quotas import gpu_hours_since, month_start, set_budget
 from tenants import services
 from tenants.clock import database_now
 from tenants.models import Tenant
@@ -171,7 +171,7 @@ class TenantViewSet(ApiViewSet):
         """Set the limits; null: the limit of the cluster. Leads set `per_person` only."""
         wanted = read_body(JobLimitsIn, request.data)
         tenant = tenant_for(self.viewer, pk)
-        limits = Limits(per_person=wanted.per_person, per_tenant=wanted.per_tenant)
+        limits = JobLimits(per_person=wanted.per_person, per_tenant=wanted.per_tenant)
         set_tenant_limits(viewer=self.viewer, tenant_id=tenant.pk, name=tenant.name, limits=limits)
         return Response(tenant_job_limits_out(self.viewer, tenant))
 

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from portal.api.response_models import Body, From
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
-from scheduling.selectors.timeline import Timeline, timeline
+from scheduling.usage.queries.timeline import Timeline, timeline
 from tenants.clock import database_now
 
 DEFAULT_SPAN: Final = timedelta(hours=6)

@@ -13,7 +13,7 @@ from portal.api.response_models import Body, From, rounded
 from portal.api.schema import Op
 from portal.api.usage_csv import MEDIA_TYPE, CsvRenderer, csv_answer
 from portal.api.views import ApiViewSet
-from scheduling.selectors.usage import GROUPS, Usage, usage
+from scheduling.usage.queries.usage import GROUPS, Usage, usage
 from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission

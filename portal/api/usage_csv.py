@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.http import HttpResponse
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 
-from scheduling.selectors.usage import Hours, Usage, UsageLine
+from scheduling.usage.queries.usage import Hours, Usage, UsageLine
 from tenants.audit import record_once
 from tenants.viewers import Viewer
 

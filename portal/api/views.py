@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 from portal.api.authentication import viewer_from
 from portal.api.queries import Query, pick
 from portal.api.schema import ApiSchema, Op
-from scheduling.selectors.paging import Page, cut, read_cursor
+from scheduling.common.paging import Page, cut, read_cursor
 from tenants.errors import ForbiddenError, InvalidError
 from tenants.roles import Permission, scopes_allow
 from tenants.viewers import Viewer

@@ -24,19 +24,19 @@ from portal.api.vc_shapes import (
     vc_out,
 )
 from portal.api.views import ApiViewSet, expected_version, versioned
-from scheduling.selectors.recommendations import recommended_shape
-from scheduling.selectors.shadows import shadow_totals
-from scheduling.selectors.vc_room import VcRoom, virtual_cluster_room
-from scheduling.selectors.virtual_clusters import (
+from scheduling.clusters.queries.recommendations import recommended_shape
+from scheduling.clusters.queries.vc_room import VcRoom, virtual_cluster_room
+from scheduling.clusters.queries.virtual_clusters import (
     asked_vc,
     detail_of,
     list_virtual_clusters,
     virtual_cluster_for,
 )
-from scheduling.selectors.watching import idle_rule_of
-from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, VcEdit
-from scheduling.services.idling import set_idle_rule
-from scheduling.services.reconfiguration import edit_virtual_cluster
+from scheduling.clusters.services.cluster_edits import ArchiveVc, ChangeVc, VcEdit
+from scheduling.clusters.services.reconfiguration import edit_virtual_cluster
+from scheduling.watching.queries import idle_rule_of
+from scheduling.watching.services.idling import set_idle_rule
+from scheduling.what_if.queries import shadow_totals
 from tenants.clock import database_now
 
 

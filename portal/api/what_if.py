@@ -13,8 +13,8 @@ from portal.api.request_models import read_body
 from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
-from scheduling.models import WhatIf
-from scheduling.services.what_if import ask_what_if, what_if_for, what_ifs_of
+from scheduling.what_if.models import WhatIf
+from scheduling.what_if.services.what_if import ask_what_if, what_if_for, what_ifs_of
 from tenants.clock import database_now
 
 

@@ -21,7 +21,7 @@ from django.db import close_old_connections, connections
 
 from portal.live.pulse import pulse
 from portal.live.topics import nodes_group, overview_group
-from scheduling.selectors.cluster_facts import devices_in_use
+from scheduling.clusters.queries.cluster_facts import devices_in_use
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ SOONEST_FETCH_SECONDS: Final = 1.0
 _QUEUE: Final = re.compile(r"live\.queue\.[0-9]+")
 
 
-class Follower(Protocol):
+class TopicFollower(Protocol):
     """Somebody who follows topics."""
 
     def take(self, topic: str, text: str) -> None:
@@ -56,7 +56,7 @@ class Hub:
     ) -> None:
         self._count = count
         self._tick_seconds = tick_seconds
-        self._followers: dict[str, dict[Follower, str]] = {}
+        self._followers: dict[str, dict[TopicFollower, str]] = {}
         self._newest: dict[str, str] = {}
         self._news: dict[str, Mapping[str, Any]] = {}
         self._has_news = asyncio.Event()
@@ -66,7 +66,7 @@ class Hub:
         self._starting = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def follow(self, group: str, topic: str, follower: Follower) -> None:
+    async def follow(self, group: str, topic: str, follower: TopicFollower) -> None:
         """Hand the news of a group to ``follower`` from now on.
 
         A follower of a paced topic gets its newest message at once.
@@ -91,7 +91,7 @@ class Hub:
         elif is_paced(group):
             self._put(group, {})
 
-    async def leave(self, group: str, follower: Follower) -> None:
+    async def leave(self, group: str, follower: TopicFollower) -> None:
         """Tell ``follower`` no more; with the last one all work ends."""
         followers = self._followers.get(group, {})
         followers.pop(follower, None)

@@ -4,8 +4,8 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from scheduling.selectors.events import require_visible_job
-from scheduling.selectors.virtual_clusters import virtual_cluster_for
+from scheduling.clusters.queries.virtual_clusters import virtual_cluster_for
+from scheduling.jobs.queries.events import require_visible_job
 from tenants.errors import DomainError
 from tenants.roles import Permission
 from tenants.viewers import Viewer

@@ -7,9 +7,9 @@ from typing import Final
 
 from django.db import transaction
 
+from scheduling.clusters.models import Device, Node, Topology, VcQuota, VirtualCluster
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell
-from scheduling.models import Device, Node, Topology, VcQuota, VirtualCluster
-from scheduling.selectors.topology import current_topology
+from scheduling.topology.current import current_topology
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Role
 from tenants.services import add_member, create_tenant, create_user

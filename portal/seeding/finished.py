@@ -11,7 +11,9 @@ from django.db import connection, transaction
 from django.db.models import Max
 from django.db.models.base import ModelState
 
-from scheduling.models import Attempt, Device, Job, Lease, Member
+from scheduling.clusters.models import Device
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Attempt, Lease, Member
 
 FINISHED: Final = 100_000
 _MODEL: Final = 1_000

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from django.conf import settings
 
+from scheduling.clusters.models import VirtualCluster
 from scheduling.core.jobspec import demand, parse
-from scheduling.models import Job, Member, VirtualCluster
-from scheduling.services import attempts
-from scheduling.services.rounds import run_round
-from scheduling.snapshot import RoundConfig
+from scheduling.jobs.models import Job
+from scheduling.rounds.services.rounds import run_round
+from scheduling.rounds.snapshot import RoundConfig
+from scheduling.runs.models import Member
+from scheduling.runs.services import attempts
 from scheduling.tasks import store_evidence
 from tenants.models import User
 
@@ -47,7 +49,7 @@ def start_what_fits(*, now: datetime) -> int:
         attempts.mark_preparing(member_ids=part, now=now)
     attempts.mark_all_prepared(member_ids=ids, now=now)
     starts = [
-        attempts.Start(member_id=number, pid=number, boot_id="seed", started_at=now)
+        attempts.ReportedStart(member_id=number, pid=number, boot_id="seed", started_at=now)
         for number in Member.objects.filter(pk__in=ids, step="starting").values_list(
             "id", flat=True
         )

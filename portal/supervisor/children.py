@@ -21,7 +21,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ChildProgram:
     """What is to run.
 
     Attributes:
@@ -55,7 +55,7 @@ class Child:
         kill_at: when to end it by force, once it was asked to end.
     """
 
-    program: Program
+    program: ChildProgram
     log: Path
     clock: Clock
     process: subprocess.Popen[bytes] | None = None

@@ -14,12 +14,12 @@ from typing import Any, Final
 from portal.supervisor.demo_jobs import submit_examples
 from portal.supervisor.files import write_private
 from portal.supervisor.options import make_password
-from scheduling.models import Device, Node, VirtualCluster
-from scheduling.services import nodes, priority_classes
-from scheduling.services.cluster_edits import CreateVc
-from scheduling.services.inventory import apply_inventory
-from scheduling.services.node_contact import record_probe
-from scheduling.services.reconfiguration import edit_virtual_cluster
+from scheduling.clusters.models import Device, Node, VirtualCluster
+from scheduling.clusters.services import nodes, priority_classes
+from scheduling.clusters.services.cluster_edits import CreateVc
+from scheduling.clusters.services.inventory import apply_inventory
+from scheduling.clusters.services.node_contact import record_probe
+from scheduling.clusters.services.reconfiguration import edit_virtual_cluster
 from tenants import services as people
 from tenants.clock import database_now
 from tenants.models import Membership, Tenant, User
@@ -27,8 +27,8 @@ from tenants.roles import Role
 from tenants.viewers import Viewer
 from tessera.inventory import Inventory
 from workers.conf import WorkerSettings, worker_settings
-from workers.node_service.box import NodeAddress
-from workers.node_service.connecting import over_ssh
+from workers.node_service.ports import NodeAddress
+from workers.node_service.transport_choice import over_ssh
 
 SEEDED: Final = "seeded"
 TENANTS: Final = {"vision": "Vision", "language": "Language"}

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from portal.supervisor.options import ROOT
-from scheduling.selectors.submit_context import read_submit_context
-from scheduling.selectors.virtual_clusters import virtual_cluster_for
-from scheduling.services.archives import store_archive
-from scheduling.services.idempotency import IdempotencyConflictError
-from scheduling.services.submission import Submission, submit_job
+from scheduling.clusters.queries.virtual_clusters import virtual_cluster_for
+from scheduling.jobs.queries.submit_context import read_submit_context
+from scheduling.jobs.services.archives import store_archive
+from scheduling.jobs.services.idempotency import IdempotencyConflictError
+from scheduling.jobs.services.submission import Submission, submit_job
 from tenants.models import User
 from tenants.selectors import viewer_of
 from tenants.viewers import Viewer

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from portal.supervisor.children import Program
+from portal.supervisor.children import ChildProgram
 from portal.supervisor.files import DataDir
 from portal.supervisor.options import ROOT
 
@@ -16,18 +16,18 @@ DEFAULT_THREADS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ProcessTable:
     """Makes the programs of one start; they share an environment and a data directory."""
 
     data: DataDir
     environment: Mapping[str, str]
 
-    def redis(self, command: Sequence[str]) -> Program:
+    def redis(self, command: Sequence[str]) -> ChildProgram:
         """The embedded broker."""
         program = self._program("redis", command)
         return replace(program, stage=STAGE_BROKER, stop_seconds=5, has_heartbeat=True)
 
-    def demo_nodes(self, places: Mapping[str, int], *, isolation: str) -> Program:
+    def demo_nodes(self, places: Mapping[str, int], *, isolation: str) -> ChildProgram:
         """The demo's SSH servers, on sockets that stay open while they restart."""
         held = [f"--place={name}={handle}" for name, handle in places.items()]
         module = ["-m", "portal.supervisor.demo_nodes", str(self.data.demo)]
@@ -39,12 +39,12 @@ class Table:
             program, stage=STAGE_NODES, stop_seconds=8, has_heartbeat=True, pass_fds=handles
         )
 
-    def web(self, handle: int) -> Program:
+    def web(self, handle: int) -> ChildProgram:
         """The web server, on a socket that stays open while it restarts."""
         program = self._python("web", ["-m", "portal.supervisor.web", "--fd", str(handle)])
         return replace(program, stage=STAGE_FACES, pass_fds=(handle,), has_heartbeat=True)
 
-    def workers(self) -> list[Program]:
+    def workers(self) -> list[ChildProgram]:
         """Rounds, nodes, housekeeping."""
         return [
             self._worker("rounds", "--pool", "prefork", "--concurrency", "1"),
@@ -52,18 +52,18 @@ class Table:
             self._worker("default", "--pool", "threads", "--concurrency", str(DEFAULT_THREADS)),
         ]
 
-    def beat(self) -> Program:
+    def beat(self) -> ChildProgram:
         """The sender of periodic tasks."""
         arguments = ["-m", "celery", "-A", "portal.celery", "beat", "--loglevel", "WARNING"]
         scheduler = ["--scheduler", "portal.heartbeats:HeartbeatScheduler", "--pidfile", ""]
         program = self._python("beat", [*arguments, *scheduler])
         return replace(program, stage=STAGE_FACES, stop_seconds=5, has_heartbeat=True)
 
-    def manage(self, *arguments: str) -> Program:
+    def manage(self, *arguments: str) -> ChildProgram:
         """A management command, run to its end."""
         return self._python(arguments[0], [str(ROOT / "manage.py"), *arguments])
 
-    def _worker(self, queue: str, *pool: str) -> Program:
+    def _worker(self, queue: str, *pool: str) -> ChildProgram:
         arguments = ["-m", "celery", "-A", "portal.celery", "worker", "--queues", queue]
         quiet = ["--without-gossip", "--without-mingle", "--loglevel", "INFO"]
         program = self._python(
@@ -71,10 +71,10 @@ class Table:
         )
         return replace(program, stage=STAGE_WORKERS, stop_seconds=12, has_heartbeat=True)
 
-    def _python(self, name: str, arguments: Sequence[str]) -> Program:
+    def _python(self, name: str, arguments: Sequence[str]) -> ChildProgram:
         return self._program(name, [sys.executable, *arguments])
 
-    def _program(self, name: str, command: Sequence[str]) -> Program:
-        return Program(
+    def _program(self, name: str, command: Sequence[str]) -> ChildProgram:
+        return ChildProgram(
             name=name, command=tuple(command), environment=self.environment, folder=ROOT
         )

@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from portal.supervisor.children import Program, last_lines
+from portal.supervisor.children import ChildProgram, last_lines
 from portal.supervisor.demo_places import NoPlaceError, take_places
 from portal.supervisor.files import DataDir, write_private
 from portal.supervisor.options import Options, make_password
-from portal.supervisor.processes import Table
+from portal.supervisor.processes import ProcessTable
 from portal.supervisor.redis_server import answers, find_redis, redis_command, socket_path
 from portal.supervisor.silence import Probe
-from portal.supervisor.supervisor import KilledError, StartError, Supervisor
+from portal.supervisor.supervisor import KilledError, StartupError, Supervisor
 from tessera.isolation import NONE, remedy
 
 REDIS_SECONDS: Final = 15.0
@@ -45,21 +45,21 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        raise StartError(
+        raise StartupError(
             f"cannot listen on {host}:{port}: {error.strerror}. Is something else there? "
             "Choose another with --port N."
         ) from error
     return listener
 
 
-def start_redis(supervisor: Supervisor, table: Table, unix_socket: Path) -> None:
+def start_redis(supervisor: Supervisor, table: ProcessTable, unix_socket: Path) -> None:
     """Start the embedded Redis and wait until it answers."""
     child = supervisor.add(table.redis(redis_command(find_redis(), table.data.redis, unix_socket)))
     if not supervisor.wait_until(lambda: answers(unix_socket), REDIS_SECONDS):
-        raise StartError("Redis does not answer", last_lines(child.log))
+        raise StartupError("Redis does not answer", last_lines(child.log))
 
 
-def start_demo_nodes(supervisor: Supervisor, table: Table, isolation: str) -> None:
+def start_demo_nodes(supervisor: Supervisor, table: ProcessTable, isolation: str) -> None:
     """Start the demo's SSH servers; ``prepare_database`` waits for them.
 
     Raises:
@@ -69,7 +69,7 @@ def start_demo_nodes(supervisor: Supervisor, table: Table, isolation: str) -> No
     try:
         places = take_places(table.data.demo)
     except NoPlaceError as error:
-        raise StartError(str(error)) from error
+        raise StartupError(str(error)) from error
     # Open until this process ends, so that nobody else can take them meanwhile.
     handles = {name: place.detach() for name, place in places.items()}
     supervisor.add(table.demo_nodes(handles, isolation=isolation))
@@ -80,7 +80,7 @@ def await_demo_nodes(supervisor: Supervisor, data: DataDir) -> None:
     child = supervisor.children["demo-nodes"]
 
     if not supervisor.wait_until(lambda: _demo_nodes_answer(data), NODES_SECONDS):
-        raise StartError("the demo's nodes do not listen", last_lines(child.log))
+        raise StartupError("the demo's nodes do not listen", last_lines(child.log))
 
 
 def isolation_lines(data: DataDir) -> list[str]:
@@ -105,7 +105,9 @@ def isolation_lines(data: DataDir) -> list[str]:
     ]
 
 
-def prepare_database(supervisor: Supervisor, table: Table, options: Options) -> dict[str, Any]:
+def prepare_database(
+    supervisor: Supervisor, table: ProcessTable, options: Options
+) -> dict[str, Any]:
     """Migrate, and make the admin and the demo's content where they are missing.
 
     What is secret goes through a file that only its owner can read and that is removed at once.
@@ -140,7 +142,7 @@ def prepare_database(supervisor: Supervisor, table: Table, options: Options) -> 
 
 
 def run_to_its_end(
-    supervisor: Supervisor, command: Program, meanwhile: Callable[[], None]
+    supervisor: Supervisor, command: ChildProgram, meanwhile: Callable[[], None]
 ) -> None:
     """Run a command that is safe to run again, up to 3 times if signals end it."""
     for tries_left in (2, 1, 0):
@@ -153,7 +155,7 @@ def run_to_its_end(
             return
 
 
-def start_portal(supervisor: Supervisor, table: Table, handle: int) -> None:
+def start_portal(supervisor: Supervisor, table: ProcessTable, handle: int) -> None:
     """Start web, workers and beat."""
     for program in (table.web(handle), *table.workers(), table.beat()):
         supervisor.add(program)
@@ -180,7 +182,7 @@ def await_ready(supervisor: Supervisor, address: tuple[str, int], name: str) -> 
         nonlocal asked_at
         for child in supervisor.children.values():
             if child.failures >= HOPELESS_AFTER:
-                raise StartError(f"{child.program.name} does not start", last_lines(child.log))
+                raise StartupError(f"{child.program.name} does not start", last_lines(child.log))
         if time.monotonic() - asked_at < ASK_EVERY:
             return False
         asked_at = time.monotonic()

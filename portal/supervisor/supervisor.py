@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from portal.supervisor.children import Child, Program, end_text, last_lines
+from portal.supervisor.children import Child, ChildProgram, end_text, last_lines
 from portal.supervisor.leftovers import record_children
 from portal.supervisor.signals import SignalWatch
 
@@ -17,7 +17,7 @@ SILENT_STOP_SECONDS: Final = 5.0
 Say = Callable[[str], None]
 
 
-class StartError(Exception):
+class StartupError(Exception):
     """The start failed; the message says why, ``lines`` what the program printed last."""
 
     def __init__(self, message: str, lines: Iterable[str] = ()) -> None:
@@ -25,7 +25,7 @@ class StartError(Exception):
         self.lines = tuple(lines)
 
 
-class KilledError(StartError):
+class KilledError(StartupError):
     """A program that runs once was ended by a signal: it may be run again."""
 
 
@@ -45,7 +45,7 @@ class Supervisor:
         self._recorded: dict[str, int] = {}
         self.children: dict[str, Child] = {}
 
-    def add(self, program: Program) -> Child:
+    def add(self, program: ChildProgram) -> Child:
         """Start a program and keep it running."""
         log = self._logs / f"{program.name}.log"
         child = Child(program=program, log=log, clock=time.monotonic)
@@ -55,7 +55,7 @@ class Supervisor:
         return child
 
     def run_once(
-        self, program: Program, *, seconds: float, meanwhile: Callable[[], None] | None = None
+        self, program: ChildProgram, *, seconds: float, meanwhile: Callable[[], None] | None = None
     ) -> None:
         """Run a program to its end while the others are looked after.
 
@@ -87,10 +87,12 @@ class Supervisor:
                 process.wait()
             del self.children[program.name]
         if not done:
-            raise StartError(f"{program.name} took more than {seconds:g} s", last_lines(child.log))
+            raise StartupError(
+                f"{program.name} took more than {seconds:g} s", last_lines(child.log)
+            )
         status = process.returncode if process is not None else 0
         if status != 0:
-            kind = KilledError if status < 0 else StartError
+            kind = KilledError if status < 0 else StartupError
             raise kind(f"{program.name} failed ({end_text(status)})", last_lines(child.log))
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:

@@ -18,11 +18,11 @@ from portal.supervisor.files import DataDir
 from portal.supervisor.leftovers import end_leftovers
 from portal.supervisor.options import Options, OptionsError, child_environment, read_options
 from portal.supervisor.prepared import fingerprint, is_prepared, note_prepared
-from portal.supervisor.processes import Table
+from portal.supervisor.processes import ProcessTable
 from portal.supervisor.redis_server import NoRedisError
 from portal.supervisor.signals import SignalWatch
 from portal.supervisor.silence import SILENT_SECONDS, SilenceWatch, read_heartbeats, with_probes
-from portal.supervisor.supervisor import StartError, StoppedError, Supervisor
+from portal.supervisor.supervisor import StartupError, StoppedError, Supervisor
 
 EX_FAILED: Final = 1
 EX_USAGE: Final = 2
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OptionsError, ValueError) as error:
         say(f"error: {error}")
         return EX_USAGE
-    except (StartError, NoRedisError) as error:
+    except (StartupError, NoRedisError) as error:
         say(f"error: {error}")
         return EX_FAILED
     except OSError as error:
@@ -62,7 +62,7 @@ def _run(options: Options, data: DataDir, signals: SignalWatch, started_at: floa
     os.environ.update(environment)
     _check_settings()
     supervisor = Supervisor(logs=data.logs, record=data.children, signals=signals, say=say)
-    table = Table(data=data, environment=environment)
+    table = ProcessTable(data=data, environment=environment)
     probes = startup.probes(data, unix_socket if own_redis else None, demo=options.demo)
     blocks = BlockWatch(groups_that_write)
     beats = with_probes(read_heartbeats, probes, supervisor.children)
@@ -79,7 +79,7 @@ def _run(options: Options, data: DataDir, signals: SignalWatch, started_at: floa
         except StoppedError:
             say("ending ...")
             status = 0
-        except StartError as error:
+        except StartupError as error:
             _explain(error, data)
             status = EX_FAILED
         finally:
@@ -92,7 +92,7 @@ def _run(options: Options, data: DataDir, signals: SignalWatch, started_at: floa
 
 
 def _start(
-    supervisor: Supervisor, table: Table, options: Options, listener: socket.socket
+    supervisor: Supervisor, table: ProcessTable, options: Options, listener: socket.socket
 ) -> dict[str, Any]:
     if options.demo:
         startup.start_demo_nodes(supervisor, table, options.demo_isolation)
@@ -169,7 +169,7 @@ def _welcome(
     print("\n".join(lines), flush=True)
 
 
-def _explain(error: StartError, data: DataDir) -> None:
+def _explain(error: StartupError, data: DataDir) -> None:
     say(f"error: {error}")
     for line in error.lines:
         say(f"  | {line}")
@@ -190,7 +190,7 @@ def _only_supervisor(data: DataDir) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             other = lock.read(20).strip() or "unknown"
-            raise StartError(
+            raise StartupError(
                 f"another `tessera up` (process {other}) uses {data.root}: end it first, or "
                 "choose another --data-dir"
             ) from None

@@ -18,8 +18,8 @@ from portal.web import levels
 from portal.web.components.words import tenant
 from portal.web.policy_fields import bound_policy_fields
 from portal.web.vc_forms import cell_name
+from scheduling.clusters.queries.nodes import NodeRow
 from scheduling.core import messages
-from scheduling.selectors.nodes import NodeRow
 from tessera.messages import Message, message_of
 
 register = template.Library()

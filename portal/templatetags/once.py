@@ -4,12 +4,12 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from portal.web.once import FIELD, new_once
+from portal.web.form_tokens import FIELD, new_once
 
 register = template.Library()
 
 
 @register.simple_tag
 def once() -> SafeString:
-    """A hidden field with a word that is this form's own; see ``portal.web.once``."""
+    """A hidden field with a word that is this form's own; see ``portal.web.form_tokens``."""
     return format_html('<input type="hidden" name="{}" value="{}">', FIELD, new_once())

@@ -15,7 +15,7 @@ from django.utils.translation import get_language
 from portal.i18n import gettext_lazy, said
 from portal.web.components import bars, fields, gantt_markup, icons, tile_markup, words
 from portal.web.components.gantt import Gantt
-from portal.web.components.mapvalues import Group, NodeRow
+from portal.web.components.mapvalues import MapGroup, NodeTile
 from portal.web.components.states import StateLook, job_state, node_state
 from tenants.clock import estimated_now
 from tessera.run_warnings import RUN_WARNINGS
@@ -195,7 +195,7 @@ def stat_tiles(tiles: Sequence[Any]) -> dict[str, Any]:
 
 
 @register.inclusion_tag("components/_vc_bars.html")
-def vc_bars(uses: Sequence[bars.VcUse]) -> dict[str, Any]:
+def vc_bars(uses: Sequence[bars.VcBarUse]) -> dict[str, Any]:
     """The bars of one card, all on one scale."""
     return {"bars": bars.vc_bars(uses)}
 
@@ -213,30 +213,30 @@ def device_map(context: Mapping[str, Any], drawn: Any, view: str = "map") -> dic
 
 
 @register.simple_tag
-def map_row(row: NodeRow) -> SafeString:
+def map_row(row: NodeTile) -> SafeString:
     """A node of the device map; a row is drawn once for as long as it shows the same."""
     return _map_row(row, get_language() or "")
 
 
 @lru_cache(maxsize=ROWS_KEPT)
-def _map_row(row: NodeRow, _language: str) -> SafeString:
+def _map_row(row: NodeTile, _language: str) -> SafeString:
     return SafeString(render_to_string("components/_map_row.html", {"row": row}).strip())
 
 
 @register.simple_tag
-def tiles(group: Group) -> SafeString:
+def tiles(group: MapGroup) -> SafeString:
     """The tiles of a group of the device map."""
     return tile_markup.tiles(group)
 
 
 @register.simple_tag
-def tile_numbers(group: Group) -> SafeString:
+def tile_numbers(group: MapGroup) -> SafeString:
     """The numbers of the devices of a rack, above its nodes."""
     return tile_markup.numbers(group)
 
 
 @register.simple_tag
-def node_tiles(group: Group, name: str) -> SafeString:
+def node_tiles(group: MapGroup, name: str) -> SafeString:
     """The small strip of one node (``portal.web.devicemap.node_tiles``) for a table row."""
     return tile_markup.strip(group, name)
 

@@ -7,7 +7,7 @@ from django import template
 from django.utils.translation import gettext as _
 
 from portal.web.components import words
-from scheduling.selectors.estimates import Eta
+from scheduling.estimates.queries import Eta
 from tenants.clock import estimated_now
 
 register = template.Library()

@@ -8,10 +8,10 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from portal.web.components import words
-from portal.web.components.mapvalues import DeviceMap, Group, LegendItem, NodeRow, Rack, Tile
+from portal.web.components.mapvalues import DeviceMap, LegendItem, MapGroup, NodeTile, Rack, Tile
 from portal.web.devicemap import tenant_categories
 from scheduling.core.cells.assignment import AssignedCell
-from scheduling.selectors.topology import CellView, TopologyNow
+from scheduling.topology.current import CellView, TopologyNow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ def _drawn(
     rows = tuple(
         _row(name, tree, by_leaf, owners) for name, tree in sorted(topology.trees.items())
     )
-    by_size: dict[int, list[NodeRow]] = {}
+    by_size: dict[int, list[NodeTile]] = {}
     for row in rows:
         by_size.setdefault(row.devices, []).append(row)
     seen = {cell.vc for cell in assigned}
@@ -89,7 +89,7 @@ def owners_of(
     }
 
 
-def _columns(rows: Sequence[NodeRow]) -> list[tuple[NodeRow, ...]]:
+def _columns(rows: Sequence[NodeTile]) -> list[tuple[NodeTile, ...]]:
     """At most three columns of about the same height."""
     height = max(4, -(-len(rows) // 3))
     return [tuple(rows[at : at + height]) for at in range(0, len(rows), height)]
@@ -100,11 +100,11 @@ def _row(
     tree: CellView,
     by_leaf: Mapping[str, AssignedCell],
     owners: Mapping[str, Owner],
-) -> NodeRow:
+) -> NodeTile:
     part = _part(name, tree, by_leaf, owners)
     width = len(_leaves(tree))
-    cells = part if isinstance(part, Group) else Group(width=width, gap=1, parts=(part,))
-    return NodeRow(name=name, url="", icon="", tone="", says=name, devices=width, cells=cells)
+    cells = part if isinstance(part, MapGroup) else MapGroup(width=width, gap=1, parts=(part,))
+    return NodeTile(name=name, url="", icon="", tone="", says=name, devices=width, cells=cells)
 
 
 def _part(
@@ -112,12 +112,12 @@ def _part(
     cell: CellView,
     by_leaf: Mapping[str, AssignedCell],
     owners: Mapping[str, Owner],
-) -> Tile | Group:
+) -> Tile | MapGroup:
     leaves = _leaves(cell)
     holders = {by_leaf[leaf].address if leaf in by_leaf else "" for leaf in leaves}
     if len(holders) > 1 and cell.children:
         parts = tuple(_part(node, child, by_leaf, owners) for child in cell.children)
-        return Group(
+        return MapGroup(
             width=len(leaves), gap=min(3, max(map(_height, cell.children)) + 1), parts=parts
         )
     return _tile(node, len(leaves), by_leaf.get(leaves[0]), owners)

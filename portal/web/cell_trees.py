@@ -11,18 +11,18 @@ from portal.web.components import words
 from portal.web.components.mapvalues import (
     DeviceMap,
     DeviceNow,
-    Group,
+    MapGroup,
     MapNode,
-    NodeRow,
-    Occupant,
+    MapOccupant,
+    NodeTile,
     Rack,
     Tile,
 )
 from portal.web.devicemap import device_map, tenant_categories
 from portal.web.levels import level_word
+from scheduling.clusters.queries.vc_cells import BoundNode, CellOwner, VcCell, VcCells, VcLeaf
 from scheduling.core.cells.bindings import LeafUse
-from scheduling.selectors.topology import CellView, TopologyNow
-from scheduling.selectors.vc_cells import BoundNode, CellOwner, VcCell, VcCells, VcLeaf
+from scheduling.topology.current import CellView, TopologyNow
 from tenants.viewers import ANOTHER_TENANT
 
 
@@ -113,7 +113,7 @@ def _device(leaf: VcLeaf) -> DeviceNow:
     if leaf.use is LeafUse.IDLE:
         return DeviceNow()
     return DeviceNow(
-        occupant=Occupant(
+        occupant=MapOccupant(
             allocation=f"{leaf.job_id or leaf.tenant}",
             tenant="" if leaf.tenant == ANOTHER_TENANT else leaf.tenant,
             job_id=leaf.job_id,
@@ -126,7 +126,7 @@ def _device(leaf: VcLeaf) -> DeviceNow:
     )
 
 
-def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeRow]]:
+def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeTile]]:
     """One row for all cells of a level that have no place yet: they are alike."""
     alike: dict[tuple[str, str], list[VcCell]] = {}
     for cell in cells:
@@ -140,33 +140,35 @@ def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeRow]]:
         first, last = members[0].number, members[-1].number
         yield (
             kind,
-            NodeRow(
+            NodeTile(
                 name=f"{first} {level_word(level)}" if first == last else f"{first} – {last}",
                 url="",
                 icon="",
                 tone="",
                 says=text,
                 devices=members[0].devices,
-                cells=Group(width=1, gap=1, parts=(tile,)),
+                cells=MapGroup(width=1, gap=1, parts=(tile,)),
             ),
         )
 
 
-def _node_row(node: BoundNode, colour: int) -> NodeRow:
+def _node_row(node: BoundNode, colour: int) -> NodeTile:
     part = _part(node.name, node.tree, node.owners, colour)
     width = len(_leaves(node.tree))
-    cells = part if isinstance(part, Group) else Group(width=width, gap=1, parts=(part,))
-    return NodeRow(
+    cells = part if isinstance(part, MapGroup) else MapGroup(width=width, gap=1, parts=(part,))
+    return NodeTile(
         name=node.name, url="", icon="", tone="", says=node.name, devices=width, cells=cells
     )
 
 
-def _part(node: str, cell: CellView, owners: Mapping[str, CellOwner], colour: int) -> Tile | Group:
+def _part(
+    node: str, cell: CellView, owners: Mapping[str, CellOwner], colour: int
+) -> Tile | MapGroup:
     leaves = _leaves(cell)
     if len({owners.get(leaf) for leaf in leaves}) > 1 and cell.children:
         parts = tuple(_part(node, child, owners, colour) for child in cell.children)
         gap = min(3, max(map(_height, cell.children)) + 1)
-        return Group(width=len(leaves), gap=gap, parts=parts)
+        return MapGroup(width=len(leaves), gap=gap, parts=parts)
     return _tile(node, len(leaves), owners.get(leaves[0]), colour)
 
 

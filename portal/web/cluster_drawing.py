@@ -10,16 +10,16 @@ from portal.addresses import address, job_url, node_url
 from portal.identity import Same
 from portal.web.components import bars
 from portal.web.components.mapvalues import (
-    Cell,
     DeviceMap,
     DeviceNow,
-    Group,
+    MapCell,
+    MapGroup,
     MapNode,
-    Occupant,
+    MapOccupant,
 )
 from portal.web.devicemap import DrawnNode, draw_node, map_of, node_tiles, tenant_categories
-from scheduling.selectors import cluster, occupancy
-from scheduling.selectors.topology import CellView
+from scheduling.clusters.queries import cluster, occupancy
+from scheduling.topology.current import CellView
 from tenants.selectors import tenants_for
 from tenants.viewers import ANOTHER_TENANT, Viewer
 from workers.services.current import current_readings
@@ -100,7 +100,7 @@ def _by_rack(node: cluster.NodeView) -> tuple[bool, str]:
 
 def node_strip(
     node: cluster.NodeView, readings: Sequence[float | None], tenants: Sequence[str]
-) -> Group:
+) -> MapGroup:
     """The small strip of a node; drawn once for as long as it shows the same."""
     return _strip(Same(node), tuple(readings), tuple(tenants), get_language())
 
@@ -111,7 +111,7 @@ def _strip(
     readings: tuple[float | None, ...],
     tenants: tuple[str, ...],
     _language: str | None,
-) -> Group:
+) -> MapGroup:
     drawn = map_node(node.value, readings)
     return node_tiles(drawn, tenants=tenants)
 
@@ -146,9 +146,9 @@ def map_node(node: cluster.NodeView, readings: Sequence[float | None] = ()) -> M
 
 
 @lru_cache(maxsize=65536)
-def cell(view: CellView) -> Cell:
+def cell(view: CellView) -> MapCell:
     """A cell tree for drawing; trees change with the topology only."""
-    return Cell(
+    return MapCell(
         level=view.level,
         address=view.address,
         children=tuple(cell(child) for child in view.children),
@@ -156,11 +156,11 @@ def cell(view: CellView) -> Cell:
     )
 
 
-def occupant(holder: occupancy.Occupant | None) -> Occupant | None:
+def occupant(holder: occupancy.Occupant | None) -> MapOccupant | None:
     """Who is on a device, for drawing."""
     if holder is None:
         return None
-    return Occupant(
+    return MapOccupant(
         allocation=holder.allocation,
         tenant="" if holder.tenant == ANOTHER_TENANT else holder.tenant,
         job_id=holder.job_id,
@@ -176,11 +176,11 @@ def occupant(holder: occupancy.Occupant | None) -> Occupant | None:
 
 def vc_uses(
     uses: Iterable[cluster.VcUse], tenants: Sequence[str], *, linked: bool = True
-) -> tuple[bars.VcUse, ...]:
+) -> tuple[bars.VcBarUse, ...]:
     """The bars of virtual clusters, in the colours of their tenants."""
     categories = tenant_categories(tenants)
     return tuple(
-        bars.VcUse(
+        bars.VcBarUse(
             name=use.name,
             guarantee=use.guarantee,
             used=use.used,

@@ -48,7 +48,7 @@ class NavItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ticker:
+class FrameTicker:
     """The round ticker as it is first drawn; the page's script keeps it up to date."""
 
     number: int | None
@@ -142,12 +142,12 @@ def navigation(request: HttpRequest, facts: Frame) -> tuple[NavItem, ...]:
     return tuple(items)
 
 
-def ticker(facts: Frame) -> Ticker:
+def ticker(facts: Frame) -> FrameTicker:
     """The ticker's numbers; amber after two intervals without a round, red after three."""
     last = facts.rounds[-1] if facts.rounds else None
     age = facts.round_age_seconds
     intervals = 0.0 if age is None else age / max(facts.round_seconds, 0.1)
-    return Ticker(
+    return FrameTicker(
         number=last.number if last else None,
         seconds=last.seconds if last else None,
         policy=last.policy if last else "",

@@ -15,14 +15,14 @@ from django.utils.translation import gettext as _
 from portal.i18n import word
 from portal.web.components import words
 from portal.web.components.mapvalues import (
-    Cell,
     DeviceMap,
     DeviceNow,
-    Group,
     LegendItem,
+    MapCell,
+    MapGroup,
     MapNode,
-    NodeRow,
-    Occupant,
+    MapOccupant,
+    NodeTile,
     Rack,
     TableRow,
     Tile,
@@ -32,12 +32,12 @@ from portal.web.components.states import job_state, node_state
 from tenants.viewers import ANOTHER_TENANT
 
 __all__ = [
-    "Cell",
     "DeviceMap",
     "DeviceNow",
     "DrawnNode",
+    "MapCell",
     "MapNode",
-    "Occupant",
+    "MapOccupant",
     "device_map",
     "draw_node",
     "map_of",
@@ -78,9 +78,9 @@ class DrawnNode:
     """
 
     rack: str
-    row: NodeRow
+    row: NodeTile
     shape: tuple[object, ...]
-    numbers: Group
+    numbers: MapGroup
     tenants: Mapping[str, int]
     kinds: tuple[str, ...]
     table: tuple[TableRow, ...]
@@ -153,7 +153,7 @@ def utilisation_step(share: float) -> int:
     return sum(share >= limit for limit in UTILISATION_STEPS)
 
 
-def node_tiles(node: MapNode, *, tenants: Sequence[str]) -> Group:
+def node_tiles(node: MapNode, *, tenants: Sequence[str]) -> MapGroup:
     """The tiles of one node alone, one for each device, for the small strip of a table row."""
     drawing = _Drawing(tenants=tenant_categories(tenants))
     return _one_by_one(node.tree, node, drawing)
@@ -172,11 +172,11 @@ def _rack(name: str, nodes: Sequence[DrawnNode]) -> Rack:
 
 
 @lru_cache(maxsize=4096)
-def _shape(cell: Cell) -> tuple[object, ...]:
+def _shape(cell: MapCell) -> tuple[object, ...]:
     return tuple(_shape(child) for child in cell.children) or (cell.device,)
 
 
-def _row(node: MapNode, drawing: _Drawing) -> NodeRow:
+def _row(node: MapNode, drawing: _Drawing) -> NodeTile:
     look = node_state(node.state)
     out = sum(device.condition == "unhealthy" for device in node.devices.values())
     calm = node.state == "ready"
@@ -187,7 +187,7 @@ def _row(node: MapNode, drawing: _Drawing) -> NodeRow:
             "node": says,
             "devices": words.plural(out, "device", "devices"),
         }
-    return NodeRow(
+    return NodeTile(
         name=node.name,
         url=node.url,
         icon=icon,
@@ -198,46 +198,46 @@ def _row(node: MapNode, drawing: _Drawing) -> NodeRow:
     )
 
 
-def _as_group(part: Tile | Group, cell: Cell) -> Group:
-    if isinstance(part, Group):
+def _as_group(part: Tile | MapGroup, cell: MapCell) -> MapGroup:
+    if isinstance(part, MapGroup):
         return part
-    return Group(width=len(cell.leaves), gap=1, parts=(part,))
+    return MapGroup(width=len(cell.leaves), gap=1, parts=(part,))
 
 
-def _gap(cell: Cell) -> int:
+def _gap(cell: MapCell) -> int:
     return min(3, max(child.height for child in cell.children) + 1)
 
 
 @lru_cache(maxsize=4096)
-def _numbers(cell: Cell) -> Group:
-    parts: tuple[Tile | Group, ...]
+def _numbers(cell: MapCell) -> MapGroup:
+    parts: tuple[Tile | MapGroup, ...]
     if not cell.children:
         parts = (Tile(width=1, kind="free", title="", text=str(cell.device)),)
-        return Group(width=1, gap=1, parts=parts)
+        return MapGroup(width=1, gap=1, parts=parts)
     parts = tuple(
         _numbers(child)
         if child.children
         else Tile(width=1, kind="free", title="", text=str(child.device))
         for child in cell.children
     )
-    return Group(width=len(cell.leaves), gap=_gap(cell), parts=parts)
+    return MapGroup(width=len(cell.leaves), gap=_gap(cell), parts=parts)
 
 
-def _part(cell: Cell, node: MapNode, drawing: _Drawing) -> Tile | Group:
+def _part(cell: MapCell, node: MapNode, drawing: _Drawing) -> Tile | MapGroup:
     keys = {_key(node.devices.get(leaf, DeviceNow()), node) for leaf in cell.leaves}
     if len(keys) <= 1 or not cell.children:
         return _tile(cell, node, drawing)
     parts = tuple(_part(child, node, drawing) for child in cell.children)
-    return Group(width=len(cell.leaves), gap=_gap(cell), parts=parts)
+    return MapGroup(width=len(cell.leaves), gap=_gap(cell), parts=parts)
 
 
-def _one_by_one(cell: Cell, node: MapNode, drawing: _Drawing) -> Group:
+def _one_by_one(cell: MapCell, node: MapNode, drawing: _Drawing) -> MapGroup:
     parts = tuple(
         _one_by_one(child, node, drawing) if child.children else _tile(child, node, drawing)
         for child in cell.children or (cell,)
     )
     gap = _gap(cell) if cell.children else 1
-    return Group(width=len(cell.leaves), gap=gap, parts=parts)
+    return MapGroup(width=len(cell.leaves), gap=gap, parts=parts)
 
 
 def _key(device: DeviceNow, node: MapNode) -> tuple[str, str]:
@@ -261,7 +261,7 @@ def _kind(device: DeviceNow, node: MapNode) -> TileKind:
     return "cordoned" if off else "free"
 
 
-def _tile(cell: Cell, node: MapNode, drawing: _Drawing) -> Tile:
+def _tile(cell: MapCell, node: MapNode, drawing: _Drawing) -> Tile:
     shown = [node.devices.get(leaf, DeviceNow()) for leaf in cell.leaves]
     first = shown[0] if shown else DeviceNow()
     kind = _kind(first, node)
@@ -274,13 +274,13 @@ def _tile(cell: Cell, node: MapNode, drawing: _Drawing) -> Tile:
     return _occupied_tile(node, kind, first.occupant, width=len(shown), use=use, drawing=drawing)
 
 
-def _legend_kind(kind: TileKind, occupant: Occupant | None) -> str:
+def _legend_kind(kind: TileKind, occupant: MapOccupant | None) -> str:
     if occupant is not None and occupant.borrowed:
         return "borrowed"
     return "used" if kind == "other" and occupant is not None and occupant.tenant else kind
 
 
-def _empty_tile(cell: Cell, node: MapNode, kind: TileKind) -> Tile:
+def _empty_tile(cell: MapCell, node: MapNode, kind: TileKind) -> Tile:
     width = len(cell.leaves)
     text = {"free": _("%(width)s free") % {"width": width} if width > 1 else "1"}.get(kind, "")
     title = _empty_title(cell, kind) % {
@@ -291,7 +291,7 @@ def _empty_tile(cell: Cell, node: MapNode, kind: TileKind) -> Tile:
     return Tile(width=width, kind=kind, title=title, text=text, url=node.url)
 
 
-def _empty_title(cell: Cell, kind: TileKind) -> str:
+def _empty_title(cell: MapCell, kind: TileKind) -> str:
     if kind == "unhealthy":
         return _("%(node)s: %(devices)s unhealthy")
     if kind == "cordoned":
@@ -304,7 +304,7 @@ def _empty_title(cell: Cell, kind: TileKind) -> str:
 def _occupied_tile(
     node: MapNode,
     kind: TileKind,
-    occupant: Occupant,
+    occupant: MapOccupant,
     *,
     width: int,
     use: float | None,
@@ -337,7 +337,7 @@ def _job_category(job_id: int | None) -> int | None:
     return None if job_id is None else (job_id - 1) % CATEGORIES + 1
 
 
-def _title(node: MapNode, width: int, occupant: Occupant, use: float | None) -> str:
+def _title(node: MapNode, width: int, occupant: MapOccupant, use: float | None) -> str:
     facts = {
         "node": node.name,
         "devices": words.plural(width, "device", "devices"),
@@ -355,12 +355,12 @@ def _title(node: MapNode, width: int, occupant: Occupant, use: float | None) -> 
     return _(", ").join((title, *marks))
 
 
-def _tenant(occupant: Occupant) -> str:
+def _tenant(occupant: MapOccupant) -> str:
     return occupant.tenant or ANOTHER_TENANT
 
 
 def _table_row(
-    cell: Cell, node: MapNode, kind: TileKind, occupant: Occupant | None, use: float | None
+    cell: MapCell, node: MapNode, kind: TileKind, occupant: MapOccupant | None, use: float | None
 ) -> TableRow:
     seen = occupant if kind in {"used", "other", "reserved"} else None
     mine = seen is not None and seen.job_id is not None

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from portal.web.components import words
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.estimates import Calibration, calibration
+from scheduling.estimates.queries import EstimateAccuracy, calibration
 
 TICKS = (1, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
 SHORTEST = 1.0
@@ -30,7 +30,7 @@ def estimates(request: PageRequest) -> HttpResponse:
     return request.render("estimates/estimates.html", context)
 
 
-def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
+def calibration_figure(rows: Sequence[EstimateAccuracy]) -> dict[str, Any]:
     """Truth against the middle estimate, with the interval as a bar; both axes logarithmic."""
     traces = [_starts(row, place) for place, row in enumerate(rows) if row.points]
     ticks = _ticks(rows)
@@ -50,7 +50,7 @@ def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
     return {"data": traces, "layout": layout, "says": calibration_says(rows)}
 
 
-def _starts(row: Calibration, place: int) -> dict[str, Any]:
+def _starts(row: EstimateAccuracy, place: int) -> dict[str, Any]:
     return {
         "x": [_shown(p50) for _, _, p50, _, _ in row.points],
         "y": [_shown(wait) for *_, wait in row.points],
@@ -69,7 +69,7 @@ def _starts(row: Calibration, place: int) -> dict[str, Any]:
     }
 
 
-def _ticks(rows: Sequence[Calibration]) -> tuple[int, ...]:
+def _ticks(rows: Sequence[EstimateAccuracy]) -> tuple[int, ...]:
     """Those of the axes, up to the first that lies beyond all that is drawn."""
     longest = max((max(p90, wait) for row in rows for *_, p90, wait in row.points), default=0)
     most = next((place for place, tick in enumerate(TICKS) if tick >= longest), len(TICKS))
@@ -90,7 +90,7 @@ def _as_estimated(longest: float) -> dict[str, Any]:
     }
 
 
-def calibration_says(rows: Sequence[Calibration]) -> str:
+def calibration_says(rows: Sequence[EstimateAccuracy]) -> str:
     """What the chart shows, in a sentence."""
     number = sum(row.estimates for row in rows)
     if not number:

@@ -6,7 +6,7 @@ from typing import Final
 from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 
-from portal.health import Part, failing_parts
+from portal.health import HealthPart, failing_parts
 from tenants.viewers import Viewer
 
 MOST_NAMES: Final = 5
@@ -58,11 +58,11 @@ def failing_sentences(viewer: Viewer) -> tuple[str, ...]:
     return tuple(_sentence(part) for part in failing_parts() if _key(part) in _SENTENCES)
 
 
-def _sentence(part: Part) -> str:
+def _sentence(part: HealthPart) -> str:
     return gettext(_SENTENCES[_key(part)]) % {"names": _names(part.subjects)}
 
 
-def _key(part: Part) -> tuple[str, str]:
+def _key(part: HealthPart) -> tuple[str, str]:
     return part.name, part.detail
 
 

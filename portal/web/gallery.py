@@ -9,12 +9,12 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from portal.web.components.bars import RoundTick, VcUse
-from portal.web.components.history import Held, Mark, Spell, history
+from portal.web.components.bars import RoundTick, VcBarUse
+from portal.web.components.history import Held, Mark, StateSpan, history
 from portal.web.components.placement import placement
 from portal.web.components.states import JOB_STATES, NODE_STATES
 from portal.web.components.stats import Stat
-from portal.web.devicemap import Cell, DeviceNow, MapNode, Occupant, device_map, node_tiles
+from portal.web.devicemap import DeviceNow, MapCell, MapNode, MapOccupant, device_map, node_tiles
 from portal.web.frame import Frame, set_frame
 from tenants.clock import estimated_now
 
@@ -104,10 +104,12 @@ def _stats() -> tuple[Stat, ...]:
     )
 
 
-def _uses() -> tuple[VcUse, ...]:
+def _uses() -> tuple[VcBarUse, ...]:
     return (
-        VcUse(name="vision", guarantee=40, used=29, lent=4, borrowed=2, queued=16, policy="fifo"),
-        VcUse(
+        VcBarUse(
+            name="vision", guarantee=40, used=29, lent=4, borrowed=2, queued=16, policy="fifo"
+        ),
+        VcBarUse(
             name="language",
             guarantee=28,
             used=22,
@@ -120,22 +122,22 @@ def _uses() -> tuple[VcUse, ...]:
     )
 
 
-def _node(devices: int) -> Cell:
-    def pair(first: int, level: str) -> Cell:
-        leaves = tuple(Cell(level="device", device=first + n) for n in (0, 1))
-        return Cell(level=level, children=leaves)
+def _node(devices: int) -> MapCell:
+    def pair(first: int, level: str) -> MapCell:
+        leaves = tuple(MapCell(level="device", device=first + n) for n in (0, 1))
+        return MapCell(level=level, children=leaves)
 
     if devices == 4:
-        return Cell(level="node", children=(pair(0, "socket"), pair(2, "socket")))
+        return MapCell(level="node", children=(pair(0, "socket"), pair(2, "socket")))
     sockets = tuple(
-        Cell(level="socket", children=(pair(first, "pcie"), pair(first + 2, "pcie")))
+        MapCell(level="socket", children=(pair(first, "pcie"), pair(first + 2, "pcie")))
         for first in (0, 4)
     )
-    return Cell(level="node", children=sockets)
+    return MapCell(level="node", children=sockets)
 
 
-def _job(number: int, name: str, tenant: str = "vision", **more: Any) -> Occupant:
-    return Occupant(
+def _job(number: int, name: str, tenant: str = "vision", **more: Any) -> MapOccupant:
+    return MapOccupant(
         allocation=str(number),
         tenant=tenant,
         job_id=number,
@@ -147,12 +149,12 @@ def _job(number: int, name: str, tenant: str = "vision", **more: Any) -> Occupan
     )
 
 
-def _fill(*runs: tuple[int, Occupant | str | None]) -> dict[int, DeviceNow]:
+def _fill(*runs: tuple[int, MapOccupant | str | None]) -> dict[int, DeviceNow]:
     devices: dict[int, DeviceNow] = {}
     for length, what in runs:
         for _ in range(length):
             index = len(devices)
-            if isinstance(what, Occupant):
+            if isinstance(what, MapOccupant):
                 share = (int(what.allocation) * 37 + 13) % 100 / 100
                 devices[index] = DeviceNow(occupant=what, utilisation=share)
             elif what in {"unhealthy", "cordoned"}:
@@ -216,7 +218,7 @@ def _rack2() -> tuple[tuple[str, Mapping[int, DeviceNow]], ...]:
 
 
 def _rack3() -> tuple[tuple[str, Mapping[int, DeviceNow], str], ...]:
-    stranger = Occupant(allocation="7", tenant="language")
+    stranger = MapOccupant(allocation="7", tenant="language")
     return (
         ("rtx-01", _fill((4, _job(2442, "augment-cache"))), "ready"),
         ("rtx-02", _fill((2, _job(2443, "augment-pairs", state="suspect")), (2, None)), "suspect"),
@@ -246,13 +248,13 @@ def _history(now: datetime) -> Any:
         return start + timedelta(minutes=minutes)
 
     spells = (
-        Spell(state="queued", start=at(0), end=at(4)),
-        Spell(state="starting", start=at(4), end=at(6), attempt=1),
-        Spell(state="running", start=at(6), end=at(50), attempt=1),
-        Spell(state="suspect", start=at(50), end=at(53), attempt=1),
-        Spell(state="queued", start=at(53), end=at(57)),
-        Spell(state="starting", start=at(57), end=at(58), attempt=2),
-        Spell(state="running", start=at(58), end=at(365), attempt=2),
+        StateSpan(state="queued", start=at(0), end=at(4)),
+        StateSpan(state="starting", start=at(4), end=at(6), attempt=1),
+        StateSpan(state="running", start=at(6), end=at(50), attempt=1),
+        StateSpan(state="suspect", start=at(50), end=at(53), attempt=1),
+        StateSpan(state="queued", start=at(53), end=at(57)),
+        StateSpan(state="starting", start=at(57), end=at(58), attempt=2),
+        StateSpan(state="running", start=at(58), end=at(365), attempt=2),
     )
     held = (
         Held(devices=8, start=at(6), end=at(53)),

@@ -13,14 +13,14 @@ from django.views.decorators.http import require_POST
 
 from portal.i18n import gettext_lazy
 from portal.networks import hook_networks
+from portal.web.form_tokens import made_before, make_once
 from portal.web.formfaults import error_text, put_faults, status_of
-from portal.web.once import made_before, make_once
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.core.notices import EVENT_WORDS
-from scheduling.models.notices import LONGEST_URL, Delivery, DeliveryState
-from scheduling.selectors.notices import HookRow, deliveries_for, delivery_row, hook_for, hooks_for
-from scheduling.services.notices import deliveries
-from scheduling.services.notices.hooks import (
+from scheduling.notices.models import LONGEST_URL, Delivery, DeliveryState
+from scheduling.notices.queries import HookRow, deliveries_for, delivery_row, hook_for, hooks_for
+from scheduling.notices.services import deliveries
+from scheduling.notices.services.webhooks import (
     NewSecret,
     create_hook,
     delete_hook,

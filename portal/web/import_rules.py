@@ -11,11 +11,11 @@ from django.utils.translation import gettext as _
 from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
+from scheduling.clusters.queries.import_rules import list_import_rules
+from scheduling.clusters.queries.names import virtual_cluster_names
+from scheduling.clusters.queries.priority_classes import list_priority_classes
+from scheduling.clusters.services.import_rules import create_import_rule, delete_import_rule
 from scheduling.compat.formats import RULE_KINDS
-from scheduling.selectors.import_rules import list_import_rules
-from scheduling.selectors.names import virtual_cluster_names
-from scheduling.selectors.priority_classes import list_priority_classes
-from scheduling.services.import_rules import create_import_rule, delete_import_rule
 from tenants.errors import DomainError
 from tenants.roles import Permission
 

@@ -12,14 +12,14 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.api.job_bodies import ground_for
 from portal.i18n import said
-from portal.web.once import once_of
+from portal.web.form_tokens import once_of
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.jobs import visible_job
-from scheduling.services.drafts import InvalidJobError
-from scheduling.services.holding import release_hold
-from scheduling.services.log_reads import note_log_read
-from scheduling.services.stopping import stop_job
-from scheduling.services.submission import clone_job
+from scheduling.jobs.queries.jobs import visible_job
+from scheduling.jobs.services.holds import release_hold
+from scheduling.jobs.services.log_reads import note_log_read
+from scheduling.jobs.services.submission import clone_job
+from scheduling.jobs.validation import InvalidJobError
+from scheduling.runs.services.stopping import stop_job
 from tenants.errors import DomainError, ForbiddenError
 from workers.conf import worker_settings
 from workers.selectors import read_log

@@ -7,7 +7,7 @@ from typing import Final
 
 from django.utils.translation import gettext as _
 
-from scheduling.selectors.job_detail import JobDetail
+from scheduling.jobs.queries.job_detail import JobDetail
 
 TOKEN: Final = "Authorization: Token $TESSERA_TOKEN"  # noqa: S105 the name of a variable
 

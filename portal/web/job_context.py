@@ -22,13 +22,13 @@ from portal.web.job_history import history_of
 from portal.web.job_tiles import job_tiles
 from portal.web.viewing import PageRequest
 from scheduling.enums import FailureClassChoice
-from scheduling.selectors.hours import DeviceHours, hours_of_jobs
-from scheduling.selectors.job_detail import JobDetail, job_detail
-from scheduling.selectors.job_history import life_of_job
-from scheduling.selectors.parts import parts_shown
-from scheduling.selectors.predictions import outlook_of_job
-from scheduling.selectors.watching import idling_of
-from scheduling.selectors.why import why
+from scheduling.jobs.queries.instances import parts_shown
+from scheduling.jobs.queries.job_detail import JobDetail, job_detail
+from scheduling.jobs.queries.job_history import life_of_job
+from scheduling.jobs.queries.why import why
+from scheduling.runs.queries.predictions import outlook_of_job
+from scheduling.usage.queries.device_hours import DeviceHours, hours_of_jobs
+from scheduling.watching.queries import idling_of
 from workers.curves import newest_points
 
 TABS = (

@@ -9,7 +9,7 @@ from portal.i18n import gettext_lazy
 from portal.web.components.devicecharts import device_rows
 from portal.web.viewing import PageRequest, page
 from scheduling.core.lifecycle import TERMINAL, JobState
-from scheduling.selectors.jobs import visible_job
+from scheduling.jobs.queries.jobs import visible_job
 from workers.device_curves import USUAL_RANKS, device_curves
 
 MOST_RANK: Final = 100_000

@@ -16,12 +16,12 @@ from portal.web.formfaults import put_faults, status_of
 from portal.web.job_context import head_context
 from portal.web.job_waiting import amend_and_say
 from portal.web.viewing import PageRequest, page
-from scheduling.core.amending import version_of
+from scheduling.clusters.queries.priority_classes import list_priority_classes
+from scheduling.core.jobspec.amending import version_of
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Job
-from scheduling.selectors.jobs import visible_job
-from scheduling.selectors.priority_classes import list_priority_classes
-from scheduling.services.ownership import require_own
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.jobs import visible_job
+from scheduling.jobs.services.ownership import require_own
 from tenants.errors import DomainError, StaleEditError
 from tenants.viewers import Viewer
 

@@ -7,11 +7,11 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 
 from portal.web.components import words
-from scheduling.core.executors import executors_in
-from scheduling.selectors.predictions import Outlook
+from scheduling.core.performance.executors import executors_in
+from scheduling.runs.queries.predictions import Outlook
 
 if TYPE_CHECKING:
-    from scheduling.core.perf.saturation import Prediction
+    from scheduling.core.performance.saturation import Prediction
 
 MOST_SHOWN: Final = 8
 

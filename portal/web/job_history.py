@@ -7,10 +7,10 @@ from typing import Final
 from django.utils.translation import gettext as _
 
 from portal.i18n import gettext_lazy
-from portal.web.components.history import Held, History, Mark, Spell, history
+from portal.web.components.history import Held, HistoryDrawing, Mark, StateSpan, history
 from scheduling.core.lifecycle import TERMINAL, PreemptionRule
-from scheduling.selectors.job_detail import AttemptView
-from scheduling.selectors.job_history import JobLife, StateChange
+from scheduling.jobs.queries.job_detail import AttemptView
+from scheduling.jobs.queries.job_history import JobLife, StateChange
 
 _MARKS: Final = {
     "preempt": "preempted",
@@ -24,7 +24,9 @@ _CAUSES: Final[Mapping[str, str]] = {
 }
 
 
-def history_of(life: JobLife, attempts: Sequence[AttemptView], *, now: datetime) -> History | None:
+def history_of(
+    life: JobLife, attempts: Sequence[AttemptView], *, now: datetime
+) -> HistoryDrawing | None:
     """The drawing, or nothing for a job without a life.
 
     Args:
@@ -34,7 +36,7 @@ def history_of(life: JobLife, attempts: Sequence[AttemptView], *, now: datetime)
     """
     changes = life.changes
     spells = [
-        Spell(state=change.state, start=change.at, end=end, attempt=change.attempt or 0)
+        StateSpan(state=change.state, start=change.at, end=end, attempt=change.attempt or 0)
         for change, end in zip(changes, _ends(changes, now), strict=True)
         if change.state not in TERMINAL
     ]

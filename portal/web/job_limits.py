@@ -11,13 +11,18 @@ from django.utils.translation import gettext as _
 from portal.i18n import gettext_lazy
 from portal.web.formfaults import put_faults, status_of
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.job_limits import (
+from scheduling.jobs.queries.job_limits import (
     LimitView,
     cluster_job_limits,
     job_limits_of_members,
     job_limits_of_tenants,
 )
-from scheduling.services.job_limits import MOST, Limits, set_cluster_limits, set_tenant_limits
+from scheduling.jobs.services.job_limits import (
+    MOST,
+    JobLimits,
+    set_cluster_limits,
+    set_tenant_limits,
+)
 from tenants.errors import DomainError
 from tenants.roles import Permission
 from tenants.selectors import members_for, tenant_for, tenants_for
@@ -47,7 +52,7 @@ def job_limits(asked: PageRequest) -> HttpResponseBase:
     form = _form(asked, found.per_person, found.per_tenant)
     if asked.http.method == "POST" and form.is_valid():
         try:
-            set_cluster_limits(viewer=asked.viewer, limits=Limits(**form.cleaned_data))
+            set_cluster_limits(viewer=asked.viewer, limits=JobLimits(**form.cleaned_data))
         except DomainError as refused:
             put_faults(form, refused)
         else:
@@ -67,7 +72,7 @@ def tenant_job_limits(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
     may_set_both = asked.viewer.can(Permission.MANAGE_TENANTS)
     form = _form(asked, found.per_person, found.per_tenant if may_set_both else None)
     if asked.http.method == "POST" and form.is_valid():
-        limits = Limits(**{"per_tenant": found.per_tenant.own, **form.cleaned_data})
+        limits = JobLimits(**{"per_tenant": found.per_tenant.own, **form.cleaned_data})
         try:
             set_tenant_limits(
                 viewer=asked.viewer, tenant_id=tenant_id, name=tenant.name, limits=limits

@@ -6,11 +6,11 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from portal.web.viewing import PageRequest, page
-from scheduling.services.log_reads import note_log_read
+from scheduling.jobs.services.log_reads import note_log_read
 from tenants.errors import InvalidError
 from workers.conf import worker_settings
 from workers.selectors import search_log
-from workers.services.log_search import MOST_HITS, Hit
+from workers.services.log_search import MOST_HITS, LogHit
 
 MOST_STRETCHES: Final = 4
 """Of 1 MiB each, looked at for one request; the part asks for the next ones by itself."""
@@ -23,7 +23,7 @@ def search(request: PageRequest, job_id: int) -> HttpResponse:
     query = request.http.GET
     role, _, rank = query.get("stream", "").rpartition(":")
     offset = begun = _number(query.get("offset", "0"))
-    hits: list[Hit] = []
+    hits: list[LogHit] = []
     for _ in range(MOST_STRETCHES):
         piece, found = search_log(
             request.viewer,

@@ -12,13 +12,13 @@ from portal.i18n import word
 from portal.web.components import words
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.checkpoints import (
+from scheduling.runs.queries.checkpoints import (
     CheckpointView,
     Compared,
     checkpoints_of_job,
     compare_jobs,
 )
-from scheduling.selectors.receipts import ReceiptView, receipts_of_job
+from scheduling.runs.queries.receipts import ReceiptView, receipts_of_job
 from tenants.errors import InvalidError, NotFoundError
 
 MOST_SHOWN = 200
@@ -41,7 +41,7 @@ class ReceiptShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ComparisonForm:
     """What was asked to be compared, as it was typed."""
 
     attempt: str
@@ -81,16 +81,16 @@ def receipts(request: PageRequest, job_id: int) -> HttpResponse:
     return request.render("job/receipts.html", context)
 
 
-def _asked(request: PageRequest) -> Asked:
+def _asked(request: PageRequest) -> ComparisonForm:
     given = request.http.GET
-    return Asked(
+    return ComparisonForm(
         attempt=given.get("attempt", "").strip()[:20],
         other=given.get("with", "").strip()[:20],
         other_attempt=given.get("with_attempt", "").strip()[:20],
     )
 
 
-def _compare(request: PageRequest, job_id: int, asked: Asked) -> Compared:
+def _compare(request: PageRequest, job_id: int, asked: ComparisonForm) -> Compared:
     return compare_jobs(
         request.viewer,
         left=job_id,

@@ -10,8 +10,8 @@ from portal.web.components.stats import Stat
 from portal.web.job_goodput import Pace
 from scheduling.core.charging import charged_seconds
 from scheduling.core.lifecycle import HOLDING
-from scheduling.selectors.hours import DeviceHours
-from scheduling.selectors.job_detail import JobDetail
+from scheduling.jobs.queries.job_detail import JobDetail
+from scheduling.usage.queries.device_hours import DeviceHours
 
 
 def job_tiles(

@@ -16,13 +16,13 @@ from portal.api.job_bodies import ground_for, round_config
 from portal.i18n import said
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
-from scheduling.core.amending import AmendError, amended
+from scheduling.core.jobspec.amending import AmendError, amended
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Job
-from scheduling.selectors.jobs import visible_job
-from scheduling.services.amendments import amend_job
-from scheduling.services.certificates import Checked, checked_reason
-from scheduling.services.unblocking import seek_now
+from scheduling.estimates.services.certificates import CheckedCertificate, checked_reason
+from scheduling.estimates.services.unblocking import seek_now
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.jobs import visible_job
+from scheduling.jobs.services.amendments import amend_job
 from tenants.errors import DomainError, InvalidError, NotFoundError, StaleEditError
 
 MOST_BYTES = 16_384
@@ -95,7 +95,7 @@ def evidence(request: PageRequest, job_id: int) -> HttpResponse:
     """The certificate of the reason, checked against the stored snapshot."""
     job = visible_job(request.viewer, job_id)
     context = head_context(request, job_id, "job-evidence")
-    checked: Checked | None
+    checked: CheckedCertificate | None
     try:
         checked = checked_reason(job=job, data_dir=Path(settings.TESSERA.data_dir))
     except NotFoundError:

@@ -12,16 +12,16 @@ from portal.web.components import words
 from portal.web.jobs_filters import filter_bar, read_filters, total_of
 from portal.web.jobs_rows import listed_jobs
 from portal.web.viewing import PageRequest, page
+from scheduling.clusters.queries.names import virtual_cluster_names
 from scheduling.core.lifecycle import JobState
-from scheduling.selectors.jobs import (
+from scheduling.jobs.queries.jobs import (
     JobFilter,
     counts_by_reason,
     counts_by_state,
     page_of_jobs,
     page_of_queue,
 )
-from scheduling.selectors.names import virtual_cluster_names
-from scheduling.services.personal import views_of
+from scheduling.jobs.services.saved import views_of
 from tenants.errors import InvalidError
 from tenants.selectors import users_for
 

@@ -14,15 +14,15 @@ from django.views.decorators.http import require_POST
 from portal.addresses import job_url
 from portal.api.job_bodies import ground_for
 from portal.i18n import gettext_lazy
+from portal.web.form_tokens import once_of
 from portal.web.job_actions import LONGEST_REASON, stop_and_say
-from portal.web.once import once_of
 from portal.web.viewing import PageRequest, page
-from scheduling.models import Job
-from scheduling.selectors.jobs import visible_job
-from scheduling.selectors.paging import MOST_ROWS
-from scheduling.services.holding import hold_job, release_hold
-from scheduling.services.stopping import stop_job
-from scheduling.services.submission import clone_job
+from scheduling.common.paging import MOST_ROWS
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.jobs import visible_job
+from scheduling.jobs.services.holds import hold_job, release_hold
+from scheduling.jobs.services.submission import clone_job
+from scheduling.runs.services.stopping import stop_job
 from tenants.errors import DomainError, InvalidError
 
 TITLES: Final = {
@@ -34,7 +34,7 @@ TITLES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ActionResult:
     """What became of one job; ``tone`` is ok, bad, or empty for nothing to do."""
 
     job: str
@@ -114,7 +114,7 @@ def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
     return {"stop": stop, "hold": hold, "release": release, "clone": clone}
 
 
-def _result(request: PageRequest, word: str, do: Callable[[Job], str]) -> Result:
+def _result(request: PageRequest, word: str, do: Callable[[Job], str]) -> ActionResult:
     name, url = "", ""
     try:
         job = visible_job(request.viewer, _number(word))
@@ -124,7 +124,7 @@ def _result(request: PageRequest, word: str, do: Callable[[Job], str]) -> Result
         says, tone = error.message, "bad"
     else:
         says, tone = (done, "ok") if done else (_("no change needed"), "")
-    return Result(job=word[:19], name=name, url=url, says=says, tone=tone)
+    return ActionResult(job=word[:19], name=name, url=url, says=says, tone=tone)
 
 
 def _number(word: str) -> int:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext
 from portal.i18n import Name, gettext_lazy
 from portal.web.components.states import job_state
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
-from scheduling.selectors.jobs import JobFilter
+from scheduling.jobs.queries.jobs import JobFilter
 
 KEYS: Final = ("state", "virtual_cluster", "user", "reason", "mine", "q")
 VIEWS: Final = (
@@ -25,7 +25,7 @@ GROUPS: Final[Mapping[str, frozenset[JobState]]] = {"live": LIVE, "ended": TERMI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class FilterLink:
     """A link that changes one filter.
 
     Attributes:
@@ -54,13 +54,13 @@ class Chip:
 class FilterBar:
     """Everything that the bar above the list shows."""
 
-    views: tuple[Choice, ...]
+    views: tuple[FilterLink, ...]
     chips: tuple[Chip, ...]
-    states: tuple[Choice, ...]
-    clusters: tuple[Choice, ...]
-    people: tuple[Choice, ...]
-    reasons: tuple[Choice, ...]
-    mine: Choice
+    states: tuple[FilterLink, ...]
+    clusters: tuple[FilterLink, ...]
+    people: tuple[FilterLink, ...]
+    reasons: tuple[FilterLink, ...]
+    mine: FilterLink
     text: str
     kept: tuple[tuple[str, str], ...]
     clear_url: str
@@ -106,7 +106,7 @@ def filter_bar(
         clusters=_choices(query, "virtual_cluster", _as_names(clusters)),
         people=_choices(query, "user", _as_names(people)),
         reasons=_choices(query, "reason", {code: code for code in by_reason if code}, by_reason),
-        mine=Choice(
+        mine=FilterLink(
             text=gettext("Mine"),
             url=_url({**query, "mine": "" if filters.mine else "1"}),
             on=filters.mine,
@@ -150,9 +150,9 @@ def _state_names() -> dict[str, str]:
     return {state.value: job_state(state.value).word for state in JobState}
 
 
-def _views(query: Mapping[str, str], by_state: Mapping[str, int] | None) -> tuple[Choice, ...]:
+def _views(query: Mapping[str, str], by_state: Mapping[str, int] | None) -> tuple[FilterLink, ...]:
     return tuple(
-        Choice(
+        FilterLink(
             text=text,
             url=_url({**query, "state": state, "reason": ""}),
             count=None if by_state is None else total_of(frozenset({state} - {""}), by_state),
@@ -167,9 +167,9 @@ def _choices(
     key: str,
     names: Mapping[str, str],
     counts: Mapping[str, int] | None = None,
-) -> tuple[Choice, ...]:
+) -> tuple[FilterLink, ...]:
     return tuple(
-        Choice(
+        FilterLink(
             text=text,
             url=_url({**query, key: "" if query[key] == value else value}),
             count=None if counts is None else counts.get(value, 0),

@@ -11,8 +11,8 @@ from portal.i18n import said
 from portal.web.components import words
 from portal.web.job_goodput import Pace, pace_of
 from scheduling.enums import FailureClassChoice
-from scheduling.selectors.hours import DeviceHours, hours_of_jobs
-from scheduling.selectors.jobs import JobRow
+from scheduling.jobs.queries.jobs import JobRow
+from scheduling.usage.queries.device_hours import DeviceHours, hours_of_jobs
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from workers.curves import trends_of

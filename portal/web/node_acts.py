@@ -17,10 +17,10 @@ from django.utils.translation import gettext as _
 from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text
 from portal.web.viewing import PageRequest, page, posts_from
-from scheduling.selectors.nodes import NodeRow, node_detail
-from scheduling.services import nodes as services
-from scheduling.services.cluster_rules import set_least_isolation
-from scheduling.services.node_tenancies import reset_isolation
+from scheduling.clusters.queries.nodes import NodeRow, node_detail
+from scheduling.clusters.services import nodes as services
+from scheduling.clusters.services.cluster_rules import set_least_isolation
+from scheduling.clusters.services.node_tenancies import reset_isolation
 from tenants.errors import DomainError, InvalidError
 from tenants.roles import Permission
 

@@ -12,10 +12,10 @@ from django.utils.translation import gettext
 from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.node_isolation import PathView
-from scheduling.selectors.nodes import NodeDetail, node_detail
-from scheduling.services.node_values import fingerprint_of, node_faults
-from scheduling.services.nodes import add_node, update_node
+from scheduling.clusters.queries.node_isolation import PathView
+from scheduling.clusters.queries.nodes import NodeDetail, node_detail
+from scheduling.clusters.services.node_values import fingerprint_of, node_faults
+from scheduling.clusters.services.nodes import add_node, update_node
 from tenants.errors import DomainError, InvalidError, StaleEditError
 from tenants.roles import Permission
 from tessera.job_networks import AUTO, ISOLATED, SHARED

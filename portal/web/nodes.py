@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from portal.i18n import word
 from portal.web.cluster_drawing import map_node, node_strip, tenants_in_order, utilisation_now
 from portal.web.components import words
-from portal.web.components.mapvalues import Group
+from portal.web.components.mapvalues import MapGroup
 from portal.web.components.stats import Stat
 from portal.web.devicemap import device_map
 from portal.web.levels import level_word
@@ -19,9 +19,9 @@ from portal.web.node_acts import ACTS, acts_for
 from portal.web.node_forms import portal_key
 from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.node_truth import TruthRow
-from scheduling.selectors.nodes import NodeDetail, NodeRow, list_nodes, node_detail
-from scheduling.services.cluster_rules import cluster_rules
+from scheduling.clusters.queries.node_truth import TruthRow
+from scheduling.clusters.queries.nodes import NodeDetail, NodeRow, list_nodes, node_detail
+from scheduling.clusters.services.cluster_rules import cluster_rules
 from tenants.roles import Permission
 from tessera.isolation import LEVELS, PLAIN_LEVELS
 
@@ -38,7 +38,7 @@ class ShownNode:
     """
 
     row: NodeRow
-    strip: Group
+    strip: MapGroup
     use: float | None
     reason: str
     truth: str

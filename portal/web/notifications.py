@@ -13,8 +13,8 @@ from portal.i18n import gettext_lazy
 from portal.web.formfaults import put_faults, status_of
 from portal.web.viewing import PageRequest, page
 from scheduling.core.notices import CLUSTER_EVENTS, EVENT_WORDS, JOB_EVENTS, QUOTA_EVENTS
-from scheduling.selectors.notices import deliveries_for, delivery_row, mail_events_of
-from scheduling.services.notices.preferences import set_mail_events
+from scheduling.notices.queries import deliveries_for, delivery_row, mail_events_of
+from scheduling.notices.services.preferences import set_mail_events
 from tenants.errors import DomainError
 from tenants.models import User
 from tenants.roles import Role

@@ -22,9 +22,9 @@ from portal.web.day import day_figure
 from portal.web.levels import level_word
 from portal.web.shared_parts import once_a_version
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.cluster import ClusterView, Totals, cluster_snapshot
-from scheduling.selectors.jobs import JobFilter, JobRow, counts_by_reason, page_of_queue
-from scheduling.selectors.shares import FreeChain
+from scheduling.clusters.queries.cluster import ClusterView, Totals, cluster_snapshot
+from scheduling.clusters.queries.shares import FreeChain
+from scheduling.jobs.queries.jobs import JobFilter, JobRow, counts_by_reason, page_of_queue
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from workers.day import cluster_day, efficiency_now
@@ -35,7 +35,7 @@ QUEUE_ROWS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class OverviewOptions:
     """What the address says of how the page is to be drawn."""
 
     colour: str
@@ -99,17 +99,17 @@ def query_of_page(request: HttpRequest) -> QueryDict:
     return QueryDict(current.partition("?")[2].partition("#")[0])
 
 
-def look_of(query: QueryDict) -> Look:
+def look_of(query: QueryDict) -> OverviewOptions:
     """Colour, view and filter, each one that exists."""
     colour, view = query.get("colour", ""), query.get("view", "")
-    return Look(
+    return OverviewOptions(
         colour=colour if colour in COLOURS else "tenant",
         view=view if view in VIEWS else "map",
         reason=query.get("reason", "")[:40],
     )
 
 
-def live_context(asked: PageRequest, look: Look) -> dict[str, Any]:
+def live_context(asked: PageRequest, look: OverviewOptions) -> dict[str, Any]:
     """Numbers, map, bars and gangs, all of one instant."""
     cluster = cluster_snapshot(asked.viewer, now=asked.now)
     tenants = tenants_in_order(asked.viewer)
@@ -136,7 +136,7 @@ def live_context(asked: PageRequest, look: Look) -> dict[str, Any]:
     }
 
 
-def queue_context(asked: PageRequest, look: Look) -> dict[str, Any]:
+def queue_context(asked: PageRequest, look: OverviewOptions) -> dict[str, Any]:
     """The first of the queue, with the reasons to filter by."""
     reasons = counts_by_reason(asked.viewer)
     queued = sum(reasons.values())

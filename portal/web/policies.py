@@ -24,10 +24,10 @@ from portal.web.policy_fields import (
 )
 from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.shadows import PolicyInForce, ShadowTotal, policies_in_force
-from scheduling.services.cluster_edits import ChangeVc
-from scheduling.services.reconfiguration import edit_virtual_cluster
-from scheduling.services.shadows import MOST_SHADOWS
+from scheduling.clusters.services.cluster_edits import ChangeVc
+from scheduling.clusters.services.reconfiguration import edit_virtual_cluster
+from scheduling.what_if.queries import PolicyInForce, ShadowTotal, policies_in_force
+from scheduling.what_if.services.shadows import MOST_SHADOWS
 from tenants.errors import DomainError, NotFoundError
 
 SPANS: Final = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}

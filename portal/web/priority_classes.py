@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text, put_faults, shown_version, status_of
 from portal.web.viewing import PageRequest, page, posts_from
-from scheduling.selectors.priority_classes import PriorityClassRow, list_priority_classes
-from scheduling.services.priority_classes import (
+from scheduling.clusters.queries.priority_classes import PriorityClassRow, list_priority_classes
+from scheduling.clusters.services.priority_classes import (
     HIGHEST,
     LOWEST,
     create_priority_class,

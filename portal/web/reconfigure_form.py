@@ -11,9 +11,7 @@ from django.http import QueryDict
 from django.utils.translation import gettext
 
 from portal.web.formfaults import shown_version
-from scheduling.core.cells import ClusterSpec
-from scheduling.selectors.topology import TopologyNow
-from scheduling.services.cluster_edits import (
+from scheduling.clusters.services.cluster_edits import (
     ChangeVc,
     CordonNode,
     Edit,
@@ -22,6 +20,8 @@ from scheduling.services.cluster_edits import (
     UncordonNode,
     Unpin,
 )
+from scheduling.core.cells import ClusterSpec
+from scheduling.topology.current import TopologyNow
 from tenants.errors import FieldError, InvalidError
 
 PREFIX: Final = "share:"

@@ -21,10 +21,10 @@ from portal.web.reconfigure_form import (
     share_rows,
 )
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.reconfiguration import Effect
-from scheduling.selectors.topology import current_topology
-from scheduling.selectors.virtual_clusters import spec_in_force
-from scheduling.services.reconfiguration import Reconfigured, reconfigure
+from scheduling.clusters.queries.reconfiguration import Effect
+from scheduling.clusters.queries.virtual_clusters import spec_in_force
+from scheduling.clusters.services.reconfiguration import Reconfigured, reconfigure
+from scheduling.topology.current import current_topology
 from tenants.errors import DomainError, StaleEditError
 from tenants.roles import Permission
 

@@ -21,28 +21,28 @@ from portal.i18n import said
 from portal.web import submit_fields, submit_secrets
 from portal.web.job_calls import submit_calls
 from portal.web.job_text import to_yaml
-from portal.web.submit_check import Checked, check, faults_in_words
+from portal.web.submit_check import SubmitCheck, check, faults_in_words
 from portal.web.submit_form import form_of, pins_offered
 from portal.web.submit_panel import Panel, panel_of
 from portal.web.submit_templates import SAMPLES, sample_text, text_of_job, tidy
 from portal.web.submit_text import Typed, read_typed, with_changes, with_role, without_role
 from portal.web.submit_upload import with_upload
 from portal.web.viewing import PageRequest, page
-from scheduling.models import Job
-from scheduling.selectors.job_detail import job_detail
-from scheduling.selectors.names import (
+from scheduling.clusters.queries.names import (
     device_type_names,
     last_virtual_cluster,
     virtual_cluster_names,
 )
-from scheduling.selectors.priority_classes import list_priority_classes
-from scheduling.selectors.submit_context import SubmitContext
-from scheduling.selectors.topology import current_topology
-from scheduling.services.archives import MOST_BYTES
-from scheduling.services.idempotency import IdempotencyConflictError, Key, jobs_of_key
-from scheduling.services.personal import template_for, templates_of
-from scheduling.services.planning import JobPlan, plan_job, soonest_cluster
-from scheduling.services.submission import submit_job
+from scheduling.clusters.queries.priority_classes import list_priority_classes
+from scheduling.estimates.services.submit_plans import JobPlan, plan_job, soonest_cluster
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.job_detail import job_detail
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.services.archives import MOST_BYTES
+from scheduling.jobs.services.idempotency import IdempotencyConflictError, Key, jobs_of_key
+from scheduling.jobs.services.saved import template_for, templates_of
+from scheduling.jobs.services.submission import submit_job
+from scheduling.topology.current import current_topology
 from tenants.errors import DomainError, FieldError, InvalidError
 from tenants.roles import Permission
 
@@ -112,7 +112,7 @@ def check_typed(request: PageRequest) -> JsonResponse:
 
 
 def _form_answer(
-    request: PageRequest, checked: Checked, ground: SubmitContext, had_roles: tuple[str, ...]
+    request: PageRequest, checked: SubmitCheck, ground: SubmitContext, had_roles: tuple[str, ...]
 ) -> dict[str, Any]:
     """The form's values; the form itself where it has other fields than the page shows."""
     document = checked.typed.document
@@ -131,7 +131,7 @@ def _form_answer(
     return answer
 
 
-def _send(request: PageRequest, checked: Checked, ground: SubmitContext) -> HttpResponse:
+def _send(request: PageRequest, checked: SubmitCheck, ground: SubmitContext) -> HttpResponse:
     key = f"submit:{_key(request)}"
     try:
         job, is_new = _submit(request, checked.typed, ground, key)
@@ -178,7 +178,7 @@ def _submit(
     return jobs[0], is_new
 
 
-def _plan(request: PageRequest, checked: Checked, ground: SubmitContext) -> JobPlan | None:
+def _plan(request: PageRequest, checked: SubmitCheck, ground: SubmitContext) -> JobPlan | None:
     """What would become of a job that could be sent; the round engine is asked."""
     document = checked.typed.complete
     if checked.draft is None or document is None:
@@ -286,7 +286,7 @@ def usual_cluster(
 
 def _page(
     request: PageRequest,
-    checked: Checked,
+    checked: SubmitCheck,
     ground: SubmitContext,
     *,
     key: str = "",
@@ -313,7 +313,9 @@ def _page(
     return request.render("submit/page.html", context, status=status)
 
 
-def _form_context(request: PageRequest, checked: Checked, ground: SubmitContext) -> dict[str, Any]:
+def _form_context(
+    request: PageRequest, checked: SubmitCheck, ground: SubmitContext
+) -> dict[str, Any]:
     posted = request.http.POST
     document = checked.typed.document
     form = form_of(

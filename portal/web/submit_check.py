@@ -14,8 +14,8 @@ from portal.web.submit_fields import fields_for, roles_of
 from portal.web.submit_secrets import secrets_of
 from portal.web.submit_text import Typed, line_of
 from scheduling.core.reasons import ReasonCode
-from scheduling.selectors.submit_context import SubmitContext
-from scheduling.services.drafts import Draft, InvalidJobError, check_draft
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.validation import InvalidJobError, ValidatedJob, check_draft
 from tenants.errors import DomainError, FieldError
 from tenants.viewers import Viewer
 from tessera.messages import capitalised, message_of, placed
@@ -51,17 +51,17 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class SubmitCheck:
     """The verdict on a text: a draft, or what is wrong with it."""
 
     typed: Typed
-    draft: Draft | None
+    draft: ValidatedJob | None
     faults: tuple[Fault, ...]
 
 
 def check(
     typed: Typed, *, viewer: Viewer, ground: SubmitContext, also: tuple[FieldError, ...] = ()
-) -> Checked:
+) -> SubmitCheck:
     """Check what was typed as a submission would, and store nothing.
 
     Args:
@@ -72,18 +72,18 @@ def check(
     """
     early = (*typed.faults, *also)
     if typed.complete is None or early:
-        return Checked(typed=typed, draft=None, faults=_faults(typed, early, ground))
+        return SubmitCheck(typed=typed, draft=None, faults=_faults(typed, early, ground))
     try:
         draft = check_draft(document=typed.complete, viewer=viewer, ground=ground)
     except InvalidJobError as error:
-        return Checked(typed=typed, draft=None, faults=_faults(typed, error.errors, ground))
+        return SubmitCheck(typed=typed, draft=None, faults=_faults(typed, error.errors, ground))
     except DomainError as error:
         fault = FieldError(field="virtual_cluster", message=error.message, remedy=error.remedy)
-        return Checked(typed=typed, draft=None, faults=_faults(typed, (fault,), ground))
-    return Checked(typed=typed, draft=draft, faults=())
+        return SubmitCheck(typed=typed, draft=None, faults=_faults(typed, (fault,), ground))
+    return SubmitCheck(typed=typed, draft=draft, faults=())
 
 
-def faults_in_words(checked: Checked) -> str:
+def faults_in_words(checked: SubmitCheck) -> str:
     """One line beside the text: why it cannot be read, or how many faults are in which lines."""
     if not checked.faults:
         return _("No errors")

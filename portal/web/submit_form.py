@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from django.utils.translation import gettext
 
 from portal.i18n import Name, gettext_lazy
-from portal.web.submit_check import Checked, Fault
+from portal.web.submit_check import Fault, SubmitCheck
 from portal.web.submit_fields import posted_values, roles_in, roles_of, value_at, values_of
 from portal.web.submit_secrets import NEW, secrets_in, secrets_of, written_out
+from scheduling.clusters.queries.priority_classes import PriorityClassRow
 from scheduling.core.jobspec import SPEC_FIELDS, ElasticMode, JobClass, Within
 from scheduling.core.jobspec.watching import NO_POLICY
-from scheduling.selectors.priority_classes import PriorityClassRow
-from scheduling.selectors.submit_context import SubmitContext
+from scheduling.jobs.queries.submit_context import SubmitContext
 
 _HELP = {info.path: info.help for info in SPEC_FIELDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class SelectOption:
     """One value of a choice."""
 
     value: str
@@ -43,7 +43,7 @@ class Input:
     label: str
     value: str | bool
     faults: tuple[Fault, ...]
-    options: tuple[Option, ...] = ()
+    options: tuple[SelectOption, ...] = ()
     hint: str = ""
 
     @property
@@ -174,7 +174,7 @@ _FIRST = ("name", "virtual_cluster", "priority", "class")
 
 
 def form_of(
-    checked: Checked,
+    checked: SubmitCheck,
     *,
     clusters: Sequence[str],
     priorities: Iterable[PriorityClassRow],
@@ -219,7 +219,7 @@ def form_of(
 
 
 def _read(
-    checked: Checked, posted: Mapping[str, str] | None
+    checked: SubmitCheck, posted: Mapping[str, str] | None
 ) -> tuple[Sequence[str], Mapping[str, str | bool], Mapping[str, str] | None]:
     """The roles and values of the text, or of the form as posted where the text has none to give.
 
@@ -318,7 +318,7 @@ def _role(
 
 
 def _secrets(
-    checked: Checked, posted: Mapping[str, str] | None, faults: Mapping[str, tuple[Fault, ...]]
+    checked: SubmitCheck, posted: Mapping[str, str] | None, faults: Mapping[str, tuple[Fault, ...]]
 ) -> tuple[Input, ...]:
     """A field for each secret; its value is whether the YAML holds one, and never what it is."""
     document = checked.typed.document
@@ -348,12 +348,13 @@ def _input(
     )
 
 
-def _options(pairs: Sequence[tuple[str, str]], chosen: str) -> tuple[Option, ...]:
+def _options(pairs: Sequence[tuple[str, str]], chosen: str) -> tuple[SelectOption, ...]:
     """The options; a value that is none of them stands for itself."""
     known = {value for value, _ in pairs}
     extra = () if not pairs or chosen in known else ((chosen, Name(chosen)),)
     return tuple(
-        Option(value=value, text=text, on=value == chosen) for value, text in (*pairs, *extra)
+        SelectOption(value=value, text=text, on=value == chosen)
+        for value, text in (*pairs, *extra)
     )
 
 

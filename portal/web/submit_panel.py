@@ -11,15 +11,15 @@ from django.utils.translation import gettext as _
 from portal.addresses import job_url
 from portal.i18n import gettext_lazy, is_english, said
 from portal.web.components import words
-from portal.web.submit_check import Checked, Fault
+from portal.web.submit_check import Fault, SubmitCheck
 from scheduling.compat.formats import TITLES
 from scheduling.compat.result import Imported
 from scheduling.core.forecast.horizon import is_open
 from scheduling.core.jobspec import JobClass
 from scheduling.core.values import PlacedMember
-from scheduling.selectors.wants import wants_in_words
-from scheduling.services.drafts import Draft
-from scheduling.services.planning import MOST_TASKS, Fits, JobPlan
+from scheduling.estimates.services.submit_plans import MOST_TASKS, Fits, JobPlan
+from scheduling.jobs.queries.requested import wants_in_words
+from scheduling.jobs.validation import ValidatedJob
 from tenants.clock import database_now
 from tessera.results import Remarks
 
@@ -85,7 +85,7 @@ _VERDICTS: Final = {
 }
 
 
-def panel_of(checked: Checked, plan: JobPlan | None = None) -> Panel:
+def panel_of(checked: SubmitCheck, plan: JobPlan | None = None) -> Panel:
     """The panel for a checked text.
 
     Args:
@@ -134,7 +134,7 @@ def panel_of_faults(faults: Sequence[Fault]) -> Panel:
     )
 
 
-def panel_of_draft(draft: Draft, plan: JobPlan | None, tasks: int) -> Panel:
+def panel_of_draft(draft: ValidatedJob, plan: JobPlan | None, tasks: int) -> Panel:
     """The panel for ``tasks`` equal jobs, of which one was checked and all were planned."""
     if plan is None:
         return Panel(
@@ -247,7 +247,7 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _facts(draft: Draft, tasks: int) -> tuple[tuple[str, str], ...]:
+def _facts(draft: ValidatedJob, tasks: int) -> tuple[tuple[str, str], ...]:
     """Devices and cost of the job; of an array or a sweep those of all jobs, or of each."""
     spec, demand = draft.spec, draft.demand
     is_free = draft.job_class is JobClass.OPPORTUNISTIC

@@ -11,11 +11,11 @@ from portal.web.job_text import to_yaml
 from scheduling.compat.result import ImportRefusedError
 from scheduling.core.jobspec import REDACTED, Completion, JobSpec, Retries, RoleSpec
 from scheduling.core.lifecycle import FailureClass
-from scheduling.selectors.job_detail import JobDetail
+from scheduling.jobs.queries.job_detail import JobDetail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class SampleDocument:
     """A document to begin with; ``{vc}`` stands for the virtual cluster."""
 
     name: str
@@ -24,7 +24,7 @@ class Sample:
 
 
 SAMPLES: Final = (
-    Sample(
+    SampleDocument(
         name="hello",
         says=gettext_lazy("1 device for a few seconds"),
         text="""\
@@ -42,7 +42,7 @@ roles:
       done
 """,
     ),
-    Sample(
+    SampleDocument(
         name="gang",
         says=gettext_lazy("Two workers with rendezvous"),
         text="""\
@@ -60,7 +60,7 @@ max_duration: 1h
 retries: {user: 0, node: 3}
 """,
     ),
-    Sample(
+    SampleDocument(
         name="torchrun",
         says=gettext_lazy("PyTorch on 2 nodes, code from Git"),
         text="""\
@@ -80,7 +80,7 @@ max_duration: 12h
 retries: {user: 1, node: 3}
 """,
     ),
-    Sample(
+    SampleDocument(
         name="sweep",
         says=gettext_lazy("One run of a sweep on idle devices"),
         text="""\

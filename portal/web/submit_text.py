@@ -14,7 +14,7 @@ from portal.web.job_text import plain, to_yaml
 from portal.web.yaml_edits import composed, entry_of, with_value
 from scheduling.compat.context import Context
 from scheduling.compat.result import Imported, ImportRefusedError
-from scheduling.services.drafts import from_spec_error
+from scheduling.jobs.validation import from_spec_error
 from tenants.errors import FieldError
 from tessera.messages import message_of
 

@@ -4,8 +4,8 @@ from django.utils.translation import gettext
 
 from portal.web.submit_text import Typed, with_changes
 from portal.web.viewing import PageRequest
-from scheduling.selectors.submit_context import SubmitContext
-from scheduling.services.archives import store_archive
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.services.archives import store_archive
 from tenants.errors import DomainError, FieldError
 from workers.conf import ARCHIVES_DIR, worker_settings
 

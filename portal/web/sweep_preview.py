@@ -13,7 +13,7 @@ from portal.web.submit_panel import Panel, panel_of_draft, panel_of_faults
 from portal.web.viewing import PageRequest
 from scheduling.compat.result import ImportRefusedError
 from scheduling.core.sweeps import Grid, GridError, read_grid
-from scheduling.services.sweeps import plan_sweep
+from scheduling.sweeps.services import plan_sweep
 from tenants.errors import DomainError, InvalidError
 
 

@@ -15,19 +15,19 @@ from portal.api.job_bodies import ground_for
 from portal.web.components import words
 from portal.web.components.states import job_state
 from portal.web.components.stats import Stat
-from portal.web.once import once_of
+from portal.web.form_tokens import once_of
 from portal.web.submit import usual_cluster
 from portal.web.submit_panel import Panel
 from portal.web.submit_templates import sample_text
 from portal.web.sweep_preview import TypedSweep, panel_of_errors, preview_sweep, read_sweep
 from portal.web.viewing import PageRequest, page
+from scheduling.clusters.queries.names import virtual_cluster_names
 from scheduling.core.sweeps import MOST_JOBS
-from scheduling.models import Sweep
-from scheduling.selectors.names import virtual_cluster_names
-from scheduling.selectors.sweeps import SweepDetail, sweep_detail, sweep_for, sweeps_of
-from scheduling.services.idempotency import IdempotencyConflictError
-from scheduling.services.personal import template_for
-from scheduling.services.sweeps import stop_sweep, submit_sweep
+from scheduling.jobs.models import Sweep
+from scheduling.jobs.services.idempotency import IdempotencyConflictError
+from scheduling.jobs.services.saved import template_for
+from scheduling.sweeps.queries import SweepDetail, sweep_detail, sweep_for, sweeps_of
+from scheduling.sweeps.services import stop_sweep, submit_sweep
 from tenants.errors import DomainError, FieldError
 from tenants.roles import Permission
 

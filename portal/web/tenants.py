@@ -17,10 +17,11 @@ from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
-from scheduling.selectors.cluster import VcUse
-from scheduling.selectors.cluster import vc_uses as uses_for
-from scheduling.selectors.notices import budget_of
-from scheduling.selectors.tenant_use import (
+from scheduling.clusters.queries.cluster import VcUse
+from scheduling.clusters.queries.cluster import vc_uses as uses_for
+from scheduling.notices.queries import budget_of
+from scheduling.notices.services.quotas import set_budget
+from scheduling.usage.queries.tenant_use import (
     NO_USE,
     Use,
     limits_of_members,
@@ -28,7 +29,6 @@ from scheduling.selectors.tenant_use import (
     use_by_tenant,
     use_together,
 )
-from scheduling.services.notices.quotas import set_budget
 from tenants.errors import DomainError, StaleEditError
 from tenants.models import Membership, Tenant
 from tenants.roles import Permission, Role

@@ -24,13 +24,13 @@ from portal.web.components.states import job_state, node_state
 from portal.web.components.stats import Stat
 from portal.web.devicemap import tenant_categories
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.names import virtual_cluster_names
-from scheduling.selectors.timeline import (
+from scheduling.clusters.queries.names import virtual_cluster_names
+from scheduling.usage.queries.timeline import (
     LONGEST_SPAN,
     SHORTEST_SPAN,
-    Run,
     Timeline,
     TimelineNode,
+    TimelineRun,
     first_run_at,
     runs_by_node,
     timeline,
@@ -254,7 +254,7 @@ def _toggled(closed: str, opened: frozenset[int]) -> str:
 
 @lru_cache(maxsize=RUNS_KEPT)
 def _run(
-    run: Run,
+    run: TimelineRun,
     devices: tuple[int, ...],
     tenant: int | None,
     vc: int | None,
@@ -325,7 +325,7 @@ def _stats(
     )
 
 
-def _holds(run: Run, at: datetime) -> bool:
+def _holds(run: TimelineRun, at: datetime) -> bool:
     return not run.reserved and run.start <= at and (run.end is None or run.end > at)
 
 

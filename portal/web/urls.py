@@ -13,7 +13,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("theme/", session.theme, name="theme"),
     path("language/", language.switch, name="language"),
     path("time-zone/", zones.time_zone, name="time-zone"),
-    path("", include("portal.web.kept_urls")),
+    path("", include("portal.web.saved_views_urls")),
     path("", include("portal.web.job_urls")),
     path("_components/", gallery.components, name="components"),
     path("", include("portal.web.cluster_urls")),

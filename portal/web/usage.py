@@ -16,7 +16,7 @@ from portal.i18n import gettext_lazy
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.usage import GROUPS, Hours, Usage, UsageLine, usage
+from scheduling.usage.queries.usage import GROUPS, Hours, Usage, UsageLine, usage
 from tenants.errors import InvalidError
 
 MONTHS: Final = 6

@@ -24,18 +24,18 @@ from portal.web.vc_forms import (
 )
 from portal.web.viewing import PageRequest, page, posts_from
 from portal.web.virtual_clusters import detail_context, drawn_assignment
-from scheduling.models import VcValues
-from scheduling.selectors.recommendations import recommended_shape
-from scheduling.selectors.shapes import NEW, ShapeAnswer, TooMany, try_shape
-from scheduling.selectors.topology import current_topology
-from scheduling.selectors.virtual_clusters import (
+from scheduling.clusters.models import VcValues
+from scheduling.clusters.queries.recommendations import recommended_shape
+from scheduling.clusters.queries.shapes import NEW, ShapeAnswer, TooMany, try_shape
+from scheduling.clusters.queries.virtual_clusters import (
     VcDetail,
     virtual_cluster_detail,
     virtual_cluster_for,
 )
-from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc
-from scheduling.services.reconfiguration import edit_virtual_cluster
-from scheduling.services.vc_values import CAPS
+from scheduling.clusters.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc
+from scheduling.clusters.services.reconfiguration import edit_virtual_cluster
+from scheduling.clusters.services.vc_values import CAPS
+from scheduling.topology.current import current_topology
 from tenants.errors import DomainError, InvalidError, StaleEditError
 from tenants.roles import Permission
 from tenants.selectors import tenants_for

@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 from portal.i18n import gettext_lazy
 from portal.web.levels import cells_in_words
 from portal.web.policy_fields import add_policy_fields, policy_args_of, policy_names
-from scheduling.models import VC_COLUMNS
-from scheduling.selectors.topology import TopologyNow
-from scheduling.selectors.virtual_clusters import QuotaRow
-from scheduling.services.vc_values import CAPS
+from scheduling.clusters.models import VC_COLUMNS
+from scheduling.clusters.queries.virtual_clusters import QuotaRow
+from scheduling.clusters.services.vc_values import CAPS
+from scheduling.topology.current import TopologyNow
 from tenants.errors import FieldError, InvalidError
 from tessera.isolation import LEVELS
 

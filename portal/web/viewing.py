@@ -24,8 +24,8 @@ from portal.web.components import words
 from portal.web.components.bars import RoundTick
 from portal.web.failing import failing_sentences
 from portal.web.frame import Frame, set_frame
-from scheduling.selectors.glance import at_a_glance
-from scheduling.selectors.rounds import ticker
+from scheduling.clusters.queries.frame_numbers import at_a_glance
+from scheduling.rounds.queries import ticker
 from tenants.announcements import announcements_now
 from tenants.audit import bind_actor
 from tenants.clock import database_now

@@ -14,21 +14,19 @@ from portal.web.audit import shown_entries
 from portal.web.cell_trees import CellTrees, cell_trees
 from portal.web.cluster_drawing import tenants_in_order, vc_uses
 from portal.web.components import words
-from portal.web.components.bars import VcUse
+from portal.web.components.bars import VcBarUse
 from portal.web.components.mapvalues import DeviceMap
 from portal.web.components.stats import Stat
 from portal.web.policy_fields import policy_summary
 from portal.web.vc_forms import CapsForm, PolicyForm, counts_in_words
 from portal.web.viewing import PageRequest, page
-from scheduling.core.cells.assignment import AssignedCell
-from scheduling.selectors import cluster as selected
-from scheduling.selectors.cluster import cluster_snapshot
-from scheduling.selectors.fits import Fit, FitRow
-from scheduling.selectors.recommendations import WINDOW, recommended_shape
-from scheduling.selectors.shapes import shape_in_force
-from scheduling.selectors.topology import TopologyNow, current_topology
-from scheduling.selectors.vc_room import VcRoom, virtual_cluster_room
-from scheduling.selectors.virtual_clusters import (
+from scheduling.clusters.queries import cluster as selected
+from scheduling.clusters.queries.cluster import cluster_snapshot
+from scheduling.clusters.queries.fitting_sizes import Fit, FitRow
+from scheduling.clusters.queries.recommendations import WINDOW, recommended_shape
+from scheduling.clusters.queries.shapes import shape_in_force
+from scheduling.clusters.queries.vc_room import VcRoom, virtual_cluster_room
+from scheduling.clusters.queries.virtual_clusters import (
     VcDetail,
     list_virtual_clusters,
     shape_rows,
@@ -37,6 +35,8 @@ from scheduling.selectors.virtual_clusters import (
     virtual_cluster_detail,
     virtual_cluster_for,
 )
+from scheduling.core.cells.assignment import AssignedCell
+from scheduling.topology.current import TopologyNow, current_topology
 from tenants.roles import Permission
 from tenants.selectors import audit_page
 
@@ -277,7 +277,7 @@ def _borrow_words(detail: VcDetail) -> str:
     )
 
 
-def _list_stats(uses: Iterable[VcUse], unassigned: Mapping[str, int]) -> tuple[Stat, ...]:
+def _list_stats(uses: Iterable[VcBarUse], unassigned: Mapping[str, int]) -> tuple[Stat, ...]:
     uses = tuple(uses)
     guarantee = sum(use.guarantee for use in uses)
     used = sum(use.used for use in uses)

@@ -11,13 +11,17 @@ from django.utils.translation import gettext as _
 from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
-from scheduling.core.logrules.patterns import LONGEST_PATTERN
-from scheduling.core.logrules.rules import LONGEST_NAME
-from scheduling.models.watching import LogActionChoice
-from scheduling.selectors.priority_classes import list_priority_classes
-from scheduling.selectors.watching import idle_rule_of, log_rule_for, log_rules_for
-from scheduling.services.idling import set_idle_rule
-from scheduling.services.log_rules import create_log_rule, delete_log_rule, update_log_rule
+from scheduling.clusters.queries.priority_classes import list_priority_classes
+from scheduling.core.watching.log_rule_values import LONGEST_NAME
+from scheduling.core.watching.log_rules import LONGEST_PATTERN
+from scheduling.watching.models import LogActionChoice
+from scheduling.watching.queries import idle_rule_of, log_rule_for, log_rules_for
+from scheduling.watching.services.idling import set_idle_rule
+from scheduling.watching.services.log_rules import (
+    create_log_rule,
+    delete_log_rule,
+    update_log_rule,
+)
 from tenants.errors import DomainError, StaleEditError
 from tenants.roles import Permission
 

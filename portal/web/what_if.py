@@ -19,15 +19,15 @@ from portal.api.what_if import what_if_out, what_if_state
 from portal.i18n import gettext_lazy, said
 from portal.web.components import words
 from portal.web.components.stats import Stat
+from portal.web.form_tokens import made_before, make_once
 from portal.web.formfaults import put_faults, status_of
-from portal.web.once import made_before, make_once
 from portal.web.policy_fields import policy_args_asked, policy_args_text, policy_summary
 from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
-from scheduling.models import WhatIf
-from scheduling.selectors.jobs import JobRow, rows_of_jobs
-from scheduling.selectors.names import device_type_names, virtual_cluster_names
-from scheduling.services.what_if import KEPT, STEPS, ask_what_if, what_if_for, what_ifs_of
+from scheduling.clusters.queries.names import device_type_names, virtual_cluster_names
+from scheduling.jobs.queries.jobs import JobRow, rows_of_jobs
+from scheduling.what_if.models import WhatIf
+from scheduling.what_if.services.what_if import KEPT, STEPS, ask_what_if, what_if_for, what_ifs_of
 from tenants.errors import DomainError
 
 PERIODS: Final = {

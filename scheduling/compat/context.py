@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from scheduling.compat.messages import phrase
 from scheduling.compat.reading import Report
-from scheduling.core.jobspec.errors import Place
+from scheduling.core.jobspec.errors import DocumentPlace
 
 DEFAULT_CLUSTER: Final = "default"
 NAMES_A_CLUSTER: Final = frozenset({"partition", "account", "fleet", "infra"})
@@ -64,7 +64,7 @@ class Named:
 
     kind: str
     name: str
-    place: Place
+    place: DocumentPlace
 
 
 def cluster_and_priority(
@@ -116,5 +116,5 @@ def _left(context: Context, tenant: str, report: Report) -> str:
         name for name, owner in context.clusters.items() if not tenant or owner == tenant
     )
     found = mine[0] if mine else DEFAULT_CLUSTER
-    report.warn(Place("virtual_cluster"), phrase("import-cluster-chosen", cluster=found))
+    report.warn(DocumentPlace("virtual_cluster"), phrase("import-cluster-chosen", cluster=found))
     return found

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from scheduling.compat.messages import phrase
 from scheduling.compat.result import Imported, ImportRefusedError, Remark, Unsupported
 from scheduling.core.jobspec import FieldError, InvalidJobSpecError, parse
-from scheduling.core.jobspec.errors import HIDDEN, Place, RefusalError, may_be_secret, show
+from scheduling.core.jobspec.errors import HIDDEN, DocumentPlace, RefusalError, may_be_secret, show
 from scheduling.core.jobspec.scalars import read_bool, read_integer, read_string, wrong_type
 from scheduling.core.jobspec.table import refuse_unknown
 from tessera.messages import Sentence
@@ -24,11 +24,13 @@ class Report:
     warnings: list[Remark] = field(default_factory=list)
     unsupported: list[Unsupported] = field(default_factory=list)
 
-    def warn(self, place: Place, message: Sentence) -> None:
+    def warn(self, place: DocumentPlace, message: Sentence) -> None:
         """Note something that means something slightly different here."""
         self.warnings.append(Remark(field=place.path, message=message))
 
-    def leave_out(self, place: Place, value: object, message: Sentence, *, needed: bool) -> None:
+    def leave_out(
+        self, place: DocumentPlace, value: object, message: Sentence, *, needed: bool
+    ) -> None:
         """Note something that has no counterpart."""
         key = place.path.rpartition(".")[2]
         hidden = place.hidden or may_be_secret(key)
@@ -54,7 +56,7 @@ class Report:
 class Section:
     """One object of the document, from which keys are taken one by one."""
 
-    def __init__(self, value: object, place: Place, report: Report) -> None:
+    def __init__(self, value: object, place: DocumentPlace, report: Report) -> None:
         self.place = place
         self.report = report
         self._left: dict[Any, Any] = {}
@@ -65,7 +67,7 @@ class Section:
             self._broken = True
             place.note(value, wrong_type(value, "an object", phrase("import-write-keys")))
 
-    def at(self, key: str) -> Place:
+    def at(self, key: str) -> DocumentPlace:
         """The place of a key."""
         return self.place.child(key)
 
@@ -137,7 +139,7 @@ class Section:
         """The object at ``key``; an empty one if it is absent."""
         return Section(self.take(key), self.at(key), self.report)
 
-    def items(self, key: str) -> list[tuple[Any, Place]]:
+    def items(self, key: str) -> list[tuple[Any, DocumentPlace]]:
         """The elements of the list at ``key``, each with its place."""
         value, place = self.take(key), self.at(key)
         if value is None:
@@ -151,7 +153,7 @@ class Section:
         """The objects of the list at ``key``."""
         return [Section(item, place, self.report) for item, place in self.items(key)]
 
-    def entries(self) -> list[tuple[str, Any, Place]]:
+    def entries(self) -> list[tuple[str, Any, DocumentPlace]]:
         """All that is left, for objects whose keys are names; nothing is left then."""
         left, self._left = self._left, {}
         found = []

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from scheduling.compat.messages import phrase
 from scheduling.compat.reading import Report, Section
-from scheduling.core.jobspec.errors import Place, RefusalError, kind_of
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError, kind_of
 from scheduling.core.jobspec.scalars import MIB, TIB
 
 # Nodes run commands with /bin/sh; elsewhere they run with bash.
@@ -34,7 +34,7 @@ def read_secrets(names: list[str]) -> str:
 _SCHEME: Final = re.compile(r"(?:docker|dockerd|podman|enroot)://|docker:(?!//)")
 
 
-def read_image(text: str, place: Place, report: Report) -> str | None:
+def read_image(text: str, place: DocumentPlace, report: Report) -> str | None:
     """The image's name as engines take it; None for a file or another kind of image.
 
     Args:
@@ -163,8 +163,8 @@ def read_variables(section: Section, key: str, *, hidden: bool = False) -> dict[
     return found
 
 
-def _listed(section: Section, key: str) -> list[tuple[str, Any, Place]]:
-    pairs: list[tuple[str, Any, Place]] = []
+def _listed(section: Section, key: str) -> list[tuple[str, Any, DocumentPlace]]:
+    pairs: list[tuple[str, Any, DocumentPlace]] = []
     for item, place in section.items(key):
         if not isinstance(item, str):
             place.refuse(
@@ -180,7 +180,7 @@ def _listed(section: Section, key: str) -> list[tuple[str, Any, Place]]:
     return pairs
 
 
-def report_references(text: str, place: Place, report: Report) -> None:
+def report_references(text: str, place: DocumentPlace, report: Report) -> None:
     """Report references that another server would have filled in."""
     for found in dict.fromkeys(_REFERENCE.findall(text)):
         words = phrase("import-server-reference")
@@ -255,7 +255,9 @@ def _node(
     return {"name": name, "host": bare, "port": port, "user": user, "labels": labels}
 
 
-def _check(place: Place, text: str, pattern: re.Pattern[str], message: str, remedy: str) -> None:
+def _check(
+    place: DocumentPlace, text: str, pattern: re.Pattern[str], message: str, remedy: str
+) -> None:
     if text and not pattern.fullmatch(text):
         place.refuse(text, message, remedy)
 

@@ -82,7 +82,7 @@ HEAD: Final = """\
 Generated from `scheduling/core/lifecycle.py` by `python -m scheduling.core.statedocs`.
 
 The names of states are public (REST, CLI, pages) and never change. One function writes states
-(`scheduling.services.lifecycle.apply_job_event`), by compare-and-set.
+(`scheduling.jobs.services.lifecycle.apply_job_event`), by compare-and-set.
 """
 
 

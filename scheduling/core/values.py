@@ -6,13 +6,13 @@ from typing import Any
 
 from scheduling.core.cells import ClusterSpec
 from scheduling.core.jobspec import Demand, JobClass
-from scheduling.core.planning import NO_FACTS, PLAIN_TERMS, Facts, Terms
+from scheduling.core.policy_interface import NO_FACTS, PLAIN_TERMS, Facts, Terms
 from scheduling.core.reasons import Reason
 from tessera.isolation import NONE, USER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Seen:
+class RunObservation:
     """What a job has reported of one run: steps and samples in so many seconds.
 
     Attributes:
@@ -48,7 +48,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class JobFacts:
     """What policies other than the plainest may know of a live job besides its gang.
 
     Attributes:
@@ -61,7 +61,7 @@ class Known:
     terms: Terms = PLAIN_TERMS
     facts: Facts = NO_FACTS
     asked: Demand | None = None
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[RunObservation, ...] = ()
     start_seconds: float | None = None
     timed: tuple[Timed, ...] = ()
     noise: tuple[float, float] | None = None
@@ -99,7 +99,7 @@ class QueuedJob:
         excluded_nodes: names of nodes on which an earlier attempt failed by the node's fault.
         user_cap: the member's own cap in devices, if the tenant set one.
         waiting_for: ids of victims that have been asked to leave for this job.
-        claims: the devices that it has claimed from them (``core/claims.py``).
+        claims: the devices that it has claimed from them (``core/round/claims.py``).
         turn_of: it is held by its sweep, of which so many jobs run at a time.
     """
 
@@ -220,7 +220,7 @@ class ClusterSnapshot:
     holding: tuple[HoldingJob, ...]
     bad_devices: frozenset[tuple[str, int]] = frozenset()
     images_required: bool = True
-    known: Mapping[int, Known] = field(default_factory=dict)
+    known: Mapping[int, JobFacts] = field(default_factory=dict)
     ports_left: int | None = None
     device_memory: Mapping[str, int] = field(default_factory=dict)
 

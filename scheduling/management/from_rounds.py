@@ -10,12 +10,12 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.management.base import CommandError, OutputWrapper
 
+from scheduling.clusters.models import VirtualCluster
 from scheduling.core.jobspec.errors import RefusalError
 from scheduling.core.jobspec.scalars import read_instant
 from scheduling.core.policies import read_policy_args
-from scheduling.models import VirtualCluster
-from scheduling.services.recorded_days import recorded_days
-from scheduling.services.replays import replay
+from scheduling.what_if.services.recorded_days import recorded_days
+from scheduling.what_if.services.replays import replay
 from tenants.clock import database_now
 from tenants.errors import DomainError
 

@@ -15,14 +15,14 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 
 from scheduling.core.simulator.comparing import METRICS
-from scheduling.management.simulations import Outcome
+from scheduling.management.simulations import TaskOutcome
 
 _STATIC: Final = Path(__file__).resolve().parents[2] / "static"
 _QUANTILES: Final = 200
 _LABEL: Final = 40
 
 
-def render_report(document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
+def render_report(document: Mapping[str, Any], outcomes: Sequence[TaskOutcome]) -> str:
     """The whole page.
 
     Args:
@@ -79,11 +79,11 @@ def _label(text: str) -> str:
     return escape(short)
 
 
-def _policies(outcomes: Sequence[Outcome]) -> list[str]:
+def _policies(outcomes: Sequence[TaskOutcome]) -> list[str]:
     return list(dict.fromkeys(outcome.task.policy for outcome in outcomes))
 
 
-def _values(outcomes: Sequence[Outcome], policy: str, what: str) -> "np.ndarray[Any, Any]":
+def _values(outcomes: Sequence[TaskOutcome], policy: str, what: str) -> "np.ndarray[Any, Any]":
     """Completion times in hours, or finish-time fairness, of all runs of a policy; sorted."""
     found: list[float] = []
     for outcome in outcomes:
@@ -93,7 +93,7 @@ def _values(outcomes: Sequence[Outcome], policy: str, what: str) -> "np.ndarray[
     return np.sort(np.array(found, dtype=np.float64))
 
 
-def _curves(outcomes: Sequence[Outcome], what: str) -> list[dict[str, Any]]:
+def _curves(outcomes: Sequence[TaskOutcome], what: str) -> list[dict[str, Any]]:
     """By policy, the values that a part of the jobs stays below."""
     curves = []
     for policy in _policies(outcomes):
@@ -107,7 +107,7 @@ def _curves(outcomes: Sequence[Outcome], what: str) -> list[dict[str, Any]]:
     return curves
 
 
-def _boxes(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def _boxes(outcomes: Sequence[TaskOutcome]) -> list[dict[str, Any]]:
     boxes = []
     for policy in _policies(outcomes):
         values = _values(outcomes, policy, "jct")
@@ -127,7 +127,7 @@ def _boxes(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     return boxes
 
 
-def _distribution(policy: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _distribution(policy: str, outcomes: Sequence[TaskOutcome]) -> dict[str, Any]:
     """A line of the table beside the distributions."""
     times, fairness = _values(outcomes, policy, "jct"), _values(outcomes, policy, "ftf")
     cells = [f"{value:.3f}" for value in _percentiles(times)]
@@ -187,7 +187,7 @@ def _row(item: Mapping[str, Any], baseline: str) -> dict[str, Any]:
     return {**item, "cells": cells, "is_baseline": item["policy"] == baseline}
 
 
-def _run_row(outcome: Outcome) -> dict[str, Any]:
+def _run_row(outcome: TaskOutcome) -> dict[str, Any]:
     """A run's line in the table of runs."""
     document = outcome.result.to_json()
     busy = document["avg_gpus_busy"] / outcome.devices * 100.0 if outcome.devices else 0.0
@@ -203,7 +203,7 @@ def _run_row(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _course(outcome: Outcome) -> dict[str, Any]:
+def _course(outcome: TaskOutcome) -> dict[str, Any]:
     """What is drawn of one run over time, in hours from its beginning."""
     recorder = outcome.recorder
     points = recorder.points if recorder else []
@@ -234,7 +234,7 @@ def _course(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _span_rows(outcome: Outcome) -> list[dict[str, Any]]:
+def _span_rows(outcome: TaskOutcome) -> list[dict[str, Any]]:
     """The table beside the allocations: the first run's."""
     recorder = outcome.recorder
     if recorder is None or not recorder.points:

@@ -203,7 +203,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TaskOutcome:
     """What came of a task.
 
     Attributes:
@@ -218,7 +218,7 @@ class Outcome:
     left_out: Mapping[str, int]
 
 
-def run_task(task: Task) -> Outcome:
+def run_task(task: Task) -> TaskOutcome:
     """Run one simulation.
 
     Raises:
@@ -238,7 +238,7 @@ def run_task(task: Task) -> Outcome:
     )
     if recorder is not None:
         recorder.close({job.name: job.finished for job in result.jobs}, world.now)
-    return Outcome(
+    return TaskOutcome(
         task=task,
         result=replace(result, policy=label_of(policy)),
         devices=world.cluster.devices,
@@ -247,7 +247,7 @@ def run_task(task: Task) -> Outcome:
     )
 
 
-class Progress:
+class ProgressBar:
     """A bar on the terminal: how many are done of how many, and how long the rest may take."""
 
     def __init__(self, total: int, *, unit: str, clock: Callable[[], float] = time.monotonic):

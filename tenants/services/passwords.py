@@ -8,7 +8,7 @@ from typing import Final
 
 from django.db import transaction
 
-from tenants.audit import Actor, Change, record, record_many
+from tenants.audit import Actor, AuditChange, record, record_many
 from tenants.clock import database_now
 from tenants.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tenants.messages import sentence
@@ -167,7 +167,7 @@ def _revoke_tokens(user: User, actor: Actor) -> None:
     live = list(ApiToken.objects.filter(user=user, revoked_at=None).order_by("pk"))
     ApiToken.objects.filter(pk__in=[token.pk for token in live]).update(revoked_at=database_now())
     changes = [
-        Change(
+        AuditChange(
             action="token.revoke",
             obj=token,
             before={"name": token.name, "prefix": token.prefix, "scopes": token.scopes},

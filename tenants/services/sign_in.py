@@ -22,7 +22,7 @@ from tenants.throttling import (
     SITE_HALF_LIFE,
     SOURCE_HALF_LIFE,
     SOURCES_OF_SITE,
-    Tally,
+    FailureTally,
     seconds_to_wait,
 )
 
@@ -37,7 +37,7 @@ _RECORD_HALF_LIFE: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SignInSource:
     """Where an attempt comes from.
 
     Attributes:
@@ -50,7 +50,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class SignInAttempt:
     """An attempt that was counted as failed; ``succeeded`` takes that back.
 
     Attributes:
@@ -62,7 +62,7 @@ class Attempt:
     """
 
     username: str
-    source: Source
+    source: SignInSource
     keys: tuple[str, ...]
     failures: float
     at: datetime
@@ -116,20 +116,20 @@ class _Counted:
             self.site: SITE_HALF_LIFE,
         }
 
-    def seconds_to_wait(self, tallies: Mapping[str, Tally], now: datetime) -> float:
+    def seconds_to_wait(self, tallies: Mapping[str, FailureTally], now: datetime) -> float:
         """Seconds until the attempt is checked, as these tallies are."""
         return seconds_to_wait(
-            pair=tallies.get(self.pair, Tally()),
-            source=tallies.get(self.source, Tally()),
-            name=tallies.get(self.name, Tally()),
-            site=tallies.get(self.site, Tally()),
+            pair=tallies.get(self.pair, FailureTally()),
+            source=tallies.get(self.source, FailureTally()),
+            name=tallies.get(self.name, FailureTally()),
+            site=tallies.get(self.site, FailureTally()),
             sources_of_site=self.sources_of_site,
             is_known=self.is_known,
             now=now,
         )
 
 
-def begin_attempt(*, username: str, source: Source, now: datetime) -> Attempt:
+def begin_attempt(*, username: str, source: SignInSource, now: datetime) -> SignInAttempt:
     """Count an attempt as failed before its password is checked, so that none slips through.
 
     One that has to wait writes nothing, so that an attack does not hold SQLite's write lock.
@@ -145,7 +145,7 @@ def begin_attempt(*, username: str, source: Source, now: datetime) -> Attempt:
         for key, half_life in counted.half_lives.items():
             tallies[key] = tallies[key].plus_one(now, half_life)
             _store(key, tallies[key])
-    return Attempt(
+    return SignInAttempt(
         username=username,
         source=source,
         keys=tuple(counted.half_lives),
@@ -155,7 +155,7 @@ def begin_attempt(*, username: str, source: Source, now: datetime) -> Attempt:
 
 
 @transaction.atomic
-def attempt_succeeded(*, attempt: Attempt, user: User, via: str) -> None:
+def attempt_succeeded(*, attempt: SignInAttempt, user: User, via: str) -> None:
     """Take the count back, remember the source, and record the sign-in.
 
     Args:
@@ -178,7 +178,7 @@ def attempt_succeeded(*, attempt: Attempt, user: User, via: str) -> None:
 
 
 @transaction.atomic
-def attempt_failed(*, attempt: Attempt, via: str) -> None:
+def attempt_failed(*, attempt: SignInAttempt, via: str) -> None:
     """Record a failed sign-in; limited, so that failures do not flood the audit."""
     if attempt.failures > MOST_RECORDED_OF_PAIR + 0.5:
         return
@@ -211,7 +211,7 @@ def signed_out(*, user: User, address: str) -> None:
     )
 
 
-def remember_source(*, user: User, source: Source, now: datetime) -> None:
+def remember_source(*, user: User, source: SignInSource, now: datetime) -> None:
     """Let failures of others never delay this address and device with the person's name."""
     for key in filter(None, (_device_key(source), _address_key(source))):
         KnownSource.objects.update_or_create(user=user, key=key, defaults={"last_at": now})
@@ -241,7 +241,7 @@ def _known(username: str, keys: tuple[str, ...]) -> frozenset[str]:
     return frozenset(rows.values_list("key", flat=True))
 
 
-def _counted(username: str, source: Source) -> _Counted:
+def _counted(username: str, source: SignInSource) -> _Counted:
     name = username.casefold()
     device, address = _device_key(source), _address_key(source)
     known = _known(username, (device, address))
@@ -256,18 +256,18 @@ def _counted(username: str, source: Source) -> _Counted:
     )
 
 
-def _refuse_early(counted: _Counted, tallies: Mapping[str, Tally], now: datetime) -> None:
+def _refuse_early(counted: _Counted, tallies: Mapping[str, FailureTally], now: datetime) -> None:
     wait = counted.seconds_to_wait(tallies, now)
     if wait > 0:
         raise TooManyFailuresError.after(wait)
 
 
-def _tallies(keys: Iterable[str]) -> dict[str, Tally]:
+def _tallies(keys: Iterable[str]) -> dict[str, FailureTally]:
     rows = SignInTally.objects.filter(key__in=list(keys))
-    return {row.key: Tally(failures=row.failures, at=row.at) for row in rows}
+    return {row.key: FailureTally(failures=row.failures, at=row.at) for row in rows}
 
 
-def _locked(keys: Iterable[str]) -> dict[str, Tally]:
+def _locked(keys: Iterable[str]) -> dict[str, FailureTally]:
     """The tallies of ``keys``, created where missing, locked until the transaction ends.
 
     One statement creates and locks them in the order of their keys: it meets neither a row that
@@ -282,15 +282,15 @@ def _locked(keys: Iterable[str]) -> dict[str, Tally]:
     return _tallies(keys)
 
 
-def _store(key: str, tally: Tally) -> None:
+def _store(key: str, tally: FailureTally) -> None:
     SignInTally.objects.filter(key=key).update(failures=tally.failures, at=tally.at)
 
 
-def _device_key(source: Source) -> str:
+def _device_key(source: SignInSource) -> str:
     return _key("device", source.device) if source.device else ""
 
 
-def _address_key(source: Source) -> str:
+def _address_key(source: SignInSource) -> str:
     return _key("address", _network_of(source.address))
 
 

@@ -15,11 +15,11 @@ from django.db import DEFAULT_DB_ALIAS, IntegrityError, OperationalError, transa
 from django.db.models import F, Q, QuerySet
 
 from tenants.audit import record
+from tenants.compiled_sql import CompiledQuery
 from tenants.errors import FieldError, ForbiddenError, InvalidError, NotFoundError
 from tenants.messages import sentence
 from tenants.models import ApiToken, User
 from tenants.roles import Permission, Scope, grantable_scopes
-from tenants.statements import Statement
 from tenants.viewers import Viewer
 
 _KEY: Final = re.compile(r"tsr_(?P<prefix>[a-z0-9]{8})_[0-9a-f]{64}")
@@ -41,7 +41,7 @@ def _tokens_of(prefix: object) -> QuerySet[ApiToken, Any]:
     return rows.values_list(*_TOKEN_COLUMNS, *(f"user__{name}" for name in _USER_COLUMNS))
 
 
-_BY_PREFIX: Final = Statement(_tokens_of)
+_BY_PREFIX: Final = CompiledQuery(_tokens_of)
 
 logger = logging.getLogger(__name__)
 

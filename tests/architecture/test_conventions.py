@@ -20,7 +20,7 @@ MODULES = [
 TEMPLATE_COLUMNS = 200
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # The one writer of a job's state, and the one that makes new rows.
-WRITERS = {"scheduling/services/lifecycle.py", "scheduling/services/submission.py"}
+WRITERS = {"scheduling/jobs/services/lifecycle.py", "scheduling/jobs/services/submission.py"}
 
 
 def undocumented(node: ast.Module | ast.ClassDef) -> Iterator[str]:
@@ -99,7 +99,10 @@ def test_events_of_jobs_are_written_in_two_places() -> None:
         if writes.search(re.sub(r"class JobEvent\(", "", path.read_text()))
     }
 
-    assert found == {"scheduling/services/lifecycle.py", "scheduling/services/submission.py"}
+    assert found == {
+        "scheduling/jobs/services/lifecycle.py",
+        "scheduling/jobs/services/submission.py",
+    }
 
 
 def test_templates_have_short_lines() -> None:

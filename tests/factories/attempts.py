@@ -1,8 +1,8 @@
 """Attempts that run and end, without a node."""
 
 from scheduling.enums import MemberStep
-from scheduling.models import Member
-from scheduling.services import attempts
+from scheduling.runs.models import Member
+from scheduling.runs.services import attempts
 from tessera import protocol
 from tests.factories.cluster import NOW
 

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell
-from scheduling.models import (
+from scheduling.clusters.models import (
     Device,
-    Job,
     Node,
     PinnedCell,
     PriorityClass,
@@ -15,8 +13,10 @@ from scheduling.models import (
     VcQuota,
     VirtualCluster,
 )
-from scheduling.selectors.submit_context import read_submit_context
-from scheduling.services.submission import Submission, submit_job
+from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.submit_context import read_submit_context
+from scheduling.jobs.services.submission import Submission, submit_job
 from tenants.models import Tenant, User
 from tenants.roles import Role
 from tenants.selectors import viewer_of

@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Job
-from scheduling.services import attempts, rounds
-from scheduling.services.evidence import store_round
+from scheduling.jobs.models import Job
+from scheduling.rounds.services import rounds
+from scheduling.rounds.services.evidence import store_round
+from scheduling.runs.services import attempts
 from tenants.roles import Role
 from tessera import protocol
 from tests.factories.attempts import members_of, run_members

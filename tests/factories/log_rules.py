@@ -1,7 +1,7 @@
 """The rules about logs that every installation begins with."""
 
-from scheduling.core.logrules import DEFAULT_RULES
-from scheduling.models import LogRule
+from scheduling.core.watching.log_rules import DEFAULT_RULES
+from scheduling.watching.models import LogRule
 
 
 def make_log_rules_to_begin_with() -> None:

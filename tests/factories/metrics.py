@@ -2,7 +2,10 @@
 
 from django.utils import timezone
 
-from scheduling.models import EvictionTally, Job, Round, VirtualCluster
+from scheduling.clusters.models import VirtualCluster
+from scheduling.jobs.models import Job
+from scheduling.rounds.models import Round
+from scheduling.runs.models import EvictionTally
 from tests.factories.cluster import make_job
 from workers.models import Heartbeat
 

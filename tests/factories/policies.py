@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from scheduling.core.planning import Plan, Snapshot
 from scheduling.core.policies import make_policy
+from scheduling.core.policy_interface import Plan, Snapshot
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from typing import Any
 
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
-from scheduling.core.planning import Alloc, Part, Plan, Terms
-from scheduling.core.rounds import decide
-from scheduling.core.sizing import scale_of
+from scheduling.core.policy_interface import Alloc, Part, Plan, Terms
+from scheduling.core.round.decide import decide
+from scheduling.core.round.gang_sizes import scale_of
 from scheduling.core.values import (
     ClusterSnapshot,
     HoldingJob,
-    Known,
+    JobFacts,
     NodeFacts,
     QueuedJob,
     VcFacts,
@@ -127,9 +127,9 @@ def plan_of_devices(**sizes: int) -> Plan:
     return Plan(allocs=allocs, order=tuple(allocs))
 
 
-def elastic_facts(least: int, most: int, devices: int) -> Known:
+def elastic_facts(least: int, most: int, devices: int) -> JobFacts:
     demand = Demand(members=(MemberDemand(role="worker", count=1, devices=devices),))
-    return Known(terms=Terms(scale=scale_of(demand, least, most)))
+    return JobFacts(terms=Terms(scale=scale_of(demand, least, most)))
 
 
 def held_job(devices: int, *, ran: float, at: int = 1) -> Any:

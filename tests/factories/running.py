@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from scheduling.clusters.models import Device, Node
 from scheduling.core.lifecycle import TERMINAL
-from scheduling.models import Attempt, Device, Job, JobEvent, Lease, Member, Node
+from scheduling.jobs.models import Job, JobEvent
+from scheduling.runs.models import Attempt, Lease, Member
 
 FIRST_PORT = 30_000
 

@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from scheduling.clusters.models import Device, VcValues, VirtualCluster
+from scheduling.clusters.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc
+from scheduling.clusters.services.reconfiguration import edit_virtual_cluster
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Attempt, Device, Job, Lease, Member, VcValues, VirtualCluster
-from scheduling.services import attempts, rounds
-from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc
-from scheduling.services.reconfiguration import edit_virtual_cluster
-from scheduling.snapshot import RoundConfig
+from scheduling.jobs.models import Job
+from scheduling.rounds.services import rounds
+from scheduling.rounds.snapshot import RoundConfig
+from scheduling.runs.models import Attempt, Lease, Member
+from scheduling.runs.services import attempts
 from tenants.models import Tenant, User
 from tenants.roles import Role
 from tenants.viewers import Viewer

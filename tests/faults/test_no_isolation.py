@@ -12,10 +12,10 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 
 THIRD = """
 from django.utils import timezone
-from scheduling.selectors.submit_context import read_submit_context
-from scheduling.services.cluster_edits import CreateVc
-from scheduling.services.reconfiguration import edit_virtual_cluster
-from scheduling.services.submission import Submission, submit_job
+from scheduling.jobs.queries.submit_context import read_submit_context
+from scheduling.clusters.services.cluster_edits import CreateVc
+from scheduling.clusters.services.reconfiguration import edit_virtual_cluster
+from scheduling.jobs.services.submission import Submission, submit_job
 from tenants.models import User
 from tenants.roles import Role
 from tenants.services import add_member, create_tenant, create_user

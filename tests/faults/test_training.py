@@ -27,7 +27,7 @@ import sys, django
 django.setup()
 from django.utils import timezone
 from scheduling.core.lifecycle import PreemptionRule
-from scheduling.services.stopping import preempt_job
+from scheduling.runs.services.stopping import preempt_job
 for line in sys.stdin:
     print(preempt_job(
         job_id=int(line), for_job=0, rule="Another size", cause=PreemptionRule.RESIZE,

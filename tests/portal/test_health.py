@@ -14,7 +14,8 @@ from django.test import Client
 from portal import health
 from portal.heartbeats import BEAT_DUTY
 from portal.web.failing import _SENTENCES
-from scheduling.models import Node, Round
+from scheduling.clusters.models import Node
+from scheduling.rounds.models import Round
 from tenants.clock import database_now
 from tenants.models import User
 from tests.factories.cluster import make_cluster

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from portal.missed_rounds import MissedRounds, run_directly
-from scheduling.models import Job, Round
+from scheduling.jobs.models import Job
+from scheduling.rounds.models import Round
 from tenants.clock import database_now
 from tests.factories.cluster import (
     make_cluster,

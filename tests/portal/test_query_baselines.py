@@ -11,7 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from portal import health
-from scheduling.models import Device, Lease
+from scheduling.clusters.models import Device
+from scheduling.runs.models import Lease
 from tenants.services.announcements import CACHE_KEY
 from tests.factories.scheduling import hold_devices, make_many_jobs
 from tests.support.cluster_pages import Stage, make_stage, sign_in

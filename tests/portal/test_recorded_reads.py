@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from scheduling.models import JobTemplate
+from scheduling.jobs.models import JobTemplate
 from tenants.models import AuditEntry
 from tests.support.cluster_pages import Stage, make_stage, sign_in
 

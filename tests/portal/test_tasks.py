@@ -10,7 +10,8 @@ from django.utils import timezone
 from portal.celery import DEFAULT_QUEUE, NODES_QUEUE, ROUNDS_QUEUE, app
 from portal.tasks import keep_house
 from scheduling import tasks
-from scheduling.models import Job, Round
+from scheduling.jobs.models import Job
+from scheduling.rounds.models import Round
 from tenants.models import FormToken, KnownSource, SignInTally
 from tests.factories.cluster import (
     make_cluster,

@@ -10,8 +10,8 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 
-from scheduling.core.logrules import DEFAULT_RULES
-from scheduling.models import LogRule
+from scheduling.core.watching.log_rules import DEFAULT_RULES
+from scheduling.watching.models import LogRule
 from tests.support.databases import default_of_its_own, migrated_template, real_database
 
 __all__ = ["migrated_template", "real_database"]

@@ -3,17 +3,9 @@
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from scheduling.models import (
-    Attempt,
-    Device,
-    Job,
-    Lease,
-    Member,
-    Node,
-    PriorityClass,
-    Topology,
-    VcQuota,
-)
+from scheduling.clusters.models import Device, Node, PriorityClass, Topology, VcQuota
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Attempt, Lease, Member
 from tests.factories.cluster import NOW
 from tests.factories.scheduling import make_two_tenants, start, submit
 

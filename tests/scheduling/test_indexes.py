@@ -4,7 +4,7 @@ import pytest
 from django.db import connection
 from django.db.models import Model
 
-from scheduling.models import Job, JobEvent
+from scheduling.jobs.models import Job, JobEvent
 from tenants.models import AuditEntry
 
 pytestmark = pytest.mark.django_db

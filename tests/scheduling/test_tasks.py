@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from scheduling import ports, tasks
-from scheduling.services import estimates
+from scheduling.estimates.services import estimates
 from scheduling.tasks import estimate_new_waits, run_round
 from tests.support.request_ports import Requested
 

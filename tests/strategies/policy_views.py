@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
-from scheduling.core.planning import (
+from scheduling.core.policies.plans import settle
+from scheduling.core.policy_interface import (
     Alloc,
     Facts,
     JobPhase,
@@ -23,7 +24,6 @@ from scheduling.core.planning import (
     Terms,
     TypeInfo,
 )
-from scheduling.core.policies.plans import settle
 
 NOW = 100_000.0
 CHOICES = ((), ("a",), ("b",), ("b", "a"))

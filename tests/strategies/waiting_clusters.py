@@ -8,16 +8,16 @@ from typing import Any
 from hypothesis import strategies as st
 
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
-from scheduling.core.forecast.forward import World
+from scheduling.core.explanations.trials import Trials
+from scheduling.core.explanations.unblocking import Sought, seek
+from scheduling.core.explanations.variants import JobChange, OwnerOptions
+from scheduling.core.forecast.forward import SimulatedCluster
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
-from scheduling.core.planning import Kind, Terms
+from scheduling.core.policy_interface import Kind, Terms
 from scheduling.core.reasons import Reason, ReasonCode
-from scheduling.core.rounds import decide
-from scheduling.core.sizing import scale_of
-from scheduling.core.trials import Trials
-from scheduling.core.unblocking import Sought, seek
-from scheduling.core.values import ClusterSnapshot, Known, NodeFacts, QueuedJob, VcFacts
-from scheduling.core.variants import Room, Step
+from scheduling.core.round.decide import decide
+from scheduling.core.round.gang_sizes import scale_of
+from scheduling.core.values import ClusterSnapshot, JobFacts, NodeFacts, QueuedJob, VcFacts
 
 SPEC = ClusterSpec(
     cell_types={
@@ -87,7 +87,7 @@ def clusters(draw: st.DrawFn, policies: Sequence[PolicyOf] = PLAIN) -> ClusterSn
         ),
         queued=queued,
         holding=(),
-        known={} if plain else {job.id: Known(terms=draw(terms(job))) for job in queued},
+        known={} if plain else {job.id: JobFacts(terms=draw(terms(job))) for job in queued},
     )
 
 
@@ -142,7 +142,7 @@ def settled(snapshot: ClusterSnapshot) -> tuple[ClusterSnapshot, dict[int, Reaso
         How things stand then, why each job waits, and the jobs that the next round would move:
         some policies never come to rest.
     """
-    world = World(snapshot, lambda _job: math.inf)
+    world = SimulatedCluster(snapshot, lambda _job: math.inf)
     for _ in range(40):
         result = world.decide()
         if not result.starts and not any(job.leaving for job in world.holding.values()):
@@ -160,7 +160,7 @@ def settled(snapshot: ClusterSnapshot) -> tuple[ClusterSnapshot, dict[int, Reaso
     return now, dict(result.reasons), moving
 
 
-def patched(job: QueuedJob, step: Step, snapshot: ClusterSnapshot) -> QueuedJob:
+def patched(job: QueuedJob, step: JobChange, snapshot: ClusterSnapshot) -> QueuedJob:
     """The job after the changes of a step, read from the changes alone."""
     names = {vc.name: vc.id for vc in snapshot.vcs}
     (member,) = job.demand.members
@@ -195,7 +195,7 @@ def sought(
             continue  # it starts, or is refused for good
         home = next(vc for vc in snapshot.vcs if vc.id == job.vc)
         others = [vc for vc in snapshot.vcs if vc.tenant == job.tenant and vc.id != job.vc]
-        room = Room(home=home, clusters=others, types=TYPES)
+        room = OwnerOptions(home=home, clusters=others, types=TYPES)
         yield job, seek(job, reasons[job.id], room, trials.refusal)
 
 

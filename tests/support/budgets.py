@@ -10,24 +10,24 @@ import pytest
 
 PATIENT_SECONDS = 100.0
 BUDGETS = {
-    "scheduling.snapshot.reading": ("POLICY_SECONDS",),
-    "scheduling.services.estimates": (
+    "scheduling.rounds.snapshot.reading": ("POLICY_SECONDS",),
+    "scheduling.estimates.services.estimates": (
         "SECONDS",
         "STEP_SECONDS",
         "NEW_SECONDS",
         "NEW_STEP_SECONDS",
         "POLICY_SECONDS",
     ),
-    "scheduling.services.futures": ("POLICY_SECONDS",),
-    "scheduling.services.planning": (
+    "scheduling.estimates.services.futures": ("POLICY_SECONDS",),
+    "scheduling.estimates.services.submit_plans": (
         "ALTERNATIVES_SECONDS",
         "CHOICE_SECONDS",
         "POLICY_SECONDS",
         "STARTS_SECONDS",
     ),
-    "scheduling.services.unblocking": ("SECONDS", "POLICY_SECONDS"),
+    "scheduling.estimates.services.unblocking": ("SECONDS", "POLICY_SECONDS"),
 }
-GENEROUS = {("scheduling.services.what_if", "ANSWER_SECONDS")}
+GENEROUS = {("scheduling.what_if.services.what_if", "ANSWER_SECONDS")}
 """Minutes, which no test needs."""
 
 

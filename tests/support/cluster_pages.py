@@ -9,9 +9,11 @@ from typing import Any
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Job, Node, VirtualCluster
-from scheduling.services import rounds, shadows
-from scheduling.services.evidence import store_round
+from scheduling.clusters.models import Node, VirtualCluster
+from scheduling.jobs.models import Job
+from scheduling.rounds.services import rounds
+from scheduling.rounds.services.evidence import store_round
+from scheduling.what_if.services import shadows
 from tenants.models import Tenant
 from tenants.roles import Role
 from tests.factories.cluster import (

@@ -18,11 +18,11 @@ from workers.transports.base import (
     DeviceReading,
     Grew,
     NodeEvent,
+    NodeLoad,
     Preparation,
     PrepareError,
     RefusedError,
     Saved,
-    Telemetry,
     UnreachableError,
 )
 
@@ -193,9 +193,9 @@ class FakeTransport:
             python="3.11",
         )
 
-    async def telemetry(self) -> Telemetry:
+    async def telemetry(self) -> NodeLoad:
         await self._ask("telemetry")
-        return Telemetry(devices=(DeviceReading(index=0, utilisation=0.5),), load=0.5)
+        return NodeLoad(devices=(DeviceReading(index=0, utilisation=0.5),), load=0.5)
 
     async def prepare(self, preparation: Preparation) -> None:
         run_id = preparation.run.run_id

@@ -11,10 +11,11 @@ from typing import Any, Final
 import pytest
 
 from portal.web import shared_parts
-from scheduling.selectors import cluster, cluster_facts, usage_of_jobs
+from scheduling.clusters.queries import cluster, cluster_facts
+from scheduling.usage.queries import usage_of_jobs
 
 KEEPERS: Final = ("portal.api", "portal.templatetags", "portal.web", "scheduling.selectors",
-                  "scheduling.snapshot.stored_topology")  # fmt: skip
+                  "scheduling.topology.stored")  # fmt: skip
 """Rooms whose functions remember what they gave: pages, and what pages read."""
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tenants.audit import (
     MASK,
     Actor,
-    Change,
+    AuditChange,
     audit_context,
     bind_actor,
     changed,
@@ -123,7 +123,7 @@ def test_a_failed_change_leaves_no_row():
 def test_many_changes_are_recorded_in_one_statement_and_masked_alike(django_assert_num_queries):
     tenants = [make_tenant(name) for name in ("vision", "language")]
     changes = [
-        Change(action="x", obj=tenant, after={"token": "t"}, tenant=tenant.pk)
+        AuditChange(action="x", obj=tenant, after={"token": "t"}, tenant=tenant.pk)
         for tenant in tenants
     ]
 

@@ -13,7 +13,7 @@ from django.db import DatabaseError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tenants.audit import Actor, Change, record, record_many
+from tenants.audit import Actor, AuditChange, record, record_many
 from tenants.audit_chain import GENESIS, Head, canonical, extend_chain, head, verify
 from tenants.engines.chaining import BeforeCommit
 from tenants.errors import InvalidError
@@ -291,7 +291,9 @@ def test_what_is_rolled_back_is_not_linked() -> None:
             fail()
         record_many(
             actor=BEAT,
-            changes=[Change(action="x", obj=make_tenant(name)) for name in ("vision", "language")],
+            changes=[
+                AuditChange(action="x", obj=make_tenant(name)) for name in ("vision", "language")
+            ],
         )
     with pytest.raises(InvalidError):
         fail()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tenants.audit_chain import verify
 from tenants.models import User
 from tenants.services.sign_in import (
-    Attempt,
-    Source,
+    SignInAttempt,
+    SignInSource,
     TooManyFailuresError,
     attempt_failed,
     attempt_succeeded,
@@ -34,7 +34,7 @@ from tenants.throttling import (
     SITE_HALF_LIFE,
     SOURCE_HALF_LIFE,
     SOURCES_OF_SITE,
-    Tally,
+    FailureTally,
     seconds_to_wait,
 )
 from tests.factories.tenants import NOW, make_user
@@ -44,16 +44,18 @@ __all__ = ["migrated_template", "real_database"]
 
 counts = st.floats(0, 5000)
 ages = st.timedeltas(timedelta(minutes=-5), timedelta(days=2))
-tallies = st.builds(lambda failures, age: Tally(failures=failures, at=NOW - age), counts, ages)
+tallies = st.builds(
+    lambda failures, age: FailureTally(failures=failures, at=NOW - age), counts, ages
+)
 sizes = st.sampled_from([1, SOURCES_OF_SITE])
 
 
 def wait_of(
     *,
-    pair: Tally = Tally(),  # noqa: B008 frozen
-    source: Tally = Tally(),  # noqa: B008 frozen
-    name: Tally = Tally(),  # noqa: B008 frozen
-    site: Tally = Tally(),  # noqa: B008 frozen
+    pair: FailureTally = FailureTally(),  # noqa: B008 frozen
+    source: FailureTally = FailureTally(),  # noqa: B008 frozen
+    name: FailureTally = FailureTally(),  # noqa: B008 frozen
+    site: FailureTally = FailureTally(),  # noqa: B008 frozen
     of_site: int = 1,
     is_known: bool = False,
     now: datetime = NOW,
@@ -86,10 +88,10 @@ def test_failures_of_others_never_delay_a_known_source(pair, source, name, site,
 
 @given(level=st.floats(0, ROOM[0] + 1), failures=st.integers(0, 2))
 def test_sources_that_have_failed_leave_room_for_a_new_one(level, failures):
-    name = Tally(failures=level, at=NOW)
-    failed = Tally(failures=failures + 1, at=NOW)
+    name = FailureTally(failures=level, at=NOW)
+    failed = FailureTally(failures=failures + 1, at=NOW)
 
-    ahead = wait_of(name=name, site=Tally(failures=failures, at=NOW))
+    ahead = wait_of(name=name, site=FailureTally(failures=failures, at=NOW))
     behind = wait_of(name=name, site=failed)
 
     assert (level < ROOM[0]) == (wait_of(name=name) == 0)
@@ -100,7 +102,7 @@ def test_sources_that_have_failed_leave_room_for_a_new_one(level, failures):
 @given(failures=st.integers(0, 40), is_known=st.booleans())
 def test_one_failure_more_never_shortens_the_wait(failures, is_known):
     def wait(count: int) -> float:
-        tally = Tally(failures=count, at=NOW)
+        tally = FailureTally(failures=count, at=NOW)
         return wait_of(pair=tally, source=tally, name=tally, site=tally, is_known=is_known)
 
     assert wait(failures) <= wait(failures + 1)
@@ -108,7 +110,7 @@ def test_one_failure_more_never_shortens_the_wait(failures, is_known):
 
 @given(failures=counts, age=st.timedeltas(timedelta(0), timedelta(days=2)), seconds=counts)
 def test_a_wait_ends_when_it_said(failures, age, seconds):
-    tally = Tally(failures=failures, at=NOW - age)
+    tally = FailureTally(failures=failures, at=NOW - age)
     wait = wait_of(pair=tally, is_known=True)
     later = NOW + timedelta(seconds=wait + seconds)
 
@@ -117,7 +119,7 @@ def test_a_wait_ends_when_it_said(failures, age, seconds):
 
 @given(level=st.floats(0, 1000), failures=st.integers(0, 4))
 def test_a_wait_for_room_ends_when_it_said(level, failures):
-    name, site = Tally(failures=level, at=NOW), Tally(failures=failures, at=NOW)
+    name, site = FailureTally(failures=level, at=NOW), FailureTally(failures=failures, at=NOW)
     wait = wait_of(name=name, site=site)
 
     if wait < LONGEST_WAIT:
@@ -125,14 +127,17 @@ def test_a_wait_for_room_ends_when_it_said(level, failures):
 
 
 def test_sources_of_one_ipv6_site_share_its_failures():
-    full, site = Tally(failures=ROOM[1], at=NOW), Tally(failures=SOURCES_OF_SITE, at=NOW)
+    full, site = (
+        FailureTally(failures=ROOM[1], at=NOW),
+        FailureTally(failures=SOURCES_OF_SITE, at=NOW),
+    )
 
     assert wait_of(name=full, site=site, of_site=SOURCES_OF_SITE) > 0
-    assert wait_of(name=full, site=Tally(failures=2, at=NOW), of_site=SOURCES_OF_SITE) == 0
+    assert wait_of(name=full, site=FailureTally(failures=2, at=NOW), of_site=SOURCES_OF_SITE) == 0
 
 
 def test_failures_fade_by_half():
-    tally = Tally(failures=8, at=NOW)
+    tally = FailureTally(failures=8, at=NOW)
 
     assert tally.faded(NOW + PAIR_HALF_LIFE, PAIR_HALF_LIFE) == 4
     assert tally.plus_one(NOW + PAIR_HALF_LIFE, PAIR_HALF_LIFE).failures == 5
@@ -140,26 +145,26 @@ def test_failures_fade_by_half():
 
 @pytest.mark.parametrize(("failures", "wait"), [(4, 0), (5, 2), (6, 4), (9, 32), (30, 900)])
 def test_waits_of_a_pair_double(failures, wait):
-    tally = Tally(failures=failures, at=NOW)
+    tally = FailureTally(failures=failures, at=NOW)
 
     assert wait == wait_of(pair=tally, is_known=True)
 
 
 @pytest.mark.parametrize(("of_name", "wait"), [(ATTACKED_FROM - 1, 0), (ATTACKED_FROM + 1, 15)])
 def test_unknown_sources_of_an_attacked_name_wait_earlier(of_name, wait):
-    pair, name = Tally(failures=1, at=NOW), Tally(failures=of_name, at=NOW)
+    pair, name = FailureTally(failures=1, at=NOW), FailureTally(failures=of_name, at=NOW)
 
     assert wait == wait_of(pair=pair, name=name)
 
 
 @pytest.mark.parametrize(("of_source", "wait"), [(FREE_OF_SOURCE - 1, 0), (FREE_OF_SOURCE, 4)])
 def test_a_source_that_fails_with_many_names_waits(of_source, wait):
-    source = Tally(failures=of_source, at=NOW)
+    source = FailureTally(failures=of_source, at=NOW)
 
     assert wait == wait_of(source=source)
 
 
-def attempt(name: str, source: Source, seconds: float) -> Attempt | float:
+def attempt(name: str, source: SignInSource, seconds: float) -> SignInAttempt | float:
     """An attempt that was let through, or the seconds it has to wait."""
     try:
         return begin_attempt(username=name, source=source, now=NOW + timedelta(seconds=seconds))
@@ -212,8 +217,8 @@ class Honest:
         """Try, and sign in when the password is checked."""
         if self.waited is not None or now < self.next_at:
             return
-        found = attempt("alice", Source(address=self.address), now)
-        if isinstance(found, Attempt):
+        found = attempt("alice", SignInSource(address=self.address), now)
+        if isinstance(found, SignInAttempt):
             attempt_succeeded(attempt=found, user=User.objects.get(), via="page")
             self.waited = now - self.came_at
         else:
@@ -231,8 +236,8 @@ def under_attack(attack: Attack, rng: random.Random) -> tuple[int, list[Honest]]
     for number in range(attack.guesses):
         now = number * every
         name = "alice" if attack.names == 1 else f"user{rng.randrange(attack.names)}"
-        source = Source(address=attack.address(number, now))
-        checked += isinstance(attempt(name, source, now), Attempt)
+        source = SignInSource(address=attack.address(number, now))
+        checked += isinstance(attempt(name, source, now), SignInAttempt)
         for person in people:
             person.act(now, rng)
     return checked, people
@@ -241,9 +246,9 @@ def under_attack(attack: Attack, rng: random.Random) -> tuple[int, list[Honest]]
 def survives(attack: Attack, most_checked: float) -> None:
     """The attack is throttled, and alice signs in wherever she is."""
     alice = make_user("alice")
-    home = Source(address=HOME, device=LAPTOP)
+    home = SignInSource(address=HOME, device=LAPTOP)
     first = attempt("alice", home, -3600)
-    assert isinstance(first, Attempt)
+    assert isinstance(first, SignInAttempt)
     attempt_succeeded(attempt=first, user=alice, via="page")
 
     checked, people = under_attack(attack, random.Random(7))
@@ -254,9 +259,9 @@ def survives(attack: Attack, most_checked: float) -> None:
     assert None not in waits
     assert all(wait is not None and wait <= 60 for wait in waits)
     end = attack.minutes * 60
-    for known in (Source(address=HOME), Source(address=address_of(0), device=LAPTOP)):
+    for known in (SignInSource(address=HOME), SignInSource(address=address_of(0), device=LAPTOP)):
         found = attempt("alice", known, end)
-        assert isinstance(found, Attempt), known
+        assert isinstance(found, SignInAttempt), known
         attempt_succeeded(attempt=found, user=User.objects.get(), via="page")
 
 
@@ -303,7 +308,7 @@ def guesses_checked(addresses: int, hours: float) -> int:
 
     Computed without a database, from the functions that decide.
     """
-    name, pairs = Tally(), [(Tally(), Tally(), Tally())] * addresses
+    name, pairs = FailureTally(), [(FailureTally(), FailureTally(), FailureTally())] * addresses
     queue = [(index * 0.01, index) for index in range(addresses)]
     checked = 0
     while queue and queue[0][0] < hours * 3600:
@@ -342,19 +347,19 @@ def test_the_guesses_over_a_name_in_a_day_are_limited(addresses: int, most: int)
 @pytest.mark.usefixtures("real_database")
 def test_attempts_at_once_are_counted_before_any_password_is_checked():
     def go():
-        return begin_attempt(username="alice", source=Source(address=CAFE), now=NOW)
+        return begin_attempt(username="alice", source=SignInSource(address=CAFE), now=NOW)
 
     outcomes = at_once(*[go] * 12)
 
-    assert sum(isinstance(outcome, Attempt) for outcome in outcomes) == FREE_OF_PAIR
-    others = [outcome for outcome in outcomes if not isinstance(outcome, Attempt)]
+    assert sum(isinstance(outcome, SignInAttempt) for outcome in outcomes) == FREE_OF_PAIR
+    others = [outcome for outcome in outcomes if not isinstance(outcome, SignInAttempt)]
     assert {type(outcome) for outcome in others} == {TooManyFailuresError}
 
 
 @pytest.mark.usefixtures("real_database")
 def test_sign_ins_of_one_name_at_once_neither_fail_nor_block_each_other():
     alice = make_user("alice")
-    sources = [Source(address=CAFE), Source(address=HOME, device=LAPTOP)]
+    sources = [SignInSource(address=CAFE), SignInSource(address=HOME, device=LAPTOP)]
 
     def sign_in(turn):
         def act():
@@ -378,13 +383,13 @@ def test_sign_ins_of_one_name_at_once_neither_fail_nor_block_each_other():
 def test_an_attempt_that_has_to_wait_takes_no_lock_of_a_writer():
     make_user("alice")
     for _ in range(FREE_OF_PAIR):
-        begin_attempt(username="alice", source=Source(address=CAFE), now=NOW)
+        begin_attempt(username="alice", source=SignInSource(address=CAFE), now=NOW)
     if connection.vendor != "sqlite":
         pytest.skip("only SQLite has one writer")
     with closing(sqlite3.connect(connection.settings_dict["NAME"])) as writer:
         writer.execute("BEGIN IMMEDIATE")
         (outcome,) = at_once(
-            lambda: begin_attempt(username="alice", source=Source(address=CAFE), now=NOW)
+            lambda: begin_attempt(username="alice", source=SignInSource(address=CAFE), now=NOW)
         )
         writer.rollback()
 

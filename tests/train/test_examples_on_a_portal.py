@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from portal.supervisor.redis_server import NoRedisError, find_redis
-from scheduling.core.reverts import SECONDS_TO_JUDGE, STEPS_TO_JUDGE
+from scheduling.core.performance.reverts import SECONDS_TO_JUDGE, STEPS_TO_JUDGE
 from tessera.client import Client
 from tests.conftest import PROJECT_ROOT
 from tests.support.waiting import wait_until
@@ -219,7 +219,7 @@ def comes_back(portal: WholePortal, job_id: int) -> None:
         f"""
 from django.utils import timezone
 from scheduling.core.lifecycle import PreemptionRule
-from scheduling.services.stopping import preempt_job
+from scheduling.runs.services.stopping import preempt_job
 assert preempt_job(
     job_id={job_id}, for_job=0, rule="Another size", cause=PreemptionRule.RESIZE,
     now=timezone.now(),

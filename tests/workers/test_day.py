@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.models import Lease, Node
+from scheduling.clusters.models import Node
+from scheduling.runs.models import Lease
 from tests.factories.cluster import make_cluster, make_job, make_virtual_cluster
 from tests.factories.running import run_attempt
 from tests.factories.tenants import make_member, make_tenant, make_user, make_viewer

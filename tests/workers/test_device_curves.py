@@ -4,7 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.models import Attempt, Device, Job, Member, Node
+from scheduling.clusters.models import Device, Node
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Attempt, Member
 from tenants.errors import NotFoundError
 from tenants.models import User
 from tenants.selectors import viewer_of

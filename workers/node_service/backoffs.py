@@ -11,8 +11,8 @@ from typing import Final
 from django.db import DatabaseError
 
 from tenants.clock import database_now
-from workers.node_service.box import Connect, NodeAddress
-from workers.services import carrying
+from workers.node_service.ports import Connect, NodeAddress
+from workers.services import node_leases
 from workers.services.reach import backoff_seconds
 from workers.transports.base import TransportError
 
@@ -94,7 +94,7 @@ class Backoffs:
     async def _note(self, node_id: int, silent: float | None, pause: float) -> None:
         def note() -> None:
             now = database_now()
-            carrying.back_off(
+            node_leases.back_off(
                 owner=self._owner,
                 node_id=node_id,
                 now=now,
@@ -108,12 +108,12 @@ class Backoffs:
         def extend() -> None:
             now = database_now()
             until = now + timedelta(seconds=pause + TRY_SECONDS)
-            carrying.extend_backoff(owner=self._owner, node_id=node_id, now=now, until=until)
+            node_leases.extend_backoff(owner=self._owner, node_id=node_id, now=now, until=until)
 
         await self._insist(extend)
 
     async def _delete(self, node_ids: Collection[int]) -> None:
-        await self._insist(lambda: carrying.end_backoffs(owner=self._owner, node_ids=node_ids))
+        await self._insist(lambda: node_leases.end_backoffs(owner=self._owner, node_ids=node_ids))
 
     async def _insist(self, call: Callable[[], None]) -> None:
         try:

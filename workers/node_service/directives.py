@@ -5,15 +5,15 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from scheduling.selectors.directives import DirectiveKind
+from scheduling.runs.queries.directives import DirectiveKind
 from tessera import protocol
 from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import RunStatus
-from workers.node_service.box import Service
 from workers.node_service.handover import bring
+from workers.node_service.ports import Service
 from workers.node_service.starting import begin
 from workers.services.dispatch import Directive
-from workers.services.news import Cancelled, Lost, Prepared, PrepareFailed, Tuned
+from workers.services.node_reports import Cancelled, Lost, Prepared, PrepareFailed, Tuned
 from workers.transports.base import Preparation, PrepareError, RefusedError, Transport
 
 log = logging.getLogger(__name__)

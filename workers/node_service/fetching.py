@@ -6,10 +6,10 @@ from typing import Final
 
 from tenants.clock import estimated_now
 from tessera.protocol import RunStatus
-from workers.node_service.box import Service
-from workers.node_service.follower import Follower, NotKeptError
-from workers.services.dispatch import Rank
-from workers.services.news import Removed
+from workers.node_service.follower import NotKeptError, StreamFollower
+from workers.node_service.ports import Service
+from workers.services.dispatch import MemberRef
+from workers.services.node_reports import Removed
 from workers.transports.base import RefusedError, Transport
 
 log = logging.getLogger(__name__)
@@ -25,24 +25,26 @@ class Fetching:
         """Args: transport: the line. service: takes files and news."""
         self._transport = transport
         self._service = service
-        self._followers: dict[str, Follower] = {}
+        self._followers: dict[str, StreamFollower] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._turn: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
         self._finishing = asyncio.Semaphore(MOST_FINISHING)
 
-    async def follow(self, rank: Rank, *, log_first: int = 0, reports_end: int = 0) -> Follower:
+    async def follow(
+        self, rank: MemberRef, *, log_first: int = 0, reports_end: int = 0
+    ) -> StreamFollower:
         """The follower of a run; made where there is none yet."""
         async with self._locks.setdefault(rank.run_id, asyncio.Lock()):
             follower = self._followers.get(rank.run_id)
             if follower is None:
-                follower = await Follower.begin(
+                follower = await StreamFollower.begin(
                     self._service, rank, log_first=log_first, reports_end=reports_end
                 )
                 self._followers[rank.run_id] = follower
             return follower
 
-    async def grew(self, rank: Rank, *, log_end: int, reports_end: int) -> None:
+    async def grew(self, rank: MemberRef, *, log_end: int, reports_end: int) -> None:
         """A run's streams are that long by now."""
         if not (log_end or reports_end):
             return
@@ -77,7 +79,7 @@ class Fetching:
         for follower in self._followers.values():
             follower.sum_up(self._service, now=now)
 
-    async def finish(self, rank: Rank, status: RunStatus) -> None:
+    async def finish(self, rank: MemberRef, status: RunStatus) -> None:
         """Fetch the rest of a run that has ended, and remove it from the node."""
         async with self._finishing:
             if status.log_end or status.reports_end or rank.run_id in self._followers:
@@ -99,11 +101,11 @@ class Fetching:
         self._locks.pop(rank.run_id, None)
         self.forget(rank, first=kept.first if kept else 0, end=kept.end if kept else 0)
 
-    def forget(self, rank: Rank, *, first: int, end: int) -> None:
+    def forget(self, rank: MemberRef, *, first: int, end: int) -> None:
         """Say that nothing of a run is on the node any more."""
         self._service.post(Removed(node_id=rank.node_id, rank=rank, log_first=first, log_end=end))
 
-    async def _drain(self, follower: Follower) -> None:
+    async def _drain(self, follower: StreamFollower) -> None:
         async with self._locks[follower.rank.run_id]:
             try:
                 while await follower.fetch(self._transport, self._service):

@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from scheduling.core.logrules import Hit, LineScanner
-from scheduling.services.log_rules import rules_of_job
+from scheduling.core.watching.log_rules import LineScanner, RuleHit
+from scheduling.watching.services.log_rules import rules_of_job
 from tessera import protocol
-from workers.node_service.box import Service
+from workers.node_service.ports import Service
 from workers.services import log_files
-from workers.services.dispatch import Rank
-from workers.services.happenings import Happenings, read_happening
+from workers.services.dispatch import MemberRef
 from workers.services.log_files import Extent
 from workers.services.log_rows import path_of
-from workers.services.news import Happened, LogKept, LogMatched, Progressed
-from workers.services.reports import Tally
+from workers.services.node_reports import Happened, LogKept, LogMatched, Progressed
+from workers.services.reports import ReportTally
 from workers.services.text import decode, unfinished
+from workers.services.training_events import TrainingEvents, read_happening
 from workers.signals import log_grew
 from workers.transports.base import Chunk, Transport
 
@@ -31,18 +31,18 @@ class NotKeptError(Exception):
 
 
 @dataclass(slots=True)
-class Follower:
+class StreamFollower:
     """How far one run's streams have been fetched, and how far they go.
 
     Attributes:
         log_end, reports_end: as the node has said, or as read if that is more.
     """
 
-    rank: Rank
+    rank: MemberRef
     directory: Path
     kept: Extent
-    tally: Tally
-    happenings: Happenings
+    tally: ReportTally
+    happenings: TrainingEvents
     scanner: LineScanner
     log_end: int = 0
     reports_end: int = 0
@@ -52,12 +52,12 @@ class Follower:
 
     @classmethod
     async def begin(
-        cls, service: Service, rank: Rank, *, log_first: int = 0, reports_end: int = 0
-    ) -> "Follower":
+        cls, service: Service, rank: MemberRef, *, log_first: int = 0, reports_end: int = 0
+    ) -> "StreamFollower":
         """Go on where the files and rows say that fetching ended."""
         directory = service.settings.logs_dir / path_of(rank)
         kept = await service.on_disk(log_files.extent, directory, first=log_first)
-        happenings = Happenings()
+        happenings = TrainingEvents()
 
         def look(line: bytes) -> None:
             happening = read_happening(line)
@@ -68,7 +68,7 @@ class Follower:
             rank=rank,
             directory=directory,
             kept=kept,
-            tally=Tally(offset=reports_end, others=look),
+            tally=ReportTally(offset=reports_end, others=look),
             happenings=happenings,
             scanner=LineScanner(
                 await service.read(rules_of_job, rank.job_id), clock=time.thread_time
@@ -155,7 +155,7 @@ class Follower:
         hits = await service.on_disk(self.scanner.feed, chunk.data, chunk.offset)
         self._match(service, hits)
 
-    def _match(self, service: Service, hits: Sequence[Hit]) -> None:
+    def _match(self, service: Service, hits: Sequence[RuleHit]) -> None:
         if hits:
             service.post(LogMatched(node_id=self.rank.node_id, rank=self.rank, hits=hits))
 

@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 from types import MappingProxyType
 from typing import Final
 
-from workers.node_service.box import Service
+from workers.node_service.ports import Service
 from workers.services.checkpoints import is_to_leave
-from workers.services.dispatch import Rank
-from workers.services.happenings import (
+from workers.services.dispatch import MemberRef
+from workers.services.node_reports import Happened
+from workers.services.training_events import (
     CHECKPOINT_BROKEN,
     CHECKPOINT_LEFT,
     CHECKPOINT_MOVED,
-    Happening,
+    TrainingEvent,
     plain,
 )
-from workers.services.news import Happened
 from workers.transports.base import LastSaved, RefusedError, Saved, Transport, UnreachableError
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class HandoverError(Exception):
     """A checkpoint stays where it is; the message says why."""
 
 
-async def bring(*, service: Service, line: Transport, rank: Rank, last: LastSaved) -> None:
+async def bring(*, service: Service, line: Transport, rank: MemberRef, last: LastSaved) -> None:
     """Bring the last checkpoint of a job to the node behind ``line``, unless it is there.
 
     A damaged one is passed over for the one before. The run is prepared only after it. What
@@ -71,7 +71,9 @@ async def bring(*, service: Service, line: Transport, rank: Rank, last: LastSave
 class _Move:
     """Brings what one job has saved on one node to another."""
 
-    def __init__(self, service: Service, line: Transport, rank: Rank, last: LastSaved) -> None:
+    def __init__(
+        self, service: Service, line: Transport, rank: MemberRef, last: LastSaved
+    ) -> None:
         self._service, self._line, self._rank, self._last = service, line, rank, last
         self._job = service.settings.installation, str(rank.job_id)
         self._looked = time.monotonic()
@@ -147,6 +149,6 @@ class _DamagedError(Exception):
     """The state of a checkpoint is not what its manifest says."""
 
 
-def _tell(service: Service, rank: Rank, kind: str, **facts: str | int) -> None:
-    happening = Happening(kind=kind, facts=MappingProxyType(dict(facts)))
+def _tell(service: Service, rank: MemberRef, kind: str, **facts: str | int) -> None:
+    happening = TrainingEvent(kind=kind, facts=MappingProxyType(dict(facts)))
     service.post(Happened(node_id=rank.node_id, rank=rank, happenings=(happening,)))

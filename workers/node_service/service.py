@@ -13,17 +13,17 @@ from typing import Any, Final, ParamSpec, TypeVar
 from django.db import DatabaseError
 from django.dispatch import Signal
 
-from scheduling.models import Node
+from scheduling.clusters.models import Node
 from tenants.clock import MOST_SKEW, database_now, host_skew, is_skewed
 from workers.conf import WorkerSettings
 from workers.node_service.backoffs import Backoffs
-from workers.node_service.box import Connect, NodeAddress
-from workers.node_service.carrier import Carrier
-from workers.node_service.desk import Desk, end_threads
-from workers.services import carrying, heartbeats, reap
-from workers.services.carrying import Claim
+from workers.node_service.connection import NodeConnection
+from workers.node_service.ports import Connect, NodeAddress
+from workers.node_service.writer import ReportWriter, end_threads
+from workers.services import heartbeats, node_leases, reap
 from workers.services.identity import process_name
-from workers.services.news import News
+from workers.services.node_leases import NodeClaim
+from workers.services.node_reports import NodeReport
 from workers.services.reach import Silence
 from workers.transports.base import Transport
 
@@ -39,7 +39,7 @@ FROZEN_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class RowChanges:
     """What a look at the rows has shown.
 
     Attributes:
@@ -50,7 +50,7 @@ class Look:
         is_alone: no other service could carry nodes.
     """
 
-    taken: dict[int, Claim]
+    taken: dict[int, NodeClaim]
     surplus: list[int]
     addresses: dict[int, NodeAddress]
     unreached: dict[int, Silence] = field(default_factory=dict)
@@ -78,12 +78,12 @@ class NodeService:
         """
         self._settings = settings
         self._connect = connect
-        self.owner = owner or process_name(carrying.SERVICE_KIND)
+        self.owner = owner or process_name(node_leases.SERVICE_KIND)
         self._epochs: dict[int, int] = {}
-        self._carriers: dict[int, Carrier] = {}
+        self._carriers: dict[int, NodeConnection] = {}
         self._carried: frozenset[int] = frozenset()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._desk = Desk(owner=self.owner, settings=settings, lost=self._drop)
+        self._desk = ReportWriter(owner=self.owner, settings=settings, lost=self._drop)
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
         self._teller = ThreadPoolExecutor(1, thread_name_prefix="teller")
         self._untold = 0
@@ -116,11 +116,11 @@ class NodeService:
         """Whether no other service could carry its nodes."""
         return self._is_alone
 
-    def post(self, news: News) -> None:
+    def post(self, news: NodeReport) -> None:
         """Leave news to be written."""
         self._desk.post(news)
 
-    async def confirm(self, news: News) -> bool:
+    async def confirm(self, news: NodeReport) -> bool:
         """Leave news and wait for its turn; returns whether it has been written."""
         return await self._desk.confirm(news)
 
@@ -191,7 +191,7 @@ class NodeService:
         now = time.monotonic()
         return {node_id: carrier.silence(now) for node_id, carrier in self._carriers.items()}
 
-    def _look(self, carried: frozenset[int], silences: Mapping[int, Silence]) -> Look:
+    def _look(self, carried: frozenset[int], silences: Mapping[int, Silence]) -> RowChanges:
         """In a thread: beat, claim nodes, and read where all nodes are."""
         now, lease = database_now(), timedelta(seconds=self._settings.node_lease)
         refusal = self._check_clock()
@@ -199,22 +199,22 @@ class NodeService:
             facts = heartbeats.host_facts(self._settings.data_dir, skew=self._skew())
             heartbeats.beat(
                 process=self.owner,
-                kind=carrying.SERVICE_KIND,
+                kind=node_leases.SERVICE_KIND,
                 now=now,
                 facts=facts,
                 refusal=refusal,
             )
             self._beaten, self._refusal = time.monotonic(), refusal
         if refusal:
-            return Look(taken={}, surplus=sorted(carried), addresses=_addresses())
+            return RowChanges(taken={}, surplus=sorted(carried), addresses=_addresses())
         claim = {"owner": self.owner, "carried": carried, "now": now, "fresh": lease}
-        living = carrying.fellows(owner=self.owner, now=now, fresh=lease)
-        taken = carrying.claim_nodes(**claim, lease=lease)  # type: ignore[arg-type]
-        return Look(
+        living = node_leases.fellows(owner=self.owner, now=now, fresh=lease)
+        taken = node_leases.claim_nodes(**claim, lease=lease)  # type: ignore[arg-type]
+        return RowChanges(
             taken=taken,
-            surplus=carrying.surplus(**claim),  # type: ignore[arg-type]
+            surplus=node_leases.surplus(**claim),  # type: ignore[arg-type]
             addresses=_addresses(),
-            unreached=carrying.unreached(
+            unreached=node_leases.unreached(
                 owner=self.owner, silences=silences, living=living, now=now
             ),
             is_alone=not living,
@@ -226,7 +226,7 @@ class NodeService:
     def _check_clock(self) -> str:
         """Why this service must not carry nodes; empty if it may."""
         skew = self._skew()
-        refusal = carrying.CLOCK_SKEW if is_skewed(skew) else ""
+        refusal = node_leases.CLOCK_SKEW if is_skewed(skew) else ""
         if refusal and not self._refusal:
             log.error(
                 "this host carries no nodes: its clock is %+.1f s off the database's, at most "
@@ -238,7 +238,7 @@ class NodeService:
             log.warning("this host carries nodes again: its clock agrees with the database's")
         return refusal
 
-    def _follow(self, look: Look) -> None:
+    def _follow(self, look: RowChanges) -> None:
         self._is_alone = look.is_alone
         self._backoffs.follow(look.addresses)
         for node_id in list(self._carriers):
@@ -267,13 +267,15 @@ class NodeService:
     async def _release(self, node_ids: Collection[int]) -> None:
         try:
             await self._desk.write(
-                lambda: carrying.release(owner=self.owner, node_ids=node_ids, now=database_now())
+                lambda: node_leases.release(
+                    owner=self.owner, node_ids=node_ids, now=database_now()
+                )
             )
         except DatabaseError as error:
             log.warning("nodes could not be given up, their leases run out: %s", error)
 
     def _start(self, address: NodeAddress, *, silent: float | None = None) -> None:
-        carrier = Carrier(address, self, silent=silent)
+        carrier = NodeConnection(address, self, silent=silent)
         self._carriers[address.node_id] = carrier
         self._carried = frozenset(self._carriers)
         self._tasks[address.node_id] = asyncio.get_running_loop().create_task(carrier.carry())
@@ -305,7 +307,7 @@ class NodeService:
             for news in gone:
                 self.post(news)
 
-    def _find_gone(self, node_ids: Collection[int]) -> list[News]:
+    def _find_gone(self, node_ids: Collection[int]) -> list[NodeReport]:
         return reap.find_gone(node_ids=node_ids, settings=self._settings, now=database_now())
 
     async def _end(self) -> None:
@@ -323,8 +325,8 @@ class NodeService:
         await asyncio.to_thread(end_threads, self._teller, 1)
 
     def _sign_off(self, node_ids: Collection[int]) -> None:
-        carrying.release(owner=self.owner, node_ids=node_ids, now=database_now())
-        carrying.end_backoffs(owner=self.owner)
+        node_leases.release(owner=self.owner, node_ids=node_ids, now=database_now())
+        node_leases.end_backoffs(owner=self.owner)
         heartbeats.forget(processes=[self.owner])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from scheduling.core.messages import sentence
-from scheduling.services.notices.addresses import Network, is_allowed, is_in
+from scheduling.notices.services.addresses import Network, is_allowed, is_in
 
 
 class RefusedAddressError(Exception):

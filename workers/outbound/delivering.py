@@ -9,14 +9,8 @@ from datetime import datetime
 from typing import Final
 
 from scheduling.core.messages import sentence
-from scheduling.services.notices.addresses import Network
-from scheduling.services.notices.deliveries import (
-    Outcome,
-    Parcel,
-    claim,
-    due,
-    settle,
-)
+from scheduling.notices.services.addresses import Network
+from scheduling.notices.services.deliveries import Outcome, Parcel, claim, due, settle
 from workers.outbound.mailing import Letter, english, mail
 from workers.outbound.posting import post
 

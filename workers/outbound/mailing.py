@@ -9,7 +9,7 @@ from django.core.mail import EmailMessage
 
 from scheduling.core.messages import sentence
 from scheduling.core.notices import mail_text, subject_of
-from scheduling.services.notices.deliveries import Outcome, Parcel
+from scheduling.notices.services.deliveries import Outcome, Parcel
 
 Letter = Callable[[Mapping[str, Any], str, str], tuple[str, str]]
 """Subject and text of a mail: from the event, and the language and time zone of the person."""

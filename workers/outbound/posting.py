@@ -12,8 +12,8 @@ from typing import Final
 
 from scheduling.core.messages import sentence
 from scheduling.core.notices import sign
-from scheduling.services.notices.addresses import Network
-from scheduling.services.notices.deliveries import Outcome, Parcel
+from scheduling.notices.services.addresses import Network
+from scheduling.notices.services.deliveries import Outcome, Parcel
 from workers.outbound.addresses import RefusedAddressError, Target, resolve
 
 CONNECT_SECONDS: Final = 5.0

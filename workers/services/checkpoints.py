@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from django.db.models import OuterRef, Subquery
 
-from scheduling.models import Attempt, JobEvent, Member
+from scheduling.jobs.models import JobEvent
+from scheduling.runs.models import Attempt, Member
 from workers.transports.base import LastSaved
 
 CHECKPOINT = "checkpoint"

@@ -10,10 +10,10 @@ from typing import Final
 
 from django.db import transaction
 
-from scheduling.models import Node
-from scheduling.services.notices.nodes import put_host_disk, put_node_disk
+from scheduling.clusters.models import Node
+from scheduling.notices.services.nodes import put_host_disk, put_node_disk
 from workers.models import DiskAlarm, Heartbeat
-from workers.transports.base import Telemetry
+from workers.transports.base import NodeLoad
 
 _MEBI: Final = 1 << 20
 LEAST_FREE_BYTES: Final = 512 * _MEBI
@@ -36,7 +36,7 @@ def least_free(total_bytes: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class DiskSpace:
     """Free bytes and size of a file system, for the account that writes there."""
 
     free_bytes: int
@@ -65,7 +65,7 @@ def look_at_hosts(*, now: datetime) -> int:
     rows = Heartbeat.objects.filter(at__gt=now - FRESH, disk_total_bytes__gt=0)
     columns = ("host", "disk_free_bytes", "disk_total_bytes")
     rooms = {
-        host: Room(free_bytes=free, total_bytes=total)
+        host: DiskSpace(free_bytes=free, total_bytes=total)
         for host, free, total in rows.order_by("at").values_list(*columns)
     }
     known = set(DiskAlarm.objects.filter(node=None).values_list("host", flat=True))
@@ -73,7 +73,7 @@ def look_at_hosts(*, now: datetime) -> int:
 
 
 @transaction.atomic
-def _look_at_host(host: str, room: Room, is_known: bool, now: datetime) -> bool:
+def _look_at_host(host: str, room: DiskSpace, is_known: bool, now: datetime) -> bool:
     if is_known and room.is_enough:
         DiskAlarm.objects.filter(node=None, host=host).delete()
     if is_known or not room.is_almost_full:
@@ -85,7 +85,7 @@ def _look_at_host(host: str, room: Room, is_known: bool, now: datetime) -> bool:
 
 
 @transaction.atomic
-def look_at_node(*, node_id: int, readings: Sequence[Telemetry], now: datetime) -> bool:
+def look_at_node(*, node_id: int, readings: Sequence[NodeLoad], now: datetime) -> bool:
     """Raise or end the alarm of a node's disk, by the newest reading; whether it was raised."""
     room = _room_of(readings)
     if room is None or not (room.is_almost_full or room.is_enough):
@@ -102,9 +102,11 @@ def look_at_node(*, node_id: int, readings: Sequence[Telemetry], now: datetime) 
     return is_new
 
 
-def _room_of(readings: Sequence[Telemetry]) -> Room | None:
+def _room_of(readings: Sequence[NodeLoad]) -> DiskSpace | None:
     measured = [reading for reading in readings if reading.disk_total_bytes]
     if not measured:
         return None
     newest = measured[-1]
-    return Room(free_bytes=newest.disk_free_bytes or 0, total_bytes=newest.disk_total_bytes or 0)
+    return DiskSpace(
+        free_bytes=newest.disk_free_bytes or 0, total_bytes=newest.disk_total_bytes or 0
+    )

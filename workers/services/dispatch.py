@@ -10,18 +10,20 @@ from typing import Any, Final
 
 from django.db.models import F, Q, QuerySet
 
+from scheduling.clusters.models import Device, Node
+from scheduling.clusters.queries.visible_paths import hidden_from_jobs, visible_to
 from scheduling.core.jobspec import ArchiveSource, GitSource, RoleSpec, parse_stored
 from scheduling.enums import MemberStep
-from scheduling.models import Attempt, Device, Job, JobSecret, Member, Node
+from scheduling.jobs.models import Job, JobSecret
+from scheduling.runs.models import Attempt, Member
+from scheduling.runs.queries.directives import DirectiveKind, directive_of
+from scheduling.runs.services.attempts import mark_preparing
 from scheduling.secrets import UnreadableSecretError, unseal
-from scheduling.selectors.directives import DirectiveKind, directive_of
-from scheduling.selectors.visible_paths import hidden_from_jobs, visible_to
-from scheduling.services.attempts import mark_preparing
 from tessera import protocol
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK
 from workers.conf import WorkerSettings
 from workers.services.checkpoints import last_saved
-from workers.services.environment import Gang, GangMember, job_environment
+from workers.services.environment import AttemptGang, GangMember, job_environment
 from workers.transports.base import Container, LastSaved, Preparation
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ _TOLD: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rank:
+class MemberRef:
     """A member with all the names under which it is known.
 
     Attributes:
@@ -88,7 +90,7 @@ class Directive:
     """
 
     kind: DirectiveKind
-    rank: Rank
+    rank: MemberRef
     preparation: Preparation | None = None
     refusal: str = ""
     grace_seconds: float = 30.0
@@ -139,7 +141,7 @@ def claim_directives(
     return directives
 
 
-def _directive(kind: DirectiveKind, member: Member, rank: Rank, grace: float) -> Directive:
+def _directive(kind: DirectiveKind, member: Member, rank: MemberRef, grace: float) -> Directive:
     """Any directive but that to prepare, which needs much more."""
     return Directive(
         kind=kind,
@@ -151,10 +153,10 @@ def _directive(kind: DirectiveKind, member: Member, rank: Rank, grace: float) ->
     )
 
 
-def rank_of(member: Member) -> Rank:
+def rank_of(member: Member) -> MemberRef:
     """The names of ``member``; its attempt and the attempt's job must have been fetched."""
     attempt = member.attempt
-    return Rank(
+    return MemberRef(
         member_id=member.pk,
         node_id=member.node_id,
         run_id=protocol.make_run_id(attempt.uid, member.role, member.rank),
@@ -203,7 +205,7 @@ def _graces(attempts: Sequence[Attempt]) -> dict[int, float]:
     return {pk: float(grace) for pk, grace in specs.values_list("id", "job__spec__grace_seconds")}
 
 
-def _prepare(member: Member, rank: Rank, inputs: "_Inputs") -> Directive:
+def _prepare(member: Member, rank: MemberRef, inputs: "_Inputs") -> Directive:
     try:
         preparation = inputs.preparation(member, rank)
     except Exception as error:
@@ -238,7 +240,7 @@ class _Inputs:
         self._saved = last_saved(attempts.values())
         self._gpus, self._shares = _devices({m.node_id for m in members}) if members else ({}, {})
 
-    def preparation(self, member: Member, rank: Rank) -> Preparation:
+    def preparation(self, member: Member, rank: MemberRef) -> Preparation:
         gang = self._gangs[member.attempt_id]
         job, role = member.attempt.job, gang.spec.roles[member.role]
         has_container = self._has_container(member, role)
@@ -271,7 +273,7 @@ class _Inputs:
             member.node.has_docker or not self._settings.ignore_images
         )
 
-    def _network(self, member: Member, gang: Gang, *, has_container: bool) -> str:
+    def _network(self, member: Member, gang: AttemptGang, *, has_container: bool) -> str:
         """Whether the run gets a network of its own, which only a gang of one rank can have.
 
         Raises:
@@ -285,7 +287,7 @@ class _Inputs:
         return OWN_NETWORK if own else SHARED_NETWORK
 
     def _run(
-        self, member: Member, rank: Rank, gang: Gang, job: Job, network: str
+        self, member: Member, rank: MemberRef, gang: AttemptGang, job: Job, network: str
     ) -> protocol.RunSpec:
         me = gang.members[member.node_rank]
         spec, role = gang.spec, gang.spec.roles[member.role]
@@ -329,7 +331,7 @@ class _Inputs:
             else None,
         )
 
-    def _container(self, member: Member, role: RoleSpec, rank: Rank, login: str) -> Container:
+    def _container(self, member: Member, role: RoleSpec, rank: MemberRef, login: str) -> Container:
         tenant = member.attempt.job.virtual_cluster.tenant_id
         labels = {
             "tessera.installation": self._settings.installation,
@@ -347,7 +349,7 @@ class _Inputs:
             local_images=self._settings.local_images,
         )
 
-    def _archive(self, gang: Gang) -> Path | None:
+    def _archive(self, gang: AttemptGang) -> Path | None:
         source = gang.spec.source
         if not isinstance(source, ArchiveSource):
             return None
@@ -368,7 +370,7 @@ class _Inputs:
         return float(cpus), int(memory)
 
 
-def _gangs(attempts: Mapping[int, Attempt]) -> dict[int, Gang]:
+def _gangs(attempts: Mapping[int, Attempt]) -> dict[int, AttemptGang]:
     peers: dict[int, list[GangMember]] = defaultdict(list)
     rows = (
         Member.objects.filter(attempt_id__in=list(attempts))
@@ -389,9 +391,9 @@ def _gangs(attempts: Mapping[int, Attempt]) -> dict[int, Gang]:
     return {pk: _gang(attempt, peers[pk]) for pk, attempt in attempts.items()}
 
 
-def _gang(attempt: Attempt, members: Iterable[GangMember]) -> Gang:
+def _gang(attempt: Attempt, members: Iterable[GangMember]) -> AttemptGang:
     job = attempt.job
-    return Gang(
+    return AttemptGang(
         spec=parse_stored(job.spec),
         job_id=job.pk,
         job_name=job.name,

@@ -5,15 +5,15 @@ from types import MappingProxyType
 from typing import Final
 
 from scheduling.compat.formats import foreign_variables
-from workers.services.gangs import Gang, GangMember, as_name
+from workers.services.gangs import AttemptGang, GangMember, as_name
 
-__all__ = ("Gang", "GangMember", "job_environment")
+__all__ = ("AttemptGang", "GangMember", "job_environment")
 
 # One thread a declared CPU slot keeps neighbours out of each other's way.
 _ONE_THREAD: Final = MappingProxyType({"OMP_NUM_THREADS": "1"})
 
 
-def job_environment(gang: Gang, member: GangMember, *, has_gpus: bool) -> dict[str, str]:
+def job_environment(gang: AttemptGang, member: GangMember, *, has_gpus: bool) -> dict[str, str]:
     """What a rank finds: our defaults, over them the user's own, over them what is so.
 
     Args:
@@ -32,7 +32,7 @@ def job_environment(gang: Gang, member: GangMember, *, has_gpus: bool) -> dict[s
     return {**defaults, **gang.spec.roles[member.role].env, **platform}
 
 
-def _rendezvous(gang: Gang, member: GangMember) -> dict[str, str]:
+def _rendezvous(gang: AttemptGang, member: GangMember) -> dict[str, str]:
     size = str(len(gang.members))
     return {
         "MASTER_ADDR": gang.master.host,
@@ -56,7 +56,7 @@ def _devices(member: GangMember, *, has_gpus: bool) -> dict[str, str]:
     return {**shared, "CUDA_VISIBLE_DEVICES": indices if has_gpus else ""}
 
 
-def _identity(gang: Gang, member: GangMember) -> dict[str, str]:
+def _identity(gang: AttemptGang, member: GangMember) -> dict[str, str]:
     return {
         "TESSERA_JOB_ATTEMPT_NUMBER": str(gang.attempt_number),
         "TESSERA_JOB_ROLE_SIZE": str(len(gang.of_role(member.role))),
@@ -71,7 +71,7 @@ def _identity(gang: Gang, member: GangMember) -> dict[str, str]:
     }
 
 
-def _part(gang: Gang) -> dict[str, str]:
+def _part(gang: AttemptGang) -> dict[str, str]:
     """Which instance this is of a job that is no gang; ranks of its own begin at 0."""
     part = gang.spec.part
     if part is None:
@@ -79,7 +79,7 @@ def _part(gang: Gang) -> dict[str, str]:
     return {"TESSERA_JOB_PART": str(part.rank), "TESSERA_JOB_PARTS": str(part.size)}
 
 
-def _elastic(gang: Gang) -> dict[str, str]:
+def _elastic(gang: AttemptGang) -> dict[str, str]:
     """The sizes between which the job may come back after a notice, and how it is to train."""
     elastic = gang.spec.elastic
     if elastic is None:
@@ -102,7 +102,7 @@ def _elastic(gang: Gang) -> dict[str, str]:
     return {f"TESSERA_JOB_{name}": str(value) for name, value in said.items() if value is not None}
 
 
-def _peers(gang: Gang, member: GangMember) -> dict[str, str]:
+def _peers(gang: AttemptGang, member: GangMember) -> dict[str, str]:
     hosts = {
         f"TESSERA_JOB_HOSTS_{as_name(role)}": ",".join(m.host for m in gang.of_role(role))
         for role in gang.spec.roles

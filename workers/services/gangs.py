@@ -31,7 +31,7 @@ class GangMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
+class AttemptGang:
     """All that the members of an attempt have in common.
 
     Attributes:
@@ -51,7 +51,7 @@ class Gang:
     members: tuple[GangMember, ...]
     layout: Sequence[Sequence[int]] | None = None
 
-    def alone(self) -> "Gang":
+    def alone(self) -> "AttemptGang":
         """The gang of one rank in a network of its own, where it reaches itself by loopback."""
         (member,) = self.members
         inside = replace(member, host=LOOPBACK, node_host=member.host)

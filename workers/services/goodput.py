@@ -8,19 +8,19 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest
 
-from scheduling.services.progress import Leading, add_attempt_progress, initial_batch_of
+from scheduling.runs.services.progress import Leading, add_attempt_progress, initial_batch_of
 from tessera.efficiency import efficiency
 from workers.models import GoodputSample, LogStream
-from workers.services.dispatch import Rank
+from workers.services.dispatch import MemberRef
 from workers.services.log_rows import open_log
-from workers.services.reports import Progress
+from workers.services.reports import RankProgress
 from workers.signals import goodput_sampled
 
 LEAST_EFFICIENCY: Final = 1e-6
 
 
 @transaction.atomic
-def add_progress(*, rank: Rank, progress: Progress, at: datetime) -> None:
+def add_progress(*, rank: MemberRef, progress: RankProgress, at: datetime) -> None:
     """Add one rank's progress to its attempt's sample; the first rank names step and loss.
 
     The offset up to which its reports are counted moves in the same transaction, so that after a
@@ -61,7 +61,7 @@ def add_progress(*, rank: Rank, progress: Progress, at: datetime) -> None:
     )
 
 
-def _add_to_sample(rank: Rank, progress: Progress, at: datetime) -> None:
+def _add_to_sample(rank: MemberRef, progress: RankProgress, at: datetime) -> None:
     GoodputSample.objects.get_or_create(
         attempt_id=rank.attempt_id,
         at=at,
@@ -98,7 +98,7 @@ def _add_to_sample(rank: Rank, progress: Progress, at: datetime) -> None:
     )
 
 
-def _efficiency(rank: Rank, progress: Progress) -> float | None:
+def _efficiency(rank: MemberRef, progress: RankProgress) -> float | None:
     """The useful part of each sample at the batch of the interval; None where it is not known."""
     if progress.batch is None or progress.noise is None:
         return None

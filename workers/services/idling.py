@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from scheduling.core.idleness import Step
-from scheduling.services.idling import Watched, look, watched
+from scheduling.core.watching.idleness import IdleAction
+from scheduling.watching.services.idling import Watched, look, watched
 from workers.models import NodeTelemetry
 
 log = logging.getLogger(__name__)
@@ -15,16 +15,16 @@ LOOKED_BACK: Final = timedelta(minutes=10)
 Readings = Mapping[int, Mapping[datetime, list[float | None]]]
 
 
-def look_at_idling(*, now: datetime) -> dict[int, Step]:
+def look_at_idling(*, now: datetime) -> dict[int, IdleAction]:
     """Look at all jobs that are watched; returns what was done, by job."""
     jobs = watched()
     if not jobs:
         return {}
     readings = _readings({node for one in jobs for node, _ in one.members}, now)
-    done: dict[int, Step] = {}
+    done: dict[int, IdleAction] = {}
     for one in jobs:
         step = look(one, minutes_of(one, readings), now=now)
-        if step is not Step.NOTHING:
+        if step is not IdleAction.NOTHING:
             done[one.job_id] = step
             log.info("job %s idles: %s", one.job_id, step)
     return done

@@ -14,7 +14,7 @@ _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class LogHit:
     """A line that holds the words: the offset of its first byte, and at most 1,000 characters."""
 
     offset: int
@@ -30,7 +30,7 @@ class Searched:
         used: how many bytes of the stretch need not be looked at again.
     """
 
-    hits: tuple[Hit, ...]
+    hits: tuple[LogHit, ...]
     used: int
 
 
@@ -49,14 +49,14 @@ def search(data: bytes, wanted: str, *, offset: int, limit: int, is_last: bool) 
     if not end and len(data) > limit - text.LONGEST_CHARACTER:
         end = len(data)
     wanted = wanted.casefold()
-    hits: list[Hit] = []
+    hits: list[LogHit] = []
     for begin, after in _lines(data, end):
         line = _ESCAPES.sub("", text.decode(data[begin:after]).rstrip("\r\n"))
         place = line.casefold().find(wanted)
         if place < 0:
             continue
         lead = max(0, place - _LEAD) if len(line) > LONGEST_HIT else 0
-        hits.append(Hit(offset + begin, line[lead : lead + LONGEST_HIT]))
+        hits.append(LogHit(offset + begin, line[lead : lead + LONGEST_HIT]))
         if len(hits) == MOST_HITS:
             return Searched(tuple(hits), after)
     return Searched(tuple(hits), end)

@@ -7,14 +7,16 @@ from django.db.models import Q, QuerySet
 
 from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
-from scheduling.models import Member
-from scheduling.services.attempts import BEFORE_GO
+from scheduling.runs.models import Member
+from scheduling.runs.services.attempts import BEFORE_GO
 from workers.conf import WorkerSettings
 from workers.services.dispatch import OPEN
-from workers.services.news import Lost, NeverBegan, News
+from workers.services.node_reports import Lost, NeverBegan, NodeReport
 
 
-def find_gone(*, node_ids: Collection[int], settings: WorkerSettings, now: datetime) -> list[News]:
+def find_gone(
+    *, node_ids: Collection[int], settings: WorkerSettings, now: datetime
+) -> list[NodeReport]:
     """News about members that will never be heard of again.
 
     That is everything that was on a node when an admin declared it dead; and on a node that is
@@ -34,7 +36,9 @@ def find_gone(*, node_ids: Collection[int], settings: WorkerSettings, now: datet
     return list(_news(members, settings, now))
 
 
-def _news(members: QuerySet[Member], settings: WorkerSettings, now: datetime) -> Iterator[News]:
+def _news(
+    members: QuerySet[Member], settings: WorkerSettings, now: datetime
+) -> Iterator[NodeReport]:
     for member in members:
         # Tenants read this: what the line said may name addresses and paths.
         message = f"{member.node.name} is gone: it does not answer"

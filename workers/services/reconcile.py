@@ -5,28 +5,28 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduling.enums import MemberStep
-from scheduling.models import Member
+from scheduling.runs.models import Member
 from tessera import protocol
 from tessera.protocol import RunStatus
 from workers.models import LogStream
-from workers.services.dispatch import OPEN, Rank, rank_of
+from workers.services.dispatch import OPEN, MemberRef, rank_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownMember:
     """A member as its row has it.
 
     Attributes:
         log_first, reports_end: how far its streams have been fetched.
     """
 
-    rank: Rank
+    rank: MemberRef
     step: MemberStep
     log_first: int = 0
     reports_end: int = 0
 
 
-class Verdict(StrEnum):
+class RunVerdict(StrEnum):
     """What is to be done about one run or one member."""
 
     FOLLOW = "follow"
@@ -41,13 +41,13 @@ class Verdict(StrEnum):
 class Finding:
     """One difference between rows and directories, or one agreement that needs a follower."""
 
-    verdict: Verdict
+    verdict: RunVerdict
     run_id: str
-    known: Known | None = None
+    known: KnownMember | None = None
     status: RunStatus | None = None
 
 
-def expected_members(*, node_id: int) -> list[Known]:
+def expected_members(*, node_id: int) -> list[KnownMember]:
     """Members whose runs should be on the node, or whose directories have not been removed yet."""
     members = Member.objects.filter(
         node_id=node_id, removed_at=None, step__in=(MemberStep.RUNNING, MemberStep.EXITED)
@@ -55,7 +55,7 @@ def expected_members(*, node_id: int) -> list[Known]:
     return _known(members.select_related("attempt__job"))
 
 
-def members_of_runs(*, node_id: int, run_ids: Collection[str]) -> dict[str, Known]:
+def members_of_runs(*, node_id: int, run_ids: Collection[str]) -> dict[str, KnownMember]:
     """The members to which these runs belong, by run id."""
     uids = {protocol.parse_run_id(run_id)[0] for run_id in run_ids}
     members = Member.objects.filter(node_id=node_id, attempt__uid__in=uids)
@@ -66,8 +66,8 @@ def members_of_runs(*, node_id: int, run_ids: Collection[str]) -> dict[str, Know
 def compare(
     *,
     runs: Iterable[RunStatus],
-    expected: Iterable[Known],
-    rows: Mapping[str, Known],
+    expected: Iterable[KnownMember],
+    rows: Mapping[str, KnownMember],
     installation: str,
 ) -> list[Finding]:
     """What to do about every run and every member.
@@ -91,29 +91,29 @@ def compare(
             )
     for known in expected:
         if known.rank.run_id not in seen:
-            gone = Verdict.FORGET if known.step == MemberStep.EXITED else Verdict.LOST
+            gone = RunVerdict.FORGET if known.step == MemberStep.EXITED else RunVerdict.LOST
             findings.append(Finding(verdict=gone, run_id=known.rank.run_id, known=known))
     return findings
 
 
-def _judge(status: RunStatus, known: Known | None, installation: str) -> Verdict | None:
+def _judge(status: RunStatus, known: KnownMember | None, installation: str) -> RunVerdict | None:
     if known is None:
         ours = bool(installation) and status.installation == installation
-        return Verdict.FENCE_STRAY if ours else None
+        return RunVerdict.FENCE_STRAY if ours else None
     if known.step in OPEN:
-        return Verdict.FOLLOW
+        return RunVerdict.FOLLOW
     # The member is over for us. Its directory goes, and whatever still runs in it ends first.
-    return Verdict.FINISH if status.phase == protocol.EXITED else Verdict.FENCE
+    return RunVerdict.FINISH if status.phase == protocol.EXITED else RunVerdict.FENCE
 
 
-def _known(members: Iterable[Member]) -> list[Known]:
+def _known(members: Iterable[Member]) -> list[KnownMember]:
     found = list(members)
     logs = {
         log.member_id: log
         for log in LogStream.objects.filter(member_id__in=[member.pk for member in found])
     }
     return [
-        Known(
+        KnownMember(
             rank=rank_of(member),
             step=MemberStep(member.step),
             log_first=logs[member.pk].first if member.pk in logs else 0,

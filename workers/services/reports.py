@@ -18,7 +18,7 @@ MOST_KINDS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ReportLine:
     """One line of the stream ``reports``.
 
     Attributes:
@@ -51,7 +51,7 @@ class Report:
         return (self.step_seconds or 0.0) * self.steps
 
 
-def read_report(line: bytes) -> Report | None:
+def read_report(line: bytes) -> ReportLine | None:
     """The report in a line, or None where there is none that can be used."""
     if len(line) > LONGEST_LINE:
         return None
@@ -65,7 +65,7 @@ def read_report(line: bytes) -> Report | None:
     if type(step) is not int or not 0 <= step <= LARGEST_STEP:
         return None
     loss = _number(found, "loss", LARGEST_NUMBER, low=-LARGEST_NUMBER)
-    return Report(
+    return ReportLine(
         step=step,
         steps=_steps(found),
         samples=samples or 0.0,
@@ -122,7 +122,7 @@ class StepKind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RankProgress:
     """What one rank has done in one interval.
 
     Attributes:
@@ -146,7 +146,7 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Tally:
+class ReportTally:
     """Sums up one rank's reports between two samples.
 
     Attributes:
@@ -159,8 +159,8 @@ class Tally:
     last_time: float | None = None
     others: Callable[[bytes], None] | None = None
     _rest: bytes = b""
-    _leading: Report | None = None
-    _last: Report | None = None
+    _leading: ReportLine | None = None
+    _last: ReportLine | None = None
     _samples: float = 0.0
     _busy: float = 0.0
     _steps: int = 0
@@ -192,13 +192,13 @@ class Tally:
         """Continue at a later offset: the node has dropped older reports above its cap."""
         self.offset, self._rest = offset, b""
 
-    def sum_up(self) -> Progress | None:
+    def sum_up(self) -> RankProgress | None:
         """The progress since the last call, or None where nothing has been reported."""
         last = self._last
         if last is None:
             return None
         shown = self._leading or last
-        progress = Progress(
+        progress = RankProgress(
             seconds=self._seconds(last),
             step=shown.step,
             steps=self._steps,
@@ -217,7 +217,7 @@ class Tally:
         self._noise, self._kinds = None, {}
         return progress
 
-    def _count(self, report: Report) -> None:
+    def _count(self, report: ReportLine) -> None:
         # Only the newest is kept; sums are enough of the others.
         if self._last is None and self.last_time is None and report.time is not None:
             self.last_time = report.time - report.seconds
@@ -230,7 +230,7 @@ class Tally:
             self._noise = report.noise or self._noise
             self._count_kind(report)
 
-    def _count_kind(self, report: Report) -> None:
+    def _count_kind(self, report: ReportLine) -> None:
         if report.batch is None or not report.seconds:
             return
         kind = report.batch, report.accumulation
@@ -245,7 +245,7 @@ class Tally:
                 seconds + report.seconds,
             )
 
-    def _seconds(self, last: Report) -> float:
+    def _seconds(self, last: ReportLine) -> float:
         """From the end of the interval before to the newest report; at least the work in it."""
         if last.time is not None and self.last_time is not None and last.time > self.last_time:
             return last.time - self.last_time

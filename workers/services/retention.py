@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.db.models import QuerySet
 
-from scheduling.models import Job
+from scheduling.jobs.models import Job
 from workers.models import GoodputSample, LogStream
 from workers.services import heartbeats, log_files, telemetry
 

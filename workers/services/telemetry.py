@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from workers.models import NodeTelemetry
-from workers.transports.base import Telemetry
+from workers.transports.base import NodeLoad
 
 MINUTE: Final = 60
 KEEP: Final = {60: timedelta(hours=24), 600: timedelta(days=30), 3600: timedelta(days=365)}
@@ -16,7 +16,7 @@ ROLL_UPS: Final = ((60, 600), (600, 3600))
 MOST_ROWS: Final = 20_000
 
 
-def as_json(reading: Telemetry) -> dict[str, Any]:
+def as_json(reading: NodeLoad) -> dict[str, Any]:
     """A reading as arrays by device index, as rows and pages have it."""
     return {
         "utilisation": _by_index(reading, lambda device: device.utilisation),
@@ -27,7 +27,7 @@ def as_json(reading: Telemetry) -> dict[str, Any]:
     }
 
 
-def keep_minute(*, node_id: int, readings: Sequence[Telemetry], at: datetime) -> None:
+def keep_minute(*, node_id: int, readings: Sequence[NodeLoad], at: datetime) -> None:
     """Store the average of one minute's readings; a minute that is there already stays."""
     if not readings:
         return
@@ -115,7 +115,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return round(fmean(known), 3) if known else None
 
 
-def _by_index(reading: Telemetry, take: Callable[[Any], float | None]) -> list[float | None]:
+def _by_index(reading: NodeLoad, take: Callable[[Any], float | None]) -> list[float | None]:
     width = max((device.index + 1 for device in reading.devices), default=0)
     found: list[float | None] = [None] * width
     for device in reading.devices:

@@ -8,11 +8,11 @@ from itertools import groupby
 
 from django.db import OperationalError, transaction
 
-from scheduling.services.tallies import tallies_written_last
+from scheduling.runs.services.tallies import tallies_written_last
 from workers.conf import WorkerSettings
-from workers.services import carrying
+from workers.services import node_leases
 from workers.services.dispatch import Directive, claim_directives
-from workers.services.news import News
+from workers.services.node_reports import NodeReport
 
 log = logging.getLogger(__name__)
 
@@ -29,14 +29,14 @@ class Turn:
 
     carried: frozenset[int]
     directives: tuple[Directive, ...] = ()
-    failed: tuple[News, ...] = ()
+    failed: tuple[NodeReport, ...] = ()
 
 
 def take_turn(
     *,
     owner: str,
     epochs: Mapping[int, int],
-    news: Sequence[News],
+    news: Sequence[NodeReport],
     listening: Collection[int],
     busy: Collection[int],
     settings: WorkerSettings,
@@ -58,7 +58,7 @@ def take_turn(
     """
     with transaction.atomic(), tallies_written_last():
         lease = timedelta(seconds=settings.node_lease)
-        carried = carrying.hold(owner=owner, epochs=epochs, now=now, lease=lease)
+        carried = node_leases.hold(owner=owner, epochs=epochs, now=now, lease=lease)
         failed = _write([item for item in news if item.node_id in carried], now)
         ready = carried & frozenset(listening)
         directives = (
@@ -69,9 +69,9 @@ def take_turn(
     return Turn(carried=carried, directives=tuple(directives), failed=failed)
 
 
-def _write(news: Sequence[News], now: datetime) -> tuple[News, ...]:
+def _write(news: Sequence[NodeReport], now: datetime) -> tuple[NodeReport, ...]:
     """Write news kind by kind; returns those that could not be written."""
-    failed: list[News] = []
+    failed: list[NodeReport] = []
     for kind, group in groupby(sorted(news, key=lambda item: item.order), key=type):
         items = list(group)
         if not _written(kind, items, now):
@@ -79,7 +79,7 @@ def _write(news: Sequence[News], now: datetime) -> tuple[News, ...]:
     return tuple(failed)
 
 
-def _written(kind: type[News], items: Sequence[News], now: datetime) -> bool:
+def _written(kind: type[NodeReport], items: Sequence[NodeReport], now: datetime) -> bool:
     """Write news of one kind; one that cannot be written does not take the others with it."""
     try:
         with transaction.atomic(), tallies_written_last():

@@ -7,10 +7,10 @@ from typing import Final
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
+from scheduling.clusters.models import Node
+from scheduling.clusters.services.node_contact import contact_lost
 from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
-from scheduling.models import Node
-from scheduling.services.node_contact import contact_lost
 from tenants.clock import MOST_SKEW
 from workers.conf import NODE_LEASE_SECONDS
 from workers.models import NodeLease

@@ -88,7 +88,7 @@ class DeviceReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telemetry:
+class NodeLoad:
     """What a node does now.
 
     Attributes:
@@ -198,7 +198,7 @@ class Transport(Protocol):
     async def probe(self) -> Inventory:
         """What the node has."""
 
-    async def telemetry(self) -> Telemetry:
+    async def telemetry(self) -> NodeLoad:
         """What the node does now."""
 
     async def prepare(self, preparation: Preparation) -> None:

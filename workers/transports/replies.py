@@ -9,13 +9,7 @@ from tessera import protocol
 from tessera.isolation import ContainerView
 from tessera.protocol import Inventory, NodeHello, ProtocolError, RunStatus
 from tessera.wire import Fields
-from workers.transports.base import (
-    Chunk,
-    DeviceReading,
-    MisbehavedError,
-    Saved,
-    Telemetry,
-)
+from workers.transports.base import Chunk, DeviceReading, MisbehavedError, NodeLoad, Saved
 
 T = TypeVar("T")
 
@@ -59,10 +53,10 @@ def read_runs(reply: protocol.Json) -> tuple[list[RunStatus], str]:
     return page, take.text("next", "", 256)
 
 
-def read_telemetry(reply: protocol.Json) -> Telemetry:
+def read_telemetry(reply: protocol.Json) -> NodeLoad:
     """The reply to ``telemetry``."""
     take = Fields(reply.get("telemetry"), "telemetry")
-    return Telemetry(
+    return NodeLoad(
         devices=tuple(_reading(item) for item in take.items("devices", 4096)),
         load=take.optional_number("load", 0.0, 1e9),
         memory_used_bytes=take.optional_integer("memory_used_bytes", 0, 1 << 60),

@@ -23,7 +23,7 @@ LONGEST_OFFSET: Final = 1 << 62
 LATEST_TIME: Final = 1e12
 
 
-class Session:
+class ServeSession:
     """One conversation with ``serve`` on a node.
 
     The owner feeds what arrives and says when the line has ended. Events wait in one slot for each

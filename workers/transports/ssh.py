@@ -19,18 +19,18 @@ from workers.transports.base import (
     Chunk,
     HostKeyError,
     NodeEvent,
+    NodeLoad,
     Preparation,
     PrepareError,
     RefusedError,
     Saved,
-    Telemetry,
     TransportError,
     UnreachableError,
 )
 from workers.transports.blobs import PIECE_BYTES, upload, upload_state
 from workers.transports.hostkeys import pinned
 from workers.transports.install import INSTALL_COMMAND, serve_command
-from workers.transports.session import Session
+from workers.transports.session import ServeSession
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class SshTransport:
         self._bundle = bundle
         self._patience = patience or Patience()
         self._connection: asyncssh.SSHClientConnection | None = None
-        self._session: Session | None = None
+        self._session: ServeSession | None = None
         self._channels = asyncio.Semaphore(MOST_CHANNELS)
         self.hello: NodeHello | None = None
 
@@ -123,7 +123,7 @@ class SshTransport:
         """What the node has."""
         return replies.checked(replies.read_inventory, await self._ask(protocol.PROBE))
 
-    async def telemetry(self) -> Telemetry:
+    async def telemetry(self) -> NodeLoad:
         """What the node does now."""
         return replies.checked(replies.read_telemetry, await self._ask(protocol.TELEMETRY))
 
@@ -247,7 +247,7 @@ class SshTransport:
             secrets=preparation.secrets,
         )
 
-    def _open_session(self) -> Session:
+    def _open_session(self) -> ServeSession:
         if self._session is None:
             raise UnreachableError("there is no connection to the node")
         return self._session
@@ -360,7 +360,7 @@ class _ServeChannel(asyncssh.SSHClientSession[bytes]):
         self._errors = b""
         self._unsent: list[bytes] = []
         self.exit_status: int | None = None
-        self.session = Session(self._write, request_seconds=request_seconds)
+        self.session = ServeSession(self._write, request_seconds=request_seconds)
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
         self._channel = chan

@@ -8,8 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from portal.keeping import age, kept, kept_of_nodes
-from scheduling.services.retention import Retention, prune
+from portal.retention_settings import age, kept, kept_of_nodes
+from scheduling.maintenance.retention import Retention, prune
 from tenants.audit import Actor
 from tenants.clock import database_now
 from workers.conf import worker_settings

@@ -6,9 +6,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from portal.seeding import cluster, finished, jobs
-from scheduling.models import Job, Node, VirtualCluster
-from scheduling.services.priority_classes import make_usual_classes
-from scheduling.services.usage import sum_all_usage
+from scheduling.clusters.models import Node, VirtualCluster
+from scheduling.clusters.services.priority_classes import make_usual_classes
+from scheduling.jobs.models import Job
+from scheduling.usage.services.usage import sum_all_usage
 from tenants.clock import database_now
 from tenants.viewers import Viewer
 

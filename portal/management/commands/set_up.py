@@ -14,7 +14,7 @@ from portal.supervisor import accounts, demo_content
 from portal.supervisor.files import DataDir, write_private
 from portal.supervisor.startup import NODES_SECONDS
 from scheduling import ports
-from scheduling.services.priority_classes import make_usual_classes
+from scheduling.clusters.services.priority_classes import make_usual_classes
 from tenants.models import User
 from tenants.viewers import Viewer
 

@@ -19,7 +19,7 @@ TICKER_HEIGHT: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VcUse:
+class VcBarUse:
     """Devices of one virtual cluster.
 
     Attributes:
@@ -89,21 +89,21 @@ class Segment:
 class VcBar:
     """A drawn bar: the numbers, the segments, and where the mark of the guarantee stands."""
 
-    use: VcUse
+    use: VcBarUse
     segments: tuple[Segment, ...]
     track: str
     mark: str
     says: str
 
 
-def vc_bars(uses: Iterable[VcUse]) -> tuple[VcBar, ...]:
+def vc_bars(uses: Iterable[VcBarUse]) -> tuple[VcBar, ...]:
     """The bars of one card, all on the same scale."""
     uses = tuple(uses)
     scale = max((use.extent for use in uses), default=0)
     return tuple(_vc_bar(use, max(scale, 1)) for use in uses)
 
 
-def _vc_bar(use: VcUse, scale: int) -> VcBar:
+def _vc_bar(use: VcBarUse, scale: int) -> VcBar:
     parts = (
         ("used", use.used),
         ("lent", use.lent),
@@ -140,7 +140,7 @@ def _segment(kind: str, devices: int, at: int, scale: int) -> Segment:
     )
 
 
-def _says(use: VcUse) -> str:
+def _says(use: VcBarUse) -> str:
     named = (
         ("lent", use.lent),
         ("idle", use.idle),
@@ -249,6 +249,6 @@ def ticker_bars(rounds: Sequence[RoundTick]) -> tuple[TickerBar, ...]:
     )
 
 
-def vc_numbers(use: VcUse) -> tuple[str, str, str]:
+def vc_numbers(use: VcBarUse) -> tuple[str, str, str]:
     """Used, healthy and guaranteed as the bar's heading says them."""
     return words.count(use.used), words.count(use.healthy), words.count(use.guarantee)

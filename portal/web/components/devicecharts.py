@@ -17,7 +17,7 @@ HEIGHT: Final = 34
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class DeviceChart:
     """One small chart.
 
     Attributes:
@@ -44,8 +44,8 @@ class DeviceRow:
     role: str
     rank: int
     device: DeviceCurve
-    load: Trace | None
-    memory: Trace | None
+    load: DeviceChart | None
+    memory: DeviceChart | None
 
 
 def device_rows(curves: JobCurves) -> tuple[DeviceRow, ...]:
@@ -63,7 +63,7 @@ def device_rows(curves: JobCurves) -> tuple[DeviceRow, ...]:
     )
 
 
-def _load(device: DeviceCurve, curves: JobCurves) -> Trace | None:
+def _load(device: DeviceCurve, curves: JobCurves) -> DeviceChart | None:
     told = [(p.at, p.utilisation) for p in device.points if p.utilisation is not None]
     if not told:
         return None
@@ -72,7 +72,7 @@ def _load(device: DeviceCurve, curves: JobCurves) -> Trace | None:
     return _trace(told, curves, top=1.0, now=words.percent(values[-1]), more=_mean(mean))
 
 
-def _memory(device: DeviceCurve, curves: JobCurves) -> Trace | None:
+def _memory(device: DeviceCurve, curves: JobCurves) -> DeviceChart | None:
     told = [(p.at, float(p.memory_bytes)) for p in device.points if p.memory_bytes is not None]
     if not told:
         return None
@@ -94,14 +94,14 @@ def _most(value: str) -> str:
 
 def _trace(
     told: Sequence[tuple[datetime, float]], curves: JobCurves, *, top: float, now: str, more: str
-) -> Trace:
+) -> DeviceChart:
     stretches = [_corners(part, curves, top) for part in _without_gaps(told, curves)]
     lines = [" ".join(f"{x:.1f},{y:.1f}" for x, y in corners) for corners in stretches]
     areas = [
         f"M{corners[0][0]:.1f},{HEIGHT} L{line} L{corners[-1][0]:.1f},{HEIGHT} Z"
         for corners, line in zip(stretches, lines, strict=True)
     ]
-    return Trace(areas=tuple(areas), lines=tuple(lines), now=now, more=more)
+    return DeviceChart(areas=tuple(areas), lines=tuple(lines), now=now, more=more)
 
 
 def _without_gaps(

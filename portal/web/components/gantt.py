@@ -108,7 +108,7 @@ class GanttRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class AxisTick:
     """A line of the time axis."""
 
     x: str
@@ -126,7 +126,7 @@ class Gantt:
     """
 
     rows: tuple[GanttRow, ...]
-    ticks: tuple[Tick, ...]
+    ticks: tuple[AxisTick, ...]
     now: str
     unread: str
     since: datetime
@@ -195,7 +195,7 @@ def gantt(
     )
 
 
-def ticks(since: datetime, until: datetime) -> tuple[Tick, ...]:
+def ticks(since: datetime, until: datetime) -> tuple[AxisTick, ...]:
     """Round moments between the edges, eight at most."""
     seconds = (until - since).total_seconds()
     step = next((s for s in GRID_SECONDS if seconds / s <= MOST_GRID_LINES), GRID_SECONDS[-1])
@@ -206,7 +206,7 @@ def ticks(since: datetime, until: datetime) -> tuple[Tick, ...]:
     axis = _Axis(since, until, until)
     # The first and the last would stand outside of the drawing.
     return tuple(
-        Tick(
+        AxisTick(
             x=_pc(axis.at(moment)),
             text=f"{moment:{form}}" if step < 43_200 else words.clock(moment),
         )

@@ -21,7 +21,7 @@ MOST_GRID_LINES: Final = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spell:
+class StateSpan:
     """A job was in ``state`` from ``start`` to ``end`` during an attempt (0 before the first)."""
 
     state: str
@@ -49,7 +49,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Rectangle:
     """A rectangle: ``x``, ``width`` and ``middle`` in percent, ``y`` and ``height`` in pixels."""
 
     x: str
@@ -78,12 +78,12 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class HistoryDrawing:
     """All that the template draws, and a sentence and rows that say the same."""
 
-    states: tuple[Box, ...]
+    states: tuple[Rectangle, ...]
     attempts: tuple[Label, ...]
-    steps: tuple[Box, ...]
+    steps: tuple[Rectangle, ...]
     grid: tuple[Label, ...]
     marks: tuple[Label, ...]
     checkpoints: tuple[str, ...]
@@ -102,12 +102,12 @@ class _Axis:
 
 
 def history(
-    spells: Sequence[Spell],
+    spells: Sequence[StateSpan],
     held: Sequence[Held] = (),
     *,
     marks: Sequence[Mark] = (),
     checkpoints: Sequence[datetime] = (),
-) -> History | None:
+) -> HistoryDrawing | None:
     """Draw a job's life, or nothing when it has none yet.
 
     Args:
@@ -121,7 +121,7 @@ def history(
     length = (spells[-1].end - spells[0].start).total_seconds()
     axis = _Axis(spells[0].start, max(length, SHORTEST_SECONDS))
     most = max((each.devices for each in held), default=0)
-    return History(
+    return HistoryDrawing(
         states=tuple(_state_box(spell, axis) for spell in spells),
         attempts=_attempts(spells, axis),
         steps=tuple(_step(each, most, axis) for each in held if each.devices),
@@ -139,13 +139,13 @@ def _pc(value: float) -> str:
     return f"{value:.2f}%"
 
 
-def _state_box(spell: Spell, axis: _Axis) -> Box:
+def _state_box(spell: StateSpan, axis: _Axis) -> Rectangle:
     look = job_state(spell.state)
     x = axis.at(spell.start)
     width = max(axis.at(spell.end) - x, SHORTEST_PERCENT)
     lasted = words.duration((spell.end - spell.start).total_seconds())
     text = f"{look.word.lower()} {lasted}" if width >= 2 * WORDS_FROM_PERCENT else lasted
-    return Box(
+    return Rectangle(
         x=_pc(min(x, 100 - width)),
         width=_pc(width),
         middle=_pc(x + width / 2),
@@ -155,7 +155,7 @@ def _state_box(spell: Spell, axis: _Axis) -> Box:
     )
 
 
-def _attempts(spells: Sequence[Spell], axis: _Axis) -> tuple[Label, ...]:
+def _attempts(spells: Sequence[StateSpan], axis: _Axis) -> tuple[Label, ...]:
     first: dict[int, datetime] = {}
     for spell in spells:
         if spell.attempt:
@@ -175,12 +175,12 @@ def _attempts(spells: Sequence[Spell], axis: _Axis) -> tuple[Label, ...]:
     return tuple(labels)
 
 
-def _step(held: Held, most: int, axis: _Axis) -> Box:
+def _step(held: Held, most: int, axis: _Axis) -> Rectangle:
     x = axis.at(held.start)
     width = max(axis.at(held.end) - x, SHORTEST_PERCENT)
     height = max(6, round(LANE_HEIGHT * held.devices / most))
     number = words.count(held.devices)
-    return Box(
+    return Rectangle(
         x=_pc(x),
         width=_pc(width),
         middle=_pc(x + width / 2),
@@ -219,7 +219,7 @@ def _range(start: datetime, end: datetime) -> str:
     return f"{words.clock(start)} {words.DASH} {words.clock(end)}"
 
 
-def _says(spells: Sequence[Spell], held: Sequence[Held]) -> str:
+def _says(spells: Sequence[StateSpan], held: Sequence[Held]) -> str:
     last = spells[-1]
     attempts = max(spell.attempt for spell in spells)
     facts = {
@@ -234,7 +234,7 @@ def _says(spells: Sequence[Spell], held: Sequence[Held]) -> str:
     return _("%(sentence)s.") % {"sentence": _(", ").join(parts)}
 
 
-def _row(spell: Spell) -> tuple[str, str, str, str]:
+def _row(spell: StateSpan) -> tuple[str, str, str, str]:
     return (
         str(spell.attempt or words.DASH),
         str(job_state(spell.state).word),

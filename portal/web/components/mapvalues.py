@@ -10,12 +10,12 @@ TileKind = Literal["used", "other", "free", "reserved", "unhealthy", "cordoned"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class MapCell:
     """A cell of a node: its level, its address, its sub-cells; a leaf has a device index."""
 
     level: str
     address: str = ""
-    children: tuple["Cell", ...] = ()
+    children: tuple["MapCell", ...] = ()
     device: int | None = None
 
     @cached_property
@@ -32,7 +32,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occupant:
+class MapOccupant:
     """What uses a device, as far as the viewer may know.
 
     Attributes:
@@ -65,7 +65,7 @@ class DeviceNow:
     """One device: its condition, its occupant, its utilisation in [0, 1] if known."""
 
     condition: Condition = "ok"
-    occupant: Occupant | None = None
+    occupant: MapOccupant | None = None
     utilisation: float | None = None
 
 
@@ -74,7 +74,7 @@ class MapNode:
     """A node with its cell tree and devices by index."""
 
     name: str
-    tree: Cell
+    tree: MapCell
     devices: Mapping[int, DeviceNow]
     rack: str = ""
     state: str = "ready"
@@ -100,12 +100,12 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class MapGroup:
     """Tiles and groups side by side; ``gap`` 1, 2 or 3 stands for 2, 4 or 8 px."""
 
     width: int
     gap: int
-    parts: tuple["Tile | Group", ...]
+    parts: tuple["Tile | MapGroup", ...]
 
     @property
     def is_group(self) -> bool:
@@ -129,7 +129,7 @@ class TableRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRow:
+class NodeTile:
     """One node: its name, its look, its tiles."""
 
     name: str
@@ -138,7 +138,7 @@ class NodeRow:
     tone: str
     says: str
     devices: int
-    cells: Group
+    cells: MapGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +146,8 @@ class Rack:
     """Nodes below one another; ``index`` is the numbering when all have the same shape."""
 
     name: str
-    index: Group | None
-    rows: tuple[NodeRow, ...]
+    index: MapGroup | None
+    rows: tuple[NodeTile, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

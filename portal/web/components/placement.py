@@ -7,7 +7,7 @@ from typing import Final
 from django.utils.translation import gettext
 
 from portal.i18n import word
-from portal.web.components.mapvalues import Cell
+from portal.web.components.mapvalues import MapCell
 
 WIDTH: Final = 358.0
 LABELS: Final = 50.0
@@ -51,7 +51,7 @@ class Placement:
     table: tuple[tuple[int, str], ...]
 
 
-def placement(*, node: str, tree: Cell, ranks: Mapping[int, str], url: str = "") -> Placement:
+def placement(*, node: str, tree: MapCell, ranks: Mapping[int, str], url: str = "") -> Placement:
     """Draw the cells of ``node`` that hold a job.
 
     Args:
@@ -98,7 +98,7 @@ class _Drawing:
     cells: list[PlacedCell] = field(default_factory=list)
 
 
-def _levels(tree: Cell) -> list[str]:
+def _levels(tree: MapCell) -> list[str]:
     names = [tree.level]
     cell = tree
     while cell.children:
@@ -107,7 +107,7 @@ def _levels(tree: Cell) -> list[str]:
     return names
 
 
-def _spans(tree: Cell) -> dict[int, tuple[float, float]]:
+def _spans(tree: MapCell) -> dict[int, tuple[float, float]]:
     """Left and right edge of each device, gaps wider where larger cells meet."""
     weights: list[tuple[int, float]] = []
     _collect(tree, weights)
@@ -122,7 +122,7 @@ def _spans(tree: Cell) -> dict[int, tuple[float, float]]:
     return spans
 
 
-def _collect(cell: Cell, into: list[tuple[int, float]], gap: float = 0.0) -> None:
+def _collect(cell: MapCell, into: list[tuple[int, float]], gap: float = 0.0) -> None:
     if not cell.children:
         if cell.device is not None:
             into.append((cell.device, gap))
@@ -132,7 +132,7 @@ def _collect(cell: Cell, into: list[tuple[int, float]], gap: float = 0.0) -> Non
         _collect(child, into, between if position else gap)
 
 
-def _walk(drawing: _Drawing, cell: Cell, depth: int) -> None:
+def _walk(drawing: _Drawing, cell: MapCell, depth: int) -> None:
     leaves = cell.leaves
     if not leaves:
         return

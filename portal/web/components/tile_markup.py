@@ -12,29 +12,29 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language, gettext
 
 from portal.web.components.icons import icon
-from portal.web.components.mapvalues import Group, Tile
+from portal.web.components.mapvalues import MapGroup, Tile
 
 _PILLS = {"unhealthy": "close", "cordoned": "paused"}
 
 
-def tiles(group: Group) -> SafeString:
+def tiles(group: MapGroup) -> SafeString:
     """The tiles of a group, and the groups inside it."""
     return SafeString("".join(_parts(group, _tile)))
 
 
 @lru_cache(maxsize=1024)
-def numbers(group: Group) -> SafeString:
+def numbers(group: MapGroup) -> SafeString:
     """The numbers above the tiles of a rack whose nodes have one shape."""
     return SafeString("".join(_parts(group, _number)))
 
 
-def strip(group: Group, name: str) -> SafeString:
+def strip(group: MapGroup, name: str) -> SafeString:
     """The small strip of one node for a table row; drawn once for as long as it is the same."""
     return _strip(group, name, get_language() or "")
 
 
 @lru_cache(maxsize=4096)
-def _strip(group: Group, name: str, _language: str) -> SafeString:
+def _strip(group: MapGroup, name: str, _language: str) -> SafeString:
     label = escape(gettext("Devices of %(node_name)s") % {"node_name": name})
     return SafeString(
         f'<div class="cells mini n{group.width} gap-{group.gap}" role="group"'
@@ -42,7 +42,7 @@ def _strip(group: Group, name: str, _language: str) -> SafeString:
     )
 
 
-def _parts(group: Group, draw: Callable[[Tile], str]) -> Iterator[str]:
+def _parts(group: MapGroup, draw: Callable[[Tile], str]) -> Iterator[str]:
     for part in group.parts:
         if isinstance(part, Tile):
             yield draw(part)

@@ -22,7 +22,7 @@ from scheduling.compat.shared import (
     read_variables,
     report_references,
 )
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.scalars import read_command, read_string
 from tessera.messages import Sentence
 
@@ -79,7 +79,7 @@ def import_dstack(
 def translate_dstack(document: object, context: Context = _EMPTY) -> Imported:
     """Translate a dstack document that has been read already; see ``import_dstack``."""
     report = Report()
-    top = Section(document, Place(errors=report.errors), report)
+    top = Section(document, DocumentPlace(errors=report.errors), report)
     kind = top.take("type")
     spec: dict[str, Any] = {}
     nodes: tuple[dict[str, Any], ...] = ()

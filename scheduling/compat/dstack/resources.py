@@ -9,7 +9,7 @@ from scheduling.compat.context import Context
 from scheduling.compat.dstack.messages import phrase
 from scheduling.compat.reading import Section
 from scheduling.compat.shared import read_bytes, read_range
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 
 _BY_TYPE: Final = phrase("dstack-by-type")
 _VENDORS: Final = frozenset({"nvidia", "amd", "intel", "google", "tpu", "tenstorrent"})
@@ -76,7 +76,7 @@ def _gpus(section: Section) -> _Gpus:
         return _Gpus()
 
 
-def _text(value: object, place: Place) -> _Gpus:
+def _text(value: object, place: DocumentPlace) -> _Gpus:
     """``8``, ``A100``, ``24GB..``, ``A100,H100:80GB:2..8``, with a vendor before it."""
     if isinstance(value, int) and not isinstance(value, bool):
         least, most = read_range(value)
@@ -120,7 +120,7 @@ def _object(section: Section) -> _Gpus:
     return found
 
 
-def _list(section: Section, key: str) -> list[tuple[Any, Place]]:
+def _list(section: Section, key: str) -> list[tuple[Any, DocumentPlace]]:
     value = section.peek(key)
     if isinstance(value, str):
         section.take(key)

@@ -9,7 +9,7 @@ from scheduling.compat.hived.messages import TABLE, phrase
 from scheduling.compat.hived.physical import CellTypes, read_physical_cells, read_types
 from scheduling.compat.reading import Report, Section, refuse_unknown_keys
 from scheduling.compat.result import Imported
-from scheduling.core.jobspec.errors import Place
+from scheduling.core.jobspec.errors import DocumentPlace
 from tessera.messages import Listing, Parameter
 
 MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
@@ -44,7 +44,7 @@ def import_hived(text: str | bytes, content_type: str = "") -> Imported:
 def check_hived(document: object) -> Imported:
     """Check a HiveD configuration that has been read already; see ``import_hived``."""
     report = Report()
-    top = Section(document, Place(errors=report.errors), report)
+    top = Section(document, DocumentPlace(errors=report.errors), report)
     if document is None:
         top.place.refuse(None, phrase("hived-empty"), phrase("hived-send"), "missing-field")
     for key, words in _OF_THE_OTHER_SERVER.items():

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from scheduling.compat.hived.messages import phrase
 from scheduling.compat.reading import Section, refuse_unknown_keys
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.scalars import read_line, wrong_type
 
 MAX_LEVELS: Final = 16
@@ -83,7 +83,7 @@ def read_types(cluster: Section) -> CellTypes:
             None, phrase("import-missing"), phrase("import-give", key="cellTypes"), "missing-field"
         )
     found: dict[str, CellType] = {}
-    places: dict[str, Place] = {}
+    places: dict[str, DocumentPlace] = {}
     unread: set[str] = set()
     for name, value, place in cluster.section("cellTypes").entries():
         part = Section(value, place, cluster.report)
@@ -105,7 +105,7 @@ def read_types(cluster: Section) -> CellTypes:
     return types
 
 
-def _check_chain(name: str, types: CellTypes, place: Place) -> None:
+def _check_chain(name: str, types: CellTypes, place: DocumentPlace) -> None:
     below = types.below(name)
     if name in below:
         place.child("childCellType").refuse(
@@ -160,7 +160,7 @@ class _CellReader:
             self._check_top(kind, part.at("cellType"))
         return {"cellType": kind, **self._cell(part, kind or "", 1)}
 
-    def _check_top(self, kind: str, place: Place) -> None:
+    def _check_top(self, kind: str, place: DocumentPlace) -> None:
         if self.types.is_unclear(kind):
             return
         if kind not in self.types.by_name:

@@ -21,7 +21,7 @@ from scheduling.compat.reading import Report, Section
 from scheduling.compat.result import Imported, ImportRefusedError
 from scheduling.compat.shared import plain_text
 from scheduling.core.jobspec import FieldError, InvalidJobSpecError, parse
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 
 _ROLE: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _NOTE_CHARS: Final = 500
@@ -53,7 +53,7 @@ def import_openpai(text: str | bytes, content_type: str = "") -> Imported:
 def translate_openpai(document: object) -> Imported:
     """Translate an OpenPAI job that has been read already; see ``import_openpai``."""
     report = Report()
-    place = Place(errors=report.errors)
+    place = DocumentPlace(errors=report.errors)
     spec, names = _job(Section(document, place, report))
     report.raise_errors()
     check_openpai(spec, names)

@@ -13,7 +13,7 @@ from scheduling.compat.result import Imported
 from scheduling.compat.shared import BASH_PRELUDE, read_hosts, read_secrets, read_variables
 from scheduling.compat.skypilot.messages import TABLE, phrase
 from scheduling.compat.skypilot.resources import Wanted, read_resources
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.scalars import read_command
 from tessera.messages import Sentence
 
@@ -71,7 +71,7 @@ def import_skypilot(
 def translate_skypilot(document: object, context: Context = _EMPTY) -> Imported:
     """Translate a SkyPilot document that has been read already; see ``import_skypilot``."""
     report = Report()
-    top = Section(document, Place(errors=report.errors), report)
+    top = Section(document, DocumentPlace(errors=report.errors), report)
     spec: dict[str, Any] = {}
     nodes: tuple[dict[str, Any], ...] = ()
     if is_node_pools(document):
@@ -135,7 +135,7 @@ def _config(top: Section) -> None:
         return
     section = top.section("config")
     section.leave_out("kubernetes", phrase("skypilot-kubernetes"), needed=True)
-    left: list[tuple[str, Any, Place]] = []
+    left: list[tuple[str, Any, DocumentPlace]] = []
     if isinstance(section.peek("docker"), Mapping):
         docker = section.section("docker")
         words = phrase("skypilot-docker-options")

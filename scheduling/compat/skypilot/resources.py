@@ -10,7 +10,7 @@ from scheduling.compat.context import Context
 from scheduling.compat.reading import Section
 from scheduling.compat.shared import GIB, read_bytes, read_image
 from scheduling.compat.skypilot.messages import phrase
-from scheduling.core.jobspec.errors import Place, RefusalError, show
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError, show
 from tessera.messages import Sentence
 
 _CLOUD: Final = phrase("skypilot-cloud")
@@ -51,7 +51,7 @@ class Wanted:
     devices: int = 1
     role: dict[str, Any] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
-    infra: tuple[str, Place] | None = None
+    infra: tuple[str, DocumentPlace] | None = None
     is_spot: bool = False
     retries: int = 0
 
@@ -164,7 +164,7 @@ def _accelerators(section: Section) -> Choices:
     return found
 
 
-def _pair(item: object, place: Place) -> tuple[str, float] | None:
+def _pair(item: object, place: DocumentPlace) -> tuple[str, float] | None:
     match = _ACCELERATOR.fullmatch(item.strip()) if isinstance(item, str) else None
     count = float(match[2] or 1) if match else 0
     if match is None or not 0 < count <= 256:

@@ -21,7 +21,7 @@ from scheduling.compat.slurm.values import (
     read_moment,
     read_time,
 )
-from scheduling.core.jobspec.errors import Place
+from scheduling.core.jobspec.errors import DocumentPlace
 from tessera.slurm_options import SCRIPT
 
 FORMAT: Final = "slurm"
@@ -87,7 +87,7 @@ def import_sbatch(text: str | bytes, context: Context = _EMPTY) -> Imported:
     script = read_script(decode_text(text), report)
     given = Section(
         {f"--{name}": option.value for name, option in script.options.items()},
-        Place(errors=report.errors),
+        DocumentPlace(errors=report.errors),
         report,
     )
     spec = _job(given, context)
@@ -228,7 +228,7 @@ def _at_once(spec: Mapping[str, Any], tasks: int, throttle: int, report: Report)
     """How many tasks may run at a time; None for all."""
     if not throttle or throttle >= tasks:
         return None
-    place = Place("--array", report.errors)
+    place = DocumentPlace("--array", report.errors)
     if spec.get("held"):
         words = phrase("slurm-array-held")
         report.leave_out(place, f"%{throttle}", words, needed=False)

@@ -6,7 +6,7 @@ from typing import Final
 
 from scheduling.compat.reading import Report, Section
 from scheduling.compat.slurm.messages import phrase
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from tessera.messages import Sentence
 from tessera.slurm_options import ALL, MAYBE_WITH_VALUE, SHORT, WITH_VALUE, full_name
 
@@ -43,9 +43,9 @@ class Script:
     lines: list[str]
 
 
-def place_of(name: str, report: Report) -> Place:
+def place_of(name: str, report: Report) -> DocumentPlace:
     """The place of an option."""
-    return Place(f"--{name}", report.errors)
+    return DocumentPlace(f"--{name}", report.errors)
 
 
 def read_script(text: str, report: Report) -> Script:
@@ -56,7 +56,7 @@ def read_script(text: str, report: Report) -> Script:
         interpreter = lines.pop(0)[2:].strip()
         first = 2
     else:
-        report.warn(Place("line 1"), phrase("slurm-no-shebang"))
+        report.warn(DocumentPlace("line 1"), phrase("slurm-no-shebang"))
         first = 1
     options: dict[str, Option] = {}
     kept: list[str] = []
@@ -70,7 +70,7 @@ def read_script(text: str, report: Report) -> Script:
             continue
         if line.startswith(_OTHERS):
             words = phrase("slurm-other-scheduler")
-            report.leave_out(Place(f"line {number}"), line, words, needed=True)
+            report.leave_out(DocumentPlace(f"line {number}"), line, words, needed=True)
         is_open = is_open and (not line.strip() or line.lstrip().startswith("#"))
         kept.append(line)
     return Script(interpreter=interpreter, options=options, lines=kept)
@@ -78,16 +78,16 @@ def read_script(text: str, report: Report) -> Script:
 
 def _late(line: str, number: int, report: Report) -> None:
     words = phrase("slurm-late-option")
-    report.leave_out(Place(f"line {number}"), line, words, needed=False)
+    report.leave_out(DocumentPlace(f"line {number}"), line, words, needed=False)
 
 
 def _read_line(text: str, number: int, options: dict[str, Option], report: Report) -> None:
-    place = Place(f"line {number}", report.errors)
+    place = DocumentPlace(f"line {number}", report.errors)
     try:
         words = split_words(text)
         for name, value in _pairs(words):
             if name not in ALL:
-                there = Place(f"--{name}", report.errors)
+                there = DocumentPlace(f"--{name}", report.errors)
                 report.leave_out(
                     there, value, phrase("slurm-unknown-option", name=name), needed=True
                 )

@@ -11,13 +11,13 @@ from scheduling.compat.slurm.options import Script
 from scheduling.compat.slurm.shell import command_of, is_shell, report_steps, uses
 from scheduling.compat.slurm.sizes import Sizes
 from scheduling.compat.slurm.values import read_signal
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.scalars import read_command
 from tessera.messages import Listing
 
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,127})=(.*)", re.DOTALL)
 _DIRECTORY: Final = re.compile(r"[^\0-\x1f\x7f%]{1,1000}")
-_SCRIPT: Final = Place("script")
+_SCRIPT: Final = DocumentPlace("script")
 # Both ways to do something once mean the same with Slurm.
 _IN_STEPS: Final = phrase("slurm-runs-on-every-node-steps")
 _ON_EVERY_NODE: Final = phrase("slurm-runs-on-every-node")
@@ -58,7 +58,7 @@ def script_role(
 
 
 def _refuse_script(report: Report, message: str, remedy: str) -> None:
-    Place("script", report.errors).refuse(None, message, remedy)
+    DocumentPlace("script", report.errors).refuse(None, message, remedy)
 
 
 def _lines(script: Script, given: Section) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final
 from scheduling.compat.reading import Report
 from scheduling.compat.shared import BASH_PRELUDE
 from scheduling.compat.slurm.messages import phrase
-from scheduling.core.jobspec.errors import Place
+from scheduling.core.jobspec.errors import DocumentPlace
 from tessera.messages import Sentence
 from tessera.slurm_options import SHORT, WITH_VALUE, full_name
 
@@ -80,7 +80,7 @@ def steps_of(lines: Sequence[str]) -> Iterator[Step]:
             yield _step(match[1])
 
 
-def report_steps(lines: Sequence[str], place: Place, report: Report) -> None:
+def report_steps(lines: Sequence[str], place: DocumentPlace, report: Report) -> None:
     """Name what steps ask for by themselves and do not get, each thing once."""
     told: set[str] = set()
     for step in steps_of(lines):

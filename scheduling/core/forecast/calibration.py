@@ -92,7 +92,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class PastEstimate:
     """An estimate of old, as it came from the futures, and what became of it; in seconds.
 
     Attributes:
@@ -116,7 +116,7 @@ class Told:
     job: int | None = None
 
 
-class Lessons:
+class Calibration:
     """What estimates of old teach about the next ones; they are told in the order of time."""
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class Lessons:
         p10, p50, p90 = sorted(max(soonest, exp(value) - OFFSET) for value in logarithms)
         return p10, p50, p90
 
-    def keep(self, number: int, told: Told) -> None:
+    def keep(self, number: int, told: PastEstimate) -> None:
         """An estimate was made; ``number`` is its name. What became of it is not looked at."""
         now = told.made
         shown = self.mend(
@@ -262,21 +262,21 @@ class Lessons:
 
 @dataclass(slots=True)
 class _Kept:
-    told: Told
+    told: PastEstimate
     shown: Quantiles
     plain: Quantiles | None
     weight: float
     passed: bool = False
 
 
-def learn(past: Sequence[Told], *, now: float) -> Lessons:
+def learn(past: Sequence[PastEstimate], *, now: float) -> Calibration:
     """What past estimates teach, told in any order.
 
     Args:
         past: of one virtual cluster.
         now: the present, on their clock.
     """
-    lessons = Lessons()
+    lessons = Calibration()
     events = [(told.made, 0, number) for number, told in enumerate(past)]
     events += [
         (told.made + told.wait, 1, number) for number, told in enumerate(past) if told.started

@@ -29,7 +29,7 @@ _NUMBERS: Final = re.compile(r"[-_.]?[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunTime:
     """One stay on devices.
 
     Attributes:
@@ -60,7 +60,7 @@ def lineage_of(
 class RunTimes:
     """Run times of groups, from what has been seen of them."""
 
-    def __init__(self, runs: Iterable[Run]) -> None:
+    def __init__(self, runs: Iterable[RunTime]) -> None:
         seen: dict[str, list[tuple[float, bool]]] = defaultdict(list)
         for run in runs:
             for group in ("", *run.lineage):

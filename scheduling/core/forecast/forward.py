@@ -1,6 +1,6 @@
 """A cluster that lives on from a snapshot under its live policies, with run times as given.
 
-Every decision is the round's own (``scheduling.core.rounds.decide``), on one engine that stays.
+Every decision is the round's own (``scheduling.core.round.decide.decide``), on one engine that stays.
 The same world replays a trace with true run times and tries futures with drawn ones. Jobs keep
 what they have done when they are preempted, and run in proportion to their devices.
 """
@@ -12,20 +12,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from scheduling.core.engines import engine_for
 from scheduling.core.forecast.horizon import HORIZON
-from scheduling.core.gates import next_opening
 from scheduling.core.jobspec import Demand, JobClass
-from scheduling.core.orders import MakePolicy, is_plain
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.guarding import TimeLimit
 from scheduling.core.reasons import ReasonCode
-from scheduling.core.requests import group_name, parts_of
-from scheduling.core.rounds import decide
+from scheduling.core.round.decide import decide
+from scheduling.core.round.engine_setup import engine_for
+from scheduling.core.round.gang_requests import group_name, parts_of
+from scheduling.core.round.gates import next_opening
+from scheduling.core.round.policy_answers import MakePolicy, is_plain
 from scheduling.core.values import (
     ClusterSnapshot,
     HoldingJob,
-    Known,
+    JobFacts,
     QueuedJob,
     RoundResult,
     Start,
@@ -35,12 +35,12 @@ from tessera.isolation import NONE
 Remaining = Callable[[int], float]
 """Seconds that a job still runs on what it asked for; asked once, when it first holds devices."""
 
-_NOTHING_KNOWN: Final = Known()
+_NOTHING_KNOWN: Final = JobFacts()
 _END, _LEAVE, _GATE, _WAKE = range(4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class ForecastCourse:
     """How a world is walked through.
 
     Attributes:
@@ -78,7 +78,7 @@ class _Life:
     ran: float = 0.0
 
 
-class World:
+class SimulatedCluster:
     """Jobs on a cluster, from one decision to the next."""
 
     def __init__(
@@ -86,8 +86,8 @@ class World:
         snapshot: ClusterSnapshot,
         remaining: Remaining,
         *,
-        course: Course | None = None,
-        arrivals: Iterable[tuple[QueuedJob, Known]] = (),
+        course: ForecastCourse | None = None,
+        arrivals: Iterable[tuple[QueuedJob, JobFacts]] = (),
         limit: TimeLimit = nullcontext,
         make: MakePolicy = make_policy,
     ) -> None:
@@ -96,11 +96,11 @@ class World:
         self.ended: dict[int, float] = {}
         self.waiting = {job.id: job for job in snapshot.queued}
         self.holding = {job.id: job for job in snapshot.holding}
-        self.known: dict[int, Known] = dict(snapshot.known)
+        self.known: dict[int, JobFacts] = dict(snapshot.known)
         self.reasons: Mapping[int, Any] = {}
         # Ports come back with the jobs that end, and run out so rarely that nobody counts them.
         self._base, self._remaining = replace(snapshot, ports_left=None), remaining
-        self._course = course or Course()
+        self._course = course or ForecastCourse()
         self._limit, self._make = limit, make
         self._began = snapshot.now
         self._round = snapshot.round_number

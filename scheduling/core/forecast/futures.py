@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 
 from scheduling.core.forecast.durations import Lineage, RunTimes, stratified
-from scheduling.core.forecast.forward import Course, World
+from scheduling.core.forecast.forward import ForecastCourse, SimulatedCluster
 from scheduling.core.jobspec import JobClass
-from scheduling.core.orders import MakePolicy
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.values import ClusterSnapshot, QueuedJob
 
 LEVELS: Final = (0.1, 0.5, 0.9)
@@ -87,7 +87,7 @@ def try_futures(
     *,
     futures: int,
     seed: int,
-    course: Course,
+    course: ForecastCourse,
     wanted: Collection[int] | None = None,
     go_on: Callable[[], bool] = lambda: True,
     limit: TimeLimit = nullcontext,
@@ -118,7 +118,7 @@ def try_futures(
         def left(job_id: int, future: int = future) -> float:
             return float(drawn(job_id)[future])
 
-        world = World(snapshot, left, course=course, limit=limit, make=make)
+        world = SimulatedCluster(snapshot, left, course=course, limit=limit, make=make)
         is_whole = _walk(world, targets, go_on)
         if not is_whole and tried:
             break
@@ -134,7 +134,7 @@ def try_futures(
     return Futures(waits={job: tuple(found) for job, found in waits.items()}, tried=tried)
 
 
-def _walk(world: World, targets: set[int], go_on: Callable[[], bool]) -> bool:
+def _walk(world: SimulatedCluster, targets: set[int], go_on: Callable[[], bool]) -> bool:
     """Walk until all targets have started or nothing happens any more; whether it was let."""
     missing = set(targets)
     while True:

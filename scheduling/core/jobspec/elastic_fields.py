@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from scheduling.core.jobspec.elastic import HYBRID, LEVELS, Elastic, ElasticMode
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.scalars import read_integer
 from scheduling.core.jobspec.table import Field, choice, number_schema, read_object
 from scheduling.core.messages import sentence
@@ -28,7 +28,7 @@ _NEEDED: Final[Mapping[ElasticMode, tuple[str, ...]]] = {
 }
 
 
-def read_elastic(value: object, place: Place) -> Elastic | None:
+def read_elastic(value: object, place: DocumentPlace) -> Elastic | None:
     """Read ``elastic``; None where something in it is wrong, which is noted."""
     faults = len(place.errors)
     given = read_object(value, ELASTIC_FIELDS, place)
@@ -44,7 +44,7 @@ def read_elastic(value: object, place: Place) -> Elastic | None:
     return elastic
 
 
-def _mode(value: object, _place: Place) -> ElasticMode:
+def _mode(value: object, _place: DocumentPlace) -> ElasticMode:
     if value == HYBRID:
         raise RefusalError(
             sentence("hybrid-unsupported"),
@@ -54,7 +54,7 @@ def _mode(value: object, _place: Place) -> ElasticMode:
     return ElasticMode(choice(value, _MODES))
 
 
-def _check_mode(elastic: Elastic, place: Place) -> None:
+def _check_mode(elastic: Elastic, place: DocumentPlace) -> None:
     for mode, names in _ONLY_FOR.items():
         if mode is elastic.mode:
             continue
@@ -77,7 +77,7 @@ def _check_mode(elastic: Elastic, place: Place) -> None:
             )
 
 
-def _check_numbers(elastic: Elastic, place: Place) -> None:
+def _check_numbers(elastic: Elastic, place: DocumentPlace) -> None:
     first, most, local = elastic.initial_batch, elastic.max_batch, elastic.max_local_batch
     if first is not None and most is not None and most < first:
         place.child("max_batch").refuse(
@@ -99,7 +99,7 @@ def _check_numbers(elastic: Elastic, place: Place) -> None:
         )
 
 
-def check_workers(elastic: Elastic, devices: int, place: Place) -> None:
+def check_workers(elastic: Elastic, devices: int, place: DocumentPlace) -> None:
     """Note a job that may get more devices than it has logical workers.
 
     Args:

@@ -94,7 +94,7 @@ class RefusalError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DocumentPlace:
     """Where in the document a reader stands, and the list that takes what is wrong there.
 
     Attributes:
@@ -114,15 +114,15 @@ class Place:
         """Whether further mistakes would no longer be kept."""
         return len(self.errors) >= MAX_ERRORS
 
-    def child(self, key: object, *, hidden: bool = False) -> "Place":
+    def child(self, key: object, *, hidden: bool = False) -> "DocumentPlace":
         """The place of ``key`` below this one."""
         name = show_key(key)
         path = f"{self.path}.{name}" if self.path else name
-        return Place(path, self.errors, self.hidden or hidden, self.redacted)
+        return DocumentPlace(path, self.errors, self.hidden or hidden, self.redacted)
 
-    def item(self, index: int) -> "Place":
+    def item(self, index: int) -> "DocumentPlace":
         """The place of one element of a list."""
-        return Place(f"{self.path}[{index}]", self.errors, self.hidden, self.redacted)
+        return DocumentPlace(f"{self.path}[{index}]", self.errors, self.hidden, self.redacted)
 
     def refuse(self, value: object, message: str, remedy: str, code: str = "malformed") -> None:
         """Note that ``value`` is wrong here; the first hundred mistakes are kept."""

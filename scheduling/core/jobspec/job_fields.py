@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from scheduling.core.jobspec.elastic_fields import ELASTIC_FIELDS, read_elastic
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.retrying import RETRY_FIELDS, read_retries
 from scheduling.core.jobspec.role_fields import MAX_INSTANCES, ROLE_FIELDS, read_role
 from scheduling.core.jobspec.scalars import (
@@ -31,13 +31,7 @@ from scheduling.core.jobspec.table import (
     read_object,
     text_schema,
 )
-from scheduling.core.jobspec.values import (
-    SCHEMA_VERSION,
-    Compat,
-    JobClass,
-    Part,
-    RoleSpec,
-)
+from scheduling.core.jobspec.values import SCHEMA_VERSION, Compat, JobClass, JobInstance, RoleSpec
 from scheduling.core.jobspec.watching import WATCH_FIELDS
 from scheduling.core.messages import sentence
 
@@ -54,20 +48,20 @@ _LABEL_KEY: Final = re.compile(
 )
 
 
-def _schema_version(value: object, _place: Place) -> int:
+def _schema_version(value: object, _place: DocumentPlace) -> int:
     return read_integer(
         value, SCHEMA_VERSION, SCHEMA_VERSION, sentence("write-version", version=SCHEMA_VERSION)
     )
 
 
-def _priority(value: object, _place: Place) -> str | int:
+def _priority(value: object, _place: DocumentPlace) -> str | int:
     remedy = sentence("write-priority")
     if isinstance(value, str):
         return read_matching(value, _CLASS_NAME, remedy)
     return read_integer(value, 0, 1000, remedy)
 
 
-def _labels(value: object, place: Place) -> Mapping[str, str]:
+def _labels(value: object, place: DocumentPlace) -> Mapping[str, str]:
     remedy = sentence("write-label-key")
     return read_map(
         value,
@@ -79,7 +73,7 @@ def _labels(value: object, place: Place) -> Mapping[str, str]:
     )
 
 
-def _roles(value: object, place: Place) -> Mapping[str, RoleSpec | None]:
+def _roles(value: object, place: DocumentPlace) -> Mapping[str, RoleSpec | None]:
     remedy = sentence("write-role-name")
     found = read_map(
         value,
@@ -101,13 +95,13 @@ def _roles(value: object, place: Place) -> Mapping[str, RoleSpec | None]:
     return found
 
 
-def _part(value: object, place: Place) -> Part | None:
+def _part(value: object, place: DocumentPlace) -> JobInstance | None:
     faults = len(place.errors)
     given = read_object(value, PART_FIELDS, place)
-    return Part(**given) if len(place.errors) == faults else None
+    return JobInstance(**given) if len(place.errors) == faults else None
 
 
-def _after(value: object, place: Place) -> tuple[int, ...]:
+def _after(value: object, place: DocumentPlace) -> tuple[int, ...]:
     remedy = sentence("write-job-id")
     return read_list(
         value,
@@ -118,12 +112,12 @@ def _after(value: object, place: Place) -> tuple[int, ...]:
     )
 
 
-def _compat(value: object, place: Place) -> Compat | None:
+def _compat(value: object, place: DocumentPlace) -> Compat | None:
     given = read_object(value, COMPAT_FIELDS, place)
     return Compat(**given) if "format" in given else None
 
 
-def _role_names(value: object, place: Place) -> Mapping[str, str]:
+def _role_names(value: object, place: DocumentPlace) -> Mapping[str, str]:
     remedy = sentence("write-foreign-role")
     return read_map(
         value,
@@ -142,7 +136,7 @@ _SYSTEM: Final = {
 """Directories below / in which no job's checkpoints belong, whatever its account may write."""
 
 
-def _shared_directory(value: object, place: Place) -> str:
+def _shared_directory(value: object, place: DocumentPlace) -> str:
     remedy = sentence("write-path")
     text = read_matching(value, _PATH, remedy)
     if len(text) > LONGEST_PATH or ".." in text.split("/"):
@@ -156,7 +150,7 @@ def _shared_directory(value: object, place: Place) -> str:
     return path
 
 
-def _never(value: object, _place: Place) -> object:
+def _never(value: object, _place: DocumentPlace) -> object:
     """The reader of a field that does not work yet; the loop refuses it before."""
     return value
 

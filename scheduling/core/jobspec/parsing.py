@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from scheduling.core.jobspec.elastic_fields import check_workers
-from scheduling.core.jobspec.errors import InvalidJobSpecError, Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, InvalidJobSpecError, RefusalError
 from scheduling.core.jobspec.job_fields import JOB_FIELDS
 from scheduling.core.jobspec.scalars import KIB
 from scheduling.core.jobspec.table import read_object
@@ -29,7 +29,7 @@ def parse(document: object) -> JobSpec:
     Raises:
         InvalidJobSpecError: the document is refused, with all errors at once.
     """
-    return _parse(document, Place())
+    return _parse(document, DocumentPlace())
 
 
 def parse_stored(document: object) -> JobSpec:
@@ -38,10 +38,10 @@ def parse_stored(document: object) -> JobSpec:
     Raises:
         InvalidJobSpecError: it is not such a document.
     """
-    return _parse(document, Place(redacted=True))
+    return _parse(document, DocumentPlace(redacted=True))
 
 
-def _parse(document: object, place: Place) -> JobSpec:
+def _parse(document: object, place: DocumentPlace) -> JobSpec:
     given: dict[str, Any] = {}
     try:
         check_size(document)
@@ -77,7 +77,7 @@ def check_size(document: object) -> None:
             )
 
 
-def _check_job(given: Mapping[str, Any], place: Place) -> None:
+def _check_job(given: Mapping[str, Any], place: DocumentPlace) -> None:
     """Note what does not fit together over several fields."""
     _check_part(given, place)
     _check_pins(given, place)
@@ -95,7 +95,7 @@ def _check_job(given: Mapping[str, Any], place: Place) -> None:
             )
 
 
-def _check_ports(given: Mapping[str, Any], place: Place) -> None:
+def _check_ports(given: Mapping[str, Any], place: DocumentPlace) -> None:
     """A cluster has some thousands of ports, and jobs that are stored have theirs already."""
     if place.redacted:
         return
@@ -114,7 +114,7 @@ def _check_ports(given: Mapping[str, Any], place: Place) -> None:
         )
 
 
-def _check_checkpoints(given: Mapping[str, Any], place: Place) -> None:
+def _check_checkpoints(given: Mapping[str, Any], place: DocumentPlace) -> None:
     """A container sees nothing of its node but what is its own."""
     shared = given.get("checkpoint_dir", "")
     if shared and any(role and role.image for role in given.get("roles", {}).values()):
@@ -126,7 +126,7 @@ def _check_checkpoints(given: Mapping[str, Any], place: Place) -> None:
         )
 
 
-def _check_pins(given: Mapping[str, Any], place: Place) -> None:
+def _check_pins(given: Mapping[str, Any], place: DocumentPlace) -> None:
     if given.get("class") is not JobClass.OPPORTUNISTIC:
         return
     for name, role in given.get("roles", {}).items():
@@ -136,7 +136,7 @@ def _check_pins(given: Mapping[str, Any], place: Place) -> None:
             )
 
 
-def _check_elastic(given: Mapping[str, Any], place: Place) -> None:
+def _check_elastic(given: Mapping[str, Any], place: DocumentPlace) -> None:
     """Between its bounds a job of one role has its size, and other sizes have a shape."""
     elastic, roles = given.get("elastic"), list(given.get("roles", {}).values())
     if elastic is None or not all(roles):
@@ -170,7 +170,7 @@ def has_sizes(instances: int, devices: int, least: int, most: int) -> bool:
     return most <= devices or whole or powers
 
 
-def _check_part(given: Mapping[str, Any], place: Place) -> None:
+def _check_part(given: Mapping[str, Any], place: DocumentPlace) -> None:
     part = given.get("part")
     if part is None:
         return

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from scheduling.core.jobspec.values import Compat, Completion, JobSpec, Part, RoleSpec
+from scheduling.core.jobspec.values import Compat, Completion, JobInstance, JobSpec, RoleSpec
 
 _LONGEST_NAME: Final = 63
 _NEVER: Final = -1
@@ -27,7 +27,7 @@ def split(spec: JobSpec, group: str) -> tuple[JobSpec, ...]:
             spec,
             name=part_name(spec.name, f" {name}-{rank}") if several else spec.name,
             roles={name: _alone(role)},
-            part=Part(rank=rank, size=role.instances, group=group),
+            part=JobInstance(rank=rank, size=role.instances, group=group),
             compat=_compat_of(spec, name),
         )
         for name, role in spec.roles.items()

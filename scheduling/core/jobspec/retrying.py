@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from scheduling.core.jobspec.errors import Place
+from scheduling.core.jobspec.errors import DocumentPlace
 from scheduling.core.jobspec.scalars import read_integer
 from scheduling.core.jobspec.table import Field, number_schema, read_object
 from scheduling.core.jobspec.values import Retries
@@ -34,7 +34,7 @@ RETRY_FIELDS: Final = tuple(
 )
 
 
-def read_retries(value: object, place: Place) -> Retries:
+def read_retries(value: object, place: DocumentPlace) -> Retries:
     """The number of retries for each class of failure; the usual one where none is given."""
     given = read_object(value, RETRY_FIELDS, place)
     return Retries(**{name.replace("-", "_"): count for name, count in given.items()})

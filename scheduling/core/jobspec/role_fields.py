@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.scalars import (
     KIB,
     read_bounded,
@@ -57,14 +57,14 @@ _IMAGE: Final = re.compile(
 )
 
 
-def read_role(value: object, place: Place) -> RoleSpec | None:
+def read_role(value: object, place: DocumentPlace) -> RoleSpec | None:
     """One role; None if it has no command, which has been noted then."""
     given = read_object(value, ROLE_FIELDS, place)
     _check_role(given, place)
     return RoleSpec(**given) if "command" in given else None
 
 
-def _check_role(given: Mapping[str, Any], place: Place) -> None:
+def _check_role(given: Mapping[str, Any], place: DocumentPlace) -> None:
     """Note what does not fit together within one role."""
     devices, within = given.get("devices", 1), given.get("within")
     if within is Within.DEVICE and devices > 1:
@@ -99,7 +99,7 @@ def _check_role(given: Mapping[str, Any], place: Place) -> None:
         )
 
 
-def _check_image_secret(given: Mapping[str, Any], place: Place) -> None:
+def _check_image_secret(given: Mapping[str, Any], place: DocumentPlace) -> None:
     name = given.get("image_secret")
     if name is None:
         return
@@ -117,7 +117,7 @@ def _check_image_secret(given: Mapping[str, Any], place: Place) -> None:
         )
 
 
-def _device_types(value: object, place: Place) -> tuple[str, ...]:
+def _device_types(value: object, place: DocumentPlace) -> tuple[str, ...]:
     remedy = sentence("write-device-type")
     found = read_list(
         [value] if isinstance(value, str) else value,
@@ -129,19 +129,19 @@ def _device_types(value: object, place: Place) -> tuple[str, ...]:
     return () if found == ("any",) else found
 
 
-def _devices(value: object, _place: Place) -> int:
+def _devices(value: object, _place: DocumentPlace) -> int:
     remedy = sentence("write-devices")
     if isinstance(value, int) and value == 0 and not isinstance(value, bool):
         raise RefusalError(sentence("no-devices-unsupported"), remedy, "unsupported-field")
     return read_integer(value, 1, 256, remedy)
 
 
-def _image(value: object, _place: Place) -> str:
+def _image(value: object, _place: DocumentPlace) -> str:
     remedy = sentence("write-image")
     return read_matching(read_bounded(value, 512, remedy), _IMAGE, remedy)
 
 
-def _env(value: object, place: Place) -> Mapping[str, str]:
+def _env(value: object, place: DocumentPlace) -> Mapping[str, str]:
     remedy = sentence("write-variable")
     return read_map(
         value,
@@ -163,18 +163,18 @@ def _variable(name: str) -> None:
         )
 
 
-def _secrets(value: object, place: Place) -> Mapping[str, str]:
+def _secrets(value: object, place: DocumentPlace) -> Mapping[str, str]:
     return read_map(value, place, most=64, words="names with texts", key=_variable, read=_secret)
 
 
-def _secret(value: object, place: Place) -> str:
+def _secret(value: object, place: DocumentPlace) -> str:
     text = read_bounded(value, 64 * KIB, sentence("write-secret"))
     if text == REDACTED and not place.redacted:
         raise RefusalError(sentence("redacted"), sentence("give-secret-again"))
     return text
 
 
-def _ports(value: object, place: Place) -> Mapping[str, int]:
+def _ports(value: object, place: DocumentPlace) -> Mapping[str, int]:
     remedy = sentence("write-port-label")
     return read_map(
         value,
@@ -186,11 +186,11 @@ def _ports(value: object, place: Place) -> Mapping[str, int]:
     )
 
 
-def _completion(value: object, place: Place) -> Completion:
+def _completion(value: object, place: DocumentPlace) -> Completion:
     return Completion(**read_object(value, COMPLETION_FIELDS, place))
 
 
-def _minimum(value: object, _place: Place) -> int:
+def _minimum(value: object, _place: DocumentPlace) -> int:
     remedy = sentence("write-minimum", most=MAX_INSTANCES)
     if value == 0 and not isinstance(value, bool):
         raise RefusalError(sentence("zero-ends-at-start"), remedy, "out-of-range")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from scheduling.core.jobspec.errors import Place, RefusalError, show
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError, show
 from scheduling.core.jobspec.scalars import is_unprintable, read_bounded, read_matching
 from scheduling.core.jobspec.table import OBJECT, Field, read_object, text_schema
 from scheduling.core.jobspec.values import ArchiveSource, GitSource
@@ -21,7 +21,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _REMEDY: Final = sentence("write-git-address")
 
 
-def read_source(value: object, place: Place) -> GitSource | ArchiveSource | None:
+def read_source(value: object, place: DocumentPlace) -> GitSource | ArchiveSource | None:
     """Where the code of a job comes from; None where it brings none.
 
     Raises:
@@ -38,18 +38,18 @@ def read_source(value: object, place: Place) -> GitSource | ArchiveSource | None
     return source
 
 
-def _git(value: object, place: Place) -> GitSource | None:
+def _git(value: object, place: DocumentPlace) -> GitSource | None:
     given = read_object(value, GIT_FIELDS, place)
     return GitSource(**given) if "url" in given else None
 
 
-def _read_archive(value: object, _place: Place) -> ArchiveSource:
+def _read_archive(value: object, _place: DocumentPlace) -> ArchiveSource:
     """The SHA-256 of an uploaded archive."""
     remedy = sentence("write-digest")
     return ArchiveSource(digest=read_matching(value, _DIGEST, remedy))
 
 
-def _read_ref(value: object, _place: Place) -> str:
+def _read_ref(value: object, _place: DocumentPlace) -> str:
     """A branch, tag or commit that git cannot take for an option or a range."""
     remedy = sentence("write-ref")
     ref = read_matching(value, _REF, remedy)
@@ -58,7 +58,7 @@ def _read_ref(value: object, _place: Place) -> str:
     return ref
 
 
-def _read_url(value: object, _place: Place) -> str:
+def _read_url(value: object, _place: DocumentPlace) -> str:
     """The address of a git repository, without a password and nothing but https or ssh."""
     url = read_bounded(value, 2048, _REMEDY)
     if any(char.isspace() or is_unprintable(char) for char in url) or "\\" in url:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from scheduling.core.jobspec.errors import Place, RefusalError, may_be_secret, show_key
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError, may_be_secret, show_key
 from scheduling.core.jobspec.scalars import read_string, wrong_type
 from scheduling.core.messages import sentence
 
@@ -77,7 +77,7 @@ class Field:
     name: str
     type: str
     help: str
-    read: Callable[[object, Place], Any]
+    read: Callable[[object, DocumentPlace], Any]
     schema: Mapping[str, Any]
     default: str = ""
     required: bool = False
@@ -87,7 +87,7 @@ class Field:
     keyed_by: str = ""
 
 
-def read_object(value: object, fields: Sequence[Field], place: Place) -> dict[str, Any]:
+def read_object(value: object, fields: Sequence[Field], place: DocumentPlace) -> dict[str, Any]:
     """Read an object key by key, noting everything that is wrong.
 
     Args:
@@ -114,7 +114,10 @@ def read_object(value: object, fields: Sequence[Field], place: Place) -> dict[st
 
 
 def refuse_unknown(
-    value: Mapping[Any, Any], names: Sequence[str], place: Place, working: Sequence[str] = ()
+    value: Mapping[Any, Any],
+    names: Sequence[str],
+    place: DocumentPlace,
+    working: Sequence[str] = (),
 ) -> None:
     """Note every key of ``value`` that is not in ``names``, with the name that was meant.
 
@@ -139,12 +142,12 @@ def refuse_unknown(
 
 def read_map(
     value: object,
-    place: Place,
+    place: DocumentPlace,
     *,
     most: int,
     words: str,
     key: Callable[[str], object],
-    read: Callable[[object, Place], Any],
+    read: Callable[[object, DocumentPlace], Any],
 ) -> dict[str, Any]:
     """Read an object whose keys are the user's own.
 
@@ -180,7 +183,7 @@ def read_map(
 
 
 def read_list(
-    value: object, place: Place, *, most: int, words: str, read: Callable[[object], T]
+    value: object, place: DocumentPlace, *, most: int, words: str, read: Callable[[object], T]
 ) -> tuple[T, ...]:
     """Read a list of values that differ.
 
@@ -234,7 +237,7 @@ def number_schema(lowest: int, highest: int) -> dict[str, Any]:
     return {"type": "integer", "minimum": lowest, "maximum": highest}
 
 
-def _check_key(name: object, check: Callable[[str], object], place: Place) -> None:
+def _check_key(name: object, check: Callable[[str], object], place: DocumentPlace) -> None:
     """Note a key that may not stand here; the key is shown even where values are secrets."""
     shown = replace(place, hidden=False)
     if not isinstance(name, str):
@@ -246,7 +249,7 @@ def _check_key(name: object, check: Callable[[str], object], place: Place) -> No
         shown.note(name, refusal)
 
 
-def _read_field(raw: object, known: Field, place: Place) -> Any:
+def _read_field(raw: object, known: Field, place: DocumentPlace) -> Any:
     if raw is None:
         if known.required:
             place.refuse(

@@ -7,11 +7,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from scheduling.core.idleness import IdlePolicy
 from scheduling.core.jobspec.elastic import Elastic
 from scheduling.core.jobspec.watching import Notify, idle_policy_document, log_rule_documents
 from scheduling.core.lifecycle import FailureClass
-from scheduling.core.logrules import LogRuleSpec
+from scheduling.core.watching.idleness import IdlePolicy
+from scheduling.core.watching.log_rules import LogRuleSpec
 
 SCHEMA_VERSION: Final = 1
 REDACTED: Final = "(redacted)"
@@ -148,7 +148,7 @@ class Compat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class JobInstance:
     """Which instance of a job that is no gang this one is; see ``parts.split``.
 
     Attributes:
@@ -206,7 +206,7 @@ class JobSpec:
     grace_seconds: int = 30
     source: GitSource | ArchiveSource | None = None
     gang: bool = True
-    part: Part | None = None
+    part: JobInstance | None = None
     compat: Compat | None = None
     elastic: Elastic | None = None
     checkpoint_dir: str = ""
@@ -312,7 +312,7 @@ def _source_document(source: GitSource | ArchiveSource | None) -> dict[str, Any]
     return {"archive": source.digest} if source else None
 
 
-def _part_document(part: Part | None) -> dict[str, Any] | None:
+def _part_document(part: JobInstance | None) -> dict[str, Any] | None:
     if part is None:
         return None
     group = {"group": part.group} if part.group else {}

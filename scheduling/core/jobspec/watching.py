@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scheduling.core.idleness import LEAST_NOTICE, IdlePolicy
-from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.errors import DocumentPlace, RefusalError
 from scheduling.core.jobspec.scalars import DAY, read_duration, read_integer, read_line
 from scheduling.core.jobspec.table import (
     AMOUNT,
@@ -17,11 +16,17 @@ from scheduling.core.jobspec.table import (
     read_object,
     text_schema,
 )
-from scheduling.core.logrules import LogAction, LogRuleSpec, Pattern, PatternError
-from scheduling.core.logrules.patterns import LONGEST_PATTERN
-from scheduling.core.logrules.rules import LONGEST_NAME
 from scheduling.core.messages import sentence
 from scheduling.core.notices import JOB_WORDS
+from scheduling.core.watching.idleness import LEAST_NOTICE, IdlePolicy
+from scheduling.core.watching.log_rule_values import LONGEST_NAME
+from scheduling.core.watching.log_rules import (
+    LONGEST_PATTERN,
+    LogAction,
+    LogRuleSpec,
+    Pattern,
+    PatternError,
+)
 
 USUAL_NOTIFY: Final = ("succeeded", "failed", "stopped")
 MOST_READERS: Final = 20
@@ -47,7 +52,7 @@ class Notify:
         return {"on": list(self.on), **readers}
 
 
-def _notify(value: object, place: Place) -> Notify:
+def _notify(value: object, place: DocumentPlace) -> Notify:
     return Notify(**read_object(value, NOTIFY_FIELDS, place))
 
 
@@ -74,7 +79,7 @@ def log_rule_documents(rules: tuple[LogRuleSpec, ...]) -> list[dict[str, str]] |
     return found or None
 
 
-def _idle_policy(value: object, place: Place) -> IdlePolicy | None:
+def _idle_policy(value: object, place: DocumentPlace) -> IdlePolicy | None:
     if value == NO_POLICY:
         return IdlePolicy(exempt=True)
     faults = len(place.errors)
@@ -94,11 +99,11 @@ def _idle_policy(value: object, place: Place) -> IdlePolicy | None:
     return policy
 
 
-def _stop_after(value: object, _place: Place) -> int | str:
+def _stop_after(value: object, _place: DocumentPlace) -> int | str:
     return "never" if value == "never" else read_duration(value, 600, 7 * DAY)
 
 
-def _log_rules(value: object, place: Place) -> tuple[LogRuleSpec, ...]:
+def _log_rules(value: object, place: DocumentPlace) -> tuple[LogRuleSpec, ...]:
     if not isinstance(value, list | tuple) or len(value) > MOST_RULES:
         raise RefusalError(
             sentence("not-rules"), sentence("write-rules", most=MOST_RULES), "wrong-type"
@@ -114,7 +119,7 @@ def _log_rules(value: object, place: Place) -> tuple[LogRuleSpec, ...]:
     return tuple(found)
 
 
-def _pattern(value: object, _place: Place) -> str:
+def _pattern(value: object, _place: DocumentPlace) -> str:
     text = read_line(value, LONGEST_PATTERN)
     try:
         Pattern(text)

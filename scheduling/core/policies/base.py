@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
-from scheduling.core.planning import Plan, Snapshot
 from scheduling.core.policies.plans import rigid_alloc
+from scheduling.core.policy_interface import Plan, Snapshot
 
 __all__ = ["Need", "Policy", "label_of", "rigid_alloc"]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from scheduling.core.messages import sentence
-from scheduling.core.planning import JobPhase, Plan, Snapshot
 from scheduling.core.policies.base import Need, rigid_alloc
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import JobPhase, Plan, Snapshot
 
 
 class Arrived(Protocol):

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
-from scheduling.core.planning import Plan, Snapshot
 from scheduling.core.policies.base import Policy, label_of
 from scheduling.core.policies.plans import IllegalPlanError, check_plan, keep_running
+from scheduling.core.policy_interface import Plan, Snapshot
 
 #: Bounds the time of a call; raises ``TimeoutError`` in it when the time is over.
 TimeLimit: TypeAlias = Callable[[], AbstractContextManager[None]]

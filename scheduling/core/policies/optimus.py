@@ -11,12 +11,12 @@ from functools import cache
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from scheduling.core.messages import sentence
-from scheduling.core.planning import Alloc, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.marginal import greedy_marginal
-from scheduling.core.policies.engines.room import Room, borrows, present, shape_of
+from scheduling.core.policies.engines.room import FreeDevices, borrows, present, shape_of
 from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import Alloc, Part, Plan, PolicyJob, Snapshot
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class Optimus:
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """The smallest sizes first, then step by step; small jobs are placed first."""
         jobs = present(snapshot)
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
         for lent in (False, True):
             group = [job for job in jobs if borrows(job) is lent and job.id not in allocs]
@@ -59,7 +59,7 @@ class Optimus:
         return meant(allocs, ordered), state
 
     def _served(
-        self, snapshot: Snapshot, room: Room, jobs: Sequence[PolicyJob]
+        self, snapshot: Snapshot, room: FreeDevices, jobs: Sequence[PolicyJob]
     ) -> dict[int, Alloc]:
         """The allocations of one class of jobs, taken out of ``room``."""
         kinds: dict[int, str] = {}
@@ -137,7 +137,7 @@ def _remaining(snapshot: Snapshot, job: PolicyJob, young: float) -> float:
     return left if begun else left * young
 
 
-def _kind(room: Room, job: PolicyJob, devices: int) -> str | None:
+def _kind(room: FreeDevices, job: PolicyJob, devices: int) -> str | None:
     """The type on which a job runs: the one that it has, else the first with room for it."""
     free = room.free_for(job)
     held = job.alloc.parts[0].type if job.alloc else None

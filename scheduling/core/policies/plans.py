@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from scheduling.core.jobspec import Demand
-from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Pool, Snapshot
+from scheduling.core.policy_interface import Alloc, JobPhase, Part, Plan, PolicyJob, Pool, Snapshot
 
 
 class IllegalPlanError(ValueError):
     """A plan breaks a rule that every plan must keep."""
 
 
-class Change(StrEnum):
+class AllocationChange(StrEnum):
     """What a plan means for one job."""
 
     START = "start"
@@ -26,11 +26,11 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SizeChange:
     """One job's way from what it holds to what it is to hold."""
 
     job_id: int
-    change: Change
+    change: AllocationChange
     alloc: Alloc | None
 
 
@@ -178,7 +178,7 @@ def _taken(alloc: Alloc, free: dict[str, int]) -> int:
     return alloc.devices
 
 
-def steps(snapshot: Snapshot, plan: Plan) -> tuple[Step, ...]:
+def steps(snapshot: Snapshot, plan: Plan) -> tuple[SizeChange, ...]:
     """What has to happen, by job, so that a plan comes true; who goes on waiting is left out."""
     settled = settle(snapshot, plan)
     return tuple(
@@ -188,26 +188,30 @@ def steps(snapshot: Snapshot, plan: Plan) -> tuple[Step, ...]:
     )
 
 
-def _step(job: PolicyJob, alloc: Alloc | None, plan: Plan) -> Step | None:
+def _step(job: PolicyJob, alloc: Alloc | None, plan: Plan) -> SizeChange | None:
     if job.id in plan.reject:
-        return Step(job_id=job.id, change=Change.REJECT, alloc=None)
+        return SizeChange(job_id=job.id, change=AllocationChange.REJECT, alloc=None)
     if job.phase is JobPhase.LEAVING:
         return None
     if job.phase is JobPhase.QUEUED:
-        return Step(job_id=job.id, change=Change.START, alloc=alloc) if alloc else None
+        return (
+            SizeChange(job_id=job.id, change=AllocationChange.START, alloc=alloc)
+            if alloc
+            else None
+        )
     if alloc is None:
-        return Step(job_id=job.id, change=Change.SUSPEND, alloc=None)
-    return Step(job_id=job.id, change=_change(job.alloc, alloc), alloc=alloc)
+        return SizeChange(job_id=job.id, change=AllocationChange.SUSPEND, alloc=None)
+    return SizeChange(job_id=job.id, change=_change(job.alloc, alloc), alloc=alloc)
 
 
-def _change(held: Alloc | None, alloc: Alloc) -> Change:
+def _change(held: Alloc | None, alloc: Alloc) -> AllocationChange:
     if held is None or held == alloc:
-        return Change.KEEP
+        return AllocationChange.KEEP
     if held.devices != alloc.devices:
-        return Change.RESIZE
+        return AllocationChange.RESIZE
     if [part.type for part in held.parts] != [part.type for part in alloc.parts]:
-        return Change.MIGRATE
-    return Change.SHARE if held.share != alloc.share else Change.KEEP
+        return AllocationChange.MIGRATE
+    return AllocationChange.SHARE if held.share != alloc.share else AllocationChange.KEEP
 
 
 def _in_order(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, bool]]:

@@ -14,12 +14,20 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from scheduling.core.messages import sentence
-from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Shape, Snapshot
 from scheduling.core.policies.base import Need
-from scheduling.core.policies.engines.genetic import Floats, Genomes, Problem, search
-from scheduling.core.policies.engines.room import Room, borrows, is_pinned, present
+from scheduling.core.policies.engines.genetic import Floats, GeneticProblem, Genomes, search
+from scheduling.core.policies.engines.room import FreeDevices, borrows, is_pinned, present
 from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import (
+    Alloc,
+    JobPhase,
+    Part,
+    Plan,
+    PolicyJob,
+    Shape,
+    Snapshot,
+)
 
 _REMEMBERED: Final = 20
 _EFFORT: Final = 2e7
@@ -55,7 +63,7 @@ class Pollux:
         jobs = sorted(
             present(snapshot), key=lambda job: (job.facts.gpu_seconds, job.submitted, job.id)
         )
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         lent = [job for job in jobs if borrows(job)]
         own = [job for job in jobs if not borrows(job)]
         allocs = room.take_pinned(lent)
@@ -104,7 +112,7 @@ class Pollux:
 
     def _problem(
         self, snapshot: Snapshot, kind: str, jobs: Sequence[PolicyJob], capacity: Genomes
-    ) -> Problem:
+    ) -> GeneticProblem:
         total = int(capacity.sum())
         sizes = np.zeros((len(jobs), total + 1), dtype=np.int16)
         for index, job in enumerate(jobs):
@@ -116,7 +124,7 @@ class Pollux:
         current = _current(jobs, kind, capacity)
         # A job may hold more than it could have now, as after another policy.
         largest = max(int(sizes.max()), int(current.sum(axis=1).max()))
-        return Problem(
+        return GeneticProblem(
             capacity=capacity,
             speedups=_speedups(snapshot, kind, jobs, (len(capacity), largest), fair),
             sizes=sizes,
@@ -227,7 +235,9 @@ def _current(jobs: Sequence[PolicyJob], kind: str, capacity: Genomes) -> Genomes
     return current
 
 
-def _start(problem: Problem, jobs: Sequence[PolicyJob], state: Mapping[str, Any]) -> Genomes:
+def _start(
+    problem: GeneticProblem, jobs: Sequence[PolicyJob], state: Mapping[str, Any]
+) -> Genomes:
     """What is in force, and the best matrices of the last round with new jobs left out."""
     count, nodes = problem.current.shape
     start = np.zeros((1 + _REMEMBERED, count, nodes), dtype=np.int16)

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scheduling.core.messages import sentence
-from scheduling.core.planning import Snapshot, TypeInfo
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import Snapshot, TypeInfo
 
 MOST_TYPES: Final = 64
 LONGEST: Final = 4_000

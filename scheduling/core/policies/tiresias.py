@@ -14,11 +14,11 @@ from itertools import accumulate
 from typing import Any, ClassVar, Final
 
 from scheduling.core.messages import sentence
-from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import present
 from scheduling.core.policies.engines.sorting import sorted_policy
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 
 _REMEMBERED: Final = 1_000
 _UNKNOWN: Final = -1.0

@@ -15,10 +15,10 @@ from scheduling.core.policies.combinators import (
     Backfilled,
     Combinator,
     DeadlineGuard,
+    DeviceCeiling,
     Guarded,
     Hysteresis,
     Opportunistic,
-    Quota,
     ReserveHead,
 )
 from scheduling.core.policies.parameters import UnknownPolicyError, checked, read_args, shown
@@ -37,7 +37,7 @@ COMBINATORS: Final[Mapping[str, type[Combinator]]] = MappingProxyType(
             Opportunistic,
             DeadlineGuard,
             ReserveHead,
-            Quota,
+            DeviceCeiling,
         )
     }
 )

@@ -23,8 +23,8 @@ from scheduling.core.cells import (
     Quota,
     VcSpec,
 )
-from scheduling.core.planning import Alloc, Plan, Pool, Snapshot
 from scheduling.core.policies.base import Need, Policy
+from scheduling.core.policy_interface import Alloc, Plan, Pool, Snapshot
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.errors import SimulationError
 from scheduling.core.simulator.faults import NodeChange

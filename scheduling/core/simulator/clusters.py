@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from scheduling.core.planning import TypeInfo
+from scheduling.core.policy_interface import TypeInfo
 from scheduling.core.simulator.errors import SimulationError
 
 _GROUP: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,6})x([0-9]{1,3})")

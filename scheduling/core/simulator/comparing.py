@@ -28,7 +28,7 @@ _SEED: Final = 20_231
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ComparisonRun:
     """One simulation of a comparison.
 
     Attributes:
@@ -77,7 +77,7 @@ class Ratio:
         }
 
 
-def ratio(runs: Sequence[Run], policy: str, baseline: str, metric: str) -> Ratio | None:
+def ratio(runs: Sequence[ComparisonRun], policy: str, baseline: str, metric: str) -> Ratio | None:
     """How a policy's figure compares with the baseline's.
 
     Args:
@@ -130,7 +130,7 @@ def t_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     return mean - reach, mean + reach
 
 
-def compare(runs: Sequence[Run], baseline: str) -> dict[str, Any]:
+def compare(runs: Sequence[ComparisonRun], baseline: str) -> dict[str, Any]:
     """The public document of a comparison: figures by policy, and ratios to the baseline.
 
     Args:
@@ -153,7 +153,7 @@ def compare(runs: Sequence[Run], baseline: str) -> dict[str, Any]:
     }
 
 
-def _summary(runs: Sequence[Run], policy: str, baseline: str) -> dict[str, Any]:
+def _summary(runs: Sequence[ComparisonRun], policy: str, baseline: str) -> dict[str, Any]:
     mine = [run.document for run in runs if run.policy == policy]
     figures: dict[str, Any] = {}
     for metric in METRICS:
@@ -174,7 +174,7 @@ def _summary(runs: Sequence[Run], policy: str, baseline: str) -> dict[str, Any]:
     }
 
 
-def _bootstrapped(mine: Run, other: Run) -> tuple[float | None, float | None]:
+def _bootstrapped(mine: ComparisonRun, other: ComparisonRun) -> tuple[float | None, float | None]:
     """The 95 % interval of a ratio of mean completion times, over resampled jobs of one pair."""
     both = _paired_jcts(mine.document, other.document)
     if len(both) < 2 or not both[:, 1].all():

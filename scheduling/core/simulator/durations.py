@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduling.core.perf.tables import Sizes, TableError, Tables, interpolated, read_gavel
+from scheduling.core.performance.tables import Sizes, TableError, Tables, interpolated, read_gavel
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.errors import SimulationError, TraceError
 from scheduling.core.simulator.traces import FileReader, Trace, TraceJob

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduling.core.planning import Alloc
+from scheduling.core.policy_interface import Alloc
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.worlds import Conditions
 

@@ -8,7 +8,7 @@ _MOST_POINTS: Final = 1_200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class HoldSpan:
     """A time during which a job held the same devices.
 
     Attributes:
@@ -32,7 +32,7 @@ class Recorder:
     def __init__(self, *, most_jobs: int = 120, most_spans: int = 2_500) -> None:
         """Keep at most so many jobs and spans of theirs."""
         self.points: list[tuple[float, int, int]] = []
-        self.spans: list[Span] = []
+        self.spans: list[HoldSpan] = []
         self._open: dict[str, tuple[float, str, int]] = {}
         self._known: set[str] = set()
         self._most_jobs = most_jobs
@@ -70,7 +70,7 @@ class Recorder:
             finish = ends.get(span.job)
             end = span.end if finish is None else min(span.end, finish)
             ended.append(
-                Span(
+                HoldSpan(
                     job=span.job,
                     start=span.start,
                     end=end,
@@ -95,7 +95,7 @@ class Recorder:
 
     def _add(self, name: str, start: float, end: float, kind: str, devices: int) -> None:
         if len(self.spans) < self._most_spans:
-            self.spans.append(Span(job=name, start=start, end=end, kind=kind, devices=devices))
+            self.spans.append(HoldSpan(job=name, start=start, end=end, kind=kind, devices=devices))
 
 
 def _held(item: Mapping[str, Any]) -> tuple[str, int] | None:

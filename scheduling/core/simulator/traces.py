@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from scheduling.core.planning import Kind, Scale
+from scheduling.core.policy_interface import Kind, Scale
 
 #: The text of a file by its path below the profiles' directory; None: there is no such file.
 FileReader: TypeAlias = Callable[[str], str | None]

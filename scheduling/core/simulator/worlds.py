@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
 
-from scheduling.core.planning import Plan, Snapshot
 from scheduling.core.policies.base import Need
+from scheduling.core.policy_interface import Plan, Snapshot
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.traces import NO_KNOWLEDGE, FileReader, Knowledge, Trace
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from scheduling.services.what_if import answer_what_if, next_what_if
+from scheduling.what_if.services.what_if import answer_what_if, next_what_if
 from tenants.clock import database_now
 
 NICENESS: Final = 10

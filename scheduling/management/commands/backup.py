@@ -7,8 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from scheduling.services.backup import make_backup
-from scheduling.services.databases import UnusableBackupError, database_copy
+from scheduling.maintenance.backup import make_backup
+from scheduling.maintenance.databases import UnusableBackupError, database_copy
 from tenants.clock import database_now
 
 

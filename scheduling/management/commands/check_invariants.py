@@ -6,7 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from scheduling.services.invariants import violations
+from scheduling.maintenance.invariants import violations
 
 
 class Command(BaseCommand):

@@ -8,8 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from scheduling.models import Job
-from scheduling.services.certificates import checked_reason
+from scheduling.estimates.services.certificates import checked_reason
+from scheduling.jobs.models import Job
 from tenants.errors import NotFoundError
 
 

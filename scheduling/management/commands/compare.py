@@ -12,12 +12,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.core.policies import UnknownPolicyError, read_policy
 from scheduling.core.simulator import SimulationError, read_cluster
-from scheduling.core.simulator.comparing import METRICS, Run, compare
+from scheduling.core.simulator.comparing import METRICS, ComparisonRun, compare
 from scheduling.management.reports import render_report
 from scheduling.management.simulations import (
-    Outcome,
-    Progress,
+    ProgressBar,
     Task,
+    TaskOutcome,
     add_world_arguments,
     read_conditions,
     read_guarantees,
@@ -82,7 +82,7 @@ class Command(BaseCommand):
         except (OSError, UnicodeDecodeError) as error:
             raise CommandError(f"cannot read or write: {error}") from error
 
-    def _print(self, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> None:
+    def _print(self, document: Mapping[str, Any], outcomes: Sequence[TaskOutcome]) -> None:
         width = max(len(item["policy"]) for item in document["policies"])
         heads = "".join(f"{METRICS[metric][0]:>32}" for metric in _TABLE)
         self.stdout.write(f"{'policy':<{width}}{heads}  incomplete")
@@ -157,9 +157,9 @@ def _check(options: Mapping[str, Any]) -> None:
         raise CommandError("two workloads have one name; rename one of them")
 
 
-def _outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
+def _outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[TaskOutcome]:
     """What comes of the tasks, in their order, however many run at once."""
-    progress = Progress(len(tasks), unit="runs")
+    progress = ProgressBar(len(tasks), unit="runs")
     progress.show(0)
     try:
         if jobs == 1:
@@ -176,9 +176,9 @@ def _outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
         progress.end()
 
 
-def _run(outcome: Outcome) -> Run:
+def _run(outcome: TaskOutcome) -> ComparisonRun:
     task = outcome.task
-    return Run(
+    return ComparisonRun(
         policy=task.policy,
         workload=task.workload.name,
         seed=task.seed,

@@ -10,8 +10,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from scheduling.services.backup import restore_backup
-from scheduling.services.databases import (
+from scheduling.maintenance.backup import restore_backup
+from scheduling.maintenance.databases import (
     DatabaseCopy,
     StillRunningError,
     UnusableBackupError,

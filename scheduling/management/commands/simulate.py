@@ -24,7 +24,7 @@ from scheduling.core.policies.base import Policy, label_of
 from scheduling.core.simulator import Result, SimulationError, simulate
 from scheduling.management.from_rounds import add_round_arguments, replay_rounds
 from scheduling.management.simulations import (
-    Progress,
+    ProgressBar,
     add_world_arguments,
     build_world,
     planner,
@@ -110,7 +110,7 @@ class Command(BaseCommand):
                 def on_round(state: Mapping[str, Any]) -> None:
                     lines.write(json.dumps(state) + "\n")
 
-            progress = Progress(len(trace.jobs), unit="jobs done")
+            progress = ProgressBar(len(trace.jobs), unit="jobs done")
             stack.callback(progress.end)
             result = simulate(
                 world,

@@ -8,8 +8,9 @@ from django.core.management import call_command
 from rest_framework.test import APIClient
 
 from portal.api.urls import RESOURCES
-from scheduling.models import EvictionTally, VirtualCluster
-from scheduling.services.tallies import add_waits
+from scheduling.clusters.models import VirtualCluster
+from scheduling.runs.models import EvictionTally
+from scheduling.runs.services.tallies import add_waits
 from tenants.models import AuditEntry, User
 from tenants.roles import Scope
 from tests.conftest import PROJECT_ROOT

@@ -13,8 +13,8 @@ import pytest
 from django.conf import settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from scheduling.models import SourceArchive
-from scheduling.services import archives
+from scheduling.jobs.models import SourceArchive
+from scheduling.jobs.services import archives
 from tenants.roles import Role, Scope
 from tests.factories.cluster import job_document
 from tests.factories.tenants import make_tenant

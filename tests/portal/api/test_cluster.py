@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from scheduling.models import Job, Node, Round, Topology, VcQuota, VirtualCluster
+from scheduling.clusters.models import Node, Topology, VcQuota, VirtualCluster
+from scheduling.jobs.models import Job
+from scheduling.rounds.models import Round
 from tenants.roles import Scope
 from tests.factories.cluster import NOW, make_job, pin_cell
 from tests.factories.scheduling import run_round, start

@@ -5,9 +5,9 @@ from typing import Any
 from django.utils import timezone
 
 from scheduling.core.messages import english
-from scheduling.models import Job
-from scheduling.selectors.holds import ASK_A_LEAD
-from scheduling.selectors.jobs import page_of_queue
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.job_columns import ASK_A_LEAD
+from scheduling.jobs.queries.jobs import page_of_queue
 from tenants.models import User
 from tests.factories.cluster import make_job
 from tests.factories.scheduling import run_round

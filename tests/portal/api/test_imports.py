@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from scheduling.models import ImportRule, Job, Sweep
-from scheduling.services.lifecycle import JobEventKind, try_job_event
-from scheduling.services.sweeps import feed_sweeps
+from scheduling.clusters.models import ImportRule
+from scheduling.jobs.models import Job, Sweep
+from scheduling.jobs.services.lifecycle import JobEventKind, try_job_event
+from scheduling.sweeps.services import feed_sweeps
 from tenants.models import AuditEntry
 from tenants.roles import Scope
 

@@ -10,13 +10,15 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Attempt, Job, Member, Node
+from scheduling.clusters.models import Node
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Attempt, Member
 from tenants.models import User
 from tests.factories.cluster import NOW, make_job
 from workers.conf import worker_settings
 from workers.models import GoodputSample, LogStream
 from workers.services import log_files, log_rows
-from workers.services.dispatch import Rank
+from workers.services.dispatch import MemberRef
 
 TEXT = "één 𝄞 line\n" * 7
 
@@ -52,8 +54,8 @@ def write_log(member: Member, data: bytes, *, closed: bool = False, first: int =
     )  # fmt: skip
 
 
-def rank_of(member: Member) -> Rank:
-    return Rank(
+def rank_of(member: Member) -> MemberRef:
+    return MemberRef(
         member_id=member.pk, node_id=member.node_id, run_id="run", job_id=member.attempt.job_id,
         attempt_id=member.attempt_id, attempt_number=member.attempt.number, role="worker",
         rank=0, node_rank=0, gang_devices=1,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scheduling.models import Job, JobSecret
+from scheduling.jobs.models import Job, JobSecret
 from tests.factories.cluster import job_document
 
 URL = "/api/v1/jobs/"

@@ -11,7 +11,7 @@ import asyncssh
 import pytest
 
 from portal.api.nodes import NodeIn
-from scheduling.models import Node, NodeTenancy, VcQuota
+from scheduling.clusters.models import Node, NodeTenancy, VcQuota
 from tenants.models import AuditEntry, Tenant
 from tenants.roles import Scope
 from tests.factories.cluster import make_job

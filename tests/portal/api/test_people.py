@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
-from scheduling.models import PriorityClass
+from scheduling.clusters.models import PriorityClass
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Scope
 from tests.factories.tenants import PASSWORD, make_user

@@ -6,19 +6,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from scheduling.core.amending import amended
-from scheduling.models import (
-    Attempt,
-    Device,
-    Job,
-    JobEvent,
-    Lease,
-    Member,
-    Node,
-    Round,
-    VcQuota,
-    VirtualCluster,
-)
+from scheduling.clusters.models import Device, Node, VcQuota, VirtualCluster
+from scheduling.core.jobspec.amending import amended
+from scheduling.jobs.models import Job, JobEvent
+from scheduling.rounds.models import Round
+from scheduling.runs.models import Attempt, Lease, Member
 from tenants.models import AuditEntry
 from tenants.roles import Scope
 from tests.factories.cluster import job_document, make_job, pin_cell

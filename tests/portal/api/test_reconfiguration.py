@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.models import Node, Topology, VcQuota, VirtualCluster
+from scheduling.clusters.models import Node, Topology, VcQuota, VirtualCluster
 from tenants.models import AuditEntry
 from tenants.roles import Scope
 from tests.factories.cluster import NOW, job_document, make_job

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from scheduling.models import VirtualCluster
-from scheduling.services import rounds, shadows
-from scheduling.services.evidence import store_round
+from scheduling.clusters.models import VirtualCluster
+from scheduling.rounds.services import rounds
+from scheduling.rounds.services.evidence import store_round
+from scheduling.what_if.services import shadows
 from tests.factories.cluster import NOW, make_job
 from tests.factories.scheduling import CONFIG
 

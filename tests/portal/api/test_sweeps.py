@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from scheduling.models import Job, Sweep
-from scheduling.services.sweeps import feed_sweeps
+from scheduling.jobs.models import Job, Sweep
+from scheduling.sweeps.services import feed_sweeps
 from tests.factories.cluster import job_document, make_job
 
 URL = "/api/v1/sweeps/"

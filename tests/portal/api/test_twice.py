@@ -7,7 +7,9 @@ from typing import Any, Final
 import pytest
 from django.test import Client
 
-from scheduling.models import Job, JobEvent, Node, Notice
+from scheduling.clusters.models import Node
+from scheduling.jobs.models import Job, JobEvent
+from scheduling.notices.models import Notice
 from tenants.models import AuditEntry
 from tests.factories.cluster import job_document, make_virtual_cluster
 from tests.support.cluster_pages import Stage, make_stage, sign_in

@@ -9,10 +9,10 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from scheduling.models import Attempt
-from scheduling.services import rounds
-from scheduling.services.evidence import store_round
-from scheduling.services.what_if import answer_what_if
+from scheduling.rounds.services import rounds
+from scheduling.rounds.services.evidence import store_round
+from scheduling.runs.models import Attempt
+from scheduling.what_if.services.what_if import answer_what_if
 from tenants.roles import Scope
 from tests.factories.cluster import make_job
 from tests.factories.scheduling import CONFIG

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from scheduling.models import Round
+from scheduling.rounds.models import Round
 from tests.factories.scheduling import make_two_tenants, run_round
 
 pytestmark = pytest.mark.django_db

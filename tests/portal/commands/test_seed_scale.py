@@ -6,8 +6,10 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from scheduling.models import Device, Job, Lease, Node
-from scheduling.services.invariants import violations
+from scheduling.clusters.models import Device, Node
+from scheduling.jobs.models import Job
+from scheduling.maintenance.invariants import violations
+from scheduling.runs.models import Lease
 from tenants.clock import database_now
 from tests.factories.cluster import (
     make_cluster,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from scheduling.models import PriorityClass
-from scheduling.services.priority_classes import (
+from scheduling.clusters.models import PriorityClass
+from scheduling.clusters.services.priority_classes import (
     create_priority_class,
     delete_priority_class,
     make_usual_classes,

@@ -14,8 +14,8 @@ from portal.live.hub import Hub, hub
 from portal.live.publishing import MESSAGE_TYPE
 from portal.live.routing import websocket_urlpatterns
 from portal.live.topics import job_group, nodes_group, overview_group, queue_group
-from scheduling.models import Lease
-from scheduling.selectors.cluster_facts import cluster_facts, devices_in_use
+from scheduling.clusters.queries.cluster_facts import cluster_facts, devices_in_use
+from scheduling.runs.models import Lease
 from tenants.models import User
 from tenants.roles import Role
 from tests.factories.cluster import (

@@ -8,9 +8,9 @@ from channels.layers import InMemoryChannelLayer
 
 from portal.live.publishing import MOST_WAITING, Publisher
 from portal.live.topics import job_group, overview_group, rounds_group
-from scheduling.selectors.submit_context import read_submit_context
-from scheduling.services.amendments import amend_job
-from scheduling.services.announce import tell_answers
+from scheduling.common.on_commit import tell_answers
+from scheduling.jobs.queries.submit_context import read_submit_context
+from scheduling.jobs.services.amendments import amend_job
 from tests.factories.scheduling import NOW, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
 from tests.support.heard_news import heard_news

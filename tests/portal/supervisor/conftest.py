@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.supervisor.children import Child, Program
+from portal.supervisor.children import Child, ChildProgram
 from portal.supervisor.signals import SignalWatch
 from portal.supervisor.supervisor import Supervisor
 
@@ -22,7 +22,7 @@ def make_child(tmp_path: Path) -> Iterator[MakeChild]:
     def make(
         code: str, *, name: str = "one", clock: Callable[[], float] = time.monotonic
     ) -> Child:
-        program = Program(
+        program = ChildProgram(
             name=name,
             command=(sys.executable, "-c", code),
             environment={"PATH": "/usr/bin:/bin"},

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from portal.supervisor import children, startup
-from portal.supervisor.children import Child, Program, end_text, last_lines
-from portal.supervisor.supervisor import StartError, Supervisor
+from portal.supervisor.children import Child, ChildProgram, end_text, last_lines
+from portal.supervisor.supervisor import StartupError, Supervisor
 from tests.support.waiting import is_alive, wait_until
 
 MakeChild = Callable[..., Child]
@@ -135,7 +135,7 @@ def test_a_program_that_runs_once_and_fails_is_not_started_again_while_others_ar
     def wait_for_others() -> None:
         made.wait_until(lambda: False, 1)
 
-    with pytest.raises(StartError, match="once failed"):
+    with pytest.raises(StartupError, match="once failed"):
         made.run_once(once, seconds=60, meanwhile=wait_for_others)
 
     assert (tmp_path / "once.log").read_text() == "here\n"
@@ -163,7 +163,7 @@ def test_a_program_that_runs_once_is_run_again_twice_if_signals_end_it(
     runs = tmp_path / "runs"
     script = KILLED_AT_FIRST.replace("RUNS", repr(str(runs))).replace("TIMES", str(times))
     once = make_child(script, name="once").program
-    expected = nullcontext() if is_done else pytest.raises(StartError, match="signal SIGKILL")
+    expected = nullcontext() if is_done else pytest.raises(StartupError, match="signal SIGKILL")
 
     with expected:
         startup.run_to_its_end(supervisor[0], once, lambda: None)
@@ -279,8 +279,8 @@ def refuse(_: int) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def sleeper(folder: Path) -> Program:
-    return Program(
+def sleeper(folder: Path) -> ChildProgram:
+    return ChildProgram(
         name="sleeper",
         command=(sys.executable, "-c", "import time; time.sleep(60)"),
         environment={"PATH": "/usr/bin:/bin"},

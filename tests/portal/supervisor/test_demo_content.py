@@ -3,7 +3,7 @@
 from portal.supervisor.demo_content import MEMBERS, SHARES, TENANTS
 from portal.supervisor.demo_nodes import declared_devices
 from portal.supervisor.demo_places import NODES
-from scheduling.services.priority_classes import USUAL
+from scheduling.clusters.services.priority_classes import USUAL
 
 
 def test_the_demo_has_the_names_and_numbers_that_scripts_know() -> None:

@@ -30,7 +30,7 @@ from portal.supervisor.silence import (
     with_probes,
 )
 from portal.supervisor.startup import listen, probes
-from portal.supervisor.supervisor import StartError
+from portal.supervisor.supervisor import StartupError
 from tests.support.databases import migrated_template, real_database
 from tests.support.waiting import is_alive, wait_until
 
@@ -124,7 +124,7 @@ def test_a_port_that_is_taken_is_said_with_a_remedy() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
 
-        with pytest.raises(StartError, match=f"127.0.0.1:{port}.*--port"):
+        with pytest.raises(StartupError, match=f"127.0.0.1:{port}.*--port"):
             listen("127.0.0.1", port)
 
 

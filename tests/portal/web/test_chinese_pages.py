@@ -14,8 +14,10 @@ from django.utils import timezone, translation
 
 from portal.i18n import said
 from portal.web.policy_fields import policy_names
+from scheduling.clusters.models import PriorityClass
 from scheduling.core.policies import COMBINATORS, POLICIES, parameters_of
-from scheduling.models import Job, LogRule, PriorityClass
+from scheduling.jobs.models import Job
+from scheduling.watching.models import LogRule
 from tenants.models import User
 from tests.support.cluster_pages import Stage, make_stage, sign_in, store_a_round
 from tests.support.latin import PROPER, SPELLED, english_in

@@ -7,7 +7,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from scheduling.models import PriorityClass, VirtualCluster
+from scheduling.clusters.models import PriorityClass, VirtualCluster
 from tenants.audit import record
 from tenants.roles import Role
 from tests.factories.cluster import job_document, make_job

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portal.templatetags.tessera import map_row
-from portal.web.components.mapvalues import Group, Tile
+from portal.web.components.mapvalues import MapGroup, Tile
 from portal.web.devicemap import (
-    Cell,
     DeviceNow,
+    MapCell,
     MapNode,
-    Occupant,
+    MapOccupant,
     device_map,
     node_tiles,
     tenant_categories,
@@ -23,30 +23,30 @@ from portal.web.devicemap import (
 TENANTS = ("vision", "language")
 
 
-def pair(first: int) -> Cell:
-    leaves = tuple(Cell(level="device", device=first + n) for n in (0, 1))
-    return Cell(level="pcie", children=leaves)
+def pair(first: int) -> MapCell:
+    leaves = tuple(MapCell(level="device", device=first + n) for n in (0, 1))
+    return MapCell(level="pcie", children=leaves)
 
 
-def eight() -> Cell:
+def eight() -> MapCell:
     sockets = tuple(
-        Cell(level="socket", children=(pair(first), pair(first + 2))) for first in (0, 4)
+        MapCell(level="socket", children=(pair(first), pair(first + 2))) for first in (0, 4)
     )
-    return Cell(level="node", children=sockets)
+    return MapCell(level="node", children=sockets)
 
 
-def job(number: int, **more: object) -> Occupant:
+def job(number: int, **more: object) -> MapOccupant:
     values = {"tenant": "vision", "name": "train", "user": "alice", **more}
-    return Occupant(allocation=str(number), job_id=number, **values)  # type: ignore[arg-type]
+    return MapOccupant(allocation=str(number), job_id=number, **values)  # type: ignore[arg-type]
 
 
 def node(devices: dict[int, DeviceNow], **more: object) -> MapNode:
     return MapNode(name="a100-01", tree=eight(), devices=devices, **more)  # type: ignore[arg-type]
 
 
-def tiles(group: Group) -> Iterator[Tile]:
+def tiles(group: MapGroup) -> Iterator[Tile]:
     for part in group.parts:
-        if isinstance(part, Group):
+        if isinstance(part, MapGroup):
             yield from tiles(part)
         else:
             yield part
@@ -56,7 +56,7 @@ def drawn(one: MapNode) -> list[Tile]:
     return list(tiles(device_map([one], tenants=TENANTS).racks[0].rows[0].cells))
 
 
-def held(indices: range | list[int], occupant: Occupant) -> dict[int, DeviceNow]:
+def held(indices: range | list[int], occupant: MapOccupant) -> dict[int, DeviceNow]:
     return {index: DeviceNow(occupant=occupant) for index in indices}
 
 
@@ -101,7 +101,7 @@ def test_a_name_is_shown_from_four_devices_on() -> None:
 
 
 def test_a_strangers_tile_shows_the_tenant_and_nothing_else() -> None:
-    stranger = Occupant(allocation="x", tenant="language")
+    stranger = MapOccupant(allocation="x", tenant="language")
     shown = device_map([node(held(range(8), stranger))], tenants=TENANTS)
     (tile,) = tiles(shown.racks[0].rows[0].cells)
 
@@ -118,7 +118,7 @@ def test_a_strangers_tile_shows_the_tenant_and_nothing_else() -> None:
 
 def test_without_a_known_tenant_it_says_another_tenant() -> None:
     shown = device_map(
-        [node(held(range(8), Occupant(allocation="x", tenant="")))], tenants=TENANTS
+        [node(held(range(8), MapOccupant(allocation="x", tenant="")))], tenants=TENANTS
     )
     (tile,) = tiles(shown.racks[0].rows[0].cells)
 
@@ -170,9 +170,9 @@ def test_the_strip_of_a_row_shows_each_device() -> None:
 def test_gaps_grow_with_the_cells_that_meet() -> None:
     shown = device_map([node(held([0], job(7)))], tenants=TENANTS).racks[0].rows[0].cells
     socket = shown.parts[0]
-    assert isinstance(socket, Group)
+    assert isinstance(socket, MapGroup)
     switch = socket.parts[0]
-    assert isinstance(switch, Group)
+    assert isinstance(switch, MapGroup)
 
     assert (shown.gap, socket.gap, switch.gap) == (3, 2, 1)
 
@@ -198,7 +198,7 @@ def test_utilisation_has_six_steps(share: float, step: int) -> None:
 
 
 def test_templates_tell_groups_from_tiles_by_an_attribute() -> None:
-    assert Group(width=1, gap=1, parts=()).is_group
+    assert MapGroup(width=1, gap=1, parts=()).is_group
     assert not getattr(SimpleNamespace(), "is_group", False)
     assert not hasattr(Tile(width=1, kind="free", title=""), "is_group")
 
@@ -213,7 +213,7 @@ def test_the_map_alone_does_not_spell_out_its_table() -> None:
 
 
 def test_a_row_that_changed_is_drawn_anew_and_one_that_did_not_is_drawn_alike() -> None:
-    def row(occupant: Occupant | None) -> str:
+    def row(occupant: MapOccupant | None) -> str:
         devices = {index: DeviceNow(occupant=occupant) for index in range(8)}
         node = MapNode(name="node-1", tree=eight(), devices=devices, url="/nodes/1/")
         return map_row(device_map([node], tenants=TENANTS).racks[0].rows[0])

@@ -7,14 +7,14 @@ import pytest
 from portal.web.components.bars import (
     EST_WIDTH,
     RoundTick,
-    VcUse,
+    VcBarUse,
     estimate_bar,
     sparkline,
     ticker_bars,
     vc_bars,
 )
-from portal.web.components.history import Held, Mark, Spell, history
-from portal.web.components.mapvalues import Cell
+from portal.web.components.history import Held, Mark, StateSpan, history
+from portal.web.components.mapvalues import MapCell
 from portal.web.components.placement import placement
 
 START = datetime(2025, 11, 14, 8, 0, tzinfo=UTC)
@@ -25,8 +25,8 @@ def at(minutes: float) -> datetime:
 
 
 def test_bars_of_one_card_share_a_scale_and_mark_the_guarantee() -> None:
-    large = VcUse(name="vision", guarantee=40, used=29, lent=4, borrowed=2, queued=18)
-    small = VcUse(name="language", guarantee=15, used=15)
+    large = VcBarUse(name="vision", guarantee=40, used=29, lent=4, borrowed=2, queued=18)
+    small = VcBarUse(name="language", guarantee=15, used=15)
 
     first, second = vc_bars([large, small])
 
@@ -42,7 +42,7 @@ def test_bars_of_one_card_share_a_scale_and_mark_the_guarantee() -> None:
 
 
 def test_a_bar_says_in_words_what_it_shows() -> None:
-    (bar,) = vc_bars([VcUse(name="language", guarantee=28, used=22, unhealthy=2, borrowed=6)])
+    (bar,) = vc_bars([VcBarUse(name="language", guarantee=28, used=22, unhealthy=2, borrowed=6)])
 
     expected = "language: 22 of 28 guaranteed devices used, 4 idle, 2 unhealthy, 6 borrowed."
     assert bar.says == expected
@@ -50,7 +50,7 @@ def test_a_bar_says_in_words_what_it_shows() -> None:
 
 
 def test_cordoned_devices_have_a_segment_of_their_own_and_count_as_healthy() -> None:
-    (bar,) = vc_bars([VcUse(name="language", guarantee=6, used=1, unhealthy=1, cordoned=2)])
+    (bar,) = vc_bars([VcBarUse(name="language", guarantee=6, used=1, unhealthy=1, cordoned=2)])
 
     kinds = [(part.kind, part.devices) for part in bar.segments]
     assert kinds == [("used", 1), ("unhealthy", 1), ("cordoned", 2), ("idle", 2)]
@@ -59,7 +59,7 @@ def test_cordoned_devices_have_a_segment_of_their_own_and_count_as_healthy() -> 
 
 
 def test_a_cluster_without_devices_gives_an_empty_bar() -> None:
-    (bar,) = vc_bars([VcUse(name="new", guarantee=0, used=0)])
+    (bar,) = vc_bars([VcBarUse(name="new", guarantee=0, used=0)])
 
     assert (bar.segments, bar.mark) == ((), "0.00%")
 
@@ -89,8 +89,8 @@ def test_the_ticker_shows_the_last_twelve_with_the_newest_at_the_right() -> None
 
 def test_a_history_puts_all_lanes_on_one_axis() -> None:
     spells = (
-        Spell(state="queued", start=at(0), end=at(6)),
-        Spell(state="running", start=at(6), end=at(60), attempt=1),
+        StateSpan(state="queued", start=at(0), end=at(6)),
+        StateSpan(state="running", start=at(6), end=at(60), attempt=1),
     )
 
     drawn = history(
@@ -111,8 +111,8 @@ def test_a_history_puts_all_lanes_on_one_axis() -> None:
 
 def test_the_shortest_spell_can_be_seen_and_none_leaves_the_axis() -> None:
     spells = (
-        Spell(state="queued", start=at(0), end=at(600)),
-        Spell(state="stopping", start=at(600), end=at(600.01), attempt=1),
+        StateSpan(state="queued", start=at(0), end=at(600)),
+        StateSpan(state="stopping", start=at(600), end=at(600.01), attempt=1),
     )
 
     drawn = history(spells)
@@ -127,7 +127,7 @@ def test_a_history_of_less_than_a_second_fills_its_axis_and_says_when_it_was() -
     begin = datetime(2026, 1, 5, 8, 0, 3, tzinfo=UTC)
     end = begin + timedelta(milliseconds=300)
 
-    drawn = history([Spell(state="running", start=begin, end=end, attempt=1)])
+    drawn = history([StateSpan(state="running", start=begin, end=end, attempt=1)])
 
     assert drawn is not None
     assert drawn.states[0].width == "100.00%"
@@ -139,12 +139,12 @@ def test_a_history_of_nothing_is_nothing() -> None:
 
 
 def test_a_placement_strengthens_the_jobs_leaves_and_fills_the_path() -> None:
-    leaves = tuple(Cell(level="device", device=n) for n in range(4))
+    leaves = tuple(MapCell(level="device", device=n) for n in range(4))
     sockets = (
-        Cell(level="socket", children=leaves[:2]),
-        Cell(level="socket", children=leaves[2:]),
+        MapCell(level="socket", children=leaves[:2]),
+        MapCell(level="socket", children=leaves[2:]),
     )
-    tree = Cell(level="node", children=sockets)
+    tree = MapCell(level="node", children=sockets)
 
     drawn = placement(node="rtx-02", tree=tree, ranks={0: "0", 1: "1"})
 

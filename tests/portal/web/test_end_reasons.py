@@ -9,11 +9,12 @@ from django.test import Client
 from django.utils import timezone
 
 from scheduling.core.lifecycle import EVICTED, EndReason, PreemptionRule, end_reason
-from scheduling.models import Job, Member
-from scheduling.services import attempts
-from scheduling.services.run_times import run_times
-from scheduling.services.stopping import preempt_job
-from scheduling.services.training_events import record_training_events
+from scheduling.estimates.services.run_times import run_times
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Member
+from scheduling.runs.services import attempts
+from scheduling.runs.services.stopping import preempt_job
+from scheduling.runs.services.training_events import record_training_events
 from tenants.roles import Role
 from tessera import protocol
 from tests.factories.cluster import make_job, make_shared_cluster

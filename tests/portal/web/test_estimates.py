@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 import pytest
 
 from portal.web.estimates import calibration_figure
-from scheduling.selectors.estimates import Calibration
+from scheduling.estimates.queries import EstimateAccuracy
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def waits(*points: tuple[float, float, float, float]) -> Calibration:
-    return Calibration(
+def waits(*points: tuple[float, float, float, float]) -> EstimateAccuracy:
+    return EstimateAccuracy(
         virtual_cluster="vision-a",
         estimates=len(points),
         inside=1.0,

@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from scheduling.models import ImportRule
+from scheduling.clusters.models import ImportRule
 from tests.support.cluster_pages import make_stage, sign_in
 
 pytestmark = pytest.mark.django_db

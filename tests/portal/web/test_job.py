@@ -13,21 +13,16 @@ from django.test import AsyncClient, Client
 from portal.web.components import words
 from portal.web.components.words import NO_BREAK
 from portal.web.job_elastic import layout_words
+from scheduling.clusters.models import Node
 from scheduling.core.forecast.horizon import HORIZON
 from scheduling.core.lifecycle import PreemptionRule
-from scheduling.models import (
-    Attempt,
-    AttemptProgress,
-    Job,
-    JobEvent,
-    Node,
-    QueueOrder,
-    Round,
-    StartEstimate,
-)
-from scheduling.services import training_events
-from scheduling.services.stopping import preempt_job
-from scheduling.services.training_events import record_training_events
+from scheduling.estimates.models import StartEstimate
+from scheduling.jobs.models import Job, JobEvent
+from scheduling.rounds.models import QueueOrder, Round
+from scheduling.runs.models import Attempt, AttemptProgress
+from scheduling.runs.services import training_events
+from scheduling.runs.services.stopping import preempt_job
+from scheduling.runs.services.training_events import record_training_events
 from tenants.models import User
 from tenants.roles import Role
 from tests.factories.cluster import (

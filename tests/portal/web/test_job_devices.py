@@ -5,7 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
-from scheduling.models import Job, Member, Node
+from scheduling.clusters.models import Node
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Member
 from tests.factories.cluster import (
     job_document,
     make_job,

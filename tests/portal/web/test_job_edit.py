@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from django.test import Client
 
-from scheduling.models import Job, JobEvent, Node
+from scheduling.clusters.models import Node
+from scheduling.jobs.models import Job, JobEvent
 from tenants.models import AuditEntry
 from tenants.roles import Role
 from tests.factories.cluster import (

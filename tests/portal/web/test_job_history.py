@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from portal.web.components.history import Spell, history
+from portal.web.components.history import StateSpan, history
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 
@@ -11,7 +11,7 @@ def labels(*attempts: tuple[int, int]) -> list[str]:
     """The labels of a life of 100 minutes with attempts (number, minute of its start)."""
     edges = [minute for _, minute in attempts] + [100]
     spells = [
-        Spell(
+        StateSpan(
             state="running",
             start=START + timedelta(minutes=begin),
             end=START + timedelta(minutes=end),

@@ -5,7 +5,7 @@ import re
 import pytest
 from django.test import Client
 
-from scheduling.models import Job, JobLimit
+from scheduling.jobs.models import Job, JobLimit
 from tenants.models import AuditEntry
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
 

@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
-from scheduling.models import IdleSpell, Job, Node, Round
+from scheduling.clusters.models import Node
+from scheduling.jobs.models import Job
+from scheduling.rounds.models import Round
+from scheduling.watching.models import IdleSpell
 from tenants.roles import Role
 from tests.factories.cluster import (
     job_document,

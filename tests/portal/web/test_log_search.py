@@ -7,7 +7,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from scheduling.models import Member
+from scheduling.runs.models import Member
 from tests.support.cluster_pages import HTMX, Stage, make_stage, sign_in, words_of
 from workers.conf import worker_settings
 from workers.models import LogStream

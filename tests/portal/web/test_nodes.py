@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.web.node_forms import AddForm, EditForm
-from scheduling.models import Device, Node, NodeTenancy
+from scheduling.clusters.models import Device, Node, NodeTenancy
 from tenants.models import AuditEntry, Tenant
 from tests.factories.tenants import make_user
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Delivery, DeliveryState, NotificationPreference, Webhook
+from scheduling.notices.models import Delivery, DeliveryState, NotificationPreference, Webhook
 from tenants.models import User
 from tenants.roles import Scope
 from tests.factories.tenants import NOW, make_token

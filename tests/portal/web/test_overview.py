@@ -7,7 +7,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Device, Job, Node
+from scheduling.clusters.models import Device, Node
+from scheduling.jobs.models import Job
 from tests.factories.cluster import make_job
 from tests.factories.tenants import make_user
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of

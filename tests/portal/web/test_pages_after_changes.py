@@ -24,15 +24,17 @@ from hypothesis.stateful import (
 
 from portal.live.topics import overview_group
 from portal.web.shared_parts import KEPT_FOR
-from scheduling.models import Job, Member, Node
-from scheduling.selectors.submit_context import read_submit_context
-from scheduling.services import attempts
-from scheduling.services.amendments import amend_job
-from scheduling.services.announce import node_has_changed
-from scheduling.services.cluster_edits import ChangeVc
-from scheduling.services.node_holds import cordon_node, set_device_health, uncordon_node
-from scheduling.services.reconfiguration import edit_virtual_cluster
-from scheduling.services.stopping import stop_job
+from scheduling.clusters.models import Node
+from scheduling.clusters.services.cluster_edits import ChangeVc
+from scheduling.clusters.services.node_holds import cordon_node, set_device_health, uncordon_node
+from scheduling.clusters.services.reconfiguration import edit_virtual_cluster
+from scheduling.common.on_commit import node_has_changed
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.submit_context import read_submit_context
+from scheduling.jobs.services.amendments import amend_job
+from scheduling.runs.models import Member
+from scheduling.runs.services import attempts
+from scheduling.runs.services.stopping import stop_job
 from tenants.errors import DomainError
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Role

@@ -12,10 +12,12 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
+from scheduling.clusters.models import VirtualCluster
 from scheduling.core.simulator import NodeGroup, SimCluster
-from scheduling.models import Attempt, VirtualCluster, WhatIf
-from scheduling.services.replays import with_guarantee
-from scheduling.services.what_if import answer_what_if
+from scheduling.runs.models import Attempt
+from scheduling.what_if.models import WhatIf
+from scheduling.what_if.services.replays import with_guarantee
+from scheduling.what_if.services.what_if import answer_what_if
 from tenants.errors import InvalidError
 from tests.support.cluster_pages import (
     HTMX,

@@ -6,7 +6,9 @@ import pytest
 from django.test import Client
 
 from portal.web.reconfigure_form import field_name, read_form
-from scheduling.models import Job, Lease, Node, PinnedCell, Topology, VcQuota
+from scheduling.clusters.models import Node, PinnedCell, Topology, VcQuota
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Lease
 from tenants.models import AuditEntry
 from tests.factories.cluster import make_job, make_virtual_cluster
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of

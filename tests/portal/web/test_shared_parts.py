@@ -7,7 +7,7 @@ from django.test import Client
 
 from portal.web import shared_parts
 from portal.web.shared_parts import KEPT_FOR
-from scheduling.models import Node
+from scheduling.clusters.models import Node
 from tenants.roles import Role
 from tests.conftest import PROJECT_ROOT
 from tests.factories.tenants import make_tenant

@@ -15,11 +15,12 @@ from portal.api.job_bodies import ground_for, round_config
 from portal.web.submit_check import check as check_text
 from portal.web.submit_panel import panel_of
 from portal.web.submit_text import read_typed
+from scheduling.clusters.models import Node, Topology, VcQuota
+from scheduling.core.explanations.variants import JobChange
 from scheduling.core.messages import message
-from scheduling.core.variants import Step
-from scheduling.models import Job, Node, SourceArchive, Topology, VcQuota
-from scheduling.services.planning import Fits, JobPlan
-from scheduling.services.standing import standing_now
+from scheduling.estimates.services.cached_decision import standing_now
+from scheduling.estimates.services.submit_plans import Fits, JobPlan
+from scheduling.jobs.models import Job, SourceArchive
 from tenants.clock import database_now
 from tenants.models import Membership, Tenant
 from tenants.roles import Role
@@ -313,7 +314,7 @@ def test_the_panel_links_what_is_in_the_way_and_offers_what_starts_now(nodes: li
         blocked_by=(7,),
         blocked_by_others=2,
         alternatives=(
-            Step(
+            JobChange(
                 kind="type",
                 how=message("on-type", type="b"),
                 changes={"roles.worker.device_types": ["b", "c"]},

@@ -6,7 +6,8 @@ import pytest
 from django.test import Client
 
 from portal.web.submit_text import read_typed
-from scheduling.models import Job, JobSecret, Node
+from scheduling.clusters.models import Node
+from scheduling.jobs.models import Job, JobSecret
 from tenants.roles import Role
 from tests.factories.cluster import make_cluster, make_priority_classes, make_virtual_cluster
 from tests.factories.tenants import make_tenant

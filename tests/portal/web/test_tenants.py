@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Device, VcLimit
+from scheduling.clusters.models import Device, VcLimit
 from tenants.models import ApiToken, AuditEntry, Membership, PasswordLink, Tenant, User
 from tenants.roles import Role
 from tests.factories.running import ran

@@ -12,7 +12,7 @@ from portal.letters import letter
 from portal.web.components import words
 from portal.web.components.gantt import ticks
 from portal.web.zones import COOKIE, zone_named
-from scheduling.models import Job
+from scheduling.jobs.models import Job
 from tenants.models import User
 from tenants.roles import Role
 from tests.factories.cluster import make_job, make_shared_cluster

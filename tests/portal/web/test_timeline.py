@@ -13,8 +13,8 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.web.timeline import read_window
-from scheduling.models import Attempt, Lease
-from scheduling.selectors.timeline import timeline
+from scheduling.runs.models import Attempt, Lease
+from scheduling.usage.queries.timeline import timeline
 from tests.factories.running import run_attempt
 from tests.factories.tenants import make_viewer
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of

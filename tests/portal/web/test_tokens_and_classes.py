@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.web.audit import changes_between, value_words
-from scheduling.models import PriorityClass
+from scheduling.clusters.models import PriorityClass
 from tenants.audit import record
 from tenants.models import ApiToken
 from tenants.services import authenticate_token

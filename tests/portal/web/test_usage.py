@@ -7,8 +7,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Job
-from scheduling.services.usage import sum_usage
+from scheduling.jobs.models import Job
+from scheduling.usage.services.usage import sum_usage
 from tests.factories.running import ran
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
 

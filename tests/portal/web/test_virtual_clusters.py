@@ -11,8 +11,8 @@ from django.utils.html import escape
 
 from portal.web.policy_fields import policy_summaries, policy_summary
 from portal.web.vc_forms import cell_name, counts_sent
+from scheduling.clusters.models import VcQuota, VirtualCluster
 from scheduling.core.policies import POLICIES
-from scheduling.models import VcQuota, VirtualCluster
 from tenants.models import AuditEntry
 from tests.factories.cluster import NOW
 from tests.factories.tenants import make_user

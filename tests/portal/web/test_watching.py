@@ -6,7 +6,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Attempt, IdleRule, IdleSpell, LogRule
+from scheduling.runs.models import Attempt
+from scheduling.watching.models import IdleRule, IdleSpell, LogRule
 from tests.factories.log_rules import make_log_rules_to_begin_with
 from tests.support.cluster_pages import HOSTILE, Stage, make_stage, read, sign_in, words_of
 

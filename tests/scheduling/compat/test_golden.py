@@ -14,7 +14,7 @@ from scheduling.compat.result import ImportRefusedError
 from scheduling.core.cells import feasible
 from scheduling.core.cells.hived import spec_from_hived
 from scheduling.core.jobspec import parse
-from scheduling.core.jobspec.errors import Place
+from scheduling.core.jobspec.errors import DocumentPlace
 from tests.support.imports import FORMATS, HIVED, expected_path, inputs, outcome
 
 CASES = [pytest.param(name, path, id=f"{name}-{path.stem}") for name, path in inputs()]
@@ -137,7 +137,7 @@ def at(document: Any, keys: Path_) -> Any:
 
 def path_of(keys: Path_) -> str:
     """The path of a key as importers write it."""
-    place = Place()
+    place = DocumentPlace()
     for key in keys:
         place = place.item(key) if isinstance(key, int) else place.child(key)
     return place.path

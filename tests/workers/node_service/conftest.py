@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
+from scheduling.clusters.models import Node
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Attempt, Job, Member, Node
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Attempt, Member
 from tests.factories.cluster import (
     make_cluster,
     make_job,
@@ -23,7 +25,7 @@ from tests.factories.scheduling import run_round
 from tests.support.databases import migrated_template, real_database
 from tests.support.fake_transport import FakeNode, FakeRun, FakeTransport
 from workers.conf import WorkerSettings
-from workers.node_service.box import NodeAddress
+from workers.node_service.ports import NodeAddress
 from workers.node_service.service import NodeService
 from workers.node_service.thread import NodeServiceThread
 from workers.services import log_files

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.fake_transport import FakeNode, FakeTransport, until
 from workers.node_service.backoffs import Backoffs
-from workers.node_service.box import NodeAddress
+from workers.node_service.ports import NodeAddress
 from workers.services import reach
 
 ADDRESS = NodeAddress(node_id=1, name="node-1", host="node-1", port=22, user="u", host_key="")

@@ -6,10 +6,11 @@ import pytest
 from django.utils import timezone
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Attempt, Job, Member
-from scheduling.selectors.hours import hours_of_jobs
-from scheduling.services import attempts
-from scheduling.services.stopping import stop_job
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Attempt, Member
+from scheduling.runs.services import attempts
+from scheduling.runs.services.stopping import stop_job
+from scheduling.usage.queries.device_hours import hours_of_jobs
 from tenants.viewers import Viewer
 from tests.workers.node_service.conftest import World, wait_for
 from workers.transports.base import PrepareError

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from django.dispatch import Signal
 
+from scheduling.clusters.models import Node
 from scheduling.core.lifecycle import JobState
-from scheduling.models import JobEvent, LogRule, Node
+from scheduling.jobs.models import JobEvent
+from scheduling.watching.models import LogRule
 from tessera import protocol
 from tests.support.fake_transport import FakeRun
 from tests.workers.node_service.conftest import World, wait_for
@@ -217,7 +219,7 @@ def test_reports_are_counted_once_across_a_change_of_service(world: World) -> No
 def test_telemetry_is_kept_by_the_minute_and_told_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.node_service.visit.MINUTE", 0.5)
+    monkeypatch.setattr("workers.node_service.session.MINUTE", 0.5)
     heard = Heard(signals.telemetry_seen)
     world.start()
 

@@ -1,6 +1,6 @@
 """How long the desk gathers news between two turns."""
 
-from workers.node_service.desk import (
+from workers.node_service.writer import (
     CROWD,
     GATHER_SECONDS,
     MOST_GATHER_SECONDS,

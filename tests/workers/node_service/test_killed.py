@@ -13,8 +13,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from scheduling.clusters.models import Node
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Job, Lease, Node
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Lease
 from tessera.node import confinement
 from tessera.protocol import ROOT_DIR
 from tests.factories.cluster import (

@@ -5,12 +5,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from scheduling.clusters.services.nodes import declare_node_dead
 from scheduling.core.lifecycle import JobState, PreemptionRule
-from scheduling.models import Job, Preemption
-from scheduling.services.nodes import declare_node_dead
-from scheduling.services.progress import Leading, add_attempt_progress
-from scheduling.services.stopping import preempt_job
-from scheduling.services.training_events import record_training_events
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Preemption
+from scheduling.runs.services.progress import Leading, add_attempt_progress
+from scheduling.runs.services.stopping import preempt_job
+from scheduling.runs.services.training_events import record_training_events
 from tenants.viewers import Viewer
 from tests.support.clocks import choose_time
 from tests.workers.node_service.conftest import World, wait_for

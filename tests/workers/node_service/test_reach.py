@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from scheduling.clusters.models import Node
 from scheduling.core.lifecycle import JobState
 from scheduling.enums import NodeState
-from scheduling.models import Node
 from tests.workers.node_service.conftest import World, wait_for
 from workers.models import NodeBackoff, NodeLease
 from workers.services import reach

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from scheduling.clusters.models import Node
 from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.enums import MemberStep, NodeState
-from scheduling.models import Member, Node
-from scheduling.services.lifecycle import apply_job_event
-from scheduling.services.stopping import stop_job
+from scheduling.jobs.services.lifecycle import apply_job_event
+from scheduling.runs.models import Member
+from scheduling.runs.services.stopping import stop_job
 from tenants.viewers import Viewer
 from tessera import protocol
 from tests.support.fake_transport import FakeRun
@@ -113,7 +114,7 @@ def test_a_frozen_service_loses_its_nodes_and_says_nothing_when_it_wakes(world: 
 
 
 def test_late_news_of_a_service_that_lost_its_node_are_dropped(world: World) -> None:
-    from workers.services.news import Exited
+    from workers.services.node_reports import Exited
     from workers.services.turns import take_turn
 
     first = world.start()
@@ -140,7 +141,7 @@ def test_late_news_of_a_service_that_lost_its_node_are_dropped(world: World) -> 
 def test_a_run_is_removed_only_after_its_end_has_been_written(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workers.services.news import Exited
+    from workers.services.node_reports import Exited
 
     written: list[float] = []
     write_all = Exited.write_all

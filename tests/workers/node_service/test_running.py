@@ -3,10 +3,12 @@
 import pytest
 from django.utils import timezone
 
+from scheduling.clusters.models import Node
 from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.enums import MemberStep
-from scheduling.models import Job, Lease, Node
-from scheduling.services.stopping import preempt_job, stop_job
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Lease
+from scheduling.runs.services.stopping import preempt_job, stop_job
 from tenants.viewers import Viewer
 from tessera import protocol
 from tests.workers.node_service.conftest import World, wait_for

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from scheduling.core.notices import sign
-from scheduling.services.notices.addresses import is_allowed, read_networks, refusal
-from scheduling.services.notices.deliveries import Parcel
+from scheduling.notices.services.addresses import is_allowed, read_networks, refusal
+from scheduling.notices.services.deliveries import Parcel
 from tests.support.receivers import HookServer, hook_server
 from workers.outbound.addresses import RefusedAddressError, resolve
 from workers.outbound.posting import post

@@ -8,9 +8,10 @@ import pytest
 from django.utils import timezone
 
 from portal.settings.mail import mail_settings
-from scheduling.models import Delivery, DeliveryState, JobEvent
-from scheduling.services.notices import hooks, outbox
-from scheduling.services.notices.addresses import read_networks
+from scheduling.jobs.models import JobEvent
+from scheduling.notices.models import Delivery, DeliveryState
+from scheduling.notices.services import outbox, webhooks
+from scheduling.notices.services.addresses import read_networks
 from tenants.models import User
 from tests.factories.scheduling import make_two_tenants, submit
 from tests.factories.tenants import make_viewer
@@ -41,7 +42,7 @@ def post_office(settings) -> Iterator[MailServer]:
 
 
 def make_hook(url: str, name: str = "chat") -> int:
-    made = hooks.create_hook(
+    made = webhooks.create_hook(
         viewer=make_viewer("root"),
         name=name,
         url=url,

@@ -5,17 +5,18 @@ from typing import Any
 
 import pytest
 
+from scheduling.clusters.models import Node
 from scheduling.core.notices import mail_text, subject_of
-from scheduling.models import Delivery, Node, Notice
-from scheduling.services.notices import outbox
-from scheduling.services.notices.hooks import create_hook
+from scheduling.notices.models import Delivery, Notice
+from scheduling.notices.services import outbox
+from scheduling.notices.services.webhooks import create_hook
 from tenants.models import User
 from tests.factories.cluster import NOW, make_cluster
 from tests.factories.tenants import make_tenant, make_user, make_viewer
 from workers.models import DiskAlarm, Heartbeat
 from workers.services import disks
-from workers.services.news import Read
-from workers.transports.base import Telemetry
+from workers.services.node_reports import Read
+from workers.transports.base import NodeLoad
 
 pytestmark = pytest.mark.django_db
 
@@ -31,7 +32,7 @@ def node() -> Node:
 
 def read(node: Node, *free: int | None, at: Any = NOW) -> None:
     readings = tuple(
-        Telemetry(disk_free_bytes=one, disk_total_bytes=None if one is None else TOTAL)
+        NodeLoad(disk_free_bytes=one, disk_total_bytes=None if one is None else TOTAL)
         for one in free
     )
     Read(node_id=node.pk, readings=readings, at=at).write(at)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.models import Job, JobEvent, Member, Node
-from scheduling.selectors.directives import DirectiveKind
+from scheduling.clusters.models import Node
+from scheduling.jobs.models import Job, JobEvent
+from scheduling.runs.models import Member
+from scheduling.runs.queries.directives import DirectiveKind
 from tenants.models import AuditEntry
 from tests.factories.cluster import (
     NOW,

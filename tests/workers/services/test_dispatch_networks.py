@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.models import Node
+from scheduling.clusters.models import Node
 from tests.factories.cluster import (
     NOW,
     make_cluster,

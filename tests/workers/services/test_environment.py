@@ -9,10 +9,10 @@ from scheduling.compat.slurm.job import import_sbatch
 from scheduling.compat.slurm.script import FOUND
 from scheduling.core.jobspec import parse
 from workers.services.environment import job_environment
-from workers.services.gangs import Gang, GangMember
+from workers.services.gangs import AttemptGang, GangMember
 
 
-def gang(**changes: object) -> Gang:
+def gang(**changes: object) -> AttemptGang:
     document = {
         "name": "train",
         "virtual_cluster": "vision-a",
@@ -34,7 +34,7 @@ def gang(**changes: object) -> Gang:
         GangMember(role="worker", rank=0, node_rank=1, host="10.0.0.1", devices=(1, 2), ports={}),
         GangMember(role="worker", rank=1, node_rank=2, host="10.0.0.2", devices=(0, 1), ports={}),
     )
-    return Gang(
+    return AttemptGang(
         spec=parse(document),
         job_id=7,
         job_name="train",
@@ -229,7 +229,7 @@ def test_an_elastic_job_is_told_how_it_is_to_train(
     assert {f"TESSERA_JOB_{name}": value for name, value in known.items()}.items() <= told.items()
 
 
-def of_format(name: str, env: dict[str, str]) -> tuple[Gang, dict[str, str]]:
+def of_format(name: str, env: dict[str, str]) -> tuple[AttemptGang, dict[str, str]]:
     """A gang of two nodes with the conventions of another system, and what its second rank has."""
     role = {"instances": 2, "devices": 2, "command": "true", "env": env}
     made = gang(roles={"worker": role}, compat={"format": name})

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.models import AttemptProgress, Job, Member
+from scheduling.jobs.models import Job
+from scheduling.runs.models import AttemptProgress, Member
 from tests.factories.cluster import (
     make_cluster,
     make_job,
@@ -13,17 +14,17 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from workers.models import GoodputSample, LogStream
-from workers.services.dispatch import Rank, rank_of
+from workers.services.dispatch import MemberRef, rank_of
 from workers.services.goodput import add_progress
 from workers.services.log_rows import close_logs, keep_log
-from workers.services.reports import Progress
+from workers.services.reports import RankProgress
 
 pytestmark = pytest.mark.django_db
 AT = datetime(2026, 3, 2, 9, 30, 5, tzinfo=UTC)
 
 
 @pytest.fixture
-def ranks(now: datetime) -> list[Rank]:
+def ranks(now: datetime) -> list[MemberRef]:
     """The two ranks of a gang."""
     make_cluster()
     make_priority_classes()
@@ -34,7 +35,7 @@ def ranks(now: datetime) -> list[Rank]:
     return [rank_of(member) for member in members]
 
 
-def progress(**changes: object) -> Progress:
+def progress(**changes: object) -> RankProgress:
     fields: dict[str, object] = {
         "seconds": 5.0,
         "step": 10,
@@ -44,10 +45,10 @@ def progress(**changes: object) -> Progress:
         "loss": 0.5,
         "reports_end": 100,
     }
-    return Progress(**{**fields, **changes})  # type: ignore[arg-type]
+    return RankProgress(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def test_the_ranks_of_a_gang_meet_in_one_sample(ranks: list[Rank]) -> None:
+def test_the_ranks_of_a_gang_meet_in_one_sample(ranks: list[MemberRef]) -> None:
     add_progress(rank=ranks[1], progress=progress(step=11, loss=9.0, samples=60.0), at=AT)
     add_progress(rank=ranks[0], progress=progress(), at=AT)
 
@@ -58,7 +59,7 @@ def test_the_ranks_of_a_gang_meet_in_one_sample(ranks: list[Rank]) -> None:
     assert (sample.seconds, sample.efficiency, sample.devices) == (5.0, 1.0, 16)
 
 
-def test_progress_that_is_told_again_is_not_counted_again(ranks: list[Rank]) -> None:
+def test_progress_that_is_told_again_is_not_counted_again(ranks: list[MemberRef]) -> None:
     add_progress(rank=ranks[0], progress=progress(), at=AT)
 
     add_progress(rank=ranks[0], progress=progress(), at=AT + timedelta(seconds=5))
@@ -67,7 +68,7 @@ def test_progress_that_is_told_again_is_not_counted_again(ranks: list[Rank]) -> 
     assert LogStream.objects.get(member_id=ranks[0].member_id).reports_end == 100
 
 
-def test_a_closed_log_stays_as_it_is(ranks: list[Rank]) -> None:
+def test_a_closed_log_stays_as_it_is(ranks: list[MemberRef]) -> None:
     keep_log(ranks[0], first=0, end=10, closed=False)
     close_logs({ranks[0]: (0, 20), ranks[1]: (0, 0)})
 
@@ -80,7 +81,7 @@ def test_a_closed_log_stays_as_it_is(ranks: list[Rank]) -> None:
 
 
 def test_goodput_is_throughput_times_efficiency_where_the_noise_is_known(
-    ranks: list[Rank],
+    ranks: list[MemberRef],
 ) -> None:
     Job.objects.unscoped().update(terms={"batch": [64, 256, 256]})
     told = progress(batch=128, noise=(1.0, 2.0))

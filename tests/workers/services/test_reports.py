@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.services.reports import LONGEST_LINE, Tally, read_report
+from workers.services.reports import LONGEST_LINE, ReportTally, read_report
 
 
 def line(**fields: object) -> bytes:
@@ -51,7 +51,7 @@ def test_a_number_that_cannot_be_used_is_left_out(value: str) -> None:
 
 
 def test_progress_sums_samples_and_names_the_newest_step() -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(step(1, at=10.0) + step(2, at=11.0) + step(3, at=12.0))
 
     progress = tally.sum_up()
@@ -64,7 +64,7 @@ def test_progress_sums_samples_and_names_the_newest_step() -> None:
 
 
 def test_a_line_that_covers_several_steps_counts_them_all() -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(line(step=1, steps=1, samples=8, step_seconds=0.01, time=10.0))
     tally.take(line(step=21, steps=20, samples=8, step_seconds=0.01, time=10.2))
 
@@ -78,7 +78,7 @@ def test_a_line_that_covers_several_steps_counts_them_all() -> None:
 
 @pytest.mark.parametrize("steps", ["0", "-3", "1.5", '"9"', "true", "null", "9" * 30, "[]"])
 def test_a_number_of_steps_that_cannot_be_is_one(steps: str) -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(f'{{"step": 3, "steps": {steps}, "samples": 8}}\n'.encode())
 
     progress = tally.sum_up()
@@ -88,7 +88,7 @@ def test_a_number_of_steps_that_cannot_be_is_one(steps: str) -> None:
 
 
 def test_the_steps_of_one_interval_fit_into_their_column() -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(line(step=1, steps=(1 << 31) - 1) * 3)
 
     progress = tally.sum_up()
@@ -98,7 +98,7 @@ def test_the_steps_of_one_interval_fit_into_their_column() -> None:
 
 
 def test_processes_that_share_a_rank_make_one_step_together() -> None:
-    tally = Tally()
+    tally = ReportTally()
     for local_rank in (0, 1, 2, 3):
         fields = {"local_rank": local_rank} if local_rank else {}
         tally.take(
@@ -113,7 +113,7 @@ def test_processes_that_share_a_rank_make_one_step_together() -> None:
 
 
 def test_an_interval_in_which_only_the_others_said_something_counts_their_samples() -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(line(step=5, samples=8, local_rank=[1]))
 
     progress = tally.sum_up()
@@ -124,7 +124,7 @@ def test_an_interval_in_which_only_the_others_said_something_counts_their_sample
 
 
 def test_the_next_interval_begins_where_the_last_ended() -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(step(1, at=10.0))
     tally.sum_up()
     tally.take(step(2, at=40.0, samples=60.0))
@@ -136,7 +136,7 @@ def test_the_next_interval_begins_where_the_last_ended() -> None:
 
 
 def test_nothing_reported_is_no_progress() -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(b"noise\n")
 
     assert tally.sum_up() is None
@@ -144,7 +144,7 @@ def test_nothing_reported_is_no_progress() -> None:
 
 
 def test_a_clock_that_runs_backwards_counts_the_time_of_the_work() -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(step(1, at=100.0))
     tally.sum_up()
     tally.take(step(2, at=50.0))
@@ -156,7 +156,7 @@ def test_a_clock_that_runs_backwards_counts_the_time_of_the_work() -> None:
 
 
 def test_the_time_of_a_rank_that_says_nothing_of_time_is_never_zero() -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(line(step=1, samples=5))
 
     progress = tally.sum_up()
@@ -166,7 +166,7 @@ def test_the_time_of_a_rank_that_says_nothing_of_time_is_never_zero() -> None:
 
 
 def test_a_line_without_end_is_given_up() -> None:
-    tally = Tally()
+    tally = ReportTally()
 
     for _ in range(10):
         tally.take(b"x" * LONGEST_LINE)
@@ -179,7 +179,7 @@ def test_a_line_without_end_is_given_up() -> None:
 def test_pieces_cut_anywhere_give_the_same_sums(cuts: list[int]) -> None:
     stream = b"".join(step(number, at=float(number)) for number in range(1, 5)) + b'{"step"'
     places = sorted({0, len(stream), *(min(cut, len(stream)) for cut in cuts)})
-    tally = Tally()
+    tally = ReportTally()
 
     for begin, end in itertools.pairwise(places):
         assert tally.read_offset == begin
@@ -192,7 +192,7 @@ def test_pieces_cut_anywhere_give_the_same_sums(cuts: list[int]) -> None:
 
 
 def test_steps_are_counted_by_batch_and_the_newest_noise_is_kept() -> None:
-    tally = Tally()
+    tally = ReportTally()
     for number in range(3):
         noise = [1, 8 - number]
         tally.take(
@@ -210,7 +210,7 @@ def test_steps_are_counted_by_batch_and_the_newest_noise_is_kept() -> None:
 
 
 def test_the_first_report_at_a_batch_says_nothing_of_its_pace() -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(line(step=0, step_seconds=9.0, samples=4, batch=64))
     first = tally.sum_up()
     tally.take(line(step=1, step_seconds=0.5, samples=4, batch=64))
@@ -230,7 +230,7 @@ def test_the_first_report_at_a_batch_says_nothing_of_its_pace() -> None:
     "noise", [[0, 0], [1], [-1, 2], [1, float("inf")], "12", {"0": 1}, [True, 1], None]
 )
 def test_noise_that_says_nothing_is_unknown(noise: object) -> None:
-    tally = Tally()
+    tally = ReportTally()
     tally.take(line(step=1, step_seconds=0.5, samples=4, batch=0, noise=noise))
 
     progress = tally.sum_up()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Job, Member
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Member
 from tests.factories.cluster import (
     make_cluster,
     make_job,
@@ -16,17 +17,17 @@ from tests.factories.cluster import (
 from tests.factories.scheduling import run_round
 from workers.models import GoodputSample, Heartbeat, LogStream
 from workers.services import heartbeats, log_files
-from workers.services.dispatch import Rank, rank_of
+from workers.services.dispatch import MemberRef, rank_of
 from workers.services.goodput import add_progress
 from workers.services.log_rows import keep_log, path_of
-from workers.services.reports import Progress
+from workers.services.reports import RankProgress
 from workers.services.retention import WorkerRetention, prune
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def rank(now: datetime, tmp_path: Path) -> Rank:
+def rank(now: datetime, tmp_path: Path) -> MemberRef:
     """A rank with a log and a sample."""
     make_cluster()
     make_priority_classes()
@@ -36,18 +37,20 @@ def rank(now: datetime, tmp_path: Path) -> Rank:
     rank = rank_of(Member.objects.select_related("attempt__job").get())
     log_files.write(tmp_path / path_of(rank), offset=0, data=b"words", cap_bytes=1 << 20)
     keep_log(rank, first=0, end=5, closed=True)
-    progress = Progress(
+    progress = RankProgress(
         seconds=1.0, step=1, steps=1, samples=1.0, step_seconds=None, loss=None, reports_end=9
     )
     add_progress(rank=rank, progress=progress, at=now)
     return rank
 
 
-def end(rank: Rank, at: datetime) -> None:
+def end(rank: MemberRef, at: datetime) -> None:
     Job.objects.unscoped().filter(pk=rank.job_id).update(state=JobState.SUCCEEDED, finished_at=at)
 
 
-def test_a_job_that_has_not_ended_loses_nothing(rank: Rank, now: datetime, tmp_path: Path) -> None:
+def test_a_job_that_has_not_ended_loses_nothing(
+    rank: MemberRef, now: datetime, tmp_path: Path
+) -> None:
     prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=1000))
 
     assert (tmp_path / path_of(rank)).is_dir()
@@ -55,7 +58,7 @@ def test_a_job_that_has_not_ended_loses_nothing(rank: Rank, now: datetime, tmp_p
 
 
 def test_retention_counts_from_the_end_of_the_job(
-    rank: Rank, now: datetime, tmp_path: Path
+    rank: MemberRef, now: datetime, tmp_path: Path
 ) -> None:
     end(rank, now + timedelta(days=100))
 
@@ -69,7 +72,7 @@ def test_retention_counts_from_the_end_of_the_job(
 
 
 def test_goodput_is_forgotten_later_than_the_log(
-    rank: Rank, now: datetime, tmp_path: Path
+    rank: MemberRef, now: datetime, tmp_path: Path
 ) -> None:
     end(rank, now)
 
@@ -79,7 +82,9 @@ def test_goodput_is_forgotten_later_than_the_log(
     assert not GoodputSample.objects.exists()
 
 
-def test_what_is_kept_for_ever_is_not_forgotten(rank: Rank, now: datetime, tmp_path: Path) -> None:
+def test_what_is_kept_for_ever_is_not_forgotten(
+    rank: MemberRef, now: datetime, tmp_path: Path
+) -> None:
     end(rank, now)
     for_ever = WorkerRetention(logs=None, goodput=None)
 
@@ -88,7 +93,7 @@ def test_what_is_kept_for_ever_is_not_forgotten(rank: Rank, now: datetime, tmp_p
     assert (gone.logs, gone.goodput) == (0, 0)
 
 
-def test_folders_of_jobs_without_a_row_go(rank: Rank, now: datetime, tmp_path: Path) -> None:
+def test_folders_of_jobs_without_a_row_go(rank: MemberRef, now: datetime, tmp_path: Path) -> None:
     (tmp_path / "987654" / "1").mkdir(parents=True)
     (tmp_path / "not-a-job").mkdir()
 

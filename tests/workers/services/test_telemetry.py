@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.models import Node
+from scheduling.clusters.models import Node
 from tests.factories.cluster import make_cluster
 from workers.models import NodeTelemetry
 from workers.services import telemetry
 from workers.services.current import current_readings
-from workers.transports.base import DeviceReading, Telemetry
+from workers.transports.base import DeviceReading, NodeLoad
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -20,12 +20,12 @@ def node() -> Node:
     return make_cluster(nodes=1)[0]
 
 
-def reading(*shares: float | None, load: float | None = 1.0) -> Telemetry:
+def reading(*shares: float | None, load: float | None = 1.0) -> NodeLoad:
     devices = tuple(
         DeviceReading(index=index, utilisation=share, memory_bytes=100)
         for index, share in enumerate(shares)
     )
-    return Telemetry(devices=devices, load=load, memory_used_bytes=1000)
+    return NodeLoad(devices=devices, load=load, memory_used_bytes=1000)
 
 
 def test_a_minute_is_the_average_of_its_readings(node: Node) -> None:

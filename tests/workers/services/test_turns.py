@@ -8,8 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from scheduling.models import EvictionTally, Job, Member, WaitTally
-from scheduling.services import attempts
+from scheduling.jobs.models import Job
+from scheduling.runs.models import EvictionTally, Member, WaitTally
+from scheduling.runs.services import attempts
 from tessera.protocol import CAUSE_LOST, ExitRecord
 from tests.factories.cluster import (
     NOW,
@@ -22,7 +23,7 @@ from tests.factories.scheduling import run_round
 from tests.support.writes import writes_to
 from workers.conf import WorkerSettings
 from workers.models import NodeLease
-from workers.services.news import Exited, News, Running
+from workers.services.node_reports import Exited, NodeReport, Running
 from workers.services.turns import Turn, take_turn
 
 pytestmark = pytest.mark.django_db
@@ -65,7 +66,7 @@ def failed(member: Member) -> Exited:
     return Exited(node_id=member.node_id, member_id=member.pk, record=record)
 
 
-def turn(members: list[Member], news: list[News], tmp_path: Path) -> Turn:
+def turn(members: list[Member], news: list[NodeReport], tmp_path: Path) -> Turn:
     """A turn of the service that carries these members' nodes."""
     nodes = {member.node_id for member in members}
     return take_turn(

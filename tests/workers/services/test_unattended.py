@@ -4,9 +4,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from scheduling.clusters.models import Node
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Job, Member, Node
-from scheduling.services import attempts
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Member
+from scheduling.runs.services import attempts
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -17,7 +19,7 @@ from tests.factories.cluster import (
 from tests.factories.scheduling import run_round
 from workers.conf import NODE_LEASE_SECONDS
 from workers.models import NodeLease
-from workers.services import carrying
+from workers.services import node_leases
 from workers.services.unattended import LAPSE_SECONDS, REASON, UnattendedWatch
 
 pytestmark = pytest.mark.django_db
@@ -25,7 +27,7 @@ LEASE = timedelta(seconds=NODE_LEASE_SECONDS)
 
 
 def claim(now: datetime = NOW) -> dict[int, int]:
-    taken = carrying.claim_nodes(owner="service", carried=(), now=now, lease=LEASE, fresh=LEASE)
+    taken = node_leases.claim_nodes(owner="service", carried=(), now=now, lease=LEASE, fresh=LEASE)
     return {node_id: claim.epoch for node_id, claim in taken.items()}
 
 
@@ -82,7 +84,7 @@ def test_a_service_that_renews_late_keeps_its_nodes() -> None:
     looks(watch, NOW + LEASE, 5)
 
     later = NOW + LEASE + timedelta(seconds=8)
-    carrying.hold(owner="service", epochs=epochs, now=later, lease=LEASE)
+    node_leases.hold(owner="service", epochs=epochs, now=later, lease=LEASE)
 
     assert looks(watch, later, 10) == []
 
@@ -103,7 +105,7 @@ def test_a_service_that_wakes_has_lost_them_and_connects_anew() -> None:
     later = NOW + LEASE
     looks(UnattendedWatch(), later, 10)
 
-    held = carrying.hold(owner="service", epochs=epochs, now=later, lease=LEASE)
+    held = node_leases.hold(owner="service", epochs=epochs, now=later, lease=LEASE)
 
     assert held == frozenset()
     again = claim(later + timedelta(seconds=10))

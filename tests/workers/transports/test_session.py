@@ -17,7 +17,7 @@ from workers.transports.base import (
     RefusedError,
     UnreachableError,
 )
-from workers.transports.session import Session
+from workers.transports.session import ServeSession
 
 RUN = "0123456789abcdef.worker.0"
 
@@ -27,7 +27,7 @@ class Line:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, object]] = []
-        self.session = Session(self._send, request_seconds=60.0)
+        self.session = ServeSession(self._send, request_seconds=60.0)
 
     def _send(self, data: bytes) -> None:
         self.sent.append(json.loads(data))
@@ -265,7 +265,7 @@ async def test_what_concerns_no_request_is_ignored(line: Line, raw: bytes) -> No
     ).map(lambda value: json.dumps(value).encode())
 )
 def test_no_bytes_raise_out_of_the_session(raw: bytes) -> None:
-    session = Session(lambda data: None)
+    session = ServeSession(lambda data: None)
 
     session.feed(raw + b"\n")
 

@@ -7,16 +7,16 @@ policy, or take it away, without losing what the policy remembers.
 from scheduling.core.policies.combinators.base import Combinator
 from scheduling.core.policies.combinators.filling import Backfilled, Opportunistic
 from scheduling.core.policies.combinators.guarded import Guarded
-from scheduling.core.policies.combinators.holding import Hysteresis, Quota
+from scheduling.core.policies.combinators.holding import DeviceCeiling, Hysteresis
 from scheduling.core.policies.combinators.urgency import DeadlineGuard, ReserveHead
 
 __all__ = [
     "Backfilled",
     "Combinator",
     "DeadlineGuard",
+    "DeviceCeiling",
     "Guarded",
     "Hysteresis",
     "Opportunistic",
-    "Quota",
     "ReserveHead",
 ]

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from scheduling.core.planning import Plan, Snapshot
 from scheduling.core.policies.base import Need, Policy, label_of
 from scheduling.core.policies.parameters import NO_PARAMETER
+from scheduling.core.policy_interface import Plan, Snapshot
 
 _ALL_NEEDS: Final[frozenset[Need]] = frozenset(Need)
 

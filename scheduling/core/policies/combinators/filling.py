@@ -6,13 +6,13 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import JobPhase, Plan, Snapshot
 from scheduling.core.policies.base import rigid_alloc
 from scheduling.core.policies.combinators.base import Combinator
-from scheduling.core.policies.engines.room import Room, borrows, present
+from scheduling.core.policies.engines.room import FreeDevices, borrows, present
 from scheduling.core.policies.engines.sorting import serve_rest
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.queues.backfilling import Backfill
+from scheduling.core.policy_interface import JobPhase, Plan, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Opportunistic(Combinator):
         """Fill up behind the inner plan."""
         jobs = {job.id: job for job in present(snapshot)}
         borrowers = [job for job in jobs.values() if borrows(job)]
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         pinned = room.take_pinned(borrowers)
         own = MappingProxyType({kind: room.free(kind) for kind in room.kinds})
         view = replace(

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from scheduling.core.messages import sentence
-from scheduling.core.planning import Plan, Snapshot
 from scheduling.core.policies.base import Policy
 from scheduling.core.policies.combinators.base import Combinator
 from scheduling.core.policies.fifo import Fifo
@@ -17,6 +16,7 @@ from scheduling.core.policies.queues.backfilling import Backfill
 from scheduling.core.policies.queues.capacity import Capacity
 from scheduling.core.policies.queues.least import ShortestService, ShortestTime
 from scheduling.core.policies.queues.shares import DominantShare, FairShare
+from scheduling.core.policy_interface import Plan, Snapshot
 
 #: None of them takes long, whatever the view.
 FALLBACKS: Final[Mapping[str, type[Policy]]] = MappingProxyType(

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from math import floor
 from typing import Any, ClassVar
 
-from scheduling.core.executors import sharing_gain
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
+from scheduling.core.performance.executors import sharing_gain
 from scheduling.core.policies.combinators.base import Combinator, without
 from scheduling.core.policies.engines.filling import account_of
-from scheduling.core.policies.engines.room import Room, present, shape_of
+from scheduling.core.policies.engines.room import FreeDevices, present, shape_of
 from scheduling.core.policies.parameters import NO_PARAMETER, parameter
+from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Hysteresis(Combinator):
         if plan.offer:
             return plan, after
         allocs = dict(plan.allocs)
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         jobs = {job.id: job for job in present(snapshot)}
         for job_id, alloc in sorted(allocs.items()):
             room.take(jobs[job_id], alloc)
@@ -64,7 +64,7 @@ class Hysteresis(Combinator):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quota(Combinator):
+class DeviceCeiling(Combinator):
     """No account holds more devices than its ceiling, whatever the inner policy gives it.
 
     Attributes:
@@ -163,7 +163,7 @@ def _held_down(snapshot: Snapshot, plan: Plan, books: _Books) -> Plan:
     ]
     if plan.offer or not grown:
         return plan
-    room, allocs = Room(snapshot), dict(plan.allocs)
+    room, allocs = FreeDevices(snapshot), dict(plan.allocs)
     for job_id, alloc in sorted(allocs.items()):
         room.take(jobs[job_id], alloc)
     for job_id in grown:

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from scheduling.core.jobspec import Within
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import JobPhase, Plan, PolicyJob, Pool, Reservation, Snapshot
 from scheduling.core.policies.combinators.base import Combinator, without
-from scheduling.core.policies.engines.room import Room, borrows, one_type, present
+from scheduling.core.policies.engines.room import FreeDevices, borrows, one_type, present
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.queues.least import remaining_seconds
+from scheduling.core.policy_interface import JobPhase, Plan, PolicyJob, Pool, Reservation, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class ReserveHead(Combinator):
             return plan, after
         kinds = set(_large_enough(head, snapshot))
         jobs = {job.id: job for job in snapshot.jobs}
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         for job_id, alloc in sorted(plan.allocs.items()):
             if jobs[job_id].phase is JobPhase.RUNNING:
                 room.take(jobs[job_id], alloc)
@@ -132,7 +132,7 @@ class DeadlineGuard(Combinator):
             (job for job in present(snapshot) if self._in_danger(job, snapshot)),
             key=lambda job: (job.terms.deadline, job.id),
         )
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         saved = room.take_pinned(present(snapshot))
         pinned = set(saved)
         for job in urgent:

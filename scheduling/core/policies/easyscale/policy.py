@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from scheduling.core.executors import executors_on
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import Alloc, JobPhase, Kind, Part, Plan, PolicyJob, Snapshot
+from scheduling.core.performance.executors import executors_on
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.easyscale.inter import Trainee, share_out
 from scheduling.core.policies.easyscale.intra import Threads, Workers
-from scheduling.core.policies.engines.room import Room, borrows, one_type, present
+from scheduling.core.policies.engines.room import FreeDevices, borrows, one_type, present
 from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import Alloc, JobPhase, Kind, Part, Plan, PolicyJob, Snapshot
 
 _SETTLED_ROUNDS: Final = 2
 _WAITS: Final = sentence(message("no-type-has-enough"))
@@ -48,7 +48,7 @@ class EasyScale:
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Take back what failed, admit, and let grow."""
         jobs = present(snapshot)
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
         mine = sorted(
             (
@@ -116,7 +116,7 @@ class EasyScale:
         }
 
     def _trainee(
-        self, job: PolicyJob, snapshot: Snapshot, room: Room, memory: Mapping[str, Any]
+        self, job: PolicyJob, snapshot: Snapshot, room: FreeDevices, memory: Mapping[str, Any]
     ) -> Trainee:
         scale = job.terms.scale
         elastic = scale is not None and len(job.demand.members) == 1

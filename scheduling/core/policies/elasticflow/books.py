@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scheduling.core.planning import PolicyJob, Snapshot
 from scheduling.core.policies.elasticflow.shares import (
     Contract,
     Horizon,
     Profile,
-    Span,
+    ShareSpan,
     satisfy,
     trimmed,
 )
 from scheduling.core.policies.engines.room import one_type
 from scheduling.core.policies.engines.sizes import rates_by_size
+from scheduling.core.policy_interface import PolicyJob, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Books:
             if old is None or job.terms.deadline is None:
                 continue
             contract = self._contract(job, old["type"])
-            profile = tuple(Span(*span) for span in old["profile"])
+            profile = tuple(ShareSpan(*span) for span in old["profile"])
             if contract is not None:
                 self.promises[job.id] = Promise(
                     contract=contract,
@@ -130,7 +130,7 @@ class Books:
         first = next((span for span in promise.profile if span.start <= now + 1e-9), None)
         end = self._next_slot() if first is None else first.end
         rest = tuple(span for span in promise.profile if span is not first)
-        worth = promise.contract.work((Span(now, end, n), *rest), now)
+        worth = promise.contract.work((ShareSpan(now, end, n), *rest), now)
         planned = promise.contract.work(promise.profile, now)
         return worth >= min(promise.contract.steps, planned) * (1 - 1e-9)
 

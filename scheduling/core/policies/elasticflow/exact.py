@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduling.core.policies.elasticflow.shares import Contract, Horizon, Profile, Span
-from scheduling.core.policies.engines.lp import InfeasibleError, Program
+from scheduling.core.policies.elasticflow.shares import Contract, Horizon, Profile, ShareSpan
+from scheduling.core.policies.engines.lp import InfeasibleError, LinearProgram
 
 _MOST_COLUMNS = 3000
 
@@ -20,7 +20,7 @@ def any_way(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profil
     slots = _slots(horizon, end)
     if len(slots) * sum(len(contract.rates) for contract in contracts) > _MOST_COLUMNS:
         return None
-    program = Program()
+    program = LinearProgram()
     columns: dict[tuple[int, int, int], int] = {}
     for row, contract in enumerate(contracts):
         mine = _keep_deadline(program, contract, slots)
@@ -38,7 +38,7 @@ def any_way(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profil
         return None
     profiles = {
         contract.id: tuple(
-            Span(slots[number].start, slots[number].end, size)
+            ShareSpan(slots[number].start, slots[number].end, size)
             for (owner, number, size), column in sorted(columns.items())
             if owner == row and found.x[column] > 0.5
         )
@@ -52,7 +52,7 @@ def any_way(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profil
 
 
 def _keep_deadline(
-    program: Program, contract: Contract, slots: Sequence[Span]
+    program: LinearProgram, contract: Contract, slots: Sequence[ShareSpan]
 ) -> dict[tuple[int, int], int]:
     """A contract's columns, by slot and size, which must come to all of its work in time."""
     columns: dict[tuple[int, int], int] = {}
@@ -78,7 +78,7 @@ def _keep_deadline(
 
 
 def _keep_capacity(
-    program: Program, columns: dict[tuple[int, int, int], int], slots: Sequence[Span]
+    program: LinearProgram, columns: dict[tuple[int, int, int], int], slots: Sequence[ShareSpan]
 ) -> None:
     for number, slot in enumerate(slots):
         inside = [(size, column) for (_, at, size), column in columns.items() if at == number]
@@ -90,16 +90,16 @@ def _keep_capacity(
             )
 
 
-def _slots(horizon: Horizon, end: float) -> list[Span]:
+def _slots(horizon: Horizon, end: float) -> list[ShareSpan]:
     """Slot by slot what is free until ``end``; empty when that is too long to look at."""
     count = (end - horizon.now) / horizon.slot
     if count > _MOST_COLUMNS:
-        return [Span(horizon.now, end, 0)] * (_MOST_COLUMNS + 1)
-    found: list[Span] = []
+        return [ShareSpan(horizon.now, end, 0)] * (_MOST_COLUMNS + 1)
+    found: list[ShareSpan] = []
     time = horizon.now
     while time < end - 1e-9:
         following = min(horizon.slot_before(time) + horizon.slot, end)
         free = min(span.n for span in horizon.spans if span.start < following and span.end > time)
-        found.append(Span(time, following, free))
+        found.append(ShareSpan(time, following, free))
         time = following
     return found

@@ -12,15 +12,15 @@ from math import inf
 from typing import Any, ClassVar, Final
 
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import Alloc, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.elasticflow.books import Books, Promise
 from scheduling.core.policies.elasticflow.shares import at
 from scheduling.core.policies.engines.marginal import greedy_marginal
-from scheduling.core.policies.engines.room import Room, borrows, on_type, one_type, present
+from scheduling.core.policies.engines.room import FreeDevices, borrows, on_type, one_type, present
 from scheduling.core.policies.engines.sizes import rates_by_size
 from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import Alloc, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.reasons import Reason, ReasonCode
 
 _LATE: Final = sentence(message("promises-leave-too-little"))
@@ -53,7 +53,7 @@ class ElasticFlow:
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Renew the promises, admit who is new, and share out the present."""
         jobs = present(snapshot)
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
         free = [job for job in jobs if job.id not in allocs]
         books = Books(
@@ -95,7 +95,7 @@ class ElasticFlow:
         snapshot: Snapshot,
         jobs: Sequence[PolicyJob],
         books: Books,
-        room: Room,
+        room: FreeDevices,
         allocs: dict[int, Alloc],
     ) -> None:
         """The promised shares of the present, then step by step what is left."""
@@ -147,7 +147,7 @@ def _gain(rates: Mapping[int, float], n: int, m: int) -> float:
 
 
 def _best_effort(
-    snapshot: Snapshot, job: PolicyJob, room: Room
+    snapshot: Snapshot, job: PolicyJob, room: FreeDevices
 ) -> tuple[str, Mapping[int, float]] | None:
     """The type for a job without a promise: where it is, else the one with most room."""
     held = {part.type for part in job.alloc.parts} if job.alloc else set()
@@ -167,7 +167,7 @@ def _sized(job: PolicyJob, kind: str, n: int) -> Alloc:
     return Alloc(parts=(Part(n=n, type=kind, level=job.demand.members[0].within.value),))
 
 
-def _take(room: Room, job: PolicyJob, kind: str, n: int) -> None:
+def _take(room: FreeDevices, job: PolicyJob, kind: str, n: int) -> None:
     if n > 0:
         room.take(job, Alloc(parts=(Part(n=n, type=kind),)))
 

@@ -11,7 +11,7 @@ from math import ceil, floor, inf
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
+class ShareSpan(NamedTuple):
     """``n`` devices from ``start`` to ``end``."""
 
     start: float
@@ -19,7 +19,7 @@ class Span(NamedTuple):
     n: int
 
 
-Profile = tuple[Span, ...]
+Profile = tuple[ShareSpan, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Contract:
                 best = n
         return best
 
-    def work(self, profile: Iterable[Span], now: float) -> float:
+    def work(self, profile: Iterable[ShareSpan], now: float) -> float:
         """Steps that are done along ``profile`` by the deadline, restarts paid for."""
         done, before, end = 0.0, self.held, now
         for span in sorted(profile):
@@ -74,7 +74,7 @@ class Horizon:
         """
         self.now = now
         self.slot = slot
-        self.spans = [Span(now, inf, free)]
+        self.spans = [ShareSpan(now, inf, free)]
 
     def copy(self) -> "Horizon":
         """One that can be used up without this one."""
@@ -90,7 +90,7 @@ class Horizon:
         """The boundary at or after ``time``."""
         return max(self.now, ceil(time / self.slot - 1e-9) * self.slot)
 
-    def take(self, profile: Iterable[Span]) -> bool:
+    def take(self, profile: Iterable[ShareSpan]) -> bool:
         """Take a profile out; False, and nothing is taken, where so much is not free."""
         before = list(self.spans)
         for span in profile:
@@ -106,11 +106,11 @@ class Horizon:
                 index += 1
         return True
 
-    def until(self, deadline: float) -> list[Span]:
+    def until(self, deadline: float) -> list[ShareSpan]:
         """What is free up to the end of the deadline's slot, the latest first."""
         end = self.slot_after(deadline)
         self._split(end)
-        found: list[Span] = []
+        found: list[ShareSpan] = []
         for span in reversed(self.spans):
             if span.end > end:
                 continue
@@ -127,7 +127,7 @@ class Horizon:
             self.spans[index : index + 1] = [span._replace(end=time), span._replace(start=time)]
 
 
-def _start(span: Span) -> float:
+def _start(span: ShareSpan) -> float:
     return span.start
 
 
@@ -163,10 +163,10 @@ def satisfy(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profil
 
 
 def _filled(
-    contract: Contract, horizon: Horizon, spans: Sequence[Span], level: int
+    contract: Contract, horizon: Horizon, spans: Sequence[ShareSpan], level: int
 ) -> Profile | None:
     """Backwards until all steps are done; None when now is reached first."""
-    taken: list[Span] = []
+    taken: list[ShareSpan] = []
     done = 0.0
     for span in spans:
         size = contract.best(min(level, span.n))
@@ -182,24 +182,24 @@ def _filled(
             done += rate * contract.restart
         needed = (contract.steps - done) / rate + contract.restart
         start = max(span.start, horizon.slot_before(end - needed))
-        taken.append(Span(start, span.end, size))
+        taken.append(ShareSpan(start, span.end, size))
         done += rate * max(0.0, end - start - contract.restart)
         if done >= contract.steps * (1 - 1e-9) and _enough(contract, taken, horizon.now):
             return tuple(sorted(taken))
     return None
 
 
-def _enough(contract: Contract, taken: Sequence[Span], now: float) -> bool:
+def _enough(contract: Contract, taken: Sequence[ShareSpan], now: float) -> bool:
     return contract.work(taken, now) >= contract.steps * (1 - 1e-9)
 
 
-def trimmed(profile: Iterable[Span], now: float) -> Profile:
+def trimmed(profile: Iterable[ShareSpan], now: float) -> Profile:
     """What is still to come of a profile."""
     return tuple(
         span._replace(start=max(now, span.start)) for span in profile if span.end > now + 1e-9
     )
 
 
-def at(profile: Iterable[Span], time: float) -> int:
+def at(profile: Iterable[ShareSpan], time: float) -> int:
     """Devices at ``time``."""
     return next((span.n for span in profile if span.start <= time + 1e-9 < span.end), 0)

@@ -37,7 +37,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backfilled:
+class BackfillResult:
     """What a walk decides.
 
     Attributes:
@@ -55,7 +55,7 @@ def backfill(
     *,
     now: float,
     reservations: int,
-) -> Backfilled:
+) -> BackfillResult:
     """Walk the queue in order and start all that put off no reservation.
 
     Args:
@@ -94,4 +94,4 @@ def backfill(
             calendars[kind].reserve(start=start, seconds=job.seconds, n=job.n)
             holds[job.id] = Hold(start=start, type=kind)
             held[kind] += 1
-    return Backfilled(starts=starts, holds=holds)
+    return BackfillResult(starts=starts, holds=holds)

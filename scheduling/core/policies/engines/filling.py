@@ -10,15 +10,15 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from scheduling.core.planning import Alloc, PolicyJob, Snapshot, Tenant
-from scheduling.core.policies.engines.room import Room, borrows, is_pinned, present
+from scheduling.core.policies.engines.room import FreeDevices, borrows, is_pinned, present
+from scheduling.core.policy_interface import Alloc, PolicyJob, Snapshot, Tenant
 
 _ROOT: Final = -1
 _FIRST_OWNER: Final = -2
 
 
 @dataclass(slots=True, kw_only=True)
-class Account:
+class FairAccount:
     """A tenant, or an owner where no tenants are known.
 
     Attributes:
@@ -34,8 +34,8 @@ class Account:
     ceiling: float = float("inf")
     held: dict[str, int] = field(default_factory=dict)
     waiting: deque[PolicyJob] = field(default_factory=deque)
-    children: list["Account"] = field(default_factory=list)
-    heap: list[tuple[float, int, "Account"]] = field(default_factory=list)
+    children: list["FairAccount"] = field(default_factory=list)
+    heap: list[tuple[float, int, "FairAccount"]] = field(default_factory=list)
 
     @property
     def devices(self) -> int:
@@ -43,10 +43,10 @@ class Account:
         return sum(self.held.values())
 
 
-Share = Callable[[Account], float]
+Share = Callable[[FairAccount], float]
 
 
-class Limits(Protocol):
+class FillBounds(Protocol):
     """What else bounds a job besides its account's ceiling and the room that there is."""
 
     def take(self, job: PolicyJob, devices: int) -> None:
@@ -65,11 +65,11 @@ def account_of(job: PolicyJob, tenants: Container[int]) -> int:
 
 def tree(
     snapshot: Snapshot, *, weigh: Callable[[Tenant], float] = lambda tenant: tenant.weight
-) -> tuple[Account, dict[int, Account]]:
+) -> tuple[FairAccount, dict[int, FairAccount]]:
     """The root, and the accounts of a view by id; owners without a tenant weigh 1."""
     known = {tenant.id: tenant for tenant in snapshot.tenants}
     accounts = {
-        tenant.id: Account(
+        tenant.id: FairAccount(
             id=tenant.id,
             weight=max(1e-9, weigh(tenant)),
             ceiling=float("inf") if tenant.ceiling is None else tenant.ceiling,
@@ -78,8 +78,8 @@ def tree(
     }
     for job in snapshot.jobs:
         owner = account_of(job, known)
-        accounts.setdefault(owner, Account(id=owner))
-    root = Account(id=_ROOT)
+        accounts.setdefault(owner, FairAccount(id=owner))
+    root = FairAccount(id=_ROOT)
     for number, account in sorted(accounts.items()):
         tenant = known.get(number)
         parent = accounts.get(tenant.parent) if tenant and tenant.parent is not None else None
@@ -90,13 +90,13 @@ def tree(
 def fill(
     snapshot: Snapshot,
     *,
-    root: Account,
-    accounts: Mapping[int, Account],
+    root: FairAccount,
+    accounts: Mapping[int, FairAccount],
     share: Share,
     order: Callable[[PolicyJob], tuple[object, ...]],
     keep: bool,
     strict: bool = False,
-    limits: Limits | None = None,
+    limits: FillBounds | None = None,
 ) -> dict[int, Alloc]:
     """Serve the account with the smallest share, again and again, until nothing fits.
 
@@ -115,11 +115,11 @@ def fill(
     """
     tenants = {tenant.id for tenant in snapshot.tenants}
     jobs = present(snapshot)
-    room = Room(snapshot)
+    room = FreeDevices(snapshot)
     parents = _parents(root)
     allocs: dict[int, Alloc] = {}
 
-    def give(account: Account, job: PolicyJob, alloc: Alloc) -> None:
+    def give(account: FairAccount, job: PolicyJob, alloc: Alloc) -> None:
         room.take(job, alloc)
         allocs[job.id] = alloc
         if limits is not None:
@@ -143,13 +143,13 @@ def fill(
 
 
 def _serve(
-    root: Account,
+    root: FairAccount,
     *,
     share: Share,
-    room: Room,
-    give: Callable[[Account, PolicyJob, Alloc], None],
+    room: FreeDevices,
+    give: Callable[[FairAccount, PolicyJob, Alloc], None],
     strict: bool,
-    limits: Limits | None,
+    limits: FillBounds | None,
 ) -> None:
     while root.heap:
         path = [root]
@@ -169,11 +169,11 @@ def _serve(
                 heapq.heappush(above.heap, (share(account), account.id, account))
 
 
-def _below_ceilings(path: Sequence[Account], devices: int) -> bool:
+def _below_ceilings(path: Sequence[FairAccount], devices: int) -> bool:
     return all(account.devices + devices <= account.ceiling for account in path)
 
 
-def _rebuild(account: Account, share: Share) -> bool:
+def _rebuild(account: FairAccount, share: Share) -> bool:
     """Put the children that have somebody waiting on their heaps; whether there is anybody."""
     waits = bool(account.waiting)
     account.heap = []
@@ -183,15 +183,15 @@ def _rebuild(account: Account, share: Share) -> bool:
             waits = True
     if account.waiting and account.children:
         # A tenant with tenants below it may have jobs of its own: they wait in a leaf beside them.
-        leaf = Account(id=account.id, weight=account.weight, waiting=account.waiting)
+        leaf = FairAccount(id=account.id, weight=account.weight, waiting=account.waiting)
         leaf.held = account.held
         account.waiting = deque()
         heapq.heappush(account.heap, (share(leaf), leaf.id, leaf))
     return waits
 
 
-def _parents(root: Account) -> dict[int, Account]:
-    found: dict[int, Account] = {}
+def _parents(root: FairAccount) -> dict[int, FairAccount]:
+    found: dict[int, FairAccount] = {}
     stack = [root]
     while stack:
         account = stack.pop()
@@ -201,7 +201,7 @@ def _parents(root: Account) -> dict[int, Account]:
     return found
 
 
-def _path(account: Account, parents: Mapping[int, Account]) -> Iterable[Account]:
+def _path(account: FairAccount, parents: Mapping[int, FairAccount]) -> Iterable[FairAccount]:
     """An account and all above it."""
     yield account
     while account.id in parents:

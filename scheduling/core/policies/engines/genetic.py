@@ -24,7 +24,7 @@ _RESET, _THIN, _ZERO, _GREEDY, _PACKED = 0.1, 0.1, 0.1, 0.3, 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class GeneticProblem:
     """What a genome is worth, and which genomes there are.
 
     Attributes:
@@ -97,7 +97,7 @@ class Problem:
 
 
 def search(
-    problem: Problem,
+    problem: GeneticProblem,
     start: Genomes,
     *,
     population: int,
@@ -162,7 +162,7 @@ def _crossed(genomes: Genomes, values: Floats, rng: np.random.Generator) -> Geno
     return children
 
 
-def _mutate(problem: Problem, genomes: Genomes, rng: np.random.Generator) -> None:
+def _mutate(problem: GeneticProblem, genomes: Genomes, rng: np.random.Generator) -> None:
     """Put some rows as they are in force, take some devices, give some jobs another size."""
     count, jobs, nodes = genomes.shape
     index, job = np.nonzero(rng.random((count, jobs)) < _RESET)
@@ -173,7 +173,7 @@ def _mutate(problem: Problem, genomes: Genomes, rng: np.random.Generator) -> Non
         _resize(problem, genomes, rng)
 
 
-def _resize(problem: Problem, genomes: Genomes, rng: np.random.Generator) -> None:
+def _resize(problem: GeneticProblem, genomes: Genomes, rng: np.random.Generator) -> None:
     """Give one job of each genome another size, on free devices or, by chance, on anybody's."""
     count, jobs, nodes = genomes.shape
     if not count:

@@ -32,7 +32,7 @@ class Solution:
 
 
 @dataclass(slots=True)
-class Program:
+class LinearProgram:
     """Maximise a linear function of bounded variables below rows of upper bounds."""
 
     _lower: list[Floats] = field(default_factory=list)

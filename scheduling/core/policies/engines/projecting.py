@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import Shape
+from scheduling.core.policy_interface import Shape
 
 Ints = NDArray[np.int64]
 
 
-class Seen(NamedTuple):
+class ShapeSet(NamedTuple):
     """All shapes that a round has to know of, each once.
 
     Attributes:
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 @lru_cache(maxsize=256)
 def seen_from_each(
     types: tuple[str, ...], shapes: tuple[Shape, ...], node_devices: tuple[int, ...]
-) -> Seen:
+) -> ShapeSet:
     """The sizes of all columns on every type's nodes, so that one question answers all.
 
     Args:
@@ -45,4 +45,4 @@ def seen_from_each(
     places = {shape: place for place, shape in enumerate(distinct)}
     own = np.array([places[shape] for shape in shapes], dtype=np.int64)
     elsewhere = [[places[shape] for shape in some] for some in seen]
-    return Seen(tuple(distinct), own, np.array(elsewhere, dtype=np.int64))
+    return ShapeSet(tuple(distinct), own, np.array(elsewhere, dtype=np.int64))

@@ -5,8 +5,8 @@ from dataclasses import replace
 from math import ceil
 
 from scheduling.core.jobspec import JobClass
-from scheduling.core.planning import Alloc, JobPhase, Part, PolicyJob, Shape, Snapshot
 from scheduling.core.policies.base import rigid_alloc
+from scheduling.core.policy_interface import Alloc, JobPhase, Part, PolicyJob, Shape, Snapshot
 
 
 def present(snapshot: Snapshot) -> list[PolicyJob]:
@@ -55,7 +55,7 @@ def shape_of(snapshot: Snapshot, kind: str, devices: int) -> Shape:
     return Shape(type=kind, nodes=max(1, ceil(devices / max(1, per_node))), devices=devices)
 
 
-class Room:
+class FreeDevices:
     """Free devices by type. Guaranteed jobs have the guarantee alone, others what is lent too."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -2,8 +2,8 @@
 
 from math import isfinite
 
-from scheduling.core.planning import PolicyJob, Snapshot, Step
 from scheduling.core.policies.engines.room import shape_of
+from scheduling.core.policy_interface import PolicyJob, Snapshot, Step
 
 
 def sizes_of(job: PolicyJob, most: int) -> list[int]:

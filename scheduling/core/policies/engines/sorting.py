@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import Alloc, Plan, PolicyJob, Snapshot
-from scheduling.core.policies.engines.room import Room, borrows, present
+from scheduling.core.policies.engines.room import FreeDevices, borrows, present
+from scheduling.core.policy_interface import Alloc, Plan, PolicyJob, Snapshot
 
 Key = Callable[[PolicyJob], tuple[Any, ...]]
 
@@ -33,7 +33,7 @@ def sorted_policy(
         wake: when the order changes next, as far as the policy can tell.
     """
     jobs = present(snapshot)
-    room = Room(snapshot)
+    room = FreeDevices(snapshot)
     allocs = room.take_pinned(jobs)
     ordered = sorted(jobs, key=lambda job: (borrows(job), *key(job), job.id))
     blocked = False
@@ -49,7 +49,7 @@ def sorted_policy(
     return meant(allocs, ordered, wake=wake)
 
 
-def serve_rest(jobs: Iterable[PolicyJob], room: Room, allocs: dict[int, Alloc]) -> None:
+def serve_rest(jobs: Iterable[PolicyJob], room: FreeDevices, allocs: dict[int, Alloc]) -> None:
     """Give what is left to ``jobs`` that have nothing yet: who borrows last, each by arrival."""
     for job in sorted(jobs, key=lambda job: (borrows(job), job.submitted, job.id)):
         alloc = room.fit(job) if job.id not in allocs else None

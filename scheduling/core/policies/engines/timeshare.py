@@ -13,7 +13,7 @@ _NEVER_SERVED = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class TimeShare:
     """What one combination of jobs is to get on one type.
 
     Attributes:
@@ -34,12 +34,12 @@ class Claim:
 
 
 def choose_round(
-    claims: Sequence[Claim],
+    claims: Sequence[TimeShare],
     *,
     free: Mapping[str, int],
     totals: Mapping[str, float],
     taken: Callable[[int], bool] = lambda _job: False,
-) -> list[Claim]:
+) -> list[TimeShare]:
     """The claims that are served in this round, the most urgent first.
 
     Args:
@@ -53,10 +53,10 @@ def choose_round(
         over, so that no device is idle for which there is a claim.
     """
     left = dict(free)
-    chosen: list[Claim] = []
+    chosen: list[TimeShare] = []
     busy: set[int] = set()
 
-    def urgency(claim: Claim) -> tuple[float, float, float, Combination, str]:
+    def urgency(claim: TimeShare) -> tuple[float, float, float, Combination, str]:
         total = totals.get(claim.type, 0.0)
         had = claim.received / total if total > 0 else 0.0
         priority = claim.share / had if had > 0 else claim.share * _NEVER_SERVED

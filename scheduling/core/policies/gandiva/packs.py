@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scheduling.core.planning import JobPhase, PolicyJob, Snapshot
+from scheduling.core.policy_interface import JobPhase, PolicyJob, Snapshot
 
 Pair = tuple[int, int]
 

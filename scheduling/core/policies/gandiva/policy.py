@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import Alloc, Kind, Part, Plan, PolicyJob, Share, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import (
-    Room,
+    FreeDevices,
     borrows,
     on_type,
     one_type,
@@ -25,8 +24,9 @@ from scheduling.core.policies.engines.room import (
 from scheduling.core.policies.engines.sizes import rates_by_size
 from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.gandiva.packs import Packs
-from scheduling.core.policies.gandiva.slots import Gang, Seat, in_turn, seat
+from scheduling.core.policies.gandiva.slots import PackedGang, Seat, in_turn, seat
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import Alloc, Kind, Part, Plan, PolicyJob, Share, Snapshot
 
 _WAITS: Final = sentence(message("other-slice"))
 
@@ -56,7 +56,7 @@ class Gandiva:
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Seat the gangs, run the row whose turn it is, and fill what is left."""
         jobs = present(snapshot)
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
         mine = {
             job.id: job
@@ -98,7 +98,7 @@ class Gandiva:
         free: Mapping[str, int],
         packs: Packs,
         before: Mapping[int, Seat],
-    ) -> tuple[list[Gang], Packs]:
+    ) -> tuple[list[PackedGang], Packs]:
         """What has to be seated: jobs, and packs while more is asked for than there is."""
         packs.measure(mine)
         alone = [_gang(job, snapshot, free) for job in mine.values()]
@@ -112,7 +112,7 @@ class Gandiva:
 
     def _migrated(
         self,
-        gangs: Sequence[Gang],
+        gangs: Sequence[PackedGang],
         mine: Mapping[int, PolicyJob],
         snapshot: Snapshot,
         free: Mapping[str, int],
@@ -155,7 +155,7 @@ class Gandiva:
         self,
         snapshot: Snapshot,
         mine: Mapping[int, PolicyJob],
-        room: Room,
+        room: FreeDevices,
         allocs: dict[int, Alloc],
     ) -> None:
         """Into what is idle, up to a node; the next plan gives it back to whoever needs it."""
@@ -179,14 +179,14 @@ class Gandiva:
                 allocs[job.id] = Alloc(parts=(replace(part, n=max(better)),))
 
 
-def _gang(job: PolicyJob, snapshot: Snapshot, free: Mapping[str, int]) -> Gang:
+def _gang(job: PolicyJob, snapshot: Snapshot, free: Mapping[str, int]) -> PackedGang:
     """A job with its types: where it is, then the fastest first."""
     held = {part.type for part in job.alloc.parts} if job.alloc else set()
     kinds = sorted(
         one_type(job, sorted(free)),
         key=lambda kind: (kind not in held, -_rate(job, snapshot, kind), kind),
     )
-    return Gang(key=job.id, n=job.gang, types=tuple(kinds))
+    return PackedGang(key=job.id, n=job.gang, types=tuple(kinds))
 
 
 def _rate(job: PolicyJob, snapshot: Snapshot, kind: str) -> float:
@@ -194,11 +194,11 @@ def _rate(job: PolicyJob, snapshot: Snapshot, kind: str) -> float:
 
 
 def _run(
-    gangs: Iterable[Gang],
+    gangs: Iterable[PackedGang],
     seats: Mapping[int, Seat],
     packs: Packs,
     mine: Mapping[int, PolicyJob],
-    room: Room,
+    room: FreeDevices,
 ) -> dict[int, Alloc]:
     """What the gangs get that run now, each on the type where it sits, as far as there is room."""
     partner = dict(packs.pairs)

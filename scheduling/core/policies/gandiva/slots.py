@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
+class PackedGang:
     """A job, or a pack of jobs, that runs whole.
 
     Attributes:
@@ -32,7 +32,7 @@ class Seat:
 
 
 def seat(
-    gangs: Sequence[Gang], capacity: Mapping[str, int], before: Mapping[int, Seat]
+    gangs: Sequence[PackedGang], capacity: Mapping[str, int], before: Mapping[int, Seat]
 ) -> dict[int, Seat]:
     """A place for each gang that can fit at all, in as few rows as first fit needs.
 
@@ -47,7 +47,7 @@ def seat(
     rows: list[dict[str, int]] = []
     seats: dict[int, Seat] = {}
 
-    def sit(gang: Gang, row: int, kind: str) -> bool:
+    def sit(gang: PackedGang, row: int, kind: str) -> bool:
         while len(rows) <= row:
             rows.append(dict(capacity))
         if rows[row].get(kind, 0) < gang.n:
@@ -73,10 +73,10 @@ def seat(
 
 
 def _empty_last_rows(
-    able: Sequence[Gang],
+    able: Sequence[PackedGang],
     seats: Mapping[int, Seat],
     rows: list[dict[str, int]],
-    sit: Callable[[Gang, int, str], bool],
+    sit: Callable[[PackedGang, int, str], bool],
 ) -> None:
     """Move gangs of the last row forwards until none can; an emptied row makes another last."""
     moved = True
@@ -90,13 +90,13 @@ def _empty_last_rows(
                 moved = True
 
 
-def in_turn(gangs: Sequence[Gang], seats: Mapping[int, Seat], row: int) -> list[Gang]:
+def in_turn(gangs: Sequence[PackedGang], seats: Mapping[int, Seat], row: int) -> list[PackedGang]:
     """Gangs in the order in which they run now: those of ``row``, then of the rows after it."""
     rows = max((place.row for place in seats.values()), default=0) + 1
     seated = [gang for gang in gangs if gang.key in seats]
     return sorted(seated, key=lambda gang: (seats[gang.key].row - row) % rows)
 
 
-def _sit_first(gang: Gang, most: int, sit: Callable[[Gang, int, str], bool]) -> bool:
+def _sit_first(gang: PackedGang, most: int, sit: Callable[[PackedGang, int, str], bool]) -> bool:
     """Sit in the first of ``most`` rows with room, on the best type that has it."""
     return any(sit(gang, row, kind) for row in range(most) for kind in gang.types)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from scheduling.core.planning import PolicyJob, Snapshot
 from scheduling.core.policies.engines.filling import account_of
 from scheduling.core.policies.engines.room import one_type, shape_of
 from scheduling.core.policies.engines.timeshare import Combination
@@ -21,6 +20,7 @@ from scheduling.core.policies.gavel.problem import (
     with_pairs,
 )
 from scheduling.core.policies.gavel.waterfill import EntityPolicy, water_fill
+from scheduling.core.policy_interface import PolicyJob, Snapshot
 
 _MOST_PAIRS = 2000
 _SYMMETRIC = ("throughput", "cost")
@@ -28,7 +28,7 @@ _UNKNOWN_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class GavelView:
     """Jobs and types as Gavel's programs count them.
 
     Attributes:
@@ -48,7 +48,7 @@ class View:
         jobs: Sequence[PolicyJob],
         free: Mapping[str, int],
         aware: bool,
-    ) -> "View":
+    ) -> "GavelView":
         """The view of ``jobs`` on what is ``free``."""
         kinds = tuple(sorted(kind for kind, n in free.items() if n > 0))
         rates = np.zeros((len(jobs), len(kinds)))
@@ -65,7 +65,7 @@ class View:
         )
         return cls(snapshot=snapshot, jobs=tuple(jobs), kinds=kinds, instance=instance)
 
-    def with_pairs(self) -> "View":
+    def with_pairs(self) -> "GavelView":
         """The same with all pairs that together make more than one of them, the best first."""
         found: list[tuple[float, int, int, Floats]] = []
         alone = self.instance.alone

@@ -5,20 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import Alloc, Plan, PolicyJob, Share, Snapshot
 from scheduling.core.policies.base import Need
-from scheduling.core.policies.engines.room import (
-    Room,
-    borrows,
-    on_type,
-    one_type,
-    present,
-)
+from scheduling.core.policies.engines.room import FreeDevices, borrows, on_type, one_type, present
 from scheduling.core.policies.engines.sorting import meant, serve_rest
-from scheduling.core.policies.engines.timeshare import Claim, choose_round
+from scheduling.core.policies.engines.timeshare import TimeShare, choose_round
 from scheduling.core.policies.gavel.turns import Turns, running_claims
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.prices import priced, prices_parameter
+from scheduling.core.policy_interface import Alloc, Plan, PolicyJob, Share, Snapshot
 
 OBJECTIVES = (
     "max-min",
@@ -69,7 +63,7 @@ class Gavel:
         """Compute fractions when the jobs have changed, and give out this round."""
         snapshot = priced(snapshot, self.prices)
         jobs = present(snapshot)
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
         able = [
             job
@@ -101,12 +95,12 @@ class Gavel:
         snapshot: Snapshot,
         turns: Turns,
         able: Sequence[PolicyJob],
-        room: Room,
+        room: FreeDevices,
         state: Mapping[str, Any],
     ) -> Mapping[str, Any]:
         """New fractions if the jobs have changed; the time that each job's work is worth alone."""
         # The programs need arrays, which the portal's own processes do without.
-        from scheduling.core.policies.gavel.fractions import View  # noqa: PLC0415
+        from scheduling.core.policies.gavel.fractions import GavelView  # noqa: PLC0415
 
         ids = tuple(job.id for job in able)
         isolated: Mapping[str, Any] = state.get("isolated", {})
@@ -115,7 +109,9 @@ class Gavel:
             return isolated
         if snapshot.now - turns.reset >= self.reset_seconds:
             turns.start_over(snapshot.now)
-        view = View.of(snapshot, able, {kind: room.free(kind) for kind in room.kinds}, self.aware)
+        view = GavelView.of(
+            snapshot, able, {kind: room.free(kind) for kind in room.kinds}, self.aware
+        )
         if self.sharing:
             view = view.with_pairs()
         isolated = view.isolated_after(isolated)
@@ -126,8 +122,8 @@ class Gavel:
         return isolated
 
     def _give_out(
-        self, snapshot: Snapshot, turns: Turns, able: Sequence[PolicyJob], room: Room
-    ) -> list[Claim]:
+        self, snapshot: Snapshot, turns: Turns, able: Sequence[PolicyJob], room: FreeDevices
+    ) -> list[TimeShare]:
         """Who runs: everybody anew when the quantum is over, else who runs already and others."""
         claims = turns.claims({job.id: job.gang for job in able}, snapshot.round_seconds / 2)
         free = {kind: room.free(kind) for kind in room.kinds}
@@ -149,7 +145,9 @@ class Gavel:
         return kept + choose_round(claims, free=free, totals=totals, taken=busy.__contains__)
 
 
-def _spare_claims(able: Sequence[PolicyJob], room: Room, chosen: Sequence[Claim]) -> list[Claim]:
+def _spare_claims(
+    able: Sequence[PolicyJob], room: FreeDevices, chosen: Sequence[TimeShare]
+) -> list[TimeShare]:
     """Claims without a share on what is left, type by type, in the order of the jobs."""
     left = {kind: room.free(kind) for kind in room.kinds}
     for claim in chosen:
@@ -163,12 +161,14 @@ def _spare_claims(able: Sequence[PolicyJob], room: Room, chosen: Sequence[Claim]
             left[kind] -= job.gang
             busy.add(job.id)
             found.append(
-                Claim(jobs=(job.id,), type=kind, share=0.0, received=0.0, deficit=0.0, n=job.gang)
+                TimeShare(
+                    jobs=(job.id,), type=kind, share=0.0, received=0.0, deficit=0.0, n=job.gang
+                )
             )
     return found
 
 
-def _alloc(job: PolicyJob, claim: Claim) -> Alloc:
+def _alloc(job: PolicyJob, claim: TimeShare) -> Alloc:
     if len(claim.jobs) == 1:
         return on_type(job, claim.type)
     group = "+".join(map(str, claim.jobs))

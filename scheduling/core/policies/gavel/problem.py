@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scheduling.core.policies.engines.lp import Program
+from scheduling.core.policies.engines.lp import LinearProgram
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -125,7 +125,7 @@ class FractionProgram:
 
     def __init__(self, instance: Fractions) -> None:
         self.instance = instance
-        self.program = Program()
+        self.program = LinearProgram()
         kinds = len(instance.capacity)
         self.x = self.program.variables(len(instance.sharings) * kinds, upper=1.0).reshape(
             len(instance.sharings), kinds

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scheduling.core.planning import Alloc, JobPhase, PolicyJob, Snapshot
-from scheduling.core.policies.engines.timeshare import Claim, Combination
+from scheduling.core.policies.engines.timeshare import Combination, TimeShare
+from scheduling.core.policy_interface import Alloc, JobPhase, PolicyJob, Snapshot
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,10 +78,10 @@ class Turns:
             for combination in [c for c in table if not there >= set(c)]:
                 del table[combination]
 
-    def claims(self, sizes: Mapping[int, int], seed_seconds: float) -> list[Claim]:
+    def claims(self, sizes: Mapping[int, int], seed_seconds: float) -> list[TimeShare]:
         """What everybody is to get, newcomers counted as if they had had ``seed_seconds``."""
         return [
-            Claim(
+            TimeShare(
                 jobs=combination,
                 type=kind,
                 share=share,

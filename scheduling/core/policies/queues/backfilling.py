@@ -10,12 +10,19 @@ from math import inf
 from typing import Any, ClassVar
 
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Reservation, Snapshot
 from scheduling.core.policies.base import Need, rigid_alloc
 from scheduling.core.policies.engines.availability import Calendar
 from scheduling.core.policies.engines.backfill import Waiting, backfill
-from scheduling.core.policies.engines.room import Room, borrows, on_type, present
+from scheduling.core.policies.engines.room import FreeDevices, borrows, on_type, present
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import (
+    Alloc,
+    JobPhase,
+    Plan,
+    PolicyJob,
+    Reservation,
+    Snapshot,
+)
 from tessera.messages import Message
 
 
@@ -50,7 +57,7 @@ class Backfill:
     def plan_in_order(self, snapshot: Snapshot, waiting: list[PolicyJob]) -> Plan:
         """The same for an order that somebody else has chosen."""
         running = [job for job in present(snapshot) if job.phase is JobPhase.RUNNING]
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         allocs: dict[int, Alloc] = {}
         for job in running:
             allocs[job.id] = job.alloc or rigid_alloc(job)
@@ -73,7 +80,7 @@ class Backfill:
         )
 
     def _walk(
-        self, snapshot: Snapshot, waiting: list[PolicyJob], room: Room
+        self, snapshot: Snapshot, waiting: list[PolicyJob], room: FreeDevices
     ) -> tuple[dict[int, Alloc], dict[int, Reservation]]:
         """Who starts, and who has a reservation; what a job borrows is not in the calendars."""
         calendars = {kind: self._calendar(snapshot, kind, room.free(kind)) for kind in room.kinds}
@@ -122,7 +129,7 @@ class Backfill:
             overrun=snapshot.round_seconds,
         )
 
-    def _waiting(self, job: PolicyJob, room: Room) -> Waiting:
+    def _waiting(self, job: PolicyJob, room: FreeDevices) -> Waiting:
         seconds = inf if job.terms.estimate is None else job.terms.estimate * self.padding
         return Waiting(
             id=job.id, n=job.gang, types=job.types or tuple(room.kinds), seconds=seconds

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import JobPhase, Plan, PolicyJob, Snapshot, Tenant
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.filling import account_of, fill, tree
 from scheduling.core.policies.engines.room import borrows, is_pinned, present
@@ -19,6 +18,7 @@ from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.queues.shares import in_turn
 from scheduling.core.policies.queues.users import ALL, UserLimits
+from scheduling.core.policy_interface import JobPhase, Plan, PolicyJob, Snapshot, Tenant
 
 _WAITS: Final = sentence(message("other-queues-first"))
 _USER: Final = sentence(message("user-limit-of-queue"))

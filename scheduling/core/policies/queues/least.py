@@ -11,11 +11,11 @@ from math import inf
 from typing import Any, ClassVar
 
 from scheduling.core.messages import sentence
-from scheduling.core.planning import Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import shape_of
 from scheduling.core.policies.engines.sorting import sorted_policy
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import Plan, PolicyJob, Snapshot
 
 
 def remaining_seconds(job: PolicyJob, snapshot: Snapshot) -> float:

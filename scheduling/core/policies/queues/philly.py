@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final
 
 from scheduling.core.jobspec import Within
 from scheduling.core.messages import sentence
-from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.queues.capacity import Capacity
+from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 
 _TIGHTNESS: Final = {within: rank for rank, within in enumerate(Within)}
 

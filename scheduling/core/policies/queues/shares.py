@@ -12,13 +12,13 @@ from math import log
 from typing import Any, ClassVar, Final
 
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
-from scheduling.core.policies.engines.filling import Account, account_of, fill, tree
+from scheduling.core.policies.engines.filling import FairAccount, account_of, fill, tree
 from scheduling.core.policies.engines.room import borrows, present
 from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.prices import priced, prices_parameter
+from scheduling.core.policy_interface import JobPhase, Plan, PolicyJob, Snapshot
 
 _WAITS: Final = sentence(message("share-is-used"))
 
@@ -43,7 +43,7 @@ class DominantShare:
         """Progressive filling by dominant share."""
         room = {kind: snapshot.pool.room(kind) for kind in _kinds(snapshot)}
 
-        def share(account: Account) -> float:
+        def share(account: FairAccount) -> float:
             parts = (n / max(1, room.get(kind, 0)) for kind, n in account.held.items())
             return max(parts, default=0.0) / account.weight
 
@@ -82,7 +82,7 @@ class FairShare:
         usage = self._usage(snapshot, state)
         prices = {kind: info.price for kind, info in snapshot.pool.types.items()}
 
-        def share(account: Account) -> float:
+        def share(account: FairAccount) -> float:
             holds = sum(n * prices.get(kind, 1.0) for kind, n in account.held.items())
             had = usage.get(account.id, 0.0) * log(2) / self.half_life
             return (had + holds) / account.weight
@@ -128,7 +128,7 @@ def _kinds(snapshot: Snapshot) -> list[str]:
     return sorted({*snapshot.pool.capacity, *snapshot.pool.borrow})
 
 
-def _filled(snapshot: Snapshot, share: Callable[[Account], float], *, preempt: bool) -> Plan:
+def _filled(snapshot: Snapshot, share: Callable[[FairAccount], float], *, preempt: bool) -> Plan:
     """Serve whoever has the smallest share, again and again, until nothing more fits."""
     root, accounts = tree(snapshot)
     allocs = fill(

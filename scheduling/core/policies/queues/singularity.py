@@ -12,11 +12,11 @@ from math import floor
 from typing import Any, ClassVar, Final
 
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
-from scheduling.core.policies.engines.room import Room, borrows, present
+from scheduling.core.policies.engines.room import FreeDevices, borrows, present
 from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policy_interface import Alloc, JobPhase, Part, Plan, PolicyJob, Snapshot
 
 _TIERS: Final = {"premium": 0, "standard": 1}
 _BASIC: Final = 2
@@ -49,7 +49,7 @@ class Singularity:
         jobs = present(snapshot)
         refused = self._not_admitted(jobs, snapshot)
         ordered = sorted(jobs, key=lambda job: (borrows(job), *self._urgency(job, achieved)))
-        room = Room(snapshot)
+        room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
         queue = [job for job in ordered if job.id not in refused and job.id not in allocs]
         for job in queue:
@@ -107,7 +107,7 @@ class Singularity:
                 promised += share
         return frozenset(refused)
 
-    def _promise(self, job: PolicyJob, room: Room, allocs: dict[int, Alloc]) -> None:
+    def _promise(self, job: PolicyJob, room: FreeDevices, allocs: dict[int, Alloc]) -> None:
         """The smallest size that keeps the promise, else the largest below it that fits."""
         sizes = splices(job)
         enough = [size for size in sizes if size >= self._target(job) * job.gang]
@@ -128,7 +128,7 @@ def splices(job: PolicyJob) -> list[int]:
     return divisors or ([job.gang] if job.allows(job.gang) else [])
 
 
-def sized(job: PolicyJob, size: int, room: Room) -> Alloc | None:
+def sized(job: PolicyJob, size: int, room: FreeDevices) -> Alloc | None:
     """So many devices of one type: of the one that it holds if possible, else with most room."""
     if size == job.gang:
         return room.fit(job)
@@ -142,7 +142,7 @@ def sized(job: PolicyJob, size: int, room: Room) -> Alloc | None:
     return Alloc(parts=(Part(n=size, type=kind, level=level),))
 
 
-def _grow(job: PolicyJob, room: Room, allocs: dict[int, Alloc]) -> None:
+def _grow(job: PolicyJob, room: FreeDevices, allocs: dict[int, Alloc]) -> None:
     """Up to the full size, on the type that it has got."""
     alloc = allocs.get(job.id)
     if alloc is None or len(alloc.parts) > 1 or alloc.devices >= job.gang:

@@ -10,8 +10,8 @@ more.
 from collections import defaultdict
 from typing import Final
 
-from scheduling.core.planning import JobPhase, PolicyJob, Snapshot
 from scheduling.core.policies.engines.room import borrows
+from scheduling.core.policy_interface import JobPhase, PolicyJob, Snapshot
 
 ALL: Final = 100
 #: Whoever is in no tenant that the view knows is a user of the whole pool.

@@ -7,13 +7,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import Alloc, Shape, TypeInfo
+from scheduling.core.policy_interface import Alloc, Shape, TypeInfo
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+class SiaColumns:
     """All configurations, one column each; kept from round to round, so the same if identical.
 
     Attributes:
@@ -30,7 +30,7 @@ class Columns:
     sizes: Ints
     places: Mapping[tuple[str | None, int], int]
 
-    def up_to(self, devices: int) -> tuple["Columns", Ints]:
+    def up_to(self, devices: int) -> tuple["SiaColumns", Ints]:
         """The columns of so many devices at most, and where they stand among all."""
         return _up_to(self, devices)
 
@@ -42,27 +42,27 @@ class Columns:
 
 
 @lru_cache(maxsize=256)
-def _up_to(columns: Columns, devices: int) -> tuple[Columns, Ints]:
+def _up_to(columns: SiaColumns, devices: int) -> tuple[SiaColumns, Ints]:
     places = np.flatnonzero(columns.sizes <= devices)
     shapes = tuple(columns.shapes[place] for place in places.tolist())
     kinds, sizes = columns.kinds[places], columns.sizes[places]
     return replace(columns, shapes=shapes, kinds=kinds, sizes=sizes, places={}), places
 
 
-def columns_of(types: Mapping[str, TypeInfo], capacity: Mapping[str, int]) -> Columns:
+def columns_of(types: Mapping[str, TypeInfo], capacity: Mapping[str, int]) -> SiaColumns:
     """Powers of two inside a node, then whole nodes, for every type that there is."""
     return _columns(tuple((name, types.get(name), capacity[name]) for name in capacity))
 
 
 @lru_cache(maxsize=64)
-def _columns(pool: tuple[tuple[str, TypeInfo | None, int], ...]) -> Columns:
+def _columns(pool: tuple[tuple[str, TypeInfo | None, int], ...]) -> SiaColumns:
     shapes: list[Shape] = []
     kinds: list[int] = []
     for kind, (name, info, capacity) in enumerate(pool):
         found = _shapes(name, info or TypeInfo(node_devices=max(1, capacity)), capacity)
         shapes += found
         kinds += [kind] * len(found)
-    return Columns(
+    return SiaColumns(
         tuple(name for name, _info, _capacity in pool),
         tuple(shapes),
         np.array(kinds, dtype=np.int64),

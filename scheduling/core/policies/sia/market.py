@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.core.jobspec import Within
-from scheduling.core.planning import Alloc, Part, Plan, PolicyJob
 from scheduling.core.policies.engines.assignment import assign
-from scheduling.core.policies.sia.columns import Columns, Ints
+from scheduling.core.policies.sia.columns import Ints, SiaColumns
+from scheduling.core.policy_interface import Alloc, Part, Plan, PolicyJob
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class _Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class MarketProgram:
     """One choice for each job under the capacities: what the solver is given.
 
     Attributes:
@@ -47,7 +47,7 @@ class Program:
 class Market:
     """Collects what every job could have; ``plan`` says what each gets."""
 
-    def __init__(self, columns: Columns, capacity: Mapping[str, int]) -> None:
+    def __init__(self, columns: SiaColumns, capacity: Mapping[str, int]) -> None:
         self._types = columns.types
         self._free = np.array([capacity[name] for name in self._types], dtype=np.int64)
         self._allocs: dict[int, Alloc] = {}
@@ -83,7 +83,7 @@ class Market:
         order = tuple(sorted(self._allocs))
         return Plan(allocs={job_id: self._allocs[job_id] for job_id in order}, order=order)
 
-    def program(self) -> Program:
+    def program(self) -> MarketProgram:
         """All offers in one table, a column for each type and size that occurs in any.
 
         Raises:
@@ -102,7 +102,7 @@ class Market:
         uses = np.zeros((len(columns), len(self._types)), dtype=np.int64)
         uses[np.arange(len(columns)), kinds] = sizes
         order = np.argsort(np.array(jobs), kind="stable")
-        return Program(
+        return MarketProgram(
             jobs=tuple(jobs[index] for index in order.tolist()),
             allocs=tuple(
                 _alloc(self._types[kind], size)

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.core.messages import sentence
-from scheduling.core.planning import Kind, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import present, shape_of
 from scheduling.core.policies.parameters import parameter
-from scheduling.core.policies.sia.columns import Columns, columns_of
+from scheduling.core.policies.sia.columns import SiaColumns, columns_of
 from scheduling.core.policies.sia.market import Market
 from scheduling.core.policies.sia.rows import NOTHING, scaled_goodputs
+from scheduling.core.policy_interface import Kind, Plan, PolicyJob, Snapshot
 
 Floats = NDArray[np.float64]
 _CLIP: Final = 3_000.0
@@ -89,7 +89,7 @@ class Sia:
         return market
 
     def _elastic_worth(
-        self, snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns
+        self, snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SiaColumns
     ) -> Floats:
         rows = scaled_goodputs(
             snapshot,
@@ -119,7 +119,7 @@ class Sia:
         return most
 
     def _offer_rigid(
-        self, market: Market, snapshot: Snapshot, job: PolicyJob, columns: Columns
+        self, market: Market, snapshot: Snapshot, job: PolicyJob, columns: SiaColumns
     ) -> None:
         """One column per type, worth the gang times how much faster than the slowest it is."""
         kinds, rates = [], []

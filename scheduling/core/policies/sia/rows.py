@@ -11,9 +11,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import PolicyJob, Scale, Snapshot
 from scheduling.core.policies.engines.projecting import seen_from_each
-from scheduling.core.policies.sia.columns import Columns, Ints
+from scheduling.core.policies.sia.columns import Ints, SiaColumns
+from scheduling.core.policy_interface import PolicyJob, Scale, Snapshot
 
 Floats = NDArray[np.float64]
 #: In place of a goodput where a job cannot be.
@@ -27,7 +27,7 @@ _MANY = 48
 def scaled_goodputs(
     snapshot: Snapshot,
     jobs: Sequence[PolicyJob],
-    columns: Columns,
+    columns: SiaColumns,
     *,
     limits: Sequence[int],
     within_request: bool,
@@ -73,7 +73,7 @@ def scaled_goodputs(
 
 
 def _first_sizes(
-    jobs: Sequence[PolicyJob], columns: Columns, able: NDArray[np.bool_], replicas: Ints
+    jobs: Sequence[PolicyJob], columns: SiaColumns, able: NDArray[np.bool_], replicas: Ints
 ) -> Ints:
     """Devices of the smallest size of each job on each column's type; a replica where none is."""
     if all(job.terms.scale is None or job.least <= 1 for job in jobs):
@@ -97,26 +97,28 @@ def _by_bound(most: Ints) -> dict[int, Ints]:
     return {int(bound): np.flatnonzero(bounds == bound) for bound in np.unique(bounds)}
 
 
-def _relative_speeds(snapshot: Snapshot, job: PolicyJob, columns: Columns) -> Floats:
+def _relative_speeds(snapshot: Snapshot, job: PolicyJob, columns: SiaColumns) -> Floats:
     """How much faster than on the slowest type one replica is, by column."""
     speeds = np.array([snapshot.model.speed(job, name) for name in columns.types])
     slowest = speeds[speeds > 0.0].min(initial=np.inf)
     return np.asarray((speeds / slowest)[columns.kinds])
 
 
-def _replicas(snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns) -> Ints:
+def _replicas(snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SiaColumns) -> Ints:
     """Devices of one replica, by job and column."""
     table = [[snapshot.model.replica(job, name) for name in columns.types] for job in jobs]
     return np.array(table, dtype=np.int64)[:, columns.kinds]
 
 
-def _permitted(jobs: Sequence[PolicyJob], columns: Columns) -> NDArray[np.bool_]:
+def _permitted(jobs: Sequence[PolicyJob], columns: SiaColumns) -> NDArray[np.bool_]:
     """Columns whose type and size the owner allows."""
     return np.array([_permits(job.types, job.terms.scale, columns) for job in jobs])
 
 
 @lru_cache(maxsize=4_096)
-def _permits(types: tuple[str, ...], scale: Scale | None, columns: Columns) -> NDArray[np.bool_]:
+def _permits(
+    types: tuple[str, ...], scale: Scale | None, columns: SiaColumns
+) -> NDArray[np.bool_]:
     allowed = [
         (not types or shape.type in types) and (scale is None or scale.allows(shape.devices))
         for shape in columns.shapes
@@ -125,7 +127,7 @@ def _permits(types: tuple[str, ...], scale: Scale | None, columns: Columns) -> N
 
 
 def _with_projections(
-    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns, within_request: bool
+    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SiaColumns, within_request: bool
 ) -> Floats:
     """Goodputs where the job has run on the type, projections elsewhere, 0 where neither."""
     model, infos = snapshot.model, [snapshot.pool.types.get(name) for name in columns.types]
@@ -149,7 +151,7 @@ def _with_projections(
 
 
 def _ratios(
-    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns, source: int
+    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SiaColumns, source: int
 ) -> Floats:
     """Speeds on each column's type over that on another one, by job."""
     speeds = np.array(

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import Model, PolicyJob, Scale, Shape, Snapshot, TypeInfo
+from scheduling.core.policy_interface import Model, PolicyJob, Scale, Shape, Snapshot, TypeInfo
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -18,7 +18,7 @@ _EVERY_NODE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class SizeColumns:
     """All sizes as parallel arrays.
 
     Attributes:
@@ -49,7 +49,7 @@ class Columns:
         return None
 
 
-def columns_of(snapshot: Snapshot, jobs: Iterable[PolicyJob], finer: int) -> Columns:
+def columns_of(snapshot: Snapshot, jobs: Iterable[PolicyJob], finer: int) -> SizeColumns:
     """Sizes inside a node, whole nodes, and whatever a job holds or insists on.
 
     Args:
@@ -65,7 +65,7 @@ def columns_of(snapshot: Snapshot, jobs: Iterable[PolicyJob], finer: int) -> Col
     return _columns(types, finer, tuple(sorted(insisted)))
 
 
-def allowed(columns: Columns, snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> Flags:
+def allowed(columns: SizeColumns, snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> Flags:
     """Which columns each job may have, shape ``(jobs, columns)``."""
     model = snapshot.model
     table = np.zeros((len(jobs), len(columns.shapes)), dtype=np.bool_)
@@ -117,7 +117,7 @@ def _insisted(job: PolicyJob) -> tuple[int, ...]:
 @lru_cache(maxsize=256)
 def _columns(
     pool: tuple[tuple[str, TypeInfo | None, int], ...], finer: int, insisted: tuple[int, ...]
-) -> Columns:
+) -> SizeColumns:
     shapes: list[Shape] = []
     kinds: list[int] = []
     for kind, (name, info, capacity) in enumerate(pool):
@@ -129,7 +129,7 @@ def _columns(
             if size <= capacity and nodes <= most:
                 shapes.append(Shape(name, nodes, size))
                 kinds.append(kind)
-    return Columns(
+    return SizeColumns(
         types=tuple(name for name, _info, _capacity in pool),
         shapes=tuple(shapes),
         kinds=np.array(kinds, dtype=np.int64),

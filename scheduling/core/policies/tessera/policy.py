@@ -9,16 +9,15 @@ from numpy.typing import NDArray
 
 from scheduling.core.jobspec import Within
 from scheduling.core.messages import message, sentence
-from scheduling.core.planning import Alloc, Part, Plan, PolicyJob, Shape, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.assignment import assign
 from scheduling.core.policies.engines.room import present
 from scheduling.core.policies.parameters import parameter
-from scheduling.core.policies.tessera.columns import Columns, allowed, columns_of
+from scheduling.core.policies.tessera.columns import SizeColumns, allowed, columns_of
 from scheduling.core.policies.tessera.rates import predicted_rates
 from scheduling.core.policies.tessera.remaining import remembered, steps_left
 from scheduling.core.policies.tessera.worth import (
-    Standing,
+    JobStanding,
     believed,
     fair_speeds,
     horizons,
@@ -28,6 +27,7 @@ from scheduling.core.policies.tessera.worth import (
     weights,
     worths,
 )
+from scheduling.core.policy_interface import Alloc, Part, Plan, PolicyJob, Shape, Snapshot
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -117,7 +117,7 @@ class Tessera:
         self,
         snapshot: Snapshot,
         jobs: list[PolicyJob],
-        columns: Columns,
+        columns: SizeColumns,
         state: Mapping[str, Any],
     ) -> Floats:
         """What each column is worth to each job."""
@@ -145,7 +145,7 @@ class Tessera:
         )
         capacity = [snapshot.capacity[name] for name in columns.types]
         fair = fair_speeds(rates.table, columns, capacity, len(jobs))
-        unfair = unfairness(snapshot, jobs, Standing(left.steps, fair))
+        unfair = unfairness(snapshot, jobs, JobStanding(left.steps, fair))
         weight = weights(jobs, unfair, bound=self.fairness, rise=self.rise)
         least = np.where(rates.least > 0.0, rates.least, np.inf)
         work = believed(left.steps / least, left.guessed, self.belief)
@@ -157,7 +157,7 @@ def _alloc(shape: Shape) -> Alloc:
     return Alloc(parts=(Part(n=shape.devices, type=shape.type, level=Within.NODE.value),))
 
 
-def _left_over(snapshot: Snapshot, columns: Columns, allocs: Mapping[int, Alloc]) -> Ints:
+def _left_over(snapshot: Snapshot, columns: SizeColumns, allocs: Mapping[int, Alloc]) -> Ints:
     """Devices of each type beside those that jobs must keep."""
     free = np.array([snapshot.capacity[name] for name in columns.types], dtype=np.int64)
     for alloc in allocs.values():

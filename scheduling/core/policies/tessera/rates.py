@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import PolicyJob, Snapshot
 from scheduling.core.policies.engines.projecting import seen_from_each
-from scheduling.core.policies.tessera.columns import Columns, Flags
+from scheduling.core.policies.tessera.columns import Flags, SizeColumns
+from scheduling.core.policy_interface import PolicyJob, Snapshot
 
 Floats = NDArray[np.float64]
 #: Beyond the gang that was asked for, a job that nobody has seen is taken to gain little.
@@ -42,7 +42,7 @@ class Rates:
 def predicted_rates(
     snapshot: Snapshot,
     jobs: Sequence[PolicyJob],
-    columns: Columns,
+    columns: SizeColumns,
     allowed: Flags,
     *,
     scaling: float,
@@ -87,7 +87,7 @@ def predicted_rates(
 
 def _project(
     profiles: Sequence[Mapping[str, int]],
-    columns: Columns,
+    columns: SizeColumns,
     table: Floats,
     elsewhere: Floats,
     speeds: Floats,
@@ -108,7 +108,7 @@ def _project(
 
 
 def _before_start(
-    gangs: NDArray[np.int64], columns: Columns, speeds: Floats, scaling: float
+    gangs: NDArray[np.int64], columns: SizeColumns, speeds: Floats, scaling: float
 ) -> Floats:
     """Speeds that grow with the size up to the gang, and little beyond."""
     sizes = columns.sizes.astype(np.float64)[None, :]
@@ -117,7 +117,7 @@ def _before_start(
     return rates
 
 
-def _least(table: Floats, columns: Columns) -> Floats:
+def _least(table: Floats, columns: SizeColumns) -> Floats:
     """The best rate at the least size at which a job makes any progress."""
     sizes = np.where(table > 0.0, columns.sizes, np.iinfo(np.int64).max)
     smallest = sizes.min(axis=1, initial=np.iinfo(np.int64).max)[:, None]
@@ -125,7 +125,7 @@ def _least(table: Floats, columns: Columns) -> Floats:
     return least
 
 
-def _asked(table: Floats, columns: Columns, gangs: NDArray[np.int64]) -> Floats:
+def _asked(table: Floats, columns: SizeColumns, gangs: NDArray[np.int64]) -> Floats:
     """The best rate at the largest size that is no more than the gang."""
     within = np.where((table > 0.0) & (columns.sizes <= gangs), columns.sizes, 0)
     largest = within.max(axis=1, initial=0)[:, None]
@@ -134,7 +134,7 @@ def _asked(table: Floats, columns: Columns, gangs: NDArray[np.int64]) -> Floats:
     return asked
 
 
-def _nodes(snapshot: Snapshot, columns: Columns) -> tuple[int, ...]:
+def _nodes(snapshot: Snapshot, columns: SizeColumns) -> tuple[int, ...]:
     """Devices of a node, by type."""
     infos = [snapshot.pool.types.get(name) for name in columns.types]
     largest = int(columns.sizes.max(initial=1))

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import PolicyJob
 from scheduling.core.policies.tessera.columns import Flags
 from scheduling.core.policies.tessera.rates import Rates
+from scheduling.core.policy_interface import PolicyJob
 
 Floats = NDArray[np.float64]
 #: Totals of an application that are kept, the latest.

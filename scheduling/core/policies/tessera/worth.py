@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.core.jobspec import JobClass
-from scheduling.core.planning import PolicyJob, Snapshot
-from scheduling.core.policies.tessera.columns import Columns, Flags
+from scheduling.core.policies.tessera.columns import Flags, SizeColumns
 from scheduling.core.policies.tessera.rates import Rates
+from scheduling.core.policy_interface import PolicyJob, Snapshot
 
 Floats = NDArray[np.float64]
 #: Of a size's speed, the least that is left of it however short the horizon is.
@@ -29,7 +29,7 @@ _PRIORITY_DOUBLES: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobStanding:
     """Where each job stands.
 
     Attributes:
@@ -42,7 +42,7 @@ class Standing:
 
 
 def restart_costs(
-    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns, factor: float
+    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SizeColumns, factor: float
 ) -> Floats:
     """Seconds without progress that each size begins with, shape ``(jobs, columns)``.
 
@@ -67,7 +67,7 @@ def restart_costs(
     return costs
 
 
-def held_column(job: PolicyJob, columns: Columns) -> int | None:
+def held_column(job: PolicyJob, columns: SizeColumns) -> int | None:
     """The column that a job has now; None: it has nothing, or a mix of types."""
     if job.alloc is None or len(job.alloc.parts) != 1:
         return None
@@ -105,7 +105,9 @@ def net_speeds(rates: Floats, left: Floats, costs: Floats, horizon: Floats) -> F
     return speeds
 
 
-def fair_speeds(rates: Floats, columns: Columns, capacity: Sequence[int], count: int) -> Floats:
+def fair_speeds(
+    rates: Floats, columns: SizeColumns, capacity: Sequence[int], count: int
+) -> Floats:
     """Each job's speed on one ``count``-th of every type, as finish-time fairness takes it.
 
     The time of a whole run is the mean over types, weighted by their devices, of the time on the
@@ -134,7 +136,7 @@ def fair_speeds(rates: Floats, columns: Columns, capacity: Sequence[int], count:
     return fair
 
 
-def unfairness(snapshot: Snapshot, jobs: Sequence[PolicyJob], standing: Standing) -> Floats:
+def unfairness(snapshot: Snapshot, jobs: Sequence[PolicyJob], standing: JobStanding) -> Floats:
     """Finish-time fairness that each job is headed for if it had its fair speed from now on.
 
     Its age and the time that is left, over the time of a whole run at the fair speed; neither

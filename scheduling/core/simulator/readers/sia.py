@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scheduling.core.planning import Kind
+from scheduling.core.policy_interface import Kind
 from scheduling.core.simulator.tables import Row, read_rows
 from scheduling.core.simulator.traces import Trace, TraceJob
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from scheduling.core.perf.learned import LearnedModel
+from scheduling.core.performance.learned import LearnedModel
 from scheduling.core.simulator.profiles import Placement
 from scheduling.core.simulator.traces import TraceJob
 

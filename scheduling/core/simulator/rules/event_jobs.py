@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
-from scheduling.core.planning import (
+from scheduling.core.policy_interface import (
     NO_FACTS,
     Alloc,
     Facts,

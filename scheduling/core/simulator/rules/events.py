@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from scheduling.core.planning import (
+from scheduling.core.policies.plans import settle, settle_offer
+from scheduling.core.policy_interface import (
     Alloc,
     Event,
     Kind,
@@ -26,7 +27,6 @@ from scheduling.core.planning import (
     Snapshot,
     TypeInfo,
 )
-from scheduling.core.policies.plans import settle, settle_offer
 from scheduling.core.simulator.cellular import CellBook, assigned, guarantee
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.durations import seconds_by_type

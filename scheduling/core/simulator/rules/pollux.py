@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
-from scheduling.core.planning import (
+from scheduling.core.policy_interface import (
     Facts,
     JobPhase,
     Kind,

@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from scheduling.core.perf.fitting import Observation
-from scheduling.core.perf.goodput import BatchLimits, Noise, candidates
-from scheduling.core.perf.learned import LearnedModel
-from scheduling.core.perf.throughput import Floats
-from scheduling.core.planning import Shape
+from scheduling.core.performance.fitting import Observation
+from scheduling.core.performance.goodput import BatchLimits, Noise, candidates
+from scheduling.core.performance.learned import LearnedModel
+from scheduling.core.performance.throughput import Floats
+from scheduling.core.policy_interface import Shape
 from scheduling.core.simulator.errors import SimulationError
 from scheduling.core.simulator.placing import shape_of
 from scheduling.core.simulator.profiles import AppProfile, Placement

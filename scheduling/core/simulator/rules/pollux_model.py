@@ -1,10 +1,10 @@
 """What policies may know of jobs under the rules of Pollux's artefact."""
 
-from scheduling.core.perf.fitting import Observation
-from scheduling.core.perf.goodput import Noise
-from scheduling.core.perf.learned import LearnedModel, Learner
-from scheduling.core.perf.throughput import exchange_time, pass_times, step_times
-from scheduling.core.planning import PolicyJob, Shape
+from scheduling.core.performance.fitting import Observation
+from scheduling.core.performance.goodput import Noise
+from scheduling.core.performance.learned import LearnedModel, Learner
+from scheduling.core.performance.throughput import exchange_time, pass_times, step_times
+from scheduling.core.policy_interface import PolicyJob, Shape
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.rules.pollux_jobs import RESTART_SECONDS, PolluxJob
 from scheduling.core.simulator.traces import Knowledge

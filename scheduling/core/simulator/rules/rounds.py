@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-from scheduling.core.planning import Alloc, Event, Model, Plan, PolicyJob, Pool, Snapshot
 from scheduling.core.policies.plans import settle
+from scheduling.core.policy_interface import Alloc, Event, Model, Plan, PolicyJob, Pool, Snapshot
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.traces import TraceJob
 from scheduling.core.simulator.worlds import JobRecord, Setup

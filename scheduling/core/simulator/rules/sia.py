@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
-from scheduling.core.perf.fitting import Observation
-from scheduling.core.perf.goodput import BatchLimits, Noise
-from scheduling.core.perf.learned import LearnedModel, Learner
-from scheduling.core.planning import (
+from scheduling.core.performance.fitting import Observation
+from scheduling.core.performance.goodput import BatchLimits, Noise
+from scheduling.core.performance.learned import LearnedModel, Learner
+from scheduling.core.policy_interface import (
     Facts,
     JobPhase,
     Kind,

@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from scheduling.core.perf.fitting import Observation
-from scheduling.core.perf.goodput import BatchLimits, Noise, candidates
-from scheduling.core.perf.learned import LearnedModel
-from scheduling.core.planning import Kind, Shape
+from scheduling.core.performance.fitting import Observation
+from scheduling.core.performance.goodput import BatchLimits, Noise, candidates
+from scheduling.core.performance.learned import LearnedModel
+from scheduling.core.policy_interface import Kind, Shape
 from scheduling.core.simulator.errors import SimulationError
 from scheduling.core.simulator.profiles import AppProfile, Placement, TypeProfile
 from scheduling.core.simulator.rules.epoch_jobs import EpochJob

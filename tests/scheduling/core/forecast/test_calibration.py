@@ -10,27 +10,27 @@ from hypothesis import strategies as st
 from scheduling.core.forecast.calibration import (
     NEAREST,
     WIDEST,
-    Lessons,
+    Calibration,
+    PastEstimate,
     Quantiles,
-    Told,
     learn,
 )
 
 SAID = (50.0, 100.0, 200.0)
 
 
-def told_one_after_another(waits: list[float], said: Quantiles = SAID) -> list[Told]:
+def told_one_after_another(waits: list[float], said: Quantiles = SAID) -> list[PastEstimate]:
     """Each estimate is made when the one before it has come true."""
     found, at = [], 0.0
     for wait in waits:
-        found.append(Told(quantiles=said, wait=wait, made=at))
+        found.append(PastEstimate(quantiles=said, wait=wait, made=at))
         at += wait + 1.0
     return found
 
 
-def shown_one_after_another(past: list[Told]) -> list[Quantiles]:
+def shown_one_after_another(past: list[PastEstimate]) -> list[Quantiles]:
     """What would have been shown each time."""
-    lessons, found = Lessons(), []
+    lessons, found = Calibration(), []
     for number, told in enumerate(past):
         found.append(lessons.mend(told.quantiles, now=told.made))
         lessons.keep(number, told)
@@ -38,11 +38,11 @@ def shown_one_after_another(past: list[Told]) -> list[Quantiles]:
     return found
 
 
-def crowd(*, waits: float, each: int) -> tuple[Lessons, float]:
+def crowd(*, waits: float, each: int) -> tuple[Calibration, float]:
     """As many estimates at once, whose jobs start one after another; and the time after that."""
-    lessons = Lessons()
+    lessons = Calibration()
     for number in range(each):
-        lessons.keep(number, Told(quantiles=SAID, wait=0.0))
+        lessons.keep(number, PastEstimate(quantiles=SAID, wait=0.0))
     for number in range(each):
         lessons.close(number, now=waits + 60.0 * number)
     return lessons, waits + 60.0 * each
@@ -118,7 +118,7 @@ def test_what_is_shown_is_in_order_and_not_negative(
     at, past = 0.0, []
     for gap, wait in spans:
         at += 1000.0 * gap
-        past.append(Told(quantiles=SAID, wait=500.0 * wait, started=wait != 3, made=at))
+        past.append(PastEstimate(quantiles=SAID, wait=500.0 * wait, started=wait != 3, made=at))
 
     p10, p50, p90 = learn(past, now=at + 2000.0).mend(said, now=at + 2000.0, waited=waited)
 
@@ -129,7 +129,8 @@ def test_jobs_that_still_wait_count_as_late() -> None:
     early = told_one_after_another([90.0] * 60)
     at = early[-1].made + 100.0
     open_ones = [
-        Told(quantiles=SAID, wait=5000.0, started=False, made=at + number) for number in range(20)
+        PastEstimate(quantiles=SAID, wait=5000.0, started=False, made=at + number)
+        for number in range(20)
     ]
     now = at + 5000.0
 
@@ -145,7 +146,7 @@ def test_nothing_counts_before_it_was_known() -> None:
     past = told_one_after_another([1000.0] * 20)
     now = past[10].made + 1.0
     known = [
-        Told(
+        PastEstimate(
             quantiles=told.quantiles,
             wait=min(told.wait, now - told.made),
             started=told.made + told.wait <= now,
@@ -154,7 +155,7 @@ def test_nothing_counts_before_it_was_known() -> None:
         for told in past[:11]
     ]
 
-    peeking = Lessons()
+    peeking = Calibration()
     for number, told in enumerate(past[:11]):
         peeking.keep(number, told)
         if told.made + told.wait <= now:
@@ -209,7 +210,7 @@ def test_who_stands_behind_more_devices_waits_longer() -> None:
 def test_a_job_does_not_stand_before_itself() -> None:
     said = (60.0, 100.0, 9e4)
     lessons, now = crowd(waits=3600.0, each=20)
-    lessons.keep(99, Told(quantiles=said, wait=0.0, made=now, devices=8, job=7))
+    lessons.keep(99, PastEstimate(quantiles=said, wait=0.0, made=now, devices=8, job=7))
 
     mine = lessons.mend(said, now=now, devices=8, job=7)
     other = lessons.mend(said, now=now, devices=8)

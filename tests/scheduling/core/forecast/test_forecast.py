@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from scheduling.core.forecast.calibration import pinball
-from scheduling.core.forecast.durations import Run, RunTimes, lineage_of
-from scheduling.core.forecast.forward import Course, World
+from scheduling.core.forecast.durations import RunTime, RunTimes, lineage_of
+from scheduling.core.forecast.forward import ForecastCourse, SimulatedCluster
 from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
-from scheduling.core.rounds import Line, decide_in_line
+from scheduling.core.round.decide import Line, decide_with_queue_order
 from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
 from tests.strategies.waiting_clusters import SPEC
 
 MINE = lineage_of(vc=1, owner=1, application="bert", name="train-7", devices=4)
 OTHER = lineage_of(vc=2, owner=2, application=None, name="other", devices=4)
-COURSE = Course(horizon=1e7)
+COURSE = ForecastCourse(horizon=1e7)
 
 
 def job(number: int, devices: int = 4, **facts: object) -> QueuedJob:
@@ -61,7 +61,7 @@ def cluster(*queued: QueuedJob, **changes: object) -> ClusterSnapshot:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def walk(world: World) -> None:
+def walk(world: SimulatedCluster) -> None:
     world.decide()
     while (due := world.next_time()) is not None:
         world.advance(due)
@@ -69,7 +69,7 @@ def walk(world: World) -> None:
 
 
 def test_a_group_with_many_runs_is_told_by_them_and_one_without_by_the_others() -> None:
-    times = RunTimes([Run(lineage=MINE, seconds=1000.0) for _ in range(60)])
+    times = RunTimes([RunTime(lineage=MINE, seconds=1000.0) for _ in range(60)])
 
     p10, p50, p90 = times.remaining(MINE, [0.1, 0.5, 0.9])
     _, other, _ = times.remaining(OTHER, [0.1, 0.5, 0.9])
@@ -79,8 +79,8 @@ def test_a_group_with_many_runs_is_told_by_them_and_one_without_by_the_others() 
 
 
 def test_runs_that_still_go_on_make_run_times_longer() -> None:
-    ended = [Run(lineage=MINE, seconds=100.0) for _ in range(20)]
-    open_ones = [Run(lineage=MINE, seconds=5000.0, ended=False) for _ in range(20)]
+    ended = [RunTime(lineage=MINE, seconds=100.0) for _ in range(20)]
+    open_ones = [RunTime(lineage=MINE, seconds=5000.0, ended=False) for _ in range(20)]
 
     (short,) = RunTimes(ended).remaining(MINE, [0.6])
     (long,) = RunTimes(ended + open_ones).remaining(MINE, [0.6])
@@ -89,7 +89,7 @@ def test_runs_that_still_go_on_make_run_times_longer() -> None:
 
 
 def test_what_is_left_counts_from_now_and_ends_with_the_limit() -> None:
-    times = RunTimes([Run(lineage=MINE, seconds=float(s)) for s in range(100, 4000, 50)])
+    times = RunTimes([RunTime(lineage=MINE, seconds=float(s)) for s in range(100, 4000, 50)])
 
     left = times.remaining(MINE, [0.1, 0.5, 0.9], elapsed=3000.0)
     capped = times.remaining(MINE, [0.1, 0.5, 0.9], elapsed=3000.0, most=3100.0)
@@ -100,7 +100,9 @@ def test_what_is_left_counts_from_now_and_ends_with_the_limit() -> None:
 
 
 def test_a_world_starts_jobs_when_those_before_them_end() -> None:
-    world = World(cluster(job(1), job(2), job(3)), lambda number: 100.0 * number, course=COURSE)
+    world = SimulatedCluster(
+        cluster(job(1), job(2), job(3)), lambda number: 100.0 * number, course=COURSE
+    )
 
     walk(world)
 
@@ -110,7 +112,7 @@ def test_a_world_starts_jobs_when_those_before_them_end() -> None:
 
 def test_a_preempted_job_goes_on_where_it_was() -> None:
     urgent = replace(job(2), priority=100, submitted=1050.0)
-    world = World(
+    world = SimulatedCluster(
         cluster(job(1)),
         lambda _number: 200.0,
         course=replace(COURSE, grace=10.0),
@@ -127,7 +129,7 @@ def test_a_preempted_job_goes_on_where_it_was() -> None:
 def test_gates_and_jobs_that_come_first_open_in_a_world() -> None:
     late = replace(job(1), not_before=1500.0)
     after = replace(job(2), after=(1,))
-    world = World(cluster(late, after), lambda _number: 50.0, course=COURSE)
+    world = SimulatedCluster(cluster(late, after), lambda _number: 50.0, course=COURSE)
 
     walk(world)
 
@@ -137,7 +139,7 @@ def test_gates_and_jobs_that_come_first_open_in_a_world() -> None:
 def test_futures_are_the_same_for_the_same_seed_and_know_no_start_of_a_held_job() -> None:
     snapshot = cluster(job(1), job(2), job(3, held=True))
     pasts = {number: Past(lineage=MINE) for number in (1, 2, 3)}
-    times = RunTimes([Run(lineage=MINE, seconds=500.0) for _ in range(30)])
+    times = RunTimes([RunTime(lineage=MINE, seconds=500.0) for _ in range(30)])
 
     one, two = (
         try_futures(snapshot, times, pasts, futures=5, seed=7, course=COURSE) for _ in range(2)
@@ -169,7 +171,9 @@ def test_who_waits_on_stands_in_the_order_of_the_policy_without_those_who_start(
     borrower = replace(job(4, 99), job_class=JobClass.OPPORTUNISTIC)
     gated = replace(job(5), held=True)
 
-    result, lines = decide_in_line(cluster(job(1), job(2), job(6), urgent, borrower, gated))
+    result, lines = decide_with_queue_order(
+        cluster(job(1), job(2), job(6), urgent, borrower, gated)
+    )
 
     assert {start.job_id for start in result.starts} == {3}
     assert lines == {1: Line(guaranteed=[1, 2, 6], opportunistic=[4])}

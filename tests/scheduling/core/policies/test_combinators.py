@@ -10,19 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.jobspec import Within
-from scheduling.core.planning import Alloc, JobPhase, LinearModel, Part, Plan, Scale, Tenant
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.combinators import (
     Backfilled,
     DeadlineGuard,
+    DeviceCeiling,
     Guarded,
     Hysteresis,
     Opportunistic,
-    Quota,
     ReserveHead,
 )
-from scheduling.core.policies.engines.room import Room
+from scheduling.core.policies.engines.room import FreeDevices
 from scheduling.core.policies.plans import check_plan
+from scheduling.core.policy_interface import (
+    Alloc,
+    JobPhase,
+    LinearModel,
+    Part,
+    Plan,
+    Scale,
+    Tenant,
+)
 from tests.strategies.policy_views import NOW, TYPES, make_job, make_view, views
 
 RUNNING = JobPhase.RUNNING
@@ -48,7 +56,7 @@ def on(kind, n):
 
 COMBINATORS = {
     "hysteresis": lambda inner: Hysteresis(inner=inner),
-    "quota": lambda inner: Quota(inner=inner, ceilings={1: 3, -3: 2}),
+    "quota": lambda inner: DeviceCeiling(inner=inner, ceilings={1: 3, -3: 2}),
     "backfilled": lambda inner: Backfilled(inner=inner),
     "opportunistic": lambda inner: Opportunistic(inner=inner),
     "reserve-head": lambda inner: ReserveHead(inner=inner, patience=300.0),
@@ -134,7 +142,7 @@ def test_a_quota_stops_starts_and_never_what_runs():
     ]
     view = make_view(jobs, {"a": 8}, tenants=(Tenant(id=1, ceiling=2.0), Tenant(id=2)))
 
-    plan, _ = Quota(inner=make_policy("srtf", {})).plan(view, {})
+    plan, _ = DeviceCeiling(inner=make_policy("srtf", {})).plan(view, {})
 
     assert set(plan.allocs) == {1, 3}
     assert "account" in plan.why[2]
@@ -149,7 +157,7 @@ def test_who_is_at_the_ceiling_is_hidden_so_that_others_get_what_it_cannot_have(
     ]
     view = make_view(jobs, {"a": 4})
 
-    plan, _ = Quota(inner=make_policy("srtf", {}), most=2).plan(view, {})
+    plan, _ = DeviceCeiling(inner=make_policy("srtf", {}), most=2).plan(view, {})
 
     assert set(plan.allocs) == {1, 3}
     assert "account" in plan.why[2]
@@ -165,8 +173,8 @@ def test_a_job_that_its_policy_would_start_beyond_the_ceiling_starts_at_the_size
     allocs = {n: on("a", size) for n, size in ((1, 2), (2, 8), (3, 4))}
     gives = Says(Plan(allocs=allocs, order=(1, 2, 3)))
 
-    plan, _ = Quota(inner=gives, most=6).plan(view, {})
-    small, _ = Quota(inner=gives, most=5).plan(view, {})
+    plan, _ = DeviceCeiling(inner=gives, most=6).plan(view, {})
+    small, _ = DeviceCeiling(inner=gives, most=5).plan(view, {})
 
     assert {n: alloc.devices for n, alloc in plan.allocs.items()} == {1: 2, 2: 4}
     assert {n: alloc.devices for n, alloc in small.allocs.items()} == {1: 2, 2: 3}
@@ -181,9 +189,9 @@ def test_a_quota_lets_nobody_grow_beyond_its_ceiling():
     view = make_view([job], {"a": 8})
     grows = Says(Plan(allocs={1: on("a", 8)}, order=(1,)))
 
-    assert Quota(inner=grows, most=2).plan(view, {})[0].allocs[1] == on("a", 2)
-    assert Quota(inner=grows, most=4).plan(view, {})[0].allocs[1] == on("a", 4)
-    assert Quota(inner=grows, most=8).plan(view, {})[0].allocs[1] == on("a", 8)
+    assert DeviceCeiling(inner=grows, most=2).plan(view, {})[0].allocs[1] == on("a", 2)
+    assert DeviceCeiling(inner=grows, most=4).plan(view, {})[0].allocs[1] == on("a", 4)
+    assert DeviceCeiling(inner=grows, most=8).plan(view, {})[0].allocs[1] == on("a", 8)
 
 
 def test_a_quota_counts_what_is_borrowed_and_what_starts_before_anything_grows():
@@ -197,7 +205,9 @@ def test_a_quota_counts_what_is_borrowed_and_what_starts_before_anything_grows()
     def sizes(most, *jobs):
         view = make_view(jobs, {"a": 8}, borrow={"a": 4})
         said = {job.id: allocs[job.id] for job in jobs}
-        plan, _ = Quota(inner=Says(Plan(allocs=said, order=tuple(said))), most=most).plan(view, {})
+        plan, _ = DeviceCeiling(inner=Says(Plan(allocs=said, order=tuple(said))), most=most).plan(
+            view, {}
+        )
         check_plan(view, plan)
         return {job_id: alloc.devices for job_id, alloc in plan.allocs.items()}
 
@@ -211,7 +221,7 @@ def test_a_quota_counts_what_is_borrowed_and_what_starts_before_anything_grows()
 def test_what_is_given_back_is_as_if_it_had_never_been_taken():
     view = make_view([], {"a": 4}, borrow={"a": 3})
     lent, other, own = make_job(1, borrows=True), make_job(2, borrows=True), make_job(3)
-    room, without = Room(view), Room(view)
+    room, without = FreeDevices(view), FreeDevices(view)
 
     room.take(lent, on("a", 3))
     for job, devices in ((other, 2), (own, 1)):

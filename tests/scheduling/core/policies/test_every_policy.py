@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.jobspec import JobClass
-from scheduling.core.planning import JobPhase, Kind, Scale, Snapshot
 from scheduling.core.policies import ALIASES, POLICIES, make_policy, parameters_of
 from scheduling.core.policies.guarding import guarded_plan
 from scheduling.core.policies.plans import check_plan, settle
+from scheduling.core.policy_interface import JobPhase, Kind, Scale, Snapshot
 from tests.strategies.policy_views import TYPES, applied, make_job, make_view, views
 
 NAMES = sorted(POLICIES)

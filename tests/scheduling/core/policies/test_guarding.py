@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from scheduling.core.planning import Alloc, JobPhase, Part, Plan, Share, TypeInfo
 from scheduling.core.policies.guarding import guarded_plan
 from scheduling.core.policies.plans import (
-    Change,
+    AllocationChange,
     IllegalPlanError,
     check_plan,
     keep_running,
     settle,
     steps,
 )
+from scheduling.core.policy_interface import Alloc, JobPhase, Part, Plan, Share, TypeInfo
 from scheduling.core.reasons import Reason, ReasonCode
 from tessera.messages import plain
 from tests.strategies.policy_views import make_job, make_view
@@ -161,8 +161,8 @@ def test_a_plan_is_told_apart_into_what_has_to_happen():
     found = {step.job_id: step.change for step in steps(view, plan)}
 
     assert found == {
-        1: Change.MIGRATE,
-        2: Change.SUSPEND,
-        3: Change.START,
-        4: Change.REJECT,
+        1: AllocationChange.MIGRATE,
+        2: AllocationChange.SUSPEND,
+        3: AllocationChange.START,
+        4: AllocationChange.REJECT,
     }

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.jobspec import JobClass
-from scheduling.core.planning import JobPhase
 from scheduling.core.policies import POLICIES, make_policy
 from scheduling.core.policies.plans import check_plan, settle
+from scheduling.core.policy_interface import JobPhase
 from tests.strategies.policy_views import applied, views
 
 VARIANTS = [

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.perf.live import LiveModel
-from scheduling.core.planning import JobPhase, LinearModel, Scale, Step
+from scheduling.core.performance.live import LiveModel
 from scheduling.core.policies.optimus import Optimus
+from scheduling.core.policy_interface import JobPhase, LinearModel, Scale, Step
 from tests.strategies.policy_views import make_job, make_view
 
 

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from scheduling.core.planning import JobPhase
 from scheduling.core.policies import (
     UnknownPolicyError,
     make_policy,
@@ -15,6 +14,7 @@ from scheduling.core.policies import (
 from scheduling.core.policies.fifo import Fifo
 from scheduling.core.policies.prices import read_prices
 from scheduling.core.policies.sia import Sia
+from scheduling.core.policy_interface import JobPhase
 from tests.strategies.policy_views import make_job, make_view
 
 

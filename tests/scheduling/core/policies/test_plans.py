@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
-from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Pool, Snapshot
 from scheduling.core.policies.plans import (
     IllegalPlanError,
     PlanChecker,
@@ -15,6 +14,7 @@ from scheduling.core.policies.plans import (
     settle,
     settle_offer,
 )
+from scheduling.core.policy_interface import Alloc, JobPhase, Part, Plan, PolicyJob, Pool, Snapshot
 
 ASKED = {n: Alloc(parts=(Part(n=n, type=None),)) for n in range(1, 6)}
 DEMANDS = {

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.planning import Alloc, JobPhase, LinearModel, Part, Scale
-from scheduling.core.policies.engines.genetic import Problem, search
+from scheduling.core.policies.engines.genetic import GeneticProblem, search
 from scheduling.core.policies.pollux import Pollux
+from scheduling.core.policy_interface import Alloc, JobPhase, LinearModel, Part, Scale
 from tests.strategies.policy_views import NOW, make_job, make_view
 
 
@@ -49,7 +49,7 @@ def plan_of(jobs, table, devices=4, policy=None, most=4):
 def problem_of(speedups, capacity, *, power=-1.0, current=None, factor=1.0, pinned=()):
     jobs, _, most = speedups.shape
     matrix = np.zeros((jobs, len(capacity))) if current is None else current
-    return Problem(
+    return GeneticProblem(
         capacity=np.array(capacity, dtype=np.int16),
         speedups=speedups,
         sizes=np.tile(np.arange(most, dtype=np.int16), (jobs, 1)),

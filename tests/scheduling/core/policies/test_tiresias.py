@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.core.planning import JobPhase
 from scheduling.core.policies.tiresias import Tiresias
+from scheduling.core.policy_interface import JobPhase
 from tests.strategies.policy_views import NOW, applied, make_job, make_view
 
 RUNNING = JobPhase.RUNNING

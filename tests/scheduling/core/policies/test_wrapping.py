@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.planning import JobPhase
 from scheduling.core.policies import (
     COMBINATORS,
     WRAP,
@@ -21,9 +20,10 @@ from scheduling.core.policies import (
     stand_in,
 )
 from scheduling.core.policies.base import label_of
-from scheduling.core.policies.combinators import Hysteresis, Quota, ReserveHead
+from scheduling.core.policies.combinators import DeviceCeiling, Hysteresis, ReserveHead
 from scheduling.core.policies.plans import check_plan, settle
 from scheduling.core.policies.tessera import Tessera
+from scheduling.core.policy_interface import JobPhase
 from tests.strategies.policy_views import TYPES, applied, views
 
 ALL = {name: {} for name in COMBINATORS}
@@ -125,7 +125,7 @@ def test_what_is_around_a_policy_has_its_own_types_and_bounds():
         {"finer": 1, WRAP: {"hysteresis": {"min_run": 600}, "reserve-head": {}, "quota": {}}},
     )
 
-    assert policy == Quota(
+    assert policy == DeviceCeiling(
         inner=ReserveHead(inner=Hysteresis(inner=Tessera(finer=1), min_run=600.0))
     )
     assert label_of(policy) == "tessera+hysteresis+reserve-head+quota"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.planning import Kind
+from scheduling.core.policy_interface import Kind
 from scheduling.core.simulator import SimulationError, TraceError, read_cluster
 from scheduling.core.simulator.readers import read_trace
 from scheduling.core.simulator.tables import read_rows

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.simulator import SimulationError
-from scheduling.core.simulator.comparing import METRICS, Run, compare, ratio, t_interval
-from scheduling.core.simulator.recording import Recorder, Span
+from scheduling.core.simulator.comparing import METRICS, ComparisonRun, compare, ratio, t_interval
+from scheduling.core.simulator.recording import HoldSpan, Recorder
 
 
 def run(policy, workload, seconds, seed=0, **figures):
@@ -16,7 +16,7 @@ def run(policy, workload, seconds, seed=0, **figures):
     document |= {"avg_jct_h": sum(seconds) / len(seconds) / 3600.0, **figures}
     document |= dict.fromkeys(("jobs", "completed", "censored", "refused", "failures"), 1)
     document["per_job"] = [{"submit_s": 0.0, "finish_s": value} for value in seconds]
-    return Run(policy=policy, workload=workload, seed=seed, document=document)
+    return ComparisonRun(policy=policy, workload=workload, seed=seed, document=document)
 
 
 def test_ratios_are_taken_in_pairs_of_one_workload_and_seed():
@@ -84,9 +84,9 @@ def test_what_is_held_is_recorded_from_change_to_change():
     recorder.close({"one": 11.0, "two": None}, 20.0)
 
     assert recorder.spans == [
-        Span(job="one", start=0.0, end=9.0, kind="a", devices=2),
-        Span(job="two", start=5.0, end=20.0, kind="a", devices=1),
-        Span(job="one", start=9.0, end=11.0, kind="a+b", devices=4),
+        HoldSpan(job="one", start=0.0, end=9.0, kind="a", devices=2),
+        HoldSpan(job="two", start=5.0, end=20.0, kind="a", devices=1),
+        HoldSpan(job="one", start=9.0, end=11.0, kind="a+b", devices=4),
     ]
     assert recorder.points == [(0.0, 1, 2), (5.0, 0, 3), (9.0, 0, 5), (12.0, 0, 1), (20.0, 0, 0)]
 
@@ -97,7 +97,7 @@ def test_shapes_on_nodes_are_recorded_as_devices_and_nothing_held_as_waiting():
     recorder(state(60.0, 2, 6, one=held, two={"type": None, "placement": []}))
     recorder.close({}, 120.0)
 
-    assert recorder.spans == [Span(job="one", start=60.0, end=120.0, kind="t4", devices=6)]
+    assert recorder.spans == [HoldSpan(job="one", start=60.0, end=120.0, kind="t4", devices=6)]
     assert recorder.points[0] == (60.0, 1, 6)
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.core.planning import Alloc, Kind, Part, Plan
 from scheduling.core.policies import make_policy
+from scheduling.core.policy_interface import Alloc, Kind, Part, Plan
 from scheduling.core.simulator import (
     Knowledge,
     Setup,

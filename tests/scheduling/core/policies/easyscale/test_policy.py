@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.core.planning import Alloc, JobPhase, Kind, LinearModel, Part, Scale, Step
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.plans import check_plan
+from scheduling.core.policy_interface import Alloc, JobPhase, Kind, LinearModel, Part, Scale, Step
 from tests.strategies.policy_views import NOW, TYPES, applied, make_job, make_view
 
 ELASTIC = {"scale": Scale(minimum=1, maximum=8), "kind": Kind.ELASTIC}

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.planning import Facts, JobPhase, LinearModel, Scale, Step
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.elasticflow.exact import any_way
 from scheduling.core.policies.elasticflow.shares import (
     Contract,
     Horizon,
-    Span,
+    ShareSpan,
     minimum_share,
     satisfy,
 )
+from scheduling.core.policy_interface import Facts, JobPhase, LinearModel, Scale, Step
 from tests.strategies.policy_views import applied, make_job, make_view
 
 TABLES = ({1: 1.0, 2: 2.0, 4: 4.0}, {1: 1.0, 2: 1.5, 4: 2.0}, {1: 2.0, 2: 3.0}, {2: 3.0, 4: 4.0})
@@ -108,7 +108,12 @@ def test_restarts_are_paid_for():
 
 def test_every_change_of_size_costs_a_restart_and_going_on_does_not():
     contract = Contract(id=1, rates={1: 1.0, 2: 2.0}, steps=9.0, deadline=9.0, restart=1.0)
-    profile = (Span(0.0, 2.0, 1), Span(2.0, 4.0, 2), Span(4.0, 5.0, 2), Span(6.0, 8.0, 2))
+    profile = (
+        ShareSpan(0.0, 2.0, 1),
+        ShareSpan(2.0, 4.0, 2),
+        ShareSpan(4.0, 5.0, 2),
+        ShareSpan(6.0, 8.0, 2),
+    )
 
     assert contract.work(profile, 0.0) == 1.0 + 2.0 + 2.0 + 2.0
     assert replace(contract, held=1).work(profile, 0.0) == 2.0 + 2.0 + 2.0 + 2.0

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from scheduling.core.policies.engines.availability import Calendar
 from scheduling.core.policies.engines.backfill import Waiting, backfill
-from scheduling.core.policies.engines.lp import InfeasibleError, Program
+from scheduling.core.policies.engines.lp import InfeasibleError, LinearProgram
 from scheduling.core.policies.engines.marginal import greedy_marginal
-from scheduling.core.policies.engines.timeshare import Claim, choose_round
+from scheduling.core.policies.engines.timeshare import TimeShare, choose_round
 
 
 def concave_tables(most: int = 4) -> st.SearchStrategy[list[float]]:
@@ -50,7 +50,7 @@ def test_marginal_greedy_gives_ties_to_the_smaller_id_and_skips_what_does_not_fi
 
 
 def test_a_program_gives_the_optimum_and_what_a_row_is_worth():
-    program = Program()
+    program = LinearProgram()
     x = program.variables(2)
     binding = program.at_most(x, np.array([1.0, 1.0]), 4.0)
     slack = program.at_most(x[:1], np.array([1.0]), 9.0)
@@ -63,7 +63,7 @@ def test_a_program_gives_the_optimum_and_what_a_row_is_worth():
 
 
 def test_whole_variables_come_out_whole():
-    program = Program()
+    program = LinearProgram()
     x = program.variables(2, upper=5.0, integral=True)
     program.at_most(x, np.array([2.0, 3.0]), 8.5)
 
@@ -73,7 +73,7 @@ def test_whole_variables_come_out_whole():
 
 
 def test_a_program_without_a_point_says_so():
-    program = Program()
+    program = LinearProgram()
     x = program.variables(1, upper=1.0)
     program.at_least(x, np.ones(1), 2.0)
 
@@ -86,7 +86,7 @@ def test_rounds_add_up_to_the_fractions():
     had = dict.fromkeys(shares, 0.0)
     for _ in range(400):
         claims = [
-            Claim(jobs=jobs, type="a", share=share, received=had[jobs], deficit=0.0, n=2)
+            TimeShare(jobs=jobs, type="a", share=share, received=had[jobs], deficit=0.0, n=2)
             for jobs, share in shares.items()
         ]
         for claim in choose_round(claims, free={"a": 2}, totals={"a": sum(had.values())}):
@@ -99,7 +99,7 @@ def test_rounds_add_up_to_the_fractions():
 @given(
     claims=st.lists(
         st.builds(
-            Claim,
+            TimeShare,
             jobs=st.sampled_from([(1,), (2,), (3,), (1, 2), (2, 3)]),
             type=st.sampled_from(["a", "b"]),
             share=st.sampled_from([0.0, 0.5, 1.0]),

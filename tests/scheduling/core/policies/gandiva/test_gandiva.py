@@ -6,18 +6,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.planning import JobPhase, Kind, LinearModel, Scale
 from scheduling.core.policies import make_policy
-from scheduling.core.policies.gandiva.slots import Gang, in_turn, seat
+from scheduling.core.policies.gandiva.slots import PackedGang, in_turn, seat
+from scheduling.core.policy_interface import JobPhase, Kind, LinearModel, Scale
 from tests.strategies.policy_views import TYPES, applied, make_job, make_view
 
 GANGS = st.lists(
     st.tuples(st.integers(1, 4), st.sampled_from([("a",), ("b", "a"), ("b",)])), max_size=8
-).map(lambda rows: [Gang(key=i, n=n, types=types) for i, (n, types) in enumerate(rows)])
+).map(lambda rows: [PackedGang(key=i, n=n, types=types) for i, (n, types) in enumerate(rows)])
 
 
 FOUND_WANTING = [
-    Gang(key=i, n=n, types=tuple(types))
+    PackedGang(key=i, n=n, types=tuple(types))
     for i, (n, types) in enumerate(
         [(1, "a"), (1, "a"), (2, "a"), (1, "ba"), (1, "a"), (1, "a"), (1, "ba"), (1, "ba")]
     )
@@ -52,7 +52,7 @@ def test_every_row_holds_whole_gangs_and_none_is_wasted(gangs, gone, room):
 
 
 def test_rows_take_turns_and_others_fill_what_a_row_leaves():
-    gangs = [Gang(key=i, n=n, types=("a",)) for i, n in ((1, 3), (2, 2), (3, 1))]
+    gangs = [PackedGang(key=i, n=n, types=("a",)) for i, n in ((1, 3), (2, 2), (3, 1))]
 
     seats = seat(gangs, {"a": 4}, {})
 

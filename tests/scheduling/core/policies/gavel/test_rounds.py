@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.core.planning import JobPhase, LinearModel
 from scheduling.core.policies import make_policy
+from scheduling.core.policy_interface import JobPhase, LinearModel
 from tests.strategies.policy_views import NOW, TYPES, applied, make_job, make_view
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.jobspec import Within
-from scheduling.core.planning import Alloc, JobPhase, Part, Scale, Tenant
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.queues.capacity import ideal_shares
 from scheduling.core.policies.queues.singularity import splices
+from scheduling.core.policy_interface import Alloc, JobPhase, Part, Scale, Tenant
 from tests.strategies.policy_views import NOW, make_job, make_view
 
 RUNNING = JobPhase.RUNNING

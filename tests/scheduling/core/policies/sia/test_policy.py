@@ -5,10 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scheduling.core.planning import Alloc, JobPhase, Kind, LinearModel, Part, Scale, TypeInfo
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.sia.columns import columns_of
 from scheduling.core.policies.sia.rows import scaled_goodputs
+from scheduling.core.policy_interface import (
+    Alloc,
+    JobPhase,
+    Kind,
+    LinearModel,
+    Part,
+    Scale,
+    TypeInfo,
+)
 from tests.strategies.policy_views import NOW, make_job, make_view
 
 TYPES = {

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scheduling.core.planning import LinearModel, TypeInfo
+from scheduling.core.policy_interface import LinearModel, TypeInfo
 from tests.strategies.policy_views import make_view
 
 TYPES = {

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.planning import Alloc, JobPhase, Kind, Part, Scale
 from scheduling.core.policies.tessera.columns import allowed, columns_of
 from scheduling.core.policies.tessera.rates import Rates, predicted_rates
 from scheduling.core.policies.tessera.remaining import remembered, steps_left
 from scheduling.core.policies.tessera.worth import (
-    Standing,
+    JobStanding,
     believed,
     fair_speeds,
     horizons,
@@ -22,6 +21,7 @@ from scheduling.core.policies.tessera.worth import (
     weights,
     worths,
 )
+from scheduling.core.policy_interface import Alloc, JobPhase, Kind, Part, Scale
 from tests.scheduling.core.policies.tessera.known import Known, known_view
 from tests.strategies.policy_views import NOW, make_job
 
@@ -174,7 +174,7 @@ def test_a_fair_speed_is_that_on_an_equal_part_of_every_type():
 def test_unfairness_compares_the_whole_life_with_a_run_at_the_fair_speed():
     job = elastic(1, submitted=NOW - 300.0, facts={"steps_done": 100.0})
     snapshot = known_view(job)
-    standing = Standing(left=np.array([100.0]), fair=np.array([1.0]))
+    standing = JobStanding(left=np.array([100.0]), fair=np.array([1.0]))
 
     # 300 s old and 100 s to go, over 200 s of work and a restart.
     assert unfairness(snapshot, [job], standing) == pytest.approx([400.0 / 230.0])

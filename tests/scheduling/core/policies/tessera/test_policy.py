@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from scheduling.core.planning import Alloc, JobPhase, Kind, Part, Scale
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.plans import check_plan
+from scheduling.core.policy_interface import Alloc, JobPhase, Kind, Part, Scale
 from tests.scheduling.core.policies.tessera.known import Known, known_view
 from tests.strategies.policy_views import NOW, applied, make_job, views
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.core.planning import Kind
+from scheduling.core.policy_interface import Kind
 from scheduling.core.simulator import SimulationError, TraceError
 from scheduling.core.simulator.readers import read_trace
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.planning import Alloc, Part, Plan
 from scheduling.core.policies import POLICIES, make_policy
+from scheduling.core.policy_interface import Alloc, Part, Plan
 from scheduling.core.simulator import (
     Conditions,
     Knowledge,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from scheduling.core.planning import Alloc, Part, Plan
 from scheduling.core.policies.optimus import Optimus
 from scheduling.core.policies.pollux import Pollux
 from scheduling.core.policies.tiresias import Tiresias
+from scheduling.core.policy_interface import Alloc, Part, Plan
 from scheduling.core.simulator import (
     FileReader,
     Knowledge,

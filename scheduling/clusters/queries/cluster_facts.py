@@ -1,0 +1,397 @@
+"""What the cluster is made of and who holds it: read as plain rows, derived once for all readers.
+
+Every request reads the rows, so that no process ever shows what another one has
+changed. What follows from the rows is worked out once for as long as they say the same: readers
+who read the same rows get the same facts. Nothing in the facts has been hidden yet; what a viewer
+may see of them is kept by exactly that which decides it (``scheduling.clusters.queries.occupancy``).
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Mapping
+from datetime import datetime
+from functools import cached_property
+from threading import Lock
+from typing import Any, Final, NamedTuple, TypeVar
+
+from django.db.models import IntegerField, Model, QuerySet
+from django.db.models.functions import Cast
+
+from scheduling.clusters.models import Device, Node, PinnedCell, VcQuota
+from scheduling.clusters.queries.shares import ChainUse, FreeChain, Missing, free_chain, missing
+from scheduling.enums import LeaseKind, NodeState
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Lease
+from scheduling.topology.current import TopologyNow, current_topology
+from tenants.compiled_sql import CompiledQuery
+
+Made = TypeVar("Made")
+
+_RESERVED: Final = LeaseKind.RESERVED.value
+
+KEPT: Final = 16
+"""How much that was made of facts is kept with them: one for each set of rights, and use of it."""
+
+
+class NodeRecord(NamedTuple):
+    """A node without what only its own page shows."""
+
+    id: int
+    name: str
+    labels: Mapping[str, Any]
+    state: str
+    state_reason: str
+    state_since: datetime
+
+
+class DeviceFacts(NamedTuple):
+    """A device of the topology."""
+
+    id: int
+    node_id: int
+    device_index: int
+    address: str
+    chain: str
+    device_type: str
+    is_gpu: bool
+    healthy: bool
+    health_reason: str
+
+
+class LeaseFacts(NamedTuple):
+    """A lease that is not released; ``uid`` is that of the attempt."""
+
+    device_id: int
+    kind: str
+    virtual_cell: str
+    uid: str
+    job_id: int
+
+    @property
+    def reserved(self) -> bool:
+        """Whether the device is claimed only, and its present user is leaving."""
+        return self.kind == _RESERVED
+
+    @property
+    def opportunistic(self) -> bool:
+        """Whether the device is outside its virtual cluster's guarantee."""
+        return not self.virtual_cell
+
+
+class HolderFacts(NamedTuple):
+    """A job that has a lease."""
+
+    id: int
+    tenant_id: int
+    virtual_cluster_id: int
+    virtual_cluster: str
+    name: str
+    owner: str
+    state: str
+
+
+class Rows(NamedTuple):
+    """All rows; equal rows give equal facts.
+
+    Attributes:
+        quotas: virtual cluster, chain, level and count.
+        pinned: virtual cluster and address.
+    """
+
+    nodes: tuple[NodeRecord, ...]
+    devices: tuple[DeviceFacts, ...]
+    leases: tuple[LeaseFacts, ...]
+    holders: tuple[HolderFacts, ...]
+    quotas: tuple[tuple[int, str, str, int], ...]
+    pinned: tuple[tuple[int, str], ...]
+
+
+class ClusterFacts:
+    """The cluster at one instant, with nothing hidden; treat it as frozen.
+
+    Attributes:
+        leases: those whose job was there too when both were read.
+        holders: the jobs of the leases by id.
+    """
+
+    def __init__(self, topology: TopologyNow, rows: Rows) -> None:
+        self.topology = topology
+        self.rows = rows
+        self.nodes = rows.nodes
+        self.devices = rows.devices
+        self.holders: Mapping[int, HolderFacts] = {holder.id: holder for holder in rows.holders}
+        self.leases = tuple(lease for lease in rows.leases if lease.job_id in self.holders)
+        self._made: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = Lock()
+
+    def says_the_same_as(self, other: "ClusterFacts") -> bool:
+        """Whether the other was made of the same."""
+        return self.topology is other.topology and self.rows == other.rows
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What ``make`` gives, made once and kept with the facts.
+
+        Args:
+            key: all that decides the outcome besides the facts, whose reader's rights above all.
+            make: gives a value that nobody changes.
+        """
+        with self._lock:
+            if key in self._made:
+                self._made.move_to_end(key)
+                found: Made = self._made[key]
+                return found
+        made = make()
+        with self._lock:
+            self._made[key] = made
+            while len(self._made) > KEPT:
+                self._made.popitem(last=False)
+        return made
+
+    @cached_property
+    def tenant_ids(self) -> frozenset[int]:
+        """The tenants whose jobs hold devices."""
+        return frozenset(holder.tenant_id for holder in self.holders.values())
+
+    @cached_property
+    def devices_by_node(self) -> Mapping[int, tuple[DeviceFacts, ...]]:
+        """The devices of each node that has any, by index."""
+        found: dict[int, list[DeviceFacts]] = defaultdict(list)
+        for device in self.devices:
+            found[device.node_id].append(device)
+        return {node_id: tuple(devices) for node_id, devices in found.items()}
+
+    @cached_property
+    def held(self) -> frozenset[int]:
+        """Devices that are held or claimed."""
+        return frozenset(lease.device_id for lease in self.leases)
+
+    @cached_property
+    def in_use(self) -> int:
+        """Number of devices that a job holds."""
+        return len({lease.device_id for lease in self.leases if not lease.reserved})
+
+    @cached_property
+    def borrowed(self) -> Mapping[int, int]:
+        """Devices held outside the guarantee, by virtual cluster id."""
+        found: dict[int, int] = defaultdict(int)
+        for lease in self.leases:
+            if lease.opportunistic and not lease.reserved:
+                found[self.holders[lease.job_id].virtual_cluster_id] += 1
+        return dict(found)
+
+    @cached_property
+    def promised(self) -> Mapping[str, Mapping[int, int]]:
+        """Devices promised by chain and virtual cluster id, pinned cells included."""
+        found: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        for vc, chain, level, count in self.rows.quotas:
+            view = self.topology.chains.get(chain)
+            rung = view.level_of_type(level) if view else None
+            if rung is not None:
+                found[chain][vc] += rung.devices * count
+        for vc, address in self.rows.pinned:
+            place = self.topology.cell_at(address)
+            if place is not None:
+                found[place.chain][vc] += place.devices
+        return {chain: dict(shares) for chain, shares in found.items()}
+
+    @cached_property
+    def uses(self) -> Mapping[str, ChainUse]:
+        """Each chain in devices: promised, used, borrowed, out of order, cordoned."""
+        chain_of = {device.id: device.chain for device in self.devices}
+        placeable, held = self._placeable, self.held
+        used: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        borrowed: dict[str, int] = defaultdict(int)
+        for lease in self.leases:
+            chain = chain_of.get(lease.device_id, "")
+            if lease.reserved:
+                continue
+            if lease.opportunistic:
+                borrowed[chain] += 1
+            else:
+                used[chain][self.holders[lease.job_id].virtual_cluster_id] += 1
+        out: dict[str, int] = defaultdict(int)
+        cordoned: dict[str, int] = defaultdict(int)
+        for device in self.devices:
+            if (device.healthy and device.node_id in placeable) or device.id in held:
+                continue
+            is_cordoned = device.healthy and device.node_id in self._cordoned
+            (cordoned if is_cordoned else out)[device.chain] += 1
+        return {
+            name: ChainUse(
+                guaranteed=self.promised.get(name, {}),
+                used=dict(used[name]),
+                borrowed=borrowed[name],
+                out=out[name],
+                cordoned=cordoned[name],
+                total=chain.devices,
+            )
+            for name, chain in self.topology.chains.items()
+        }
+
+    @cached_property
+    def missing(self) -> Mapping[str, Mapping[int, Missing]]:
+        """Devices of each promise lent, unhealthy or cordoned, by chain and virtual cluster id."""
+        return {name: missing(use) for name, use in self.uses.items()}
+
+    @cached_property
+    def unassigned(self) -> Mapping[str, int]:
+        """Devices by chain that no virtual cluster is promised."""
+        return {
+            name: max(use.total - sum(use.guaranteed.values()), 0)
+            for name, use in self.uses.items()
+        }
+
+    @cached_property
+    def free(self) -> tuple[FreeChain, ...]:
+        """What is free in each chain."""
+        idle: dict[str, list[int]] = defaultdict(list)
+        for device in self.devices:
+            if device.healthy and device.node_id in self._placeable and device.id not in self.held:
+                place = self.topology.cells.leaves.get(device.address)
+                if place is not None:
+                    idle[place[0]].append(place[1])
+        chains = self.topology.chains
+        return tuple(
+            free_chain(chain, [level.level for level in chains[name].levels], idle[name])
+            for name, chain in self.topology.cells.chains.items()
+        )
+
+    @cached_property
+    def _placeable(self) -> frozenset[int]:
+        return frozenset(node.id for node in self.nodes if node.state == NodeState.READY)
+
+    @cached_property
+    def _cordoned(self) -> frozenset[int]:
+        held_back = (NodeState.CORDONED, NodeState.DRAINING)
+        return frozenset(node.id for node in self.nodes if node.state in held_back)
+
+
+def cluster_facts() -> ClusterFacts:
+    """The cluster as it is now, in seven queries; who reads the same again gets the very same."""
+    return _NEWEST.shared(ClusterFacts(current_topology(), _read()))
+
+
+def facts_of_node(node_id: int) -> ClusterFacts:
+    """The same of one node alone, in seven queries."""
+    return ClusterFacts(current_topology(), _read(node_id))
+
+
+class _Newest:
+    """The facts that were read last."""
+
+    def __init__(self) -> None:
+        self._facts: ClusterFacts | None = None
+
+    def shared(self, facts: ClusterFacts) -> ClusterFacts:
+        """``facts``, or the ones read last if they say the same."""
+        known = self._facts
+        if known is not None and known.says_the_same_as(facts):
+            return known
+        self._facts = facts
+        return facts
+
+
+class _Devices:
+    """The devices that were read last: most readings find the very same."""
+
+    def __init__(self) -> None:
+        self._last: tuple[list[Any], tuple[DeviceFacts, ...]] = [], ()
+
+    def of(self, rows: list[Any]) -> tuple[DeviceFacts, ...]:
+        known, made = self._last
+        if known != rows:
+            made = tuple(
+                DeviceFacts._make((*first, bool(is_gpu), bool(healthy), reason))
+                for *first, is_gpu, healthy, reason in rows
+            )
+            self._last = rows, made
+        return made
+
+
+_NEWEST: Final = _Newest()
+_DEVICES: Final = _Devices()
+_DEVICE_COLUMNS: Final = (
+    "id",
+    "node_id",
+    "index",
+    "address",
+    "chain",
+    "device_type",
+    "gpu_number",
+    "healthy_number",
+    "health_reason",
+)
+_LEASE_COLUMNS: Final = ("device_id", "kind", "virtual_cell", "attempt__uid", "job_id")
+_HOLDER_COLUMNS: Final = (
+    "id",
+    "tenant_id",
+    "virtual_cluster_id",
+    "virtual_cluster__name",
+    "name",
+    "owner__username",
+    "state",
+)
+
+
+def _read(node_id: int | None = None) -> Rows:
+    nodes = Node.objects.filter(removed_at=None).order_by("name")
+    if node_id is not None:
+        nodes = nodes.filter(pk=node_id)
+    devices, leases, holders = _OF_ALL if node_id is None else _OF_A_NODE
+    known, number = _DEVICES if node_id is None else _Devices(), node_id or 0
+    return Rows(
+        nodes=tuple(map(NodeRecord._make, nodes.values_list(*NodeRecord._fields))),
+        devices=known.of(devices.rows(number)),
+        leases=tuple(map(LeaseFacts._make, leases.rows(number))),
+        holders=tuple(map(HolderFacts._make, holders.rows(number))),
+        quotas=tuple(_QUOTAS.rows()),
+        pinned=tuple(_PINNED.rows()),
+    )
+
+
+def _devices(**which: int) -> QuerySet[Device, Any]:
+    # Truth as numbers: it is compared as it comes, and made for what has changed.
+    return (
+        Device.objects.filter(retired_at=None, **which)
+        .annotate(gpu_number=Cast("is_gpu", IntegerField()))
+        .annotate(healthy_number=Cast("healthy", IntegerField()))
+        .order_by("node_id", "index")
+        .values_list(*_DEVICE_COLUMNS)
+    )
+
+
+def devices_in_use() -> int:
+    """Number of devices that a job holds: `ClusterFacts.in_use` by one query."""
+    rows = Lease.objects.filter(released_at=None).exclude(kind=_RESERVED)
+    return rows.values("device_id").distinct().count()
+
+
+def _leases(**which: int) -> QuerySet[Lease, Any]:
+    # In the order of the index of live leases: by id, all leases of the past would be walked.
+    rows = Lease.objects.filter(released_at=None, **which).order_by("job_id", "id")
+    return rows.values_list(*_LEASE_COLUMNS)
+
+
+def _holders(**which: int) -> QuerySet[Job, Any]:
+    leases = Lease.objects.filter(released_at=None, **which)
+    rows = Job.objects.unscoped().filter(pk__in=leases.values("job_id")).order_by("id")
+    return rows.values_list(*_HOLDER_COLUMNS)
+
+
+def _promised(model: type[Model], *columns: str) -> CompiledQuery:
+    """What is promised to virtual clusters that are there."""
+    rows = model._default_manager.filter(virtual_cluster__archived_at=None).order_by("id")
+    return CompiledQuery(lambda _: rows.values_list("virtual_cluster_id", *columns))
+
+
+_OF_ALL: Final = (
+    CompiledQuery(lambda _: _devices()),
+    CompiledQuery(lambda _: _leases()),
+    CompiledQuery(lambda _: _holders()),
+)
+_OF_A_NODE: Final = (
+    CompiledQuery(lambda node: _devices(node_id=node)),
+    CompiledQuery(lambda node: _leases(device__node_id=node)),
+    CompiledQuery(lambda node: _holders(device__node_id=node)),
+)
+_QUOTAS: Final = _promised(VcQuota, "chain", "level", "count")
+_PINNED: Final = _promised(PinnedCell, "address")

@@ -1,0 +1,116 @@
+"""The cell engine as the next round begins, and what pages ask of it, asked once per state."""
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from scheduling.clusters.queries.fitting_sizes import FitRow, what_fits
+from scheduling.core.cells import CellEngine, ClusterSpec, Feasibility, SpecError, feasible
+from scheduling.core.cells.assignment import AssignedCell, assign
+from scheduling.core.cells.bindings import VirtualCell, cells_of
+from scheduling.core.cells.largest_gangs import LargestGang, largest_gangs
+from scheduling.core.cells.reconfiguration import Health, RunningGang, take_over
+from scheduling.core.round.engine_setup import SameSpec, empty_engine
+from scheduling.runs.queries.running import placeable_now, running_now
+from scheduling.topology.current import TopologyNow
+
+Made = TypeVar("Made")
+
+
+class EngineInForce:
+    """An engine with the health of now and all that runs; it answers one reader at a time."""
+
+    def __init__(
+        self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health
+    ) -> None:
+        self.spec = spec
+        self._running = running
+        self._health = health
+        self._engine: CellEngine | None = None
+        self._answers: dict[Hashable, Any] = {}
+        self._lock = Lock()
+
+    def is_of(self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health) -> bool:
+        """Whether nothing has changed since."""
+        return spec is self.spec and running is self._running and health == self._health
+
+    def fits(self, topology: TopologyNow, vc: str) -> tuple[FitRow, ...]:
+        """Which gangs fit a virtual cluster, by device type."""
+        return self._once(("fits", vc), lambda engine: what_fits(topology, engine, vc))
+
+    def largest(self, vc: str) -> tuple[LargestGang, ...]:
+        """The largest gangs of a virtual cluster by device type and size of an instance."""
+        return self._once(("largest", vc), lambda engine: largest_gangs(engine, vc))
+
+    def cells(self, vc: str) -> tuple[VirtualCell, ...]:
+        """All cells of a virtual cluster by number, bound or not."""
+        return self._once(("cells", vc), lambda engine: cells_of(engine, vc))
+
+    def _once(self, question: Hashable, ask: Callable[[CellEngine], Made]) -> Made:
+        with self._lock:
+            if self._engine is None:
+                self._engine = _restored(self.spec, self._running, self._health)
+            if question not in self._answers:
+                self._answers[question] = ask(self._engine)
+            answer: Made = self._answers[question]
+            return answer
+
+
+class _Newest:
+    """The engine that was asked for last."""
+
+    def __init__(self) -> None:
+        self._engine: EngineInForce | None = None
+
+    def of(
+        self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health
+    ) -> EngineInForce:
+        known = self._engine
+        if known is None or not known.is_of(spec, running, health):
+            self._engine = known = EngineInForce(spec, running, health)
+        return known
+
+
+_NEWEST: Final = _Newest()
+
+
+def engine_in_force(spec: ClusterSpec) -> EngineInForce:
+    """The cell engine with the health of now and all that runs, as the next round begins.
+
+    Nodes that take no new work count as out of order; in four queries.
+    """
+    return _NEWEST.of(spec, running_now(), placeable_now())
+
+
+def spare_cells(spec: ClusterSpec) -> Mapping[tuple[str, str], int]:
+    """Cells that no quota claims by chain and level type; none where the quotas do not fit."""
+    return _feasible(SameSpec(spec)).spare or {}
+
+
+def proof_of(spec: ClusterSpec) -> tuple[AssignedCell, ...]:
+    """One assignment for all promises; empty where none can be had."""
+    return _proof(SameSpec(spec))
+
+
+@lru_cache(maxsize=4)
+def _feasible(same: SameSpec) -> Feasibility:
+    return feasible(same.spec)
+
+
+@lru_cache(maxsize=4)
+def _proof(same: SameSpec) -> tuple[AssignedCell, ...]:
+    try:
+        return assign(same.spec)
+    except SpecError:
+        return ()
+
+
+def _restored(spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health) -> CellEngine:
+    engine = empty_engine(spec)
+    for node in sorted(health.nodes):
+        engine.set_node_health(node, healthy=False)
+    for node, index in sorted(health.devices):
+        engine.set_device_health(node, index, healthy=False)
+    take_over(engine, running)
+    return engine

@@ -1,0 +1,50 @@
+"""Import rules as faces and importers read them."""
+
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+from scheduling.clusters.models import ImportRule, VirtualCluster
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRuleRow:
+    """What a name of another system stands for; what is empty or None says nothing."""
+
+    id: int
+    kind: str
+    name: str
+    virtual_cluster: str
+    tenant: str
+    tenant_id: int | None
+    priority: str
+    opportunistic: bool
+
+
+def list_import_rules(viewer: Viewer) -> tuple[ImportRuleRow, ...]:
+    """The rules that name nothing of tenants whom the viewer does not see, in one query."""
+    viewer.require(Permission.VIEW_CLUSTER, what="the import rules")
+    rows = ImportRule.objects.unscoped().select_related(
+        "virtual_cluster", "tenant", "priority_class"
+    )
+    if not viewer.can(Permission.EDIT_VC):
+        seen = VirtualCluster.objects.visible_to(viewer)
+        rows = rows.filter(
+            Q(virtual_cluster=None) | Q(virtual_cluster__in=seen),
+            Q(tenant=None) | Q(tenant__in=seen.values("tenant_id")),
+        )
+    return tuple(
+        ImportRuleRow(
+            id=row.pk,
+            kind=row.kind,
+            name=row.name,
+            virtual_cluster=row.virtual_cluster.name if row.virtual_cluster else "",
+            tenant=row.tenant.name if row.tenant else "",
+            tenant_id=row.tenant_id,
+            priority=row.priority_class.name if row.priority_class else "",
+            opportunistic=row.is_opportunistic,
+        )
+        for row in rows
+    )

@@ -1,0 +1,115 @@
+"""What the database, the runner and the last probe say of each device of a node."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.clusters.models import Node
+from scheduling.clusters.queries.cluster import DeviceView, NodeView
+from scheduling.clusters.queries.cluster_facts import ClusterFacts
+from scheduling.core.messages import sentence
+from scheduling.enums import MemberStep
+from scheduling.runs.queries.node_members import OpenMember
+from tenants.viewers import ANOTHER_TENANT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruthRow:
+    """What each side says of one device.
+
+    Attributes:
+        database: who holds it by its lease; empty for nobody.
+        runner: the process that the node reported; empty for none.
+        device: what the last probe found: present, missing, or unhealthy with the reason.
+        verdict: ``agree``, or what does not fit.
+    """
+
+    device_index: int
+    job_id: int | None
+    database: str
+    runner: str
+    device: str
+    verdict: str
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all three say the same."""
+        return self.verdict == "agree"
+
+
+def truth_of(
+    node: Node,
+    view: NodeView,
+    members: Sequence[OpenMember],
+    found: Mapping[str, Any],
+    facts: ClusterFacts,
+) -> tuple[TruthRow, ...]:
+    """Device by device; ``found`` is the inventory of the node's last probe."""
+    by_device = {index: member for member in members for index in member.devices}
+    listed = found.get("devices")
+    present = (
+        {entry.get("index") for entry in listed if isinstance(entry, dict)}
+        if isinstance(listed, list)
+        else None
+    )
+    leased = {lease.device_id for lease in facts.leases if not lease.reserved}
+    return tuple(
+        _truth_row(
+            node=node,
+            device=device,
+            member=by_device.get(device.index),
+            is_leased=device.id in leased,
+            is_present=present is None or device.index in present,
+        )
+        for device in view.devices
+    )
+
+
+def _truth_row(
+    *,
+    node: Node,
+    device: DeviceView,
+    member: OpenMember | None,
+    is_leased: bool,
+    is_present: bool,
+) -> TruthRow:
+    occupant = device.occupant if is_leased else None
+    database = ""
+    if occupant is not None:
+        is_known = occupant.job_id is not None
+        database = (
+            occupant.name
+            if is_known
+            else sentence("job-of-tenant", tenant=occupant.tenant or ANOTHER_TENANT)
+        )
+    runs = member is not None and member.step == MemberStep.RUNNING
+    says = "" if member is None else member.step
+    if member is not None and runs:
+        says = sentence("process-id", pid=str(member.pid))
+    condition = "present" if is_present else "missing"
+    if not device.healthy:
+        condition = device.health_reason or "unhealthy"
+    return TruthRow(
+        device_index=device.index,
+        job_id=occupant.job_id if occupant else None,
+        database=database,
+        runner=says,
+        device=condition,
+        verdict=_verdict(node, member, is_leased=is_leased, is_present=is_present),
+    )
+
+
+def _verdict(node: Node, member: OpenMember | None, *, is_leased: bool, is_present: bool) -> str:
+    """The first thing that does not fit, the worst first."""
+    faults = (
+        (node.contact != "ready", "not yet known"),
+        (member is not None and not is_leased, sentence("truth-unleased")),
+        (is_leased and member is None, sentence("truth-leased-idle")),
+        (is_leased and not is_present, sentence("truth-leased-gone")),
+        (not is_present, sentence("truth-device-gone")),
+        (
+            member is not None and member.boot_id not in ("", node.boot_id),
+            sentence("truth-restarted"),
+        ),
+    )
+    return next((words for is_so, words in faults if is_so), "agree")

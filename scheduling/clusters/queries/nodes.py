@@ -1,0 +1,275 @@
+"""Nodes as faces read them: rows of the list, and one node with what each side says of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from scheduling.clusters.models import Node
+from scheduling.clusters.queries.cluster import NodeView, node_views
+from scheduling.clusters.queries.cluster_facts import cluster_facts, facts_of_node
+from scheduling.clusters.queries.node_isolation import (
+    NodeIsolation,
+    isolation_of,
+    names_of_tenants,
+    with_networks,
+    with_owners,
+)
+from scheduling.clusters.queries.node_reasons import state_reason_for
+from scheduling.clusters.queries.node_truth import TruthRow, truth_of
+from scheduling.core.messages import sentence
+from scheduling.enums import MemberStep, NodeState
+from scheduling.runs.queries.node_members import (
+    ListedMember,
+    OpenMember,
+    open_members,
+    ranks_by_node,
+)
+from tenants.errors import NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+from tessera.messages import plain
+
+_LIST_COLUMNS: Final = (
+    "boot_id",
+    "contact",
+    "container_network",
+    "cpus",
+    "dedicated_to",
+    "has_docker",
+    "held",
+    "host",
+    "isolation",
+    "isolation_level",
+    "job_network",
+    "labels",
+    "last_contact_at",
+    "memory_bytes",
+    "plain_network",
+    "port",
+    "probed_at",
+    "user",
+    "version",
+    "visible_paths",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """A node in the list.
+
+    Attributes:
+        view: name, state, cells and devices; its reason as the viewer may read it.
+        healthy, in_use: devices.
+        jobs: jobs with an open member here.
+        running: members whose process the node has confirmed.
+        agrees: database and node tell the same of every open member; None while the node is not
+            heard.
+        host, port, user: how it is reached; empty and 0 for those who may not manage nodes.
+        isolation: how it separates jobs, and whom it takes.
+    """
+
+    view: NodeView
+    contact: str
+    held: str
+    healthy: int
+    in_use: int
+    jobs: int
+    running: int
+    agrees: bool | None
+    has_docker: bool
+    cpus: float
+    memory_bytes: int
+    labels: Mapping[str, str]
+    host: str
+    port: int
+    user: str
+    probed_at: datetime | None
+    last_contact_at: datetime | None
+    version: int
+    isolation: NodeIsolation
+
+    @property
+    def can_drain(self) -> bool:
+        """Whether a drain would change something: an empty node that is cordoned is drained."""
+        return self.held == "" or (self.held == "cordoned" and self.in_use > 0)
+
+    @property
+    def id(self) -> int:
+        """Row of the node."""
+        return self.view.id
+
+    @property
+    def name(self) -> str:
+        """Name of the node."""
+        return self.view.name
+
+    @property
+    def state(self) -> str:
+        """State of the node."""
+        return self.view.state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDetail:
+    """A node's page.
+
+    Attributes:
+        inventory: what the node said when it was probed last; empty for those who may not manage
+            nodes, as are the host key and the reasons that name addresses.
+        can_manage: the viewer may cordon, drain, edit and remove it.
+    """
+
+    row: NodeRow
+    members: tuple[OpenMember, ...]
+    truth: tuple[TruthRow, ...]
+    contact_reason: str
+    held_reason: str
+    health_reasons: tuple[str, ...]
+    boot_id: str
+    driver: str
+    inventory: Mapping[str, Any]
+    warnings: tuple[str, ...]
+    host_key: str
+    host_key_fingerprint: str
+    declared_dead_at: datetime | None
+    created_at: datetime
+    can_manage: bool
+
+
+def list_nodes(viewer: Viewer) -> tuple[NodeRow, ...]:
+    """All nodes by name, in a fixed number of queries, and one more where devices are missing."""
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-nodes"))
+    views = node_views(cluster_facts(), viewer)
+    nodes = with_owners(Node.objects.filter(removed_at=None).only(*_LIST_COLUMNS))
+    by_id = {node.pk: node for node in nodes.order_by()}
+    members = ranks_by_node()
+    names = names_of_tenants(by_id.values())
+    bare = [view.id for view in views if not any(device.healthy for device in view.devices)]
+    for pk, inventory in Node.objects.filter(pk__in=bare).values_list("pk", "inventory"):
+        if pk in by_id:
+            by_id[pk].inventory = inventory
+    return tuple(
+        _row(viewer, by_id[view.id], view, members[view.id], names)
+        for view in views
+        if view.id in by_id
+    )
+
+
+def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
+    """One node.
+
+    Raises:
+        NotFoundError: there is no such node.
+    """
+    node = node_for(viewer, node_id)
+    facts = facts_of_node(node.pk)
+    view = next(iter(node_views(facts, viewer)), None)
+    if view is None:  # it was removed a moment ago
+        raise _no_such_node(node_id)
+    members = open_members(viewer, node.pk)
+    may = viewer.can(Permission.MANAGE_NODES)
+    found = node.inventory if isinstance(node.inventory, dict) else {}
+    row = _row(viewer, node, view, members, names_of_tenants([node]))
+    return NodeDetail(
+        row=replace(row, isolation=with_networks(row.isolation, found, may_manage=may)),
+        members=tuple(members),
+        truth=truth_of(node, view, members, found, facts),
+        contact_reason=node.contact_reason if may else "",
+        held_reason=node.held_reason,
+        health_reasons=tuple(
+            sentence(
+                "device-reason",
+                index=device.index,
+                value=plain(device.health_reason or "unhealthy"),
+            )
+            for device in view.devices
+            if not device.healthy
+        ),
+        boot_id=node.boot_id if may else "",
+        driver=str(found.get("driver", "")),
+        inventory=found if may else {},
+        warnings=tuple(str(warning) for warning in found.get("warnings", ())) if may else (),
+        host_key=node.host_key if may else "",
+        host_key_fingerprint=node.host_key_fingerprint if may else "",
+        declared_dead_at=node.declared_dead_at,
+        created_at=node.created_at,
+        can_manage=may,
+    )
+
+
+def node_for(viewer: Viewer, node_id: int) -> Node:
+    """The row of one node, for services and for versions.
+
+    Raises:
+        NotFoundError: there is no such node.
+    """
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-nodes"))
+    node = (
+        with_owners(Node.objects.filter(pk=node_id, removed_at=None)).first()
+        if 0 < node_id < 2**63
+        else None
+    )
+    if node is None:
+        raise _no_such_node(node_id)
+    return node
+
+
+def _no_such_node(node_id: int) -> NotFoundError:
+    return NotFoundError(sentence("no-such-node"), field="id", value=node_id)
+
+
+def _row(
+    viewer: Viewer,
+    node: Node,
+    view: NodeView,
+    members: Sequence[OpenMember | ListedMember],
+    names: Mapping[int, str],
+) -> NodeRow:
+    may = viewer.can(Permission.MANAGE_NODES)
+    running = sum(member.step == MemberStep.RUNNING for member in members)
+    is_heard = node.contact == "ready"
+    told = state_reason_for(view.state, view.state_reason, may_manage=may)
+    if view.state == NodeState.READY:
+        told = _without_devices(node, view, may_manage=may)
+    return NodeRow(
+        view=view if told == view.state_reason else replace(view, state_reason=told),
+        contact=node.contact,
+        held=node.held,
+        healthy=sum(device.healthy for device in view.devices),
+        in_use=sum(device.occupant is not None for device in view.devices),
+        jobs=len({device.occupant.allocation for device in view.devices if device.occupant}),
+        running=running,
+        agrees=_agrees(node, members) if is_heard else None,
+        has_docker=node.has_docker,
+        cpus=node.cpus,
+        memory_bytes=node.memory_bytes,
+        labels=dict(node.labels),
+        host=node.host if may else "",
+        port=node.port if may else 0,
+        user=node.user if may else "",
+        probed_at=node.probed_at,
+        last_contact_at=node.last_contact_at,
+        version=node.version,
+        isolation=isolation_of(viewer, node, names),
+    )
+
+
+def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
+    """Why a node that answers takes no job all the same; empty while it has a healthy device."""
+    if any(device.healthy for device in view.devices) or node.probed_at is None:
+        return ""
+    found = node.inventory if isinstance(node.inventory, dict) else {}
+    noticed = [str(warning) for warning in found.get("warnings", ())] if may_manage else []
+    if noticed:
+        return sentence("no-healthy-device-because", noticed="; ".join(noticed))
+    return sentence("no-healthy-device")
+
+
+def _agrees(node: Node, members: Sequence[OpenMember | ListedMember]) -> bool:
+    """Every member that is said to run was started since the node's last boot."""
+    return all(
+        member.pid is not None and member.boot_id in ("", node.boot_id)
+        for member in members
+        if member.step == MemberStep.RUNNING
+    )

@@ -1,0 +1,112 @@
+"""Which job is on which device now, as far as the viewer may know."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from scheduling.clusters.queries.cluster_facts import ClusterFacts, HolderFacts
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+OCCUPANTS_KEPT: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All that decides what somebody may know of the jobs on devices, and nothing else.
+
+    Attributes:
+        visible: tenants whose jobs may be seen; None for all.
+        names: of the tenants whose jobs hold devices, as the viewer may know them.
+    """
+
+    visible: frozenset[int] | None
+    names: tuple[tuple[int, str], ...]
+
+    def shows(self, tenant_id: int) -> bool:
+        """Whether the jobs of a tenant may be seen."""
+        return self.visible is None or tenant_id in self.visible
+
+
+def sight_of(viewer: Viewer, facts: ClusterFacts) -> Sight:
+    """What the viewer may know; equal for two who may know the same."""
+    visible = viewer.tenant_ids(Permission.VIEW_JOBS)
+    return Sight(
+        visible=None if visible is None else visible & facts.tenant_ids,
+        names=tuple((number, viewer.name_of(number)) for number in sorted(facts.tenant_ids)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupant:
+    """What holds a device.
+
+    Attributes:
+        allocation: tells allocations apart; opaque.
+        tenant: its name, or "another tenant".
+        job_id: None when the viewer may not see the job; then name, user and VC are empty.
+        opportunistic: it is outside its virtual cluster's guarantee.
+        reserved: the device is claimed, and its present user is leaving.
+    """
+
+    allocation: str
+    tenant: str
+    job_id: int | None
+    name: str
+    user: str
+    virtual_cluster: str
+    state: str
+    opportunistic: bool
+    reserved: bool
+
+
+def occupants(facts: ClusterFacts, sight: Sight) -> Mapping[int, Occupant]:
+    """What holds each device, as far as it may be known; the user of a device before a claim."""
+    return facts.once(("occupants", sight), lambda: _occupants(facts, sight))
+
+
+def _occupants(facts: ClusterFacts, sight: Sight) -> Mapping[int, Occupant]:
+    by_device: dict[int, Occupant] = {}
+    seen: dict[tuple[str, bool, bool], Occupant] = {}
+    names = dict(sight.names)
+    for lease in facts.leases:
+        uid, opportunistic, reserved = key = (lease.uid, lease.opportunistic, lease.reserved)
+        if key not in seen:
+            holder = facts.holders[lease.job_id]
+            seen[key] = _occupant(
+                uid,
+                holder,
+                is_visible=sight.shows(holder.tenant_id),
+                tenant=names[holder.tenant_id],
+                opportunistic=opportunistic,
+                reserved=reserved,
+            )
+        if not reserved or lease.device_id not in by_device:
+            by_device[lease.device_id] = seen[key]
+    return by_device
+
+
+@lru_cache(maxsize=OCCUPANTS_KEPT)
+def _occupant(
+    uid: str,
+    holder: HolderFacts,
+    *,
+    is_visible: bool,
+    tenant: str,
+    opportunistic: bool,
+    reserved: bool,
+) -> Occupant:
+    """The very same as long as nothing of it changes: what is made of it compares at a glance."""
+    return Occupant(
+        allocation=hashlib.sha256(uid.encode()).hexdigest()[:12],
+        tenant=tenant,
+        job_id=holder.id if is_visible else None,
+        name=holder.name if is_visible else "",
+        user=holder.owner if is_visible else "",
+        virtual_cluster=holder.virtual_cluster if is_visible else "",
+        state=holder.state,
+        opportunistic=opportunistic,
+        reserved=reserved,
+    )

@@ -1,0 +1,147 @@
+"""The dry run of a shape: does it fit beside all other promises, what is left, what proves it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from scheduling.clusters.queries.current_engine import proof_of
+from scheduling.clusters.queries.reconfiguration import Effect, effect_of
+from scheduling.clusters.queries.virtual_clusters import QuotaRow, shape_rows, spec_in_force
+from scheduling.core.cells import ClusterSpec, Quota, VcSpec, feasible
+from scheduling.core.cells.assignment import AssignedCell
+from scheduling.topology.current import TopologyNow, current_topology
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+NEW: Final = "(new)"
+"""Stands for a virtual cluster that does not exist yet; no real one can have this name."""
+
+Counts = Mapping[tuple[str, str], int]
+"""Cells by chain and cell type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooMany:
+    """A level of which more is asked than can be had.
+
+    Attributes:
+        asked: cells.
+        most: cells that fit, with the rest of the shape as it is.
+    """
+
+    device_type: str
+    level: str
+    asked: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeAnswer:
+    """Whether a shape fits.
+
+    Attributes:
+        rows: every level of every chain, with what this shape would leave.
+        devices: promised by the shape.
+        witness: where it fails, in the engine's words; empty when it fits.
+        too_many: the levels of which less would fit; may be empty though it fails.
+        assignment: one assignment that proves it; empty when it fails.
+        effect: what it would do to running and waiting jobs; None for no change and when it fails.
+    """
+
+    fits: bool
+    rows: tuple[QuotaRow, ...]
+    devices: int
+    witness: str = ""
+    too_many: tuple[TooMany, ...] = ()
+    assignment: tuple[AssignedCell, ...] = ()
+    effect: Effect | None = None
+
+
+def try_shape(
+    viewer: Viewer, counts: Counts, *, name: str = NEW, topology: TopologyNow | None = None
+) -> ShapeAnswer:
+    """What would become of the cluster if ``name`` were promised ``counts``; nothing is written.
+
+    Args:
+        viewer: somebody who may edit virtual clusters, since the answer is about all of them.
+        counts: cells by chain and cell type; levels that do not exist are left out.
+        name: the virtual cluster; ``NEW`` for one that does not exist yet.
+        topology: the cells there are; by default those in force.
+
+    Raises:
+        ForbiddenError: the viewer may not edit virtual clusters.
+    """
+    viewer.require(Permission.EDIT_VC, what="virtual clusters")
+    topology = topology or current_topology()
+    spec = spec_in_force(topology)
+    wanted = _with(spec, name, counts, topology)
+    answer = feasible(wanted)
+    rows = shape_rows(topology, wanted, name)
+    devices = sum(row.devices * row.count for row in rows)
+    if not answer.ok:
+        return ShapeAnswer(
+            fits=False,
+            rows=rows,
+            devices=devices,
+            witness=answer.witness,
+            too_many=_too_many(spec, name, rows, topology),
+        )
+    effect = effect_of(viewer, spec, wanted)
+    if not effect.change.fits:
+        return ShapeAnswer(
+            fits=False, rows=rows, devices=devices, witness=effect.change.witnesses[0]
+        )
+    return ShapeAnswer(
+        fits=True,
+        rows=rows,
+        devices=devices,
+        assignment=proof_of(wanted),
+        effect=None if effect.is_empty else effect,
+    )
+
+
+def shape_in_force(topology: TopologyNow) -> tuple[AssignedCell, ...]:
+    """One assignment for all promises as they are; empty where none can be had."""
+    return proof_of(spec_in_force(topology))
+
+
+def _with(spec: ClusterSpec, name: str, counts: Counts, topology: TopologyNow) -> ClusterSpec:
+    pinned = spec.virtual_clusters[name].pinned if name in spec.virtual_clusters else {}
+    quotas = tuple(
+        Quota(chain=chain, level=level, count=count)
+        for (chain, level), count in sorted(counts.items())
+        if count > 0
+        and chain in topology.chains
+        and topology.chains[chain].level_of_type(level) is not None
+    )
+    share = VcSpec(quotas=quotas, pinned=dict(pinned))
+    return replace(spec, virtual_clusters={**spec.virtual_clusters, name: share})
+
+
+def _too_many(
+    spec: ClusterSpec, name: str, rows: tuple[QuotaRow, ...], topology: TopologyNow
+) -> tuple[TooMany, ...]:
+    counts = {(row.chain, row.type): row.count for row in rows}
+    found = []
+    for row in rows:
+        if not row.count:
+            continue
+        # Chain by chain: what is wrong in another one does not hide what is wrong here.
+        without = {
+            (chain, level): count
+            for (chain, level), count in counts.items()
+            if chain == row.chain and level != row.type
+        }
+        lower = _with(spec, name, without, topology)
+        if not feasible(lower).ok:
+            continue
+        most = next(
+            other.left
+            for other in shape_rows(topology, lower, name)
+            if (other.chain, other.type) == (row.chain, row.type)
+        )
+        if most < row.count:
+            found.append(
+                TooMany(device_type=row.device_type, level=row.level, asked=row.count, most=most)
+            )
+    return tuple(found)

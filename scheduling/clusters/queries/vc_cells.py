@@ -1,0 +1,226 @@
+"""A virtual cluster's cells beside the nodes that they are bound to, as far as one may know."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scheduling.clusters.models import Device, VirtualCluster
+from scheduling.clusters.queries.current_engine import EngineInForce
+from scheduling.core.cells.bindings import BoundLeaf, LeafUse, VirtualCell
+from scheduling.core.round.gang_requests import job_of_group
+from scheduling.enums import NodeState
+from scheduling.jobs.models import Job
+from scheduling.topology.current import CellView, TopologyNow
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+MOST_CELLS: Final = 128
+MOST_NODES: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcLeaf:
+    """A device of a bound cell.
+
+    Attributes:
+        tenant: of the job on it; "another tenant" where the viewer may not know.
+        job_id: None for no job, and for one that the viewer may not see.
+        is_cordoned: the engine cannot use it, only because its node is cordoned or drained.
+    """
+
+    address: str
+    node: str
+    device: int
+    use: LeafUse
+    tenant: str = ""
+    job_id: int | None = None
+    job: str = ""
+    user: str = ""
+    state: str = ""
+    is_cordoned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcCell:
+    """One cell of the share.
+
+    Attributes:
+        address: virtual.
+        level: what people call it; ``type`` is its cell type.
+        physical: address of the cell that it is bound to; empty while it is not.
+        doomed: bound only because the machines that are left are out of order.
+    """
+
+    number: int
+    address: str
+    chain: str
+    device_type: str
+    level: str
+    type: str
+    devices: int
+    pinned: str
+    physical: str
+    doomed: bool
+    leaves: tuple[VcLeaf, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOwner:
+    """Whose a device is: by virtual cluster (empty where the viewer may not know) and number."""
+
+    virtual_cluster: str
+    number: int
+    is_own: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundNode:
+    """A node on which the virtual cluster has a cell.
+
+    Attributes:
+        owners: by address of the device; missing where nobody owns it.
+    """
+
+    name: str
+    tree: CellView
+    owners: Mapping[str, CellOwner]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcCells:
+    """The virtual side and the physical side.
+
+    Attributes:
+        cells: by number, at most ``MOST_CELLS`` of them, bound ones first.
+        nodes: with bound cells of this virtual cluster, by name, at most ``MOST_NODES``.
+        bound, total: numbers of cells, of all of them.
+        all_nodes: number of nodes with bound cells.
+    """
+
+    cells: tuple[VcCell, ...] = ()
+    nodes: tuple[BoundNode, ...] = ()
+    bound: int = 0
+    total: int = 0
+    all_nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    tenant_id: int
+    name: str
+    user: str
+    state: str
+
+
+def vc_cells(viewer: Viewer, topology: TopologyNow, engine: EngineInForce, name: str) -> VcCells:
+    """The cells of a virtual cluster in the engine in force; in two queries, or three."""
+    own = engine.cells(name)
+    shown = sorted(own, key=lambda cell: (not cell.physical, cell.number))[:MOST_CELLS]
+    jobs = _jobs({leaf.group for cell in shown for leaf in cell.leaves if leaf.group})
+    bad = {leaf.node for cell in shown for leaf in cell.leaves if leaf.use is LeafUse.BAD}
+    cordoned = _cordoned(bad) if bad else frozenset()
+    nodes = sorted({leaf.node for cell in own for leaf in cell.leaves})
+    owners = _owners(viewer, engine, name)
+    return VcCells(
+        cells=tuple(_cell(viewer, topology, cell, jobs, cordoned) for cell in shown),
+        nodes=tuple(
+            BoundNode(name=node, tree=topology.tree_of(node), owners=owners.get(node, {}))
+            for node in nodes[:MOST_NODES]
+        ),
+        bound=sum(bool(cell.physical) for cell in own),
+        total=len(own),
+        all_nodes=len(nodes),
+    )
+
+
+def _jobs(groups: set[str]) -> Mapping[int, _Job]:
+    rows = Job.objects.unscoped().filter(pk__in={job_of_group(group) for group in groups})
+    return {
+        pk: _Job(tenant_id=tenant_id, name=name, user=user, state=state)
+        for pk, tenant_id, name, user, state in rows.values_list(
+            "id", "tenant_id", "name", "owner__username", "state"
+        )
+    }
+
+
+def _cordoned(nodes: set[str]) -> frozenset[tuple[str, int]]:
+    """Healthy devices, by node and index, on those of the nodes that are cordoned or drained."""
+    rows = Device.objects.filter(
+        node__name__in=nodes,
+        node__state__in=(NodeState.CORDONED, NodeState.DRAINING),
+        healthy=True,
+        retired_at=None,
+    )
+    return frozenset(rows.values_list("node__name", "index"))
+
+
+def _cell(
+    viewer: Viewer,
+    topology: TopologyNow,
+    cell: VirtualCell,
+    jobs: Mapping[int, _Job],
+    cordoned: frozenset[tuple[str, int]],
+) -> VcCell:
+    chain = topology.chains[cell.chain]
+    level = chain.level_of_type(cell.level)
+    return VcCell(
+        number=cell.number,
+        address=cell.address,
+        chain=cell.chain,
+        device_type=chain.device_type,
+        level=level.level if level is not None else cell.level,
+        type=cell.level,
+        devices=cell.devices,
+        pinned=cell.pinned,
+        physical=cell.physical,
+        doomed=cell.doomed,
+        leaves=tuple(_leaf(viewer, leaf, jobs, cordoned) for leaf in cell.leaves),
+    )
+
+
+def _leaf(
+    viewer: Viewer,
+    leaf: BoundLeaf,
+    jobs: Mapping[int, _Job],
+    cordoned: frozenset[tuple[str, int]],
+) -> VcLeaf:
+    job_id = job_of_group(leaf.group) if leaf.group else 0
+    job = jobs.get(job_id)
+    if job is None:
+        return VcLeaf(
+            address=leaf.address,
+            node=leaf.node,
+            device=leaf.device,
+            use=leaf.use,
+            is_cordoned=leaf.use is LeafUse.BAD and (leaf.node, leaf.device) in cordoned,
+        )
+    visible = viewer.tenant_ids(Permission.VIEW_JOBS)
+    is_visible = visible is None or job.tenant_id in visible
+    return VcLeaf(
+        address=leaf.address,
+        node=leaf.node,
+        device=leaf.device,
+        use=leaf.use,
+        tenant=viewer.name_of(job.tenant_id),
+        job_id=job_id if is_visible else None,
+        job=job.name if is_visible else "",
+        user=job.user if is_visible else "",
+        state=job.state if is_visible else "",
+    )
+
+
+def _owners(
+    viewer: Viewer, engine: EngineInForce, own: str
+) -> Mapping[str, Mapping[str, CellOwner]]:
+    """Whose the devices of each node are, by address."""
+    visible = VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
+    names = set(visible.values_list("name", flat=True))
+    found: dict[str, dict[str, CellOwner]] = {}
+    for vc in engine.spec.virtual_clusters:
+        for cell in engine.cells(vc):
+            owner = CellOwner(
+                virtual_cluster=vc if vc in names else "", number=cell.number, is_own=vc == own
+            )
+            for leaf in cell.leaves:
+                found.setdefault(leaf.node, {})[leaf.address] = owner
+    return found

@@ -1,0 +1,255 @@
+"""What a node says it has becomes devices and a cell; nothing that a job holds ever vanishes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from scheduling.clusters.models import Device, Node
+from scheduling.clusters.queries.virtual_clusters import spec_in_force
+from scheduling.clusters.services.topology import (
+    LeafPlace,
+    append_version,
+    in_turn,
+    leaf_places,
+    move_devices,
+    retire_devices,
+)
+from scheduling.common.on_commit import node_has_changed, want_round
+from scheduling.core.cells import CellError, ClusterSpec, PhysicalCell, feasible
+from scheduling.core.cells.topology import ClusterTopology
+from scheduling.core.inventory import Proposal, propose
+from scheduling.core.messages import sentence
+from scheduling.runs.models import Lease
+from scheduling.topology.current import TopologyNow, current_topology
+from tenants.audit import Actor, record
+from tessera.inventory import Device as Found
+from tessera.inventory import Inventory
+from tessera.messages import message_of
+
+MISSING: Final = "not found on the node any more"
+_SYSTEM: Final = Actor.system("inventory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What an inventory has changed.
+
+    Attributes:
+        version: of the topology now.
+        is_new_version: the cells have changed.
+        added, retired, missing: device indices; missing ones are unhealthy, since they may be
+            held or promised.
+        warnings: what did not fit, in words.
+    """
+
+    version: int
+    is_new_version: bool
+    added: tuple[int, ...] = ()
+    retired: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def apply_inventory(*, node_id: int, inventory: Inventory, now: datetime) -> Applied:
+    """Make the node's devices and cell what the node says it has; doing it twice changes nothing.
+
+    A new node gets a cell of its own. A cell that is there is reshaped only while no job holds
+    a device of the node and every promise still fits; an imported cell that lies inside a larger
+    one keeps its shape. Otherwise devices that are gone become unhealthy and the warnings say so.
+
+    Raises:
+        StaleEditError: others changed the topology every time; try again.
+    """
+    return in_turn(lambda: _apply(node_id, inventory, now))
+
+
+def _apply(node_id: int, inventory: Inventory, now: datetime) -> Applied:
+    node = Node.objects.get(pk=node_id)
+    topology = current_topology()
+    proposal = propose(node=node.name, inventory=inventory, known=topology.spec.cell_types)
+    spec, warnings = _shaped(node, topology, proposal)
+    cells = topology
+    if spec is not None:
+        appended = append_version(
+            before=topology.version,
+            spec=spec,
+            reason=f"inventory of {node.name}",
+            user_id=None,
+            now=now,
+        )
+        cells = TopologyNow(appended.version, spec)
+    written, has_changed = _write_devices(node, cells, inventory, now)
+    applied = replace(
+        written, is_new_version=spec is not None, warnings=(*proposal.warnings, *warnings)
+    )
+    if has_changed or applied.is_new_version:
+        _tell(node, applied)
+    return applied
+
+
+def _shaped(
+    node: Node, topology: TopologyNow, proposal: Proposal
+) -> tuple[ClusterSpec | None, tuple[str, ...]]:
+    """The cells with the node as proposed, or None to keep them, with the reason in words."""
+    spec = topology.spec
+    present = {
+        place.address for place in leaf_places(topology).values() if place.node == node.name
+    }
+    if present == {leaf.address for leaf in proposal.leaves} or proposal.cell is None:
+        return None, ()
+    position = own_cell(spec, node.name)
+    if present and position is None:
+        return None, _imported_words(node, topology, proposal)
+    if present and _is_held(node):
+        return None, (sentence("cells-changed-in-use"),)
+    wanted = replace(
+        spec,
+        cell_types={**spec.cell_types, **proposal.new_types},
+        physical=_with(spec.physical, position, proposal.cell),
+    )
+    fault = _fault(replace(wanted, virtual_clusters=spec_in_force(topology).virtual_clusters))
+    if fault:
+        return None, (sentence("cells-changed", fault=message_of(fault)),)
+    return wanted, ()
+
+
+def own_cell(spec: ClusterSpec, name: str) -> int | None:
+    """Position of the top cell that is the node; None when the node is inside a larger cell."""
+    for position, cell in enumerate(spec.physical):
+        cell_type = spec.cell_types.get(cell.type)
+        address = cell.address or str(position)
+        if cell_type is not None and cell_type.node_level and address == name:
+            return position
+    return None
+
+
+def _with(
+    physical: tuple[PhysicalCell, ...], position: int | None, cell: PhysicalCell
+) -> tuple[PhysicalCell, ...]:
+    """The cells with one more, or with one in its old place: default addresses count places."""
+    if position is None:
+        return (*physical, cell)
+    return (*physical[:position], cell, *physical[position + 1 :])
+
+
+def _imported_words(node: Node, topology: TopologyNow, proposal: Proposal) -> tuple[str, ...]:
+    """What the import says otherwise than the node itself; equal indices are no difference."""
+    imported = {index for name, index in topology.cells.devices if name == node.name}
+    found = {leaf.device.index for leaf in proposal.leaves}
+    if imported >= found:
+        return ()
+    extra = ", ".join(str(index) for index in sorted(found - imported))
+    return (sentence("import-lacks-devices", node=node.name, extra=extra),)
+
+
+def _is_held(node: Node) -> bool:
+    return Lease.objects.filter(released_at=None, device__node=node).exists()
+
+
+def _fault(spec: ClusterSpec) -> str:
+    try:
+        ClusterTopology(spec)
+        answer = feasible(spec)
+    except CellError as error:
+        return str(error)
+    return "" if answer.ok else answer.witness
+
+
+def _write_devices(
+    node: Node, topology: TopologyNow, inventory: Inventory, now: datetime
+) -> tuple[Applied, bool]:
+    """Rows for the node's leaves: new, moved and retired ones; and whether any has changed."""
+    places = {p.index: p for p in leaf_places(topology).values() if p.node == node.name}
+    found = {device.index: device for device in reversed(inventory.devices)}
+    rows = {row.index: row for row in node.devices.filter(retired_at=None)}
+    retired = [row for index, row in rows.items() if index not in places]
+    retire_devices(retired, now)
+    kept = {index: row for index, row in rows.items() if index in places}
+    move_devices(
+        {row.pk: places[index] for index, row in kept.items()},
+        {row.pk: row for row in kept.values()},
+    )
+    cpus, memory = _shares(inventory, len(places))
+    added = [places[index] for index in sorted(places.keys() - kept.keys())]
+    Device.objects.bulk_create(
+        _new_row(node, place, found.get(place.index), cpus, memory) for place in added
+    )
+    has_changed = _refresh(kept, found, cpus, memory) or bool(added) or bool(retired)
+    applied = Applied(
+        version=topology.version,
+        is_new_version=False,
+        added=tuple(place.index for place in added),
+        retired=tuple(row.index for row in retired),
+        missing=tuple(sorted(places.keys() - found.keys())),
+    )
+    return applied, has_changed
+
+
+def _shares(inventory: Inventory, devices: int) -> tuple[float, int]:
+    """Processors and bytes of the machine that belong to one device."""
+    return inventory.cpus / max(devices, 1), inventory.memory_bytes // max(devices, 1)
+
+
+def _new_row(
+    node: Node, place: LeafPlace, found: Found | None, cpus: float, memory: int
+) -> Device:
+    row = Device(
+        node=node,
+        index=place.index,
+        address=place.address,
+        chain=place.chain,
+        device_type=place.device_type,
+    )
+    _fill(row, found, cpus, memory)
+    return row
+
+
+def _refresh(
+    rows: Mapping[int, Device], found: Mapping[int, Found], cpus: float, memory: int
+) -> bool:
+    columns = ("uuid", "is_gpu", "cpus", "memory_bytes", "healthy", "health_reason")
+    changed = []
+    for index, row in rows.items():
+        before = tuple(getattr(row, column) for column in columns)
+        _fill(row, found.get(index), cpus, memory)
+        if tuple(getattr(row, column) for column in columns) != before:
+            changed.append(row)
+    Device.objects.bulk_update(changed, columns, batch_size=500)
+    return bool(changed)
+
+
+def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
+    """Write what was found; only what was missing heals by being there again."""
+    row.cpus = cpus
+    row.memory_bytes = memory
+    if found is None:
+        row.healthy, row.health_reason = False, row.health_reason or MISSING
+        return
+    if found.declared and found.memory_bytes:
+        row.memory_bytes = found.memory_bytes
+    row.uuid = found.uuid[:100]
+    row.is_gpu = not found.declared
+    if row.health_reason == MISSING:
+        row.healthy, row.health_reason = True, ""
+
+
+def _tell(node: Node, applied: Applied) -> None:
+    record(
+        actor=_SYSTEM,
+        action="node.inventory",
+        obj=node,
+        after={
+            "topology": applied.version,
+            "added": _words(applied.added),
+            "retired": _words(applied.retired),
+            "missing": _words(applied.missing),
+            "warnings": list(applied.warnings),
+        },
+    )
+    node_has_changed(node.pk)
+    want_round("inventory")
+
+
+def _words(indices: Iterable[int]) -> list[int]:
+    return sorted(indices)

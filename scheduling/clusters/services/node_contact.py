@@ -1,0 +1,158 @@
+"""What the node service sees of a node: contact lost and back, and what it has."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+
+from scheduling.clusters.models import Node
+from scheduling.clusters.models.nodes import PLAIN_LEVELS
+from scheduling.clusters.services.inventory import apply_inventory
+from scheduling.clusters.services.node_networks import container_network, plain_network
+from scheduling.common.on_commit import node_has_changed, want_round
+from scheduling.core.lifecycle import JobEventKind, JobState
+from scheduling.enums import MemberStep, NodeState
+from scheduling.jobs.services.lifecycle import Note, try_job_event
+from scheduling.notices.services.nodes import put_node_state
+from scheduling.runs.models import Attempt
+from tessera.inventory import Inventory
+from tessera.isolation import NONE, IsolationProbe, best_available
+
+_SILENT: Final = "its node has not answered for a while"
+
+
+def state_of(contact: str, held: str) -> NodeState:
+    """The state that people see: trouble with the line comes before what an admin wants.
+
+    ``held`` is kept beside it, so that a drained node that was away is still draining when it is
+    back.
+    """
+    if contact != NodeState.READY:
+        return NodeState(contact)
+    return NodeState(held) if held else NodeState.READY
+
+
+@transaction.atomic
+def contact_lost(*, node_id: int, reason: str, now: datetime, down: bool = False) -> None:
+    """A node does not answer. Nothing on it is killed; its running jobs become suspect.
+
+    Args:
+        node_id: which node.
+        reason: a sentence for those who manage nodes; it may name addresses, so jobs get another.
+        now: the instant that is written.
+        down: it has been silent for so long that nobody counts on it.
+    """
+    contact = NodeState.DOWN if down else NodeState.SUSPECT
+    if _set_contact(node_id, contact, reason, now):
+        _move_jobs(node_id, JobState.RUNNING, JobEventKind.CONTACT_LOST, _SILENT, now)
+
+
+@transaction.atomic
+def contact_back(*, node_id: int, boot_id: str, now: datetime) -> None:
+    """A node answers again; jobs that have all their nodes back are running again."""
+    Node.objects.filter(pk=node_id).update(last_contact_at=now, boot_id=boot_id)
+    if _set_contact(node_id, NodeState.READY, "", now):
+        _move_jobs(node_id, JobState.SUSPECT, JobEventKind.CONTACT_BACK, "", now)
+
+
+@transaction.atomic
+def record_probe(
+    *,
+    node_id: int,
+    inventory: Mapping[str, Any],
+    has_docker: bool,
+    cpus: float,
+    memory_bytes: int,
+    now: datetime,
+) -> None:
+    """Keep what a node says it has, and make devices and cells of it when it has changed.
+
+    Raises:
+        ProtocolError: it is no inventory.
+        StaleEditError: others changed the topology every time; the next probe tries again.
+    """
+    before, setting = Node.objects.values_list("inventory", "job_network").get(pk=node_id)
+    Node.objects.filter(pk=node_id).update(probed_at=now, last_contact_at=now)
+    if before == dict(inventory):
+        return
+    found = Inventory.from_json(inventory)
+    apply_inventory(node_id=node_id, inventory=found, now=now)
+    Node.objects.filter(pk=node_id).update(
+        inventory=dict(inventory),
+        has_docker=has_docker,
+        cpus=cpus,
+        memory_bytes=memory_bytes,
+        isolation=[probe.to_json() for probe in found.isolation],
+        isolation_level=plain_level(found.isolation),
+        plain_network=plain_network(found, setting),
+        container_network=container_network(found),
+        enforces_limits=bool(found.cgroups)
+        and not (found.devices and all(device.declared for device in found.devices)),
+    )
+    node_has_changed(node_id)
+    want_round("probe")
+
+
+def plain_level(probes: Sequence[IsolationProbe]) -> str:
+    """The best isolation level for jobs without an image; empty if it is not known.
+
+    A node that could not try its levels reports even the weakest as not available.
+    """
+    is_unknown = any(probe.level == NONE and not probe.available for probe in probes)
+    return best_available(probes, of=tuple(PLAIN_LEVELS)) if probes and not is_unknown else ""
+
+
+def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -> bool:
+    """Write the contact and the state that follows; returns whether the contact is another one."""
+    node = Node.objects.filter(pk=node_id, removed_at=None).first()
+    if node is None or node.contact == contact:
+        return False
+    state = state_of(contact, node.held)
+    changes: dict[str, Any] = {"contact": contact, "contact_reason": reason[:500], "state": state}
+    changes["state_reason"] = reason[:500] if reason else node.held_reason
+    if node.contact == NodeState.READY:
+        # From here the fence counts: until now the node may have been told to start something.
+        changes["last_contact_at"] = now
+    if state != node.state:
+        changes["state_since"] = now
+    Node.objects.filter(pk=node_id).update(**changes)
+    if state != node.state:
+        put_node_state(node_id=node_id, name=node.name, state=state, now=now)
+    node_has_changed(node_id)
+    want_round("node")
+    return True
+
+
+def _move_jobs(
+    node_id: int, state: JobState, event: JobEventKind, reason: str, now: datetime
+) -> None:
+    attempts = (
+        Attempt.objects.filter(
+            ended_at=None,
+            job__state=state,
+            members__node_id=node_id,
+            members__step=MemberStep.RUNNING,
+        )
+        .select_related("job")
+        .distinct()
+        .order_by("id")
+    )
+    for attempt in attempts:
+        if event is JobEventKind.CONTACT_BACK and _has_lost_member(attempt):
+            continue
+        try_job_event(
+            job_id=attempt.job_id,
+            event=event,
+            now=now,
+            note=Note(text=reason, attempt=attempt.number, detail={"node": node_id}),
+        )
+
+
+def _has_lost_member(attempt: Attempt) -> bool:
+    """Whether a rank of it still runs where nobody can see it."""
+    return (
+        attempt.members.filter(step=MemberStep.RUNNING)
+        .exclude(node__contact=NodeState.READY)
+        .exists()
+    )

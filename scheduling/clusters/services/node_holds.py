@@ -1,0 +1,274 @@
+"""Holding nodes back: cordon, drain, declare dead; and single devices out of use."""
+
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+
+from scheduling.clusters.models import Device, Node
+from scheduling.clusters.services.node_rows import node_to_edit, open_members_on, write_node
+from scheduling.common.edits import reason_errors
+from scheduling.common.on_commit import node_has_changed, want_round
+from scheduling.core.lifecycle import PreemptionRule
+from scheduling.core.messages import sentence
+from scheduling.enums import NodeState
+from scheduling.runs.services.attempts import mark_lost
+from scheduling.runs.services.stopping import preempt_job
+from scheduling.runs.services.tallies import tallies_written_last
+from tenants.audit import Actor, record
+from tenants.errors import ConflictError, InvalidError, NotFoundError
+from tenants.viewers import Viewer
+
+DRAIN_RULE: Final = "Its node is drained"
+_DRAINED: Final = Actor.system("drain")
+
+
+@transaction.atomic
+def cordon_node(
+    *,
+    viewer: Viewer,
+    node_id: int,
+    reason: str,
+    now: datetime,
+    expected_version: int | None = None,
+) -> Node:
+    """Place nothing new on a node; what runs there goes on. Ends a drain that is under way.
+
+    Raises:
+        NotFoundError: there is no such node.
+        InvalidError: there is no reason.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    node = node_to_edit(viewer, node_id)
+    InvalidError.raise_if(reason_errors(reason))
+    _hold(
+        viewer=viewer,
+        node=node,
+        action="node.cordon",
+        held=NodeState.CORDONED,
+        reason=reason,
+        now=now,
+        expected_version=expected_version,
+    )
+    return node
+
+
+@transaction.atomic
+def uncordon_node(
+    *,
+    viewer: Viewer,
+    node_id: int,
+    now: datetime,
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Node:
+    """Use a node again.
+
+    Raises:
+        NotFoundError: there is no such node.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    node = node_to_edit(viewer, node_id)
+    if reason:
+        InvalidError.raise_if(reason_errors(reason))
+    values: dict[str, Any] = {"held": "", "held_reason": "", "declared_dead_at": None}
+    write_node(
+        actor=viewer,
+        node=node,
+        action="node.uncordon",
+        values=values,
+        now=now,
+        expected_version=expected_version,
+        message=reason,
+    )
+    return node
+
+
+@transaction.atomic
+def drain_node(
+    *,
+    viewer: Viewer,
+    node_id: int,
+    reason: str,
+    now: datetime,
+    expected_version: int | None = None,
+) -> Node:
+    """Empty a node: nothing new is placed, and what runs there saves its work and runs elsewhere.
+
+    An empty node becomes cordoned at once, another one as soon as the last job has left.
+
+    Raises:
+        NotFoundError: there is no such node.
+        InvalidError: there is no reason.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    node = node_to_edit(viewer, node_id)
+    InvalidError.raise_if(reason_errors(reason))
+    # One that was drained, or cordoned and empty, would be draining for a moment again.
+    is_done = node.held == NodeState.CORDONED and not open_members_on([node.pk]).exists()
+    _hold(
+        viewer=viewer,
+        node=node,
+        action="node.drain",
+        held=NodeState.CORDONED if is_done else NodeState.DRAINING,
+        reason=reason,
+        now=now,
+        expected_version=expected_version,
+    )
+    finish_drains(now=now, node_ids=[node.pk])
+    node.refresh_from_db()
+    return node
+
+
+@transaction.atomic
+@tallies_written_last()
+def declare_node_dead(
+    *,
+    viewer: Viewer,
+    node_id: int,
+    reason: str,
+    now: datetime,
+    expected_version: int | None = None,
+) -> Node:
+    """Say that a silent node will not come back: its jobs are lost and may run elsewhere.
+
+    The node is cordoned until somebody uses it again. A node that answers is not dead: its jobs
+    would run twice.
+
+    Raises:
+        NotFoundError: there is no such node.
+        InvalidError: there is no reason.
+        ConflictError: the node answers.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    node = node_to_edit(viewer, node_id)
+    InvalidError.raise_if(reason_errors(reason))
+    if node.contact == NodeState.READY:
+        raise ConflictError(
+            sentence("node-answers", name=node.name),
+            field="contact",
+            value=node.contact,
+            remedy=sentence("drain-instead"),
+        )
+    values: dict[str, Any] = {
+        "contact": NodeState.DOWN,
+        "contact_reason": f"declared dead: {reason}"[:500],
+        "held": NodeState.CORDONED,
+        "held_reason": f"declared dead: {reason}"[:500],
+        "declared_dead_at": now,
+    }
+    if node.declared_dead_at is not None and node.held_reason == values["held_reason"]:
+        values["declared_dead_at"] = node.declared_dead_at
+    write_node(
+        actor=viewer,
+        node=node,
+        action="node.declare_dead",
+        values=values,
+        now=now,
+        expected_version=expected_version,
+        message=reason,
+    )
+    # Gangs in the order of their ids, in which whoever reports of them locks them.
+    members = open_members_on([node.pk]).order_by("attempt_id", "id")
+    for member_id in list(members.values_list("id", flat=True)):
+        mark_lost(member_id=member_id, message=sentence("declared-dead", name=node.name), now=now)
+    return node
+
+
+def finish_drains(*, now: datetime, node_ids: list[int] | None = None) -> int:
+    """Move draining nodes on: whoever still runs there is asked to leave, empty ones are cordoned.
+
+    Called with every round, since a round that had begun before the drain may still have placed
+    something there.
+
+    Returns:
+        How many nodes have become cordoned.
+    """
+    draining = Node.objects.filter(held=NodeState.DRAINING, removed_at=None)
+    if node_ids is not None:
+        draining = draining.filter(pk__in=node_ids)
+    names = dict(draining.values_list("id", "name"))
+    if not names:
+        return 0
+    with transaction.atomic(), tallies_written_last():
+        busy = set()
+        for node_id, job_id in sorted(
+            set(open_members_on(list(names)).values_list("node_id", "attempt__job_id"))
+        ):
+            busy.add(node_id)
+            preempt_job(
+                job_id=job_id,
+                for_job=0,
+                rule=DRAIN_RULE,
+                cause=PreemptionRule.DRAIN,
+                by=sentence("drain-of-node", node=names[node_id]),
+                now=now,
+            )
+        busy &= set(open_members_on(list(names)).values_list("node_id", flat=True))
+        empty = [node_id for node_id in names if node_id not in busy]
+        for node in Node.objects.filter(pk__in=empty, held=NodeState.DRAINING):
+            write_node(
+                actor=_DRAINED,
+                node=node,
+                action="node.drained",
+                values={"held": NodeState.CORDONED},
+                now=now,
+            )
+    return len(empty)
+
+
+@transaction.atomic
+def set_device_health(
+    *,
+    viewer: Viewer,
+    node_id: int,
+    index: int,
+    healthy: bool,
+    reason: str = "",
+    now: datetime,
+) -> Device:
+    """Take one device out of use, or back; what runs on it goes on.
+
+    Raises:
+        NotFoundError: there is no such device.
+        InvalidError: an unhealthy device needs a reason.
+    """
+    node = node_to_edit(viewer, node_id)
+    device = node.devices.filter(index=index, retired_at=None).first()
+    if device is None:
+        raise NotFoundError(
+            sentence("no-such-device", name=node.name, index=index), field="index", value=index
+        )
+    if not healthy:
+        InvalidError.raise_if(reason_errors(reason))
+    before = {"healthy": device.healthy, "reason": device.health_reason}
+    after = {"healthy": healthy, "reason": "" if healthy else reason.strip()}
+    if before != after:
+        device.healthy, device.health_reason = healthy, str(after["reason"])
+        device.save(update_fields=["healthy", "health_reason"])
+        record(actor=viewer, action="device.health", obj=device, before=before, after=after)
+        node_has_changed(node.pk)
+        want_round("device")
+    return device
+
+
+def _hold(
+    *,
+    viewer: Viewer,
+    node: Node,
+    action: str,
+    held: NodeState,
+    reason: str,
+    now: datetime,
+    expected_version: int | None,
+) -> None:
+    values = {"held": held, "held_reason": reason.strip()}
+    write_node(
+        actor=viewer,
+        node=node,
+        action=action,
+        values=values,
+        now=now,
+        expected_version=expected_version,
+        message=reason.strip(),
+    )

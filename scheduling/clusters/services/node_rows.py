@@ -1,0 +1,159 @@
+"""Reading and writing the row of a node for an edit: version, state, audit and news together."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from django.db.models import QuerySet
+
+from scheduling.clusters.models import Node
+from scheduling.clusters.services.node_contact import state_of
+from scheduling.common.edits import compare_and_set
+from scheduling.common.on_commit import node_has_changed, want_round
+from scheduling.core.messages import sentence
+from scheduling.enums import MemberStep, NodeState
+from scheduling.notices.services.nodes import put_node_state
+from scheduling.runs.models import Member
+from tenants.audit import Actor, changed, record
+from tenants.errors import ConflictError, NotFoundError, StaleEditError
+from tenants.models import Tenant
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+_KIND: Final = "node"
+EMPTY_IT: Final = sentence("drain-or-declare-dead")
+GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
+
+
+def node_to_edit(viewer: Viewer, node_id: int) -> Node:
+    """The node that the viewer is about to change.
+
+    Raises:
+        ForbiddenError: the viewer may not manage nodes.
+        NotFoundError: there is no such node.
+    """
+    viewer.require(Permission.MANAGE_NODES, what="the node")
+    node = Node.objects.filter(pk=node_id, removed_at=None).first()
+    if node is None:
+        raise NotFoundError(sentence("no-such-node"), field="id", value=node_id)
+    return node
+
+
+def write_node(
+    *,
+    actor: Viewer | Actor,
+    node: Node,
+    action: str,
+    values: Mapping[str, Any],
+    now: datetime,
+    expected_version: int | None = None,
+    message: str = "",
+) -> None:
+    """Write columns with the state that follows from them, and the record of it.
+
+    What is so already, as when an act is asked for twice, is neither written nor told again.
+
+    Raises:
+        StaleEditError: somebody edited the node since ``expected_version``.
+    """
+    before, after = changed({key: getattr(node, key) for key in values}, values)
+    state, reason = _state_with(node, after)
+    if not after and (state, reason) == (node.state, node.state_reason):
+        if expected_version not in (None, node.version):
+            raise StaleEditError.of(_KIND, expected_version)
+        return
+    columns = {**after, "state_reason": reason}
+    if state != node.state:
+        columns |= {"state": state, "state_since": now}
+    compare_and_set(
+        Node.objects.filter(removed_at=None),
+        pk=node.pk,
+        kind=_KIND,
+        expected_version=expected_version,
+        read_version=node.version,
+        values=columns,
+    )
+    if state != node.state:
+        put_node_state(node_id=node.pk, name=node.name, state=state, now=now)
+    if after or message:
+        record(
+            actor=actor,
+            action=action,
+            obj=node,
+            before=shown(before),
+            after=shown(after),
+            message=message,
+        )
+    node.refresh_from_db()
+    tell(node)
+
+
+def _state_with(node: Node, changes: Mapping[str, Any]) -> tuple[NodeState, str]:
+    """The state that follows from the columns as they will be, and why."""
+    contact = str(changes.get("contact", node.contact))
+    state = state_of(contact, str(changes.get("held", node.held)))
+    if contact != NodeState.READY:
+        return state, str(changes.get("contact_reason", node.contact_reason))
+    return state, str(changes.get("held_reason", node.held_reason))
+
+
+def shown(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values for the audit: tenants by name, and public keys by their fingerprint alone."""
+    found = {key: value for key, value in values.items() if key != "host_key"}
+    dedicated, paths = found.get("dedicated_to", []), found.get("visible_paths", [])
+    ids = {*dedicated, *(tenant for path in paths for tenant in path.get("tenants", []))}
+    if not ids:
+        return found
+    names = dict(Tenant.objects.unscoped().filter(pk__in=ids).values_list("id", "name"))
+    if dedicated:
+        found["dedicated_to"] = [names[tenant] for tenant in dedicated]
+    if paths:
+        found["visible_paths"] = [
+            {**path, "tenants": [names[tenant] for tenant in path.get("tenants", [])]}
+            for path in paths
+        ]
+    return found
+
+
+def tell(node: Node) -> None:
+    """Announce that a node changed once the transaction has committed."""
+    node_has_changed(node.pk)
+    want_round("node")
+
+
+def removal_values(node: Node, now: datetime) -> dict[str, Any]:
+    """The columns of a node that leaves the cluster; its address becomes free."""
+    return {
+        "removed_at": now,
+        "last_address": address_of(node),
+        "host": "",
+        "contact": NodeState.DOWN,
+        "held": "",
+    }
+
+
+def address_of(node: Node) -> str:
+    """Host and port; empty for a node that has no address."""
+    return f"{node.host}:{node.port}" if node.host else ""
+
+
+def require_empty(node: Node, remedy: str) -> None:
+    """Refuse if a job is on ``node``, whatever its isolation.
+
+    Raises:
+        ConflictError: with the number of jobs.
+    """
+    jobs = set(open_members_on([node.pk]).values_list("attempt__job_id", flat=True))
+    if jobs:
+        raise ConflictError(
+            sentence("jobs-on-node", n=len(jobs), node=node.name),
+            field="node",
+            value=node.name,
+            remedy=remedy,
+        )
+
+
+def open_members_on(node_ids: list[int]) -> "QuerySet[Member]":
+    """Members on these nodes that are not known to be gone."""
+    on_nodes = Member.objects.filter(node_id__in=node_ids, removed_at=None)
+    return on_nodes.exclude(step__in=GONE)

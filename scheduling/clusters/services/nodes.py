@@ -1,0 +1,277 @@
+"""Nodes as an admin handles them: adding, editing, removing, and holding them back.
+
+Whether a node answers is the business of ``services.node_contact``; what it has, of
+``services.inventory``.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import datetime
+from typing import Any, TypedDict, Unpack
+
+from django.db import IntegrityError, transaction
+
+from scheduling.clusters.models import Node
+from scheduling.clusters.services.node_holds import (
+    cordon_node,
+    declare_node_dead,
+    drain_node,
+    finish_drains,
+    set_device_health,
+    uncordon_node,
+)
+from scheduling.clusters.services.node_networks import plain_network
+from scheduling.clusters.services.node_removal import take_out_of_topology
+from scheduling.clusters.services.node_rows import (
+    EMPTY_IT,
+    node_to_edit,
+    removal_values,
+    require_empty,
+    shown,
+    tell,
+    write_node,
+)
+from scheduling.clusters.services.node_tenancies import keep_tenancy
+from scheduling.clusters.services.node_tenants import in_rows
+from scheduling.clusters.services.node_values import fingerprint_of, node_faults
+from scheduling.clusters.services.topology import in_turn, places_kept
+from scheduling.core.messages import sentence
+from scheduling.enums import NodeState
+from tenants.audit import record
+from tenants.errors import DuplicateError, InvalidError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+from tessera.inventory import Inventory
+from tessera.wire import ProtocolError
+
+__all__ = [
+    "add_node",
+    "cordon_node",
+    "declare_node_dead",
+    "drain_node",
+    "fingerprint_of",
+    "finish_drains",
+    "remove_node",
+    "set_device_health",
+    "uncordon_node",
+    "update_node",
+]
+
+
+def add_node(
+    *,
+    viewer: Viewer,
+    name: str,
+    host: str,
+    port: int = 22,
+    user: str,
+    host_key: str,
+    fingerprint: str,
+    labels: Mapping[str, str] | None = None,
+    now: datetime,
+) -> Node:
+    """Store a node whose host key a person has confirmed; it is down until it answers.
+
+    A node that an import has named and that has no address yet gets this one. A host that was
+    removed while it belonged to a tenant still belongs to it.
+
+    Args:
+        viewer: a cluster admin.
+        name: its name for good; the address of its cell.
+        host: host name or IP address.
+        port: of its SSH server.
+        user: the account that runs jobs.
+        host_key: the public key line that the node showed.
+        fingerprint: what the person confirmed (``SHA256:...``); must be that of ``host_key``.
+        labels: short texts by name; ``rack`` groups the map.
+        now: the instant that is written.
+
+    Raises:
+        InvalidError: one or more values are wrong, all of them named.
+        DuplicateError: the name or the address is taken.
+    """
+    viewer.require(Permission.MANAGE_NODES, what="nodes")
+    values = {
+        "name": name,
+        "host": host,
+        "port": port,
+        "user": user,
+        "host_key": host_key,
+        "host_key_fingerprint": fingerprint,
+        "labels": {} if labels is None else labels,
+    }
+    InvalidError.raise_if(node_faults(values))
+    values["host_key"] = host_key.strip()
+    try:
+        return _store(viewer, values, now)
+    except IntegrityError:
+        raise _taken(values) from None
+
+
+class NodeChanges(TypedDict, total=False):
+    """What ``update_node`` may change; the name is for good.
+
+    Attributes:
+        host: host name or IP address.
+        port: of its SSH server.
+        user: the account that runs jobs.
+        host_key: the public key line that the node showed; needs its fingerprint beside it.
+        fingerprint: what the person confirmed.
+        labels: short texts by name.
+        dedicated_to: names of the only tenants whose jobs it takes; empty: all.
+        visible_paths: ``{path, writable?, tenants?}`` each; what jobs may see of the node.
+        job_network: one of ``job_networks.SETTINGS``; empty: by the node's own file.
+    """
+
+    host: str
+    port: int
+    user: str
+    host_key: str
+    fingerprint: str
+    labels: Mapping[str, str]
+    dedicated_to: Sequence[str]
+    visible_paths: Sequence[Mapping[str, Any]]
+    job_network: str
+
+
+def update_node(
+    *,
+    viewer: Viewer,
+    node_id: int,
+    now: datetime,
+    expected_version: int | None = None,
+    **changes: Unpack[NodeChanges],
+) -> Node:
+    """Change how a node is reached, its labels, or whom it takes; running jobs continue.
+
+    Raises:
+        NotFoundError: there is no such node.
+        InvalidError: one or more values are wrong, all of them named.
+        DuplicateError: another node has this address.
+        DoesNotFitError: a guarantee would lose its place by the dedication; nothing was written.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    values = _checked(changes)
+
+    def update() -> Node:
+        node = node_to_edit(viewer, node_id)
+        with _dedicated(viewer, node, values, now):
+            write_node(
+                actor=viewer,
+                node=node,
+                action="node.update",
+                values=values | _network_of(node, values),
+                now=now,
+                expected_version=expected_version,
+            )
+        if {"host", "port", "host_key"} & values.keys():
+            keep_tenancy(viewer=viewer, node=node, now=now)
+        return node
+
+    node_to_edit(viewer, node_id)
+    InvalidError.raise_if(node_faults(values))
+    values |= in_rows(values)
+    try:
+        return in_turn(update)
+    except IntegrityError:
+        node = node_to_edit(viewer, node_id)
+        raise _taken({"host": node.host, "port": node.port, **values}) from None
+
+
+def _checked(changes: NodeChanges) -> dict[str, Any]:
+    """The changes by column."""
+    values: dict[str, Any] = dict(changes)
+    if "fingerprint" in values:
+        values["host_key_fingerprint"] = values.pop("fingerprint")
+    if isinstance(values.get("host_key"), str):
+        values["host_key"] = values["host_key"].strip()
+    return values
+
+
+def _network_of(node: Node, values: Mapping[str, Any]) -> dict[str, str]:
+    """The network of plain jobs that follows from a setting, where the node was probed."""
+    if "job_network" in values and node.inventory:
+        with suppress(ProtocolError):  # of another version; the next probe brings a new one
+            found = Inventory.from_json(node.inventory)
+            return {"plain_network": plain_network(found, values["job_network"])}
+    return {}
+
+
+def _dedicated(
+    viewer: Viewer, node: Node, values: Mapping[str, Any], now: datetime
+) -> AbstractContextManager[None]:
+    """Judges the guarantees, where the tenants change that a node takes."""
+    if values.get("dedicated_to", node.dedicated_to) == node.dedicated_to:
+        return nullcontext()
+    reason = f"tenants of {node.name}"
+    return places_kept(field="dedicated_to", reason=reason, user_id=viewer.user_id, now=now)
+
+
+def remove_node(
+    *, viewer: Viewer, node_id: int, now: datetime, expected_version: int | None = None
+) -> None:
+    """Take a node out of the cluster; its row stays for the sake of history.
+
+    Raises:
+        NotFoundError: there is no such node.
+        ConflictError: something runs on it.
+        DoesNotFitError: its cells are promised to virtual clusters.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+
+    def remove() -> None:
+        node = node_to_edit(viewer, node_id)
+        require_empty(node, EMPTY_IT)
+        take_out_of_topology(node=node, user_id=viewer.user_id, now=now)
+        values = removal_values(node, now)
+        write_node(
+            actor=viewer,
+            node=node,
+            action="node.remove",
+            values=values,
+            now=now,
+            expected_version=expected_version,
+        )
+
+    in_turn(remove)
+
+
+@transaction.atomic
+def _store(viewer: Viewer, values: dict[str, Any], now: datetime) -> Node:
+    imported = Node.objects.filter(name=values["name"], host="", removed_at=None).first()
+    if imported is not None:
+        write_node(actor=viewer, node=imported, action="node.add", values=values, now=now)
+        keep_tenancy(viewer=viewer, node=imported, now=now)
+        return imported
+    node = Node.objects.create(
+        **values,
+        state=NodeState.DOWN,
+        contact=NodeState.DOWN,
+        state_reason="not contacted yet",
+        contact_reason="not contacted yet",
+        state_since=now,
+        created_at=now,
+    )
+    record(actor=viewer, action="node.add", obj=node, after=shown(values))
+    keep_tenancy(viewer=viewer, node=node, now=now)
+    tell(node)
+    return node
+
+
+def _taken(values: Mapping[str, Any]) -> DuplicateError:
+    name = values.get("name")
+    if name is not None and Node.objects.filter(name=name, removed_at=None).exists():
+        return DuplicateError(
+            sentence("node-exists", name=name),
+            field="name",
+            value=name,
+            remedy=sentence("use-another-name"),
+        )
+    host, port = values["host"], values["port"]
+    other = Node.objects.filter(host=host, port=port).values_list("name", flat=True).first()
+    return DuplicateError(
+        sentence("address-in-use", node=other or "Another node", host=host, port=port),
+        field="host",
+        value=host,
+        remedy=sentence("use-other-address"),
+    )

@@ -1,0 +1,227 @@
+"""Priority classes: names for priorities, exactly one of which is the default."""
+
+import re
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from scheduling.clusters.models import PriorityClass
+from scheduling.common.edits import UNCHANGED, Unchanged, compare_and_set, given, text_errors
+from scheduling.core.messages import sentence
+from tenants.audit import changed, record
+from tenants.errors import (
+    ConflictError,
+    DuplicateError,
+    FieldError,
+    InvalidError,
+    NotFoundError,
+    StaleEditError,
+)
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+from tessera.messages import plain
+
+LOWEST: Final = -1
+HIGHEST: Final = 1000
+KIND: Final = "priority class"
+USUAL: Final = (
+    ("crit", 120, "before everything else"),
+    ("prod", 100, "what others wait for"),
+    ("test", 10, "the default"),
+    ("oppo", -1, "on idle devices, preempted at any time"),
+)
+"""Name, value and note of the classes that OpenPAI and most sites know."""
+_USUAL_DEFAULT: Final = "test"
+_NAME: Final = re.compile(r"[a-z]([a-z0-9_-]{0,38}[a-z0-9])?")
+
+
+def create_priority_class(
+    *, viewer: Viewer, name: str, value: int, note: str = "", is_default: bool = False
+) -> PriorityClass:
+    """Make a class. The first one is the default; a new default takes the place of the old one.
+
+    Args:
+        viewer: a cluster admin.
+        name: what people write in a job's ``priority``.
+        value: -1 for opportunistic jobs, else 0 to 1000; the higher goes first.
+        note: what it is for.
+        is_default: whether jobs that say nothing get it.
+
+    Raises:
+        InvalidError: one or more values are wrong, all of them named.
+        DuplicateError: the name is taken.
+    """
+    viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
+    values = {"name": name, "value": value, "note": note, "is_default": is_default}
+    InvalidError.raise_if(_faults(values))
+    try:
+        with transaction.atomic():
+            is_first = not PriorityClass.objects.exists()
+            values["is_default"] = is_default or is_first
+            _clear_default(values)
+            row = PriorityClass.objects.create(**values, created_by_id=viewer.user_id)
+            record(actor=viewer, action="priority_class.create", obj=row, after=values)
+    except IntegrityError:
+        raise _conflict(name) from None
+    return row
+
+
+def make_usual_classes(*, viewer: Viewer) -> None:
+    """Make those of ``USUAL`` whose names are free; a default that somebody chose stays.
+
+    Raises:
+        DuplicateError: somebody else makes them at the same time.
+    """
+    taken = set(PriorityClass.objects.values_list("name", flat=True))
+    default = PriorityClass.objects.filter(is_default=True).exists()
+    for name, value, note in USUAL:
+        if name not in taken:
+            create_priority_class(
+                viewer=viewer,
+                name=name,
+                value=value,
+                note=note,
+                is_default=name == _USUAL_DEFAULT and not default,
+            )
+
+
+def update_priority_class(
+    *,
+    viewer: Viewer,
+    priority_class_id: int,
+    name: str | Unchanged = UNCHANGED,
+    value: int | Unchanged = UNCHANGED,
+    note: str | Unchanged = UNCHANGED,
+    is_default: bool | Unchanged = UNCHANGED,
+    expected_version: int | None = None,
+) -> PriorityClass:
+    """Change a class; jobs that were submitted keep the priority they got.
+
+    Raises:
+        NotFoundError: there is no such class.
+        InvalidError: one or more values are wrong, all of them named.
+        DuplicateError: the name is taken.
+        ConflictError: it is the default, and no other class would be.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
+    values = given(name=name, value=value, note=note, is_default=is_default)
+    InvalidError.raise_if(_faults(values))
+    try:
+        with transaction.atomic():
+            row = _row(priority_class_id, expected_version)
+            if row.is_default and values.get("is_default") is False:
+                raise _needs_default(row)
+            before, after = changed({key: getattr(row, key) for key in values}, values)
+            if after:
+                _clear_default(after)
+                compare_and_set(
+                    PriorityClass.objects.all(),
+                    pk=row.pk,
+                    kind=KIND,
+                    expected_version=expected_version,
+                    read_version=row.version,
+                    values=after,
+                )
+                row.refresh_from_db()
+                record(
+                    actor=viewer,
+                    action="priority_class.update",
+                    obj=row,
+                    before=before,
+                    after=after,
+                )
+    except IntegrityError:
+        raise _conflict(str(values.get("name", "")), but=priority_class_id) from None
+    return row
+
+
+@transaction.atomic
+def delete_priority_class(
+    *, viewer: Viewer, priority_class_id: int, expected_version: int | None = None
+) -> None:
+    """Delete a class; jobs that were submitted keep the priority they got.
+
+    Raises:
+        NotFoundError: there is no such class.
+        ConflictError: it is the default.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
+    row = _row(priority_class_id, expected_version)
+    if row.is_default:
+        raise _needs_default(row)
+    before = {"name": row.name, "value": row.value, "note": row.note}
+    record(actor=viewer, action="priority_class.delete", obj=row, before=before)
+    row.delete()
+
+
+def _clear_default(values: dict[str, Any]) -> None:
+    if values.get("is_default"):
+        PriorityClass.objects.filter(is_default=True).update(
+            is_default=False, version=F("version") + 1
+        )
+
+
+def _row(pk: int, expected_version: int | None) -> PriorityClass:
+    row = PriorityClass.objects.filter(pk=pk).first()
+    if row is None:
+        raise NotFoundError(sentence("no-such-class"), field="id", value=pk)
+    if expected_version not in (None, row.version):
+        raise StaleEditError.of(KIND, expected_version)
+    return row
+
+
+def _needs_default(row: PriorityClass) -> ConflictError:
+    return ConflictError(
+        sentence("default-class-needed", name=row.name),
+        field="is_default",
+        value=row.name,
+        remedy=sentence("choose-default-first"),
+    )
+
+
+def _conflict(name: str, but: int = 0) -> DuplicateError:
+    """Which of the two things that can be there once only stood in the way of class ``but``."""
+    if PriorityClass.objects.filter(name=name).exclude(pk=but).exists():
+        return DuplicateError(
+            sentence("class-exists", name=name),
+            field="name",
+            value=name,
+            remedy=sentence("choose-another-name"),
+        )
+    return DuplicateError(
+        sentence("default-raced"),
+        field="is_default",
+        value=name,
+        remedy=sentence("retry"),
+    )
+
+
+def _faults(values: dict[str, Any]) -> list[FieldError]:
+    faults = []
+    if "name" in values and not (
+        isinstance(values["name"], str) and _NAME.fullmatch(values["name"])
+    ):
+        faults.append(_fault("name", values["name"], "Use 1 to 40 of a-z 0-9 _ -."))
+    if "value" in values and not _is_priority(values["value"]):
+        faults.append(_fault("value", values["value"], f"Use {LOWEST} to {HIGHEST}."))
+    if "is_default" in values and not isinstance(values["is_default"], bool):
+        faults.append(_fault("is_default", values["is_default"], sentence("use-boolean")))
+    if "note" in values:
+        faults += text_errors(values["note"], field="note", longest=200)
+    return faults
+
+
+def _is_priority(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and LOWEST <= value <= HIGHEST
+
+
+def _fault(field: str, value: object, remedy: str) -> FieldError:
+    return FieldError(
+        field=field,
+        value=value,
+        message=sentence("not-field-of-class", field=plain(field.replace("_", " "))),
+        remedy=remedy,
+    )

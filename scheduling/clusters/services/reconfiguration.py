@@ -1,0 +1,352 @@
+"""Several edits of the cluster at once: all or none, tried beforehand; nobody is evicted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from scheduling.clusters.models import Node, VirtualCluster
+from scheduling.clusters.queries.reconfiguration import Effect, effect_of, fit_of
+from scheduling.clusters.queries.virtual_clusters import spec_in_force
+from scheduling.clusters.services.cluster_edits import (
+    MOST_EDITS,
+    AddNode,
+    ClusterDraft,
+    CordonNode,
+    Edit,
+    NodeEdit,
+    ShareEdit,
+    UncordonNode,
+    VcEdit,
+)
+from scheduling.clusters.services.node_holds import cordon_node, uncordon_node
+from scheduling.clusters.services.node_rows import (
+    EMPTY_IT,
+    removal_values,
+    require_empty,
+    write_node,
+)
+from scheduling.clusters.services.nodes import add_node
+from scheduling.clusters.services.shares import VcGuarantee
+from scheduling.clusters.services.topology import (
+    REMEDY_FOR_RULES,
+    DoesNotFitError,
+    append_version,
+    refused,
+    rehearsed,
+    require_unused,
+    require_version,
+    retire_devices,
+)
+from scheduling.clusters.services.virtual_clusters import (
+    owner_named,
+    require_editable,
+    write_virtual_clusters,
+)
+from scheduling.common.edits import reason_errors
+from scheduling.common.on_commit import want_round
+from scheduling.core.cells import ClusterSpec, SpecError
+from scheduling.core.cells.reconfiguration import Reconfiguration
+from scheduling.core.messages import sentence
+from scheduling.topology.current import TopologyNow, current_topology
+from tenants.audit import record
+from tenants.errors import FieldError, InvalidError, NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+from tessera.messages import message_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconfigured:
+    """What a reconfiguration has done, or would do.
+
+    Attributes:
+        version: of the topology: the one that was read for a dry run, else the new one.
+        effect: who borrows, who is guaranteed again, what no longer fits, and what changes.
+    """
+
+    dry_run: bool
+    version: int
+    effect: Effect
+
+
+def reconfigure(
+    *,
+    viewer: Viewer,
+    edits: Sequence[Edit],
+    now: datetime,
+    dry_run: bool = False,
+    expected_version: int | None = None,
+    reason: str = "",
+) -> Reconfigured:
+    """Apply all edits in one transaction; running jobs go on, some of them borrowing from then on.
+
+    A dry run does everything and rolls it back; only promises that do not fit are its answer and
+    no error. What it says of the jobs is what the next round finds.
+
+    Args:
+        viewer: a cluster admin.
+        edits: in order; promises need to fit only after the last of them.
+        now: the instant that is written.
+        dry_run: only answer.
+        expected_version: version of the topology that the admin saw.
+        reason: why, for the audit.
+
+    Raises:
+        InvalidError: one or more values are wrong, all of them named with the edit's number.
+        NotFoundError: there is no such node.
+        DoesNotFitError: the promises do not fit together; nothing was written.
+        DevicesInUseError, ConflictError: a node or a virtual cluster that is to go has jobs.
+        StaleEditError: somebody changed cells or promises since ``expected_version``.
+    """
+    if not edits or any(isinstance(edit, ShareEdit) for edit in edits):
+        viewer.require(Permission.EDIT_VC, what="virtual clusters")
+    if any(isinstance(edit, NodeEdit) for edit in edits):
+        viewer.require(Permission.MANAGE_NODES, what="nodes")
+        viewer.require(Permission.EDIT_VC, what="virtual clusters")
+    InvalidError.raise_if(_request_faults(edits, reason))
+    run = _Run(viewer=viewer, edits=tuple(edits), now=now, dry_run=dry_run, reason=reason.strip())
+
+    def act() -> Reconfigured:
+        topology = current_topology()
+        require_version(topology, expected_version)
+        done = run.write(topology)
+        if done.effect.change.fits:
+            run.record_whole(done.effect, topology.version, done.version)
+        return done
+
+    return rehearsed(act, dry_run=dry_run, expected_version=expected_version)
+
+
+def edit_virtual_cluster(
+    *,
+    viewer: Viewer,
+    edit: VcEdit,
+    now: datetime,
+    dry_run: bool = False,
+    expected_version: int | None = None,
+) -> Reconfigured | None:
+    """Create, change or archive one virtual cluster; running jobs go on, borrowing if need be.
+
+    A dry run does everything and rolls it back. A guarantee that does not fit is its answer
+    (``effect.change.fits``); every other refusal is the error that the edit itself would raise.
+
+    Args:
+        viewer: a cluster admin, or for caps a lead of the tenant.
+        edit: faults name its fields.
+        now: the instant that is written.
+        dry_run: only answer.
+        expected_version: version of the virtual cluster that the editor saw.
+
+    Returns:
+        The result of a dry run; None once the edit is written.
+
+    Raises:
+        NotFoundError, ForbiddenError: the viewer may not see it, or not change that of it.
+        InvalidError: one or more values are wrong, all of them named.
+        DuplicateError: the name of a new one is taken.
+        ConflictError: it is archived; or it is to be archived, and jobs wait or run in it.
+        DoesNotFitError: the guarantees do not fit together, or one would lose its place by the
+            isolation level; nothing was written.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    run = _Run(viewer=viewer, edits=(edit,), now=now, dry_run=dry_run, numbered=False)
+
+    def act() -> Reconfigured:
+        require_editable(viewer, edit, expected_version)
+        return run.write(current_topology())
+
+    done = rehearsed(act, dry_run=dry_run)
+    return done if dry_run else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One request; ``write`` is called again when somebody else was faster.
+
+    Attributes:
+        numbered: several edits were sent: faults name the number of the edit.
+    """
+
+    viewer: Viewer
+    edits: tuple[Edit, ...]
+    now: datetime
+    dry_run: bool
+    reason: str = ""
+    numbered: bool = True
+
+    def write(self, topology: TopologyNow) -> Reconfigured:
+        """Check everything, then write everything, in the caller's transaction."""
+        before = spec_in_force(topology)
+        shares = {name: VcGuarantee.of(share) for name, share in before.virtual_clusters.items()}
+        draft = ClusterDraft(topology, _open_rows(), shares)
+        draft.apply(self.edits, numbered=self.numbered)
+        InvalidError.raise_if(draft.faults)
+        effect = self._effect(before, draft)
+        if not effect.change.fits:
+            if self.dry_run:
+                return Reconfigured(dry_run=True, version=topology.version, effect=effect)
+            raise self._refusal(effect, draft)
+        version = self._write_cells(topology, draft)
+        write_virtual_clusters(viewer=self.viewer, draft=draft, reason=self.reason, now=self.now)
+        for edit in self.edits:
+            self._hold(edit)
+        if draft.edited:
+            want_round("virtual-cluster")
+        shown = topology.version if self.dry_run else version
+        return Reconfigured(dry_run=self.dry_run, version=shown, effect=effect)
+
+    def _effect(self, before: ClusterSpec, draft: ClusterDraft) -> Effect:
+        """The effect on the jobs; empty if cells, promises and levels stay.
+
+        Once a single edit is written nobody reads its effect on the jobs, which takes a second at
+        10,000 devices: then only the fit is judged.
+        """
+        if not draft.is_judged:
+            return Effect(change=Reconfiguration(fits=True))
+        after, owners = draft.spec(), self._owners(draft)
+        try:
+            if self.dry_run or self.numbered:
+                return effect_of(self.viewer, before, after, owners, draft.levels)
+            return Effect(change=fit_of(before, after, owners, draft.levels))
+        except SpecError as error:
+            raise refused(error) from error
+
+    def _refusal(self, effect: Effect, draft: ClusterDraft) -> DoesNotFitError:
+        field, remedy = "edits", REMEDY_FOR_RULES if draft.levels and not draft.changed else REMEDY
+        if not self.numbered:
+            field = "cells" if draft.changed else "least_isolation"
+        return DoesNotFitError(
+            errors=[
+                FieldError(
+                    field=field,
+                    value=witness,
+                    message=sentence("witness", witness=message_of(witness)),
+                    remedy=remedy,
+                )
+                for witness in effect.change.witnesses
+            ]
+        )
+
+    def _owners(self, draft: ClusterDraft) -> dict[str, int]:
+        """Tenants of the virtual clusters that would be created."""
+        return {
+            name: owner_named(self.viewer, edit.tenant).pk for name, edit in draft.created.items()
+        }
+
+    def _write_cells(self, topology: TopologyNow, draft: ClusterDraft) -> int:
+        """Take nodes out, and append the version that everybody else's edits collide with."""
+        for name in draft.removed:
+            self._remove_node(name)
+        if not draft.is_judged or not topology.version:
+            return topology.version
+        return append_version(
+            before=topology.version,
+            spec=draft.topology.spec,
+            reason=self.reason or _words(draft),
+            user_id=self.viewer.user_id,
+            now=self.now,
+        ).version
+
+    def _remove_node(self, name: str) -> None:
+        node = _node_named(name)
+        require_empty(node, EMPTY_IT)
+        devices = list(node.devices.filter(retired_at=None))
+        require_unused([device.pk for device in devices], field="node")
+        retire_devices(devices, self.now)
+        write_node(
+            actor=self.viewer,
+            node=node,
+            action="node.remove",
+            values=removal_values(node, self.now),
+            now=self.now,
+            message=self.reason,
+        )
+
+    def _hold(self, edit: Edit) -> None:
+        if isinstance(edit, AddNode):
+            add_node(
+                viewer=self.viewer,
+                name=edit.name,
+                host=edit.host,
+                port=edit.port,
+                user=edit.user,
+                host_key=edit.host_key,
+                fingerprint=edit.fingerprint,
+                labels=edit.labels,
+                now=self.now,
+            )
+        elif isinstance(edit, CordonNode):
+            node = _node_named(edit.node)
+            cordon_node(viewer=self.viewer, node_id=node.pk, reason=edit.reason, now=self.now)
+        elif isinstance(edit, UncordonNode):
+            node = _node_named(edit.node)
+            uncordon_node(viewer=self.viewer, node_id=node.pk, reason=edit.reason, now=self.now)
+
+    def record_whole(self, effect: Effect, before: int, after: int) -> None:
+        """One audit row for all edits together, besides those of each virtual cluster and node."""
+        record(
+            actor=self.viewer,
+            action="cluster.reconfigure",
+            object_type="topology",
+            object_id=after,
+            object_name=f"topology {after}",
+            before={"version": before, **_promised(effect, "before")},
+            after={
+                "version": after,
+                **_promised(effect, "after"),
+                "nodes_removed": list(effect.change.nodes_removed),
+                "become_opportunistic": [job.job_id for job in effect.loses],
+                "guaranteed_again": [job.job_id for job in effect.regains],
+            },
+            message=self.reason,
+        )
+        want_round("reconfigure")
+
+
+def _request_faults(edits: Sequence[Edit], reason: str) -> list[FieldError]:
+    faults = list(reason_errors(reason)) if reason.strip() else []
+    if not 1 <= len(edits) <= MOST_EDITS:
+        faults.append(
+            FieldError(
+                field="edits",
+                value=len(edits),
+                message=sentence("not-reconfiguration"),
+                remedy=f"Give 1 to {MOST_EDITS} edits.",
+            )
+        )
+    return faults
+
+
+def _open_rows() -> Mapping[str, VirtualCluster]:
+    rows = VirtualCluster.objects.unscoped().filter(archived_at=None).defer("policy_state")
+    return {vc.name: vc for vc in rows}
+
+
+def _node_named(name: str) -> Node:
+    node = Node.objects.filter(name=name.replace("\x00", ""), removed_at=None).first()
+    if node is None:
+        raise NotFoundError(sentence("no-such-node"), field="node", value=name)
+    return node
+
+
+REMEDY: Final = sentence("guarantee-less-or-whole-nodes")
+
+
+def _promised(effect: Effect, side: str) -> dict[str, object]:
+    """What is promised on one side of the change, by virtual cluster and level."""
+    promises = {
+        f"{change.vc}: {change.level}": getattr(change, side) for change in effect.change.promises
+    }
+    pins = {f"{change.vc}: {change.name}": getattr(change, side) for change in effect.change.pins}
+    return {**({"cells": promises} if promises else {}), **({"pinned": pins} if pins else {})}
+
+
+def _words(draft: ClusterDraft) -> str:
+    parts = [
+        f"{name} created" if name in draft.created else f"shape of {name}"
+        for name in draft.changed
+    ]
+    parts += [f"minimum isolation level of {name}" for name in draft.levels]
+    parts += [f"{name} removed" for name in draft.removed]
+    return ", ".join(parts)

@@ -1,0 +1,179 @@
+"""Guarantees of virtual clusters: reading them from a request, and writing their rows."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scheduling.clusters.models import PinnedCell, VcQuota, VirtualCluster
+from scheduling.core.cells import Quota, VcSpec
+from scheduling.core.messages import sentence
+from scheduling.core.policies import POLICIES, UnknownPolicyError, make_policy
+from scheduling.topology.current import ChainView, TopologyNow
+from tenants.errors import FieldError
+
+MOST_CELLS: Final = 100_000
+_PIN: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcGuarantee:
+    """A checked promise: quotas by chain and cell type, and pinned cells by name."""
+
+    quotas: tuple[Quota, ...] = ()
+    pinned: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(cls, spec: VcSpec) -> "VcGuarantee":
+        """The promise in ``spec``, in order: equal quotas are added up, empty ones left out."""
+        counts: dict[tuple[str, str], int] = {}
+        for quota in spec.quotas:
+            key = quota.chain, quota.level
+            counts[key] = counts.get(key, 0) + quota.count
+        return cls(
+            quotas=tuple(
+                Quota(chain=chain, level=level, count=count)
+                for (chain, level), count in sorted(counts.items())
+                if count
+            ),
+            pinned=dict(spec.pinned),
+        )
+
+    def as_spec(self) -> VcSpec:
+        """The form that the cell engine takes."""
+        return VcSpec(quotas=self.quotas, pinned=dict(self.pinned or {}))
+
+    def as_json(self) -> dict[str, object]:
+        """The form that the audit keeps."""
+        return {
+            "cells": [{"chain": q.chain, "level": q.level, "count": q.count} for q in self.quotas],
+            "pinned": dict(self.pinned or {}),
+        }
+
+
+def read_quotas(
+    cells: object, topology: TopologyNow, faults: list[FieldError]
+) -> tuple[Quota, ...]:
+    """Quotas from ``[{chain, level, count}]``; a count of 0 is no quota.
+
+    ``level`` is a cell type or what people call it (node, socket, ...).
+
+    Args:
+        cells: what was sent.
+        topology: the cells there are.
+        faults: where everything that is wrong is added.
+    """
+    if not isinstance(cells, Sequence) or isinstance(cells, str):
+        faults.append(_fault("cells", cells, "a list of {chain, level, count}"))
+        return ()
+    counts: dict[tuple[str, str], int] = {}
+    for position, entry in enumerate(cells):
+        where = f"cells[{position}]"
+        if not isinstance(entry, Mapping) or set(entry) != {"chain", "level", "count"}:
+            faults.append(_fault(where, entry, "exactly the keys chain, level and count"))
+            continue
+        quota = _quota(where, entry, topology, faults)
+        if quota is None:
+            continue
+        if (quota.chain, quota.level) in counts:
+            faults.append(_fault(where, quota.level, "each level of a chain once"))
+        counts[quota.chain, quota.level] = quota.count
+    return tuple(
+        Quota(chain=chain, level=level, count=count)
+        for (chain, level), count in sorted(counts.items())
+        if count
+    )
+
+
+def read_pinned(pinned: object, topology: TopologyNow, faults: list[FieldError]) -> dict[str, str]:
+    """Pinned cells by name, from ``[{name, address}]``; others may have pinned them, too."""
+    if not isinstance(pinned, Sequence) or isinstance(pinned, str):
+        faults.append(_fault("pinned", pinned, "a list of {name, address}"))
+        return {}
+    found: dict[str, str] = {}
+    for position, entry in enumerate(pinned):
+        where = f"pinned[{position}]"
+        if not isinstance(entry, Mapping) or set(entry) != {"name", "address"}:
+            faults.append(_fault(where, entry, "exactly the keys name and address"))
+            continue
+        name, address = entry["name"], entry["address"]
+        if not isinstance(name, str) or not _PIN.fullmatch(name) or name in found:
+            faults.append(_fault(f"{where}.name", name, "a name of its own: A-Z a-z 0-9 . _ -"))
+            continue
+        place = topology.cell_at(address) if isinstance(address, str) else None
+        if place is None or not place.complete or address in found.values():
+            faults.append(_fault(f"{where}.address", address, "the address of a whole cell, once"))
+            continue
+        found[name] = address
+    return found
+
+
+def policy_faults(policy: object, args: object) -> list[FieldError]:
+    """What is wrong with the name of a policy and its parameters."""
+    if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
+        return [_fault("policy_args", args, "a mapping of parameters")]
+    if not isinstance(policy, str) or policy not in POLICIES:
+        return [_fault("policy", policy, f"one of {', '.join(sorted(POLICIES))}")]
+    try:
+        make_policy(policy, args)
+    except (UnknownPolicyError, ValueError, TypeError) as error:
+        return [
+            FieldError(
+                field="policy_args",
+                value=dict(args),
+                message=f"{error}",
+                remedy=f"See the parameters of {policy} in docs/policies.md.",
+            )
+        ]
+    return []
+
+
+def write_shares(shares: Mapping[VirtualCluster, VcGuarantee]) -> None:
+    """Replace the rows of what is promised to these; that all of it fits was checked before.
+
+    All that was promised goes before anything comes, so that cells may change hands.
+    """
+    VcQuota.objects.filter(virtual_cluster__in=list(shares)).delete()
+    PinnedCell.objects.filter(virtual_cluster__in=list(shares)).delete()
+    VcQuota.objects.bulk_create(
+        VcQuota(virtual_cluster=vc, chain=q.chain, level=q.level, count=q.count)
+        for vc, share in shares.items()
+        for q in share.quotas
+    )
+    PinnedCell.objects.bulk_create(
+        PinnedCell(virtual_cluster=vc, name=name, address=address)
+        for vc, share in shares.items()
+        for name, address in (share.pinned or {}).items()
+    )
+
+
+def _quota(
+    where: str, entry: Mapping[str, Any], topology: TopologyNow, faults: list[FieldError]
+) -> Quota | None:
+    chain = topology.chains.get(entry["chain"]) if isinstance(entry["chain"], str) else None
+    if chain is None:
+        known = ", ".join(topology.chains) or "none yet, add a node"
+        faults.append(_fault(f"{where}.chain", entry["chain"], f"one of: {known}"))
+        return None
+    level = _level(chain, entry["level"])
+    count = entry["count"]
+    if level is None:
+        known = ", ".join(level.type for level in chain.levels)
+        faults.append(_fault(f"{where}.level", entry["level"], f"one of: {known}"))
+        return None
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_CELLS:
+        faults.append(_fault(f"{where}.count", count, "a whole number, 0 or more"))
+        return None
+    return Quota(chain=chain.name, level=level, count=count)
+
+
+def _level(chain: ChainView, given: object) -> str | None:
+    by_type = [level.type for level in chain.levels if level.type == given]
+    by_word = [level.type for level in chain.levels if level.level == given]
+    return next(iter(by_type or by_word), None)
+
+
+def _fault(field: str, value: object, wanted: str) -> FieldError:
+    return FieldError(
+        field=field, value=value, message=sentence("not-allowed-here"), remedy=f"Give {wanted}."
+    )

@@ -1,0 +1,82 @@
+"""What is wrong with the values that people give a virtual cluster."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from django.db.models import CharField, PositiveIntegerField
+
+from scheduling.clusters.models import VC_COLUMNS, VcValues, VirtualCluster
+from scheduling.clusters.services.cluster_rules import level_faults
+from scheduling.clusters.services.shares import policy_faults
+from scheduling.common.edits import count_errors, text_errors
+from scheduling.core.messages import sentence
+from scheduling.what_if.services.shadows import MOST_SHADOWS
+from tenants.errors import FieldError
+
+NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+CAPS: Final = ("max_devices_per_user", "max_opportunistic_devices")
+
+
+def name_faults(name: object) -> list[FieldError]:
+    """What is wrong with the name of a virtual cluster."""
+    if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
+        return []
+    return [
+        FieldError(
+            field="name",
+            value=name,
+            message=sentence("not-cluster-name"),
+            remedy=sentence("use-cluster-name"),
+        )
+    ]
+
+
+def value_faults(values: VcValues, names: Collection[str] = VC_COLUMNS) -> list[FieldError]:
+    """The faults of the columns ``names`` of ``values``.
+
+    A column without a rule of its own is checked by its kind in the model: a number counts
+    devices, and a text has at most as many characters as the column holds.
+    """
+    faults: list[FieldError] = []
+    for name in VC_COLUMNS:
+        if name not in names or name in ("policy", "policy_args"):
+            continue
+        value, column = getattr(values, name), VirtualCluster._meta.get_field(name)
+        if name in _RULES:
+            faults += _RULES[name](value)
+        elif isinstance(column, PositiveIntegerField):
+            faults += count_errors(value, field=name)
+        elif isinstance(column, CharField) and column.max_length:
+            faults += text_errors(value, field=name, longest=column.max_length)
+        else:
+            raise NotImplementedError(f"no rule checks the column {name}")
+    if "policy" in names or "policy_args" in names:
+        faults += policy_faults(values.policy, values.policy_args)
+    return faults
+
+
+def shadow_faults(shadows: object) -> list[FieldError]:
+    """What is wrong with a list of shadow policies, each a policy with its parameters."""
+    given: list[Any] = list(shadows) if isinstance(shadows, list | tuple) else [shadows]
+    if len(given) > MOST_SHADOWS or not all(isinstance(shadow, Mapping) for shadow in given):
+        return [
+            FieldError(
+                field="shadows",
+                value=shadows,
+                message=sentence("not-shadow-policies"),
+                remedy=f"Give at most {MOST_SHADOWS} of {{policy, policy_args}}.",
+            )
+        ]
+    return [
+        replace(fault, field=f"shadows[{position}].{fault.field}")
+        for position, shadow in enumerate(given)
+        for fault in policy_faults(shadow.get("policy"), shadow.get("policy_args", {}))
+    ]
+
+
+_RULES: Final[Mapping[str, Callable[[Any], list[FieldError]]]] = {
+    "least_isolation": level_faults,
+    "shadows": shadow_faults,
+}

@@ -1,0 +1,222 @@
+"""Rows of virtual clusters: permissions of an edit, and writing the rows of a draft."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError
+
+from scheduling.clusters.models import VirtualCluster
+from scheduling.clusters.services.cluster_edits import (
+    ArchiveVc,
+    ChangeVc,
+    ClusterDraft,
+    CreateVc,
+    VcEdit,
+)
+from scheduling.clusters.services.shares import VcGuarantee, write_shares
+from scheduling.clusters.services.vc_values import CAPS
+from scheduling.common.edits import compare_and_set
+from scheduling.core.messages import sentence
+from scheduling.jobs.models import Job
+from tenants.audit import changed, record
+from tenants.errors import (
+    ConflictError,
+    DuplicateError,
+    InvalidError,
+    NotFoundError,
+    StaleEditError,
+)
+from tenants.models import Tenant
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+def require_editable(viewer: Viewer, edit: VcEdit, expected_version: int | None) -> None:
+    """Check that ``viewer`` may apply ``edit``, and that its virtual cluster can be edited.
+
+    A lead of the tenant may change the caps; everything else needs a cluster admin.
+
+    Raises:
+        ForbiddenError: the viewer may see the virtual cluster, but not apply this edit.
+        NotFoundError: the virtual cluster does not exist, or the viewer may not see it.
+        ConflictError: it is archived.
+        DuplicateError: the name of a new one is taken.
+        StaleEditError: its version is not ``expected_version``.
+    """
+    if isinstance(edit, CreateVc):
+        viewer.require(Permission.EDIT_VC, what="virtual clusters")
+        # Archived virtual clusters keep their names, which a draft does not know.
+        if VirtualCluster.objects.unscoped().filter(name=_storable(edit.name)).exists():
+            raise _duplicate(edit.name)
+        return
+    vc = _visible(viewer, edit.virtual_cluster)
+    viewer.require(_permission_for(edit), vc.tenant_id, what=f"virtual cluster {vc.name}")
+    if vc.archived_at is not None:
+        raise ConflictError(
+            sentence("archived", name=vc.name),
+            field="id",
+            value=vc.pk,
+            remedy=sentence("create-under-another-name"),
+        )
+    if expected_version not in (None, vc.version):
+        raise StaleEditError.of("virtual cluster", expected_version)
+
+
+def write_virtual_clusters(
+    *, viewer: Viewer, draft: ClusterDraft, reason: str, now: datetime
+) -> None:
+    """Write the rows that ``draft`` creates, changes and archives, with one audit row for each.
+
+    Args:
+        viewer: recorded as the actor.
+        draft: checked; its guarantees fit.
+        reason: stored with the audit rows.
+        now: the instant that is written.
+
+    Raises:
+        InvalidError: a tenant does not exist or is archived.
+        DuplicateError: the name of a new virtual cluster is taken.
+        ConflictError: jobs wait or run in a virtual cluster that is to be archived.
+        StaleEditError: somebody else wrote a row since it was read.
+    """
+    rows = dict(draft.rows)
+    for name, edit in draft.created.items():
+        rows[name] = _create(viewer, edit, now)
+    write_shares(
+        {
+            rows[name]: draft.shares.get(name, VcGuarantee())
+            for name in draft.changed
+            if name in rows
+        }
+    )
+    for name in draft.edited:
+        vc = rows[name]
+        if name in draft.created:
+            action, before, after = "create", {}, _created(draft, name)
+        elif name in draft.archived:
+            require_no_jobs(vc)
+            action, before, after = "archive", *_written(vc, draft, {"archived_at": now})
+        else:
+            action, before, after = "update", *_written(vc, draft, {})
+        record(
+            actor=viewer,
+            action=f"virtual_cluster.{action}",
+            obj=vc,
+            before=before,
+            after=after,
+            tenant=vc.tenant_id,
+            message=reason,
+        )
+
+
+def owner_named(viewer: Viewer, name: str) -> Tenant:
+    """The tenant that is to own a virtual cluster.
+
+    Raises:
+        InvalidError: there is no such tenant that takes new work.
+    """
+    found = (
+        Tenant.objects.visible_to(viewer).filter(name=name, archived_at=None).first()
+        if isinstance(name, str) and "\x00" not in name
+        else None
+    )
+    if found is None:
+        raise InvalidError(
+            sentence("no-such-tenant-archived"),
+            field="tenant",
+            value=name,
+            remedy=sentence("give-or-create-tenant"),
+        )
+    return found
+
+
+def require_no_jobs(vc: VirtualCluster) -> None:
+    """Check that no job waits or runs in ``vc``.
+
+    Raises:
+        ConflictError: with the number of jobs.
+    """
+    live = Job.objects.unscoped().filter(virtual_cluster=vc).live().count()
+    if live:
+        raise ConflictError(
+            f"{live} {'job waits or runs' if live == 1 else 'jobs wait or run'} in {vc.name}.",
+            field="id",
+            value=vc.pk,
+            remedy=sentence("stop-or-let-end"),
+        )
+
+
+def _visible(viewer: Viewer, name: str) -> VirtualCluster:
+    rows = VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
+    vc = rows.filter(name=_storable(name)).first()
+    if vc is None:
+        raise NotFoundError(
+            sentence("no-such-virtual-cluster"),
+            field="virtual_cluster",
+            value=name,
+        )
+    return vc
+
+
+def _storable(name: object) -> str:
+    return name.replace("\x00", "") if isinstance(name, str) else ""
+
+
+def _permission_for(edit: ChangeVc | ArchiveVc) -> Permission:
+    """The permission that an edit needs: leads may change caps and nothing else."""
+    if isinstance(edit, ArchiveVc) or edit.cells is not None or edit.pinned is not None:
+        return Permission.EDIT_VC
+    only_caps = bool(edit.values) and set(edit.values) <= set(CAPS)
+    return Permission.SET_CAPS if only_caps else Permission.EDIT_VC
+
+
+def _create(viewer: Viewer, edit: CreateVc, now: datetime) -> VirtualCluster:
+    owner = owner_named(viewer, edit.tenant)
+    try:
+        return VirtualCluster.objects.create(
+            name=edit.name, tenant=owner, created_at=now, **edit.values.columns()
+        )
+    except IntegrityError:
+        raise _duplicate(edit.name) from None
+
+
+def _duplicate(name: str) -> DuplicateError:
+    return DuplicateError(
+        sentence("cluster-existed", name=name),
+        field="name",
+        value=name,
+        remedy=sentence("choose-another-name"),
+    )
+
+
+def _created(draft: ClusterDraft, name: str) -> dict[str, object]:
+    edit = draft.created[name]
+    columns, share = draft.values[name].columns(), draft.shares.get(name, VcGuarantee())
+    return {"name": name, "tenant": edit.tenant, **columns, **share.as_json()}
+
+
+def _written(
+    vc: VirtualCluster, draft: ClusterDraft, more: Mapping[str, Any]
+) -> tuple[dict[str, object], dict[str, object]]:
+    """Write the columns of a stored virtual cluster; returns before and after for the audit."""
+    before, after = draft.changes_of(vc.name)
+    before, after = {**before, **dict.fromkeys(more)}, {**after, **more}
+    columns = dict(after)
+    if "policy" in after:
+        # The state and the fault of one policy mean nothing to another.
+        columns |= {"policy_state": {}, "policy_fault": "", "policy_fault_at": None}
+    compare_and_set(
+        VirtualCluster.objects.unscoped(),
+        pk=vc.pk,
+        kind="virtual cluster",
+        expected_version=None,
+        read_version=vc.version,
+        values=columns,
+    )
+    was, wanted = (
+        draft.before.get(vc.name, VcGuarantee()),
+        draft.shares.get(vc.name, VcGuarantee()),
+    )
+    share_before, share_after = changed(was.as_json(), wanted.as_json())
+    return {**before, **share_before}, {**after, **share_after}

@@ -1,0 +1,261 @@
+"""Reasons that anybody can check against the stored snapshot of their round.
+
+A certificate names the round and the hash of its snapshot, the job, the code and the sentence,
+and what can be counted by hand. ``check`` counts that again from the snapshot alone, and lets the
+round be decided once more: both have to say the same.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from scheduling.core.cells.requests import OPPORTUNISTIC
+from scheduling.core.jobspec import JobClass
+from scheduling.core.policies.fifo import Fifo
+from scheduling.core.reasons import ReasonCode
+from scheduling.core.round.decide import decide
+from scheduling.core.round.engine_setup import empty_engine, guaranteed_devices
+from scheduling.core.round.gates import closed_gate
+from scheduling.core.values import (
+    ClusterSnapshot,
+    HeldLeaf,
+    HoldingJob,
+    QueuedJob,
+    RoundResult,
+    Start,
+)
+
+VERSION: Final = 1
+_CAPS: Final = frozenset({ReasonCode.USER_CAP_REACHED, ReasonCode.EXCEEDS_USER_MAX})
+
+
+class CertificateError(ValueError):
+    """There is nothing to certify, or the document is no certificate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """Why a job waited in one round.
+
+    Attributes:
+        round_number: of the round that decided.
+        snapshot: SHA-256 of what the round stored.
+        kind: gate, cap, count or search: what the facts are.
+        facts: numbers to be counted again; empty where only a search tells.
+        stood_in: virtual clusters (by id) whose policy failed: first in, first out decided.
+    """
+
+    job: int
+    round_number: int
+    snapshot: str
+    code: str
+    text: str
+    kind: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    stood_in: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A document that ``from_json`` reads."""
+        return {
+            "version": VERSION,
+            "job": self.job,
+            "round": self.round_number,
+            "snapshot": self.snapshot,
+            "code": self.code,
+            "text": self.text,
+            "kind": self.kind,
+            "facts": dict(self.facts),
+            "stood_in": list(self.stood_in),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Certificate":
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            CertificateError: it is none.
+        """
+        try:
+            if document["version"] != VERSION:
+                raise CertificateError(f"version {document['version']!r} is not known")
+            return cls(
+                job=int(document["job"]),
+                round_number=int(document["round"]),
+                snapshot=str(document["snapshot"]),
+                code=str(document["code"]),
+                text=str(document["text"]),
+                kind=str(document["kind"]),
+                facts=dict(document["facts"]),
+                stood_in=tuple(int(one) for one in document["stood_in"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CertificateError(f"not a certificate: {error!r}") from error
+
+
+def certify(
+    job_id: int, snapshot: ClusterSnapshot, result: RoundResult, *, sha256: str
+) -> Certificate:
+    """The certificate of a job's reason in a stored round.
+
+    Raises:
+        CertificateError: the job did not wait in that round.
+    """
+    reason = result.reasons.get(job_id)
+    job = next((one for one in snapshot.queued if one.id == job_id), None)
+    if reason is None or job is None:
+        raise CertificateError(f"job {job_id} did not wait in round {snapshot.round_number}")
+    kind, facts = _facts(job, reason.code, snapshot, result.starts)
+    return Certificate(
+        job=job_id,
+        round_number=snapshot.round_number,
+        snapshot=sha256,
+        code=reason.code.value,
+        text=reason.text,
+        kind=kind,
+        facts=facts,
+        stood_in=tuple(sorted(vc for vc, fault in result.policy_faults.items() if fault)),
+    )
+
+
+def check(certificate: Certificate, snapshot: ClusterSnapshot) -> bool:
+    """Whether a certificate is true of a snapshot; pure, and the same on every machine."""
+    job = next((one for one in snapshot.queued if one.id == certificate.job), None)
+    if job is None or certificate.round_number != snapshot.round_number:
+        return False
+    again = decide(_with_stand_ins(snapshot, certificate.stood_in), trials=0)
+    reason = again.reasons.get(job.id)
+    if reason is None or (reason.code.value, reason.text) != (certificate.code, certificate.text):
+        return False
+    kind, facts = _facts(job, reason.code, snapshot, again.starts)
+    return kind == certificate.kind and facts == dict(certificate.facts) and _adds_up(kind, facts)
+
+
+def _facts(
+    job: QueuedJob, code: ReasonCode, snapshot: ClusterSnapshot, starts: Collection[Start]
+) -> tuple[str, dict[str, Any]]:
+    gate = closed_gate(job, snapshot.now)
+    if gate is not None and gate.code is code:
+        return "gate", {
+            "held": job.held,
+            "not_before": job.not_before,
+            "backoff_until": job.backoff_until,
+            "after": [*job.after, *job.after_failed],
+        }
+    if code in _CAPS:
+        return "cap", _cap(job, snapshot, {start.job_id for start in starts})
+    if code is ReasonCode.VC_GUARANTEE_IN_USE:
+        facts = _count(job, snapshot, starts)
+        if _adds_up("count", facts):
+            return "count", facts
+    return "search", {}
+
+
+def _cap(job: QueuedJob, snapshot: ClusterSnapshot, started: set[int]) -> dict[str, Any]:
+    """Devices of the person, in the virtual cluster and in the tenant, beside both caps."""
+    (vc,) = (vc for vc in snapshot.vcs if vc.id == job.vc)
+    mine = [
+        one for one in _devices(snapshot, started) if (one[2], one[3]) == (job.tenant, job.owner)
+    ]
+    return {
+        "wants": job.demand.devices,
+        "cap": vc.max_devices_per_user,
+        "held": {str(one[0]): one[4] for one in mine if one[1] == job.vc},
+        "cap_in_tenant": job.user_cap,
+        "held_in_tenant": {str(one[0]): one[4] for one in mine},
+    }
+
+
+def _count(job: QueuedJob, snapshot: ClusterSnapshot, starts: Collection[Start]) -> dict[str, Any]:
+    """The guarantee in types that will do, and who of at least its priority holds what of it."""
+    (vc,) = (vc for vc in snapshot.vcs if vc.id == job.vc)
+    engine = empty_engine(snapshot.spec)
+    guaranteed = guaranteed_devices(engine, vc.name)
+    named = {kind for member in job.demand.members for kind in member.device_types}
+    kinds = named or set(guaranteed)
+    chains = engine.topology.chains
+    of_kind = {
+        address
+        for address, (chain, _) in engine.topology.leaves.items()
+        if chains[chain].leaf_type in kinds
+    }
+    held = {
+        one: sum(leaf.address in of_kind for leaf in leaves)
+        for one, leaves in sorted(_guaranteed_holds(job, snapshot, starts))
+    }
+    return {
+        "wants": job.demand.devices,
+        "guaranteed": sum(n for kind, n in guaranteed.items() if kind in kinds),
+        "held": {str(one): devices for one, devices in held.items() if devices},
+        "in_use": sum(
+            sum(leaf.address in of_kind for leaf in leaves)
+            for _, leaves in _guaranteed_holds(job, snapshot, starts, above=OPPORTUNISTIC)
+        ),
+    }
+
+
+def _guaranteed_holds(
+    job: QueuedJob,
+    snapshot: ClusterSnapshot,
+    starts: Collection[Start],
+    *,
+    above: int | None = None,
+) -> Iterator[tuple[int, list[HeldLeaf]]]:
+    """Jobs of at least a priority with what they hold of the guarantee after the round.
+
+    Args:
+        job: whose virtual cluster counts.
+        snapshot: what the round has read.
+        starts: what it has started.
+        above: the priority; None: that of ``job``, which cannot push these aside.
+    """
+    least = job.priority if above is None else above
+    for one in snapshot.holding:
+        leaves = [leaf for member in one.members for leaf in member]
+        if _holds_guarantee(one, job, least) and all(leaf.virtual for leaf in leaves):
+            yield one.id, leaves
+    waiting = {one.id: one for one in snapshot.queued}
+    for start in starts:
+        if _holds_guarantee(waiting[start.job_id], job, least):
+            yield start.job_id, [leaf for member in start.members for leaf in member.leaves]
+
+
+def _holds_guarantee(one: HoldingJob | QueuedJob, job: QueuedJob, least: int) -> bool:
+    is_borrower = one.job_class is JobClass.OPPORTUNISTIC
+    return one.vc == job.vc and one.priority >= least and not is_borrower
+
+
+def _devices(snapshot: ClusterSnapshot, started: set[int]) -> list[tuple[int, int, int, int, int]]:
+    """Job, virtual cluster, tenant, owner and devices of all that holds some after the round."""
+    held = [(job.id, job.vc, job.tenant, job.owner, job.devices) for job in snapshot.holding]
+    fresh = [
+        (job.id, job.vc, job.tenant, job.owner, job.demand.devices)
+        for job in snapshot.queued
+        if job.id in started
+    ]
+    return sorted(held + fresh)
+
+
+def _adds_up(kind: str, facts: Mapping[str, Any]) -> bool:
+    """Whether the numbers say by themselves that the job cannot start."""
+    if kind == "cap":
+        pairs = (("cap", "held"), ("cap_in_tenant", "held_in_tenant"))
+        return any(
+            facts[cap] is not None
+            and bool(sum(facts[held].values()) + facts["wants"] > facts[cap])
+            for cap, held in pairs
+        )
+    if kind == "count":
+        free: int = facts["guaranteed"] - sum(facts["held"].values())
+        wanted: int = facts["wants"]
+        return free < wanted
+    return True
+
+
+def _with_stand_ins(snapshot: ClusterSnapshot, stood_in: tuple[int, ...]) -> ClusterSnapshot:
+    return replace(
+        snapshot,
+        vcs=tuple(
+            replace(vc, policy=Fifo.name, policy_args={}) if vc.id in stood_in else vc
+            for vc in snapshot.vcs
+        ),
+    )

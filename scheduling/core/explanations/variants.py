@@ -1,0 +1,250 @@
+"""One waiting job, changed in one way at a time: what its owner could have asked for instead."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, Final
+
+from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.messages import message, sentence
+from scheduling.core.round.gang_requests import OPPORTUNISTIC_PRIORITY
+from scheduling.core.values import QueuedJob, VcFacts
+from tessera.messages import Listing, Message, Sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChange:
+    """A change with which the job would start now.
+
+    Attributes:
+        kind: devices, instances, type, class, pinned_cell, level, virtual_cluster, gate or
+            smallest (several changes together).
+        how: the change, which ``message`` puts into a sentence.
+        changes: new values by path in the document; None takes a field away.
+        number: of devices or instances, where the job asks for fewer; else 0.
+    """
+
+    kind: str
+    how: Message | Listing
+    changes: Mapping[str, Any]
+    number: int = 0
+
+    @property
+    def message(self) -> Message:
+        """The sentence."""
+        if self.kind == "gate":
+            return message("starts-now-released", gates=self.how)
+        if self.kind == "level":
+            return message("starts-now-on-node", how=self.how)
+        return message("starts-now", how=self.how)
+
+    @property
+    def text(self) -> Sentence:
+        """The English sentence."""
+        return sentence(self.message)
+
+    def to_json(self) -> dict[str, Any]:
+        """The stored form."""
+        return {
+            "kind": self.kind,
+            "text": str(self.text),
+            "message": self.message.to_json(),
+            "changes": dict(self.changes),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerOptions:
+    """What is open to the owner besides.
+
+    Attributes:
+        home: the virtual cluster of the job.
+        clusters: others of the tenant that the owner may use.
+        types: device types that there are.
+    """
+
+    home: VcFacts
+    clusters: Sequence[VcFacts] = ()
+    types: Sequence[str] = ()
+
+
+SMALLER: Final[Mapping[str, str]] = {"devices": "devices", "instances": "count"}
+"""What a role may ask less of, by kind of step; what that is called there."""
+
+
+def variants(job: QueuedJob, room: OwnerOptions) -> Iterator[tuple[QueuedJob, JobChange]]:
+    """The same job elsewhere, otherwise, or asking for less; each kind in turn."""
+    kinds = (
+        _borrowing(job),
+        _unpinned(job),
+        _elsewhere(job, room),
+        _looser(job),
+        _halved(job, "devices"),
+        _halved(job, "instances"),
+        _other_types(job, room.types),
+    )
+    for turn in zip_longest(*kinds):
+        yield from (variant for variant in turn if variant is not None)
+
+
+def _borrowing(job: QueuedJob) -> Iterator[tuple[QueuedJob, JobChange]]:
+    if job.job_class is JobClass.GUARANTEED:
+        # No pinned cell is for opportunistic jobs.
+        free, unpinned = _without_pins(job)
+        yield (
+            replace(free, job_class=JobClass.OPPORTUNISTIC, priority=OPPORTUNISTIC_PRIORITY),
+            JobChange(
+                kind="class",
+                how=message("as-opportunistic-unpinned" if unpinned else "as-opportunistic"),
+                changes={"class": JobClass.OPPORTUNISTIC.value, **unpinned},
+            ),
+        )
+
+
+def _unpinned(job: QueuedJob) -> Iterator[tuple[QueuedJob, JobChange]]:
+    free, changes = _without_pins(job)
+    if changes:
+        yield (
+            free,
+            JobChange(
+                kind="pinned_cell",
+                how=message("outside-pinned"),
+                changes=changes,
+            ),
+        )
+
+
+def _without_pins(job: QueuedJob) -> tuple[QueuedJob, dict[str, None]]:
+    """The job without pinned cells, and the fields of the document to be made empty for that."""
+    members = job.demand.members
+    free = tuple(replace(member, pinned_cell=None) for member in members)
+    changes = {f"roles.{m.role}.pinned_cell": None for m in members if m.pinned_cell is not None}
+    return replace(job, demand=Demand(members=free)), changes
+
+
+def _elsewhere(job: QueuedJob, room: OwnerOptions) -> Iterator[tuple[QueuedJob, JobChange]]:
+    """The job in another virtual cluster of its tenant."""
+    for vc in room.clusters:
+        changed, changes = moved(job, vc)
+        yield (
+            changed,
+            JobChange(
+                kind="virtual_cluster",
+                how=message("in-cluster", name=vc.name),
+                changes=changes,
+            ),
+        )
+
+
+def moved(job: QueuedJob, vc: VcFacts) -> tuple[QueuedJob, dict[str, Any]]:
+    """The job in another virtual cluster, whose pinned cells are others, and the changes."""
+    free, unpinned = _without_pins(job)
+    return replace(free, vc=vc.id), {"virtual_cluster": vc.name, **unpinned}
+
+
+def _looser(job: QueuedJob) -> Iterator[tuple[QueuedJob, JobChange]]:
+    """The job with no word on racks, sockets and switches: an instance stays on one node."""
+    tight = [
+        m for m in job.demand.members if m.within is not Within.NODE and m.count * m.devices > 1
+    ]
+    if not tight:
+        return
+    members = tuple(replace(member, within=Within.NODE) for member in job.demand.members)
+    levels = Listing(tuple(dict.fromkeys(member.within.value for member in tight)), "and")
+    yield (
+        replace(job, demand=Demand(members=members)),
+        JobChange(
+            kind="level",
+            how=message("not-inside", levels=levels),
+            changes={f"roles.{member.role}.within": Within.NODE.value for member in tight},
+        ),
+    )
+
+
+def _halved(job: QueuedJob, kind: str) -> Iterator[tuple[QueuedJob, JobChange]]:
+    """The largest role with half as many, a quarter, ... of its devices or instances."""
+    number = asked(job, kind)
+    while number > 1:
+        number //= 2
+        yield smaller(job, kind, number)
+
+
+def asked(job: QueuedJob, kind: str) -> int:
+    """How many ``devices`` (of each instance) or ``instances`` the largest role asks for."""
+    found: int = getattr(_largest(job)[1], SMALLER[kind])
+    return found
+
+
+def smaller(job: QueuedJob, kind: str, number: int) -> tuple[QueuedJob, JobChange]:
+    """The job with so many ``devices`` or ``instances`` in its largest role."""
+    place, largest = _largest(job)
+    members = job.demand.members
+    fewer = member_with(largest, SMALLER[kind], number)
+    if kind == "instances":
+        how = message("with-instances", n=number, role=largest.role)
+    elif fewer.count > 1:
+        how = message("with-devices-each", n=number, role=largest.role)
+    else:
+        how = message("with-devices", n=number, role=largest.role)
+    return (
+        replace(job, demand=Demand(members=(*members[:place], fewer, *members[place + 1 :]))),
+        JobChange(
+            kind=kind,
+            how=how,
+            changes=device_changes(largest, fewer)
+            if kind == "devices"
+            else {f"roles.{largest.role}.{kind}": number},
+            number=number,
+        ),
+    )
+
+
+def _largest(job: QueuedJob) -> tuple[int, MemberDemand]:
+    """The role with the most devices, and its place."""
+    members = job.demand.members
+    place = max(range(len(members)), key=lambda i: members[i].count * members[i].devices)
+    return place, members[place]
+
+
+def member_with(member: MemberDemand, attribute: str, value: int) -> MemberDemand:
+    """A role with another number of instances (``count``) or of devices of each."""
+    if attribute == "count":
+        return replace(member, count=value)
+    share = value / member.devices
+    # Processors and memory go with the devices, or the smaller job would be refused for them.
+    return replace(
+        member,
+        devices=value,
+        cpus=None if member.cpus is None else member.cpus * share,
+        memory=None if member.memory is None else int(member.memory * share),
+    )
+
+
+def device_changes(before: MemberDemand, after: MemberDemand) -> dict[str, Any]:
+    """The fields of the document that change with a role's devices."""
+    path = f"roles.{before.role}"
+    changes: dict[str, Any] = {f"{path}.devices": after.devices}
+    if before.cpus is not None:
+        changes[f"{path}.cpus"] = after.cpus
+    if before.memory is not None:
+        changes[f"{path}.memory"] = after.memory
+    return changes
+
+
+def _other_types(job: QueuedJob, types: Sequence[str]) -> Iterator[tuple[QueuedJob, JobChange]]:
+    """The job on each type of device that it does not take now."""
+    members = job.demand.members
+    if not all(member.device_types for member in members):
+        return
+    for device_type in types:
+        if any(device_type in member.device_types for member in members):
+            continue
+        changed = tuple(replace(member, device_types=(device_type,)) for member in members)
+        yield (
+            replace(job, demand=Demand(members=changed)),
+            JobChange(
+                kind="type",
+                how=message("on-type", type=device_type),
+                changes={f"roles.{m.role}.device_types": [device_type] for m in members},
+            ),
+        )

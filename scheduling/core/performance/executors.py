@@ -1,0 +1,139 @@
+"""How many processes (executors) of a job pay on one device: measured by running with them.
+
+Nobody can tell beforehand whether a second process on a device fills its gaps or stands in its
+way. So a job whose owner allows several begins with one; when that has been measured, one more is
+tried once on each type, and kept where the device does more with it (EasyScale, SC '23, 3.4).
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from scheduling.core.lifecycle import FailureClass
+from scheduling.core.performance.reverts import MARGIN, is_long
+from scheduling.core.policy_interface import Alloc, PolicyJob
+from scheduling.core.values import RunObservation
+
+OWN_FAULTS: Final = frozenset({FailureClass.USER, FailureClass.RESOURCE_LIMIT})
+"""Failures that may come of a process too many on a device, as where its memory is full."""
+
+HOPE: Final = 1.05
+"""How much more a device is taken to do with one process more, until that has been tried."""
+
+
+def sharing_of(
+    seen: Sequence[RunObservation], workers: int, most: int, *, failed: int | None = None
+) -> Mapping[str, tuple[float, ...]]:
+    """The pace of one process among so many on a device, relative to a process alone, by type.
+
+    The first is 1; as many follow as have been measured long enough, and after them, where the
+    last was the best, one that is hoped for and not measured.
+
+    Args:
+        seen: the job's runs.
+        workers: its logical workers; each makes one mini-batch a step.
+        most: processes that may share a device.
+        failed: the fewest with which a run of it has failed; these and more are not tried again.
+    """
+    most = most if failed is None else min(most, failed - 1)
+    found: dict[str, tuple[float, ...]] = {}
+    for kind in sorted({run.type for run in seen}) if most > 1 else ():
+        rates = _measured([run for run in seen if run.type == kind], workers)
+        paces: list[float] = []
+        while len(paces) < most and len(paces) + 1 in rates:
+            paces.append(rates[len(paces) + 1] / rates[1])
+        devices = [number * pace for number, pace in enumerate(paces, start=1)]
+        if devices and len(devices) < most and devices[-1] == max(devices):
+            paces.append(devices[-1] * HOPE / (len(devices) + 1))
+        if len(paces) > 1:
+            found[kind] = tuple(paces)
+    return found
+
+
+def shared_by(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
+    """The fewest processes that shared a device of a layout; 0: none did.
+
+    Where there were not as many on all devices, two are taken for the fewest.
+
+    Args:
+        layout: of logical workers over processes.
+        devices: of all members.
+    """
+    executors = executors_in(layout, devices)
+    return 0 if not layout or executors == 1 else executors or 2
+
+
+def executors_on(workers: int, devices: int, paces: Sequence[float]) -> int:
+    """With how many processes on each of some equal devices a step is shortest; rather fewer.
+
+    Args:
+        workers: logical workers; each process has one at least.
+        devices: how many.
+        paces: of a process among so many on a device, as ``sharing_of`` has them.
+    """
+    numbers = [n for n in range(1, len(paces) + 1) if n * devices <= workers]
+    return min(numbers, key=lambda n: (_step(workers, devices, n, paces), n), default=1)
+
+
+def executors_in(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
+    """The processes on each device of a layout; 0: not as many on all; 1: there is no layout.
+
+    Args:
+        layout: of logical workers over processes.
+        devices: of all members.
+    """
+    processes = sum(map(len, layout)) if layout else devices
+    return 0 if devices < 1 or processes % devices else processes // devices
+
+
+def sharing_gain(job: PolicyJob, kind: str, devices: int, executors: int | None) -> float:
+    """How many times as fast a job is with so many processes a device as with one.
+
+    1 where that has not been measured.
+
+    Args:
+        job: with its logical workers and what has been seen of it.
+        kind: the type of the devices.
+        devices: how many.
+        executors: processes on each; None: as many as are best, as the driver takes them.
+    """
+    paces, workers = job.facts.sharing.get(kind, ()), job.terms.logical_workers
+    if not paces or workers is None:
+        return 1.0
+    number = executors_on(workers, devices, paces) if executors is None else executors
+    if not 1 <= number <= len(paces):
+        return 1.0
+    return _step(workers, devices, 1, paces) / _step(workers, devices, number, paces)
+
+
+def fewer_are_faster(job: PolicyJob, held: Alloc | None) -> int | None:
+    """With how many processes a device a running job was faster; None: it is well as it is."""
+    number = job.facts.executors
+    kinds = {part.type for part in held.parts} if held is not None else set()
+    workers = job.terms.logical_workers
+    if held is None or number < 2 or len(kinds) != 1 or workers is None:
+        return None
+    paces = job.facts.sharing.get(kinds.pop() or "", ())
+    if len(paces) < number:
+        return None
+
+    best = executors_on(workers, held.devices, paces[: number - 1])
+    seconds = _step(workers, held.devices, best, paces)
+    return best if seconds < MARGIN * _step(workers, held.devices, number, paces) else None
+
+
+def _step(workers: int, devices: int, executors: int, paces: Sequence[float]) -> float:
+    """The time of a step, in mini-batches of a process alone."""
+    return -(-workers // (executors * devices)) / paces[executors - 1]
+
+
+def _measured(runs: Sequence[RunObservation], workers: int) -> Mapping[int, float]:
+    """Mini-batches per second of one process, by how many shared a device."""
+    batches: dict[int, float] = defaultdict(float)
+    seconds: dict[int, float] = defaultdict(float)
+    for run in runs:
+        if run.executors > 0 and is_long(run):
+            # A step takes as long as the process with the most workers.
+            batches[run.executors] += run.steps * -(-workers // (run.devices * run.executors))
+            seconds[run.executors] += run.seconds
+    return {number: batches[number] / seconds[number] for number in sorted(batches)}

@@ -1,0 +1,185 @@
+"""Goodput: steps of the initial batch per second, with the best batch and accumulation.
+
+Throughput times statistical efficiency (Pollux, OSDI '21, section 3). The batch sizes that are
+tried at each size are fixed by the job's limits, so their tables are made once and kept.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduling.core.performance.throughput import SMALLEST, Floats, Throughput, exchange_time
+from tessera.efficiency import gain
+
+_SAMPLES: Final = 50
+_ROUNDING: Final = 1e-8
+
+
+class Noise(NamedTuple):
+    """A job's gradient statistics: squared norm and variance, at the initial batch size."""
+
+    sqr: float
+    var: float
+
+
+class BatchChoice(NamedTuple):
+    """A batch per device, the passes before the last one, and the goodput of both."""
+
+    local_batch: int
+    accumulation: int
+    goodput: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """Which batches a job may run with on one device type.
+
+    Attributes:
+        initial: the total batch for which its learning rate was chosen; never less.
+        largest: total.
+        local_min: per device and pass.
+        local_max: per device and pass.
+        fixed: the total batch never changes: it is ``largest``.
+    """
+
+    initial: int
+    largest: int
+    local_min: int
+    local_max: int
+    fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Batches worth trying on one or several shapes, as arrays ``(shapes, samples)``.
+
+    Attributes:
+        inverse_scale: initial over total batch.
+        blocked: samples that the limits forbid.
+    """
+
+    local_batch: Floats
+    accumulation: Floats
+    inverse_scale: Floats
+    blocked: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
+
+
+@lru_cache(maxsize=65_536)
+def candidates(limits: BatchLimits, devices: int) -> Candidates:
+    """Fifty total batches, spaced evenly by ratio, split over so many devices."""
+    low = float(limits.largest)
+    if not limits.fixed:
+        low = float(max(limits.initial, limits.local_min * devices))
+    local = np.geomspace(low, float(limits.largest), _SAMPLES) / devices
+    accumulation = np.ceil(local / limits.local_max - _ROUNDING) - 1
+    if devices == 1:
+        # One gradient alone says nothing of the noise that a larger batch would average out.
+        larger = local > limits.initial + _ROUNDING
+        accumulation = np.where(larger, np.maximum(accumulation, 1), accumulation)
+    batch = np.ceil(local / (accumulation + 1) - _ROUNDING)
+    return Candidates(
+        local_batch=batch,
+        accumulation=accumulation,
+        inverse_scale=limits.initial / (devices * batch * (accumulation + 1)),
+        blocked=(batch < limits.local_min) | (batch > limits.local_max),
+    )
+
+
+@lru_cache(maxsize=8_192)
+def stacked(limits: BatchLimits, devices: tuple[int, ...]) -> Candidates:
+    """``candidates`` for several sizes."""
+    tables = [candidates(limits, count) for count in devices]
+    return Candidates(
+        local_batch=np.stack([table.local_batch for table in tables]),
+        accumulation=np.stack([table.accumulation for table in tables]),
+        inverse_scale=np.stack([table.inverse_scale for table in tables]),
+        blocked=np.stack([table.blocked for table in tables]),
+    )
+
+
+def candidate_step_times(
+    models: Sequence[Throughput],
+    tables: Sequence[Candidates],
+    sizes: Sequence[tuple[tuple[int, int], ...]],
+) -> list[Floats]:
+    """Seconds of a step for every candidate, shape ``(shapes, samples)`` for each model.
+
+    Infinite where the limits forbid it. All of them are evaluated at once.
+
+    Args:
+        models: the fitted constants of each job.
+        tables: each job's candidates on its shapes.
+        sizes: nodes and devices of each job's shapes.
+    """
+    counts = [len(shapes) for shapes in sizes]
+    constants = np.repeat(np.array(models, dtype=np.float64), counts, axis=0).T
+    alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma = constants
+    nodes, devices = np.concatenate([_counted(shapes) for shapes in sizes]).T
+    beyond = np.maximum(devices - 2, SMALLEST)
+    inside = np.where(devices > 1, alpha_r + beta_r * beyond, SMALLEST + SMALLEST * beyond)
+    exchange = np.where(nodes > 1, alpha_n + beta_n * beyond, inside)[:, None]
+    passes = np.concatenate([table.local_batch for table in tables])
+    passes *= beta_c[:, None]
+    passes += alpha_c[:, None]
+    times = passes + exchange
+    overlaps = (gamma != 1.0).nonzero()[0]  # in many fits nothing does, and powers take longest
+    if len(overlaps):
+        power = gamma[overlaps, None]
+        times[overlaps] = (passes[overlaps] ** power + exchange[overlaps] ** power) ** (
+            1.0 / power
+        )
+    passes *= np.concatenate([table.accumulation for table in tables])
+    times += passes
+    times[np.concatenate([table.blocked for table in tables])] = np.inf
+    return _parted(times, counts)
+
+
+@lru_cache(maxsize=1_024)
+def _counted(
+    shapes: tuple[tuple[int, int], ...],
+) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
+    """Nodes and devices of some shapes as an array."""
+    return np.array(shapes, dtype=np.int64).reshape(-1, 2)
+
+
+def best_goodputs(
+    times: Sequence[Floats], tables: Sequence[Candidates], noises: Sequence[Noise]
+) -> list[Floats]:
+    """The best goodput of each job on each of its shapes; 0 where nothing is allowed.
+
+    The gain over the time of a step is largest where its inverse is smallest.
+    """
+    counts = [len(mine) for mine in times]
+    sqr, var = np.repeat(np.array(noises, dtype=np.float64), counts, axis=0).T
+    slowness = np.concatenate([table.inverse_scale for table in tables])
+    slowness *= var[:, None]
+    slowness += sqr[:, None]
+    slowness *= np.concatenate(times)
+    return _parted((var + sqr) / slowness.min(axis=1), counts)
+
+
+def _parted(lines: Floats, counts: Sequence[int]) -> list[Floats]:
+    """The lines of each job."""
+    ends = list(accumulate(counts))
+    return [lines[end - count : end] for end, count in zip(ends, counts, strict=True)]
+
+
+def best_batch(
+    model: Throughput, noise: Noise, limits: BatchLimits, nodes: int, devices: int
+) -> BatchChoice:
+    """The batch per device and the accumulation that train fastest on one shape."""
+    table = candidates(limits, devices)
+    exchange = exchange_time(model, nodes, devices)
+    passes = model.alpha_c + model.beta_c * table.local_batch
+    overlapped = (passes**model.gamma + exchange**model.gamma) ** (1.0 / model.gamma)
+    times = table.accumulation * passes + overlapped
+    worth = gain(noise.sqr, noise.var, table.inverse_scale)
+    values = np.where(table.blocked, 0.0, worth / times)
+    index = int(values.argmax())
+    return BatchChoice(
+        int(table.local_batch[index]), int(table.accumulation[index]), float(values[index])
+    )

@@ -1,0 +1,176 @@
+"""What live jobs have shown of their speed, as the model that policies ask.
+
+Jobs of one application share what was seen. Where nothing was seen, twice the devices are taken to
+be twice as fast, and types to be to one another as for the jobs that were seen on several of them
+(alike before there are any); a first run on any size and type sets the scale.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from scheduling.core.performance.convergence import steps_until_flat
+from scheduling.core.performance.goodput import best_batch
+from scheduling.core.performance.speeds import relative_speeds
+from scheduling.core.performance.steps import fit_steps, limits_of, noise_of
+from scheduling.core.performance.throughput import Floats
+from scheduling.core.policy_interface import PolicyJob, Shape
+from scheduling.core.values import JobFacts, RunObservation, Timed
+
+DEFAULT_RESTART_SECONDS = 30.0
+_NOTHING = JobFacts()
+
+
+class LiveModel:
+    """The performance of live jobs as far as their reports tell it.
+
+    Attributes:
+        speeds: of types that could be compared, relative to their mean.
+    """
+
+    def __init__(self, jobs: Sequence[PolicyJob], known: Mapping[int, JobFacts]) -> None:
+        self._known = known
+        runs: dict[str, list[RunObservation]] = defaultdict(list)
+        for job in jobs:
+            runs[_history(job)].extend(known.get(job.id, _NOTHING).seen)
+        self._seen = {name: tuple(sorted(seen)) for name, seen in runs.items()}
+        self.speeds = relative_speeds(self._seen.values())
+        self._timed: dict[str, dict[str, list[Timed]]] = defaultdict(lambda: defaultdict(list))
+        for job in jobs:
+            for one in known.get(job.id, _NOTHING).timed:
+                self._timed[_history(job)][one.type].append(one)
+
+    def goodputs(
+        self,
+        jobs: Sequence[PolicyJob],
+        shapes: Sequence[Shape],
+        *,
+        within_request: bool = False,
+    ) -> Floats:
+        """Steps per second; of jobs whose batch may change, worth so many of the initial batch."""
+        rows = [[self.rate(job, shape) for shape in shapes] for job in jobs]
+        return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))
+
+    def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
+        """Steps per second: as measured on this very shape, else as fitted, else in proportion."""
+        if job.types and shape.type not in job.types:
+            return 0.0
+        useful = self._goodput(job, shape)
+        if useful is not None:
+            return useful
+        seen = self._seen.get(_history(job), ())
+        if not seen:
+            return shape.devices * self._speed(shape.type)
+        tried = (run.type for run in seen)
+        return _rate(seen, shape) * self._against(seen[0].type, tried, shape.type)
+
+    def _goodput(self, job: PolicyJob, shape: Shape) -> float | None:
+        """Steps of the initial batch per second at the best batch; None where it is not known."""
+        limits, noise = limits_of(job.terms), noise_of(self._known.get(job.id, _NOTHING).noise)
+        types = self._timed.get(_history(job), {})
+        if limits is None or noise is None or not types:
+            return None
+        first = min(types)
+        model = fit_steps(tuple(sorted(types.get(shape.type) or types[first])))
+        if model is None:
+            return None
+        found = best_batch(model, noise, limits, shape.nodes, shape.devices)
+        return found.goodput * self._against(first, types, shape.type)
+
+    def _against(self, first: str, tried: Iterable[str], kind: str) -> float:
+        """How fast a type is beside the first one, for which it is taken until it is tried."""
+        if not self.speeds or kind in tried:
+            return 1.0
+        return self._speed(kind) / self._speed(first)
+
+    def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
+        """As declared; else until the loss is flat, where it has been told often enough."""
+        if job.facts.steps_left is not None:
+            return job.facts.steps_left
+        return steps_until_flat(job.facts.losses)
+
+    def replica(self, job: PolicyJob, device_type: str) -> int:
+        """One device."""
+        return 1
+
+    def speed(self, job: PolicyJob, device_type: str) -> float:
+        """Steps per second on one device of a type."""
+        return self.rate(job, Shape(type=device_type, nodes=1, devices=1))
+
+    def profiled(self, job: PolicyJob) -> Mapping[str, int]:
+        """The most devices on which it, or one of its application, has been seen, by type."""
+        most: dict[str, int] = {}
+        for run in self._seen.get(_history(job), ()):
+            most[run.type] = max(most.get(run.type, 0), run.devices)
+        return most
+
+    def most_devices(self, job: PolicyJob, device_type: str) -> int:
+        """The largest size that was declared."""
+        return job.terms.scale.maximum if job.terms.scale else job.gang
+
+    def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
+        """What its starts have taken; half a minute before the first."""
+        taken = self._known.get(job.id, _NOTHING).start_seconds
+        return DEFAULT_RESTART_SECONDS if taken is None else taken
+
+    def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
+        """Half the device each: live jobs share none."""
+        return 0.5, 0.5
+
+    def _speed(self, device_type: str) -> float:
+        return self.speeds.get(device_type, 1.0)
+
+
+def _history(job: PolicyJob) -> str:
+    return job.terms.application or f"#{job.id}"
+
+
+@lru_cache(maxsize=65_536)
+def _rate(seen: tuple[RunObservation, ...], shape: Shape) -> float:
+    """Steps per second on a shape, a step being one of the smallest batch that was seen."""
+    batch = _batch(seen)
+    same = [run for run in seen if (run.type, run.nodes, run.devices) == tuple(shape)]
+    if same:
+        return sum(_work(run, batch) for run in same) / sum(run.seconds for run in same)
+    there = tuple(run for run in seen if run.type == shape.type)
+    # A type that nobody has tried is taken for the first one on which the job was seen.
+    fixed, shared = _fitted(there or tuple(run for run in seen if run.type == seen[0].type), batch)
+    return 1.0 / (fixed + shared / shape.devices)
+
+
+@lru_cache(maxsize=8_192)
+def _fitted(seen: tuple[RunObservation, ...], batch: float) -> tuple[float, float]:
+    """Seconds of a step that no device shortens, and those that devices share.
+
+    Least squares of relative errors over both, neither below zero (Amdahl's law). Sizes that are
+    all alike say nothing of the first, so that a job is tried on more.
+    """
+    ones = xx = x1 = y1 = xy = 0.0
+    for run in seen:
+        weight = _work(run, batch) / run.seconds  # one over the seconds of a step
+        part = weight / run.devices
+        ones += weight * weight
+        x1 += weight * part
+        xx += part * part
+        y1 += weight
+        xy += part
+    spread = ones * xx - x1 * x1
+    if spread > 1e-9 * ones * xx:
+        fixed, shared = (y1 * xx - xy * x1) / spread, (xy * ones - y1 * x1) / spread
+        if fixed >= 0.0 and shared >= 0.0:
+            return fixed, shared
+        if shared < 0.0:
+            return y1 / ones, 0.0
+    return 0.0, xy / xx
+
+
+def _batch(seen: tuple[RunObservation, ...]) -> float:
+    """Samples of a step; 0 where a run has not told them, so that steps are counted."""
+    return min(run.samples / run.steps for run in seen)
+
+
+def _work(run: RunObservation, batch: float) -> float:
+    """Steps of the smallest batch that a run has made."""
+    return run.samples / batch if batch > 0.0 else run.steps

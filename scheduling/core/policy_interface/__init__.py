@@ -1,0 +1,52 @@
+"""What a policy sees and says: the frozen values of one virtual cluster's plan.
+
+Production rounds and the simulator build the same values. What a live round does not know yet
+keeps its default, so that a view of 10,000 jobs costs no more than the facts that are in it.
+"""
+
+from scheduling.core.policy_interface.jobs import (
+    NO_FACTS,
+    PLAIN_TERMS,
+    Alloc,
+    Event,
+    Facts,
+    JobPhase,
+    Kind,
+    Part,
+    PolicyJob,
+    Scale,
+    Share,
+    Slower,
+    Step,
+    Terms,
+)
+from scheduling.core.policy_interface.models import LINEAR, LinearModel, Model, Shape
+from scheduling.core.policy_interface.plans import Plan, Reservation, Snapshot
+from scheduling.core.policy_interface.pools import Pool, Tenant, TypeInfo
+
+__all__ = [
+    "LINEAR",
+    "NO_FACTS",
+    "PLAIN_TERMS",
+    "Alloc",
+    "Event",
+    "Facts",
+    "JobPhase",
+    "Kind",
+    "LinearModel",
+    "Model",
+    "Part",
+    "Plan",
+    "PolicyJob",
+    "Pool",
+    "Reservation",
+    "Scale",
+    "Shape",
+    "Share",
+    "Slower",
+    "Snapshot",
+    "Step",
+    "Tenant",
+    "Terms",
+    "TypeInfo",
+]

@@ -1,0 +1,302 @@
+"""A job as a policy sees it, and what it may hold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from scheduling.core.jobspec import Demand, JobClass
+
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+class JobPhase(StrEnum):
+    """How a policy sees a job's state."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    LEAVING = "leaving"
+
+
+class Event(StrEnum):
+    """What called for this plan."""
+
+    ARRIVAL = "arrival"
+    COMPLETION = "completion"
+    NODE = "node"
+    TICK = "tick"
+    RECLAIM = "reclaim"
+
+
+class Kind(StrEnum):
+    """How a job can be run on more or fewer devices."""
+
+    RIGID = "rigid"
+    ELASTIC = "elastic"
+    ADAPTIVE = "adaptive"
+
+
+class Step(StrEnum):
+    """Which sizes between a job's smallest and largest are possible."""
+
+    ANY = "any"
+    POWER_OF_TWO = "pow2"
+    MULTIPLE = "multiple"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """``n`` devices of one ``type``, held together within cells of ``level`` (None: anywhere).
+
+    Attributes:
+        executors: processes that share each of the devices; None: left to the driver.
+    """
+
+    n: int
+    type: str | None
+    level: str | None = None
+    executors: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A part of each device instead of the whole.
+
+    Attributes:
+        fraction: of the device's time, in (0, 1].
+        memory_cap: bytes per device; None: whatever is free.
+        perf: 0 (suspended) to 100 (unthrottled).
+        group: jobs of one group share the same devices.
+    """
+
+    fraction: float
+    memory_cap: int | None = None
+    perf: int = 100
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alloc:
+    """How much a job gets in a round. Most have one part; a mix of types has several.
+
+    Attributes:
+        batch: total batch size in samples; None: the job chooses.
+        share: None: whole devices.
+        layout: how the job lies on what it gets, in the policy's own terms (logical workers by
+            device, devices by virtual node); None: left to the driver.
+    """
+
+    parts: tuple[Part, ...]
+    batch: int | None = None
+    share: Share | None = None
+    layout: tuple[int, ...] | None = None
+
+    @property
+    def devices(self) -> int:
+        """All devices of the allocation."""
+        return sum(part.n for part in self.parts)
+
+    @property
+    def sizes(self) -> tuple[tuple[int, str | None], ...]:
+        """Devices and type of each part: all that a job must restart for to have otherwise."""
+        return tuple((part.n, part.type) for part in self.parts)
+
+    @property
+    def single(self) -> Part:
+        """The only part of an allocation that mixes no types.
+
+        Raises:
+            ValueError: it has several parts.
+        """
+        (part,) = self.parts
+        return part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The sizes at which a job can run.
+
+    Attributes:
+        quantum: devices of one replica; sizes are its multiples with ``Step.MULTIPLE``.
+    """
+
+    minimum: int
+    maximum: int
+    step: Step = Step.ANY
+    quantum: int = 1
+
+    def allows(self, devices: int) -> bool:
+        """Whether the job can run on so many devices."""
+        if not self.minimum <= devices <= self.maximum:
+            return False
+        if self.step is Step.POWER_OF_TWO:
+            return devices & (devices - 1) == 0
+        return self.step is Step.ANY or devices % self.quantum == 0
+
+    def largest(self, most: int) -> int | None:
+        """The largest size of no more than ``most`` devices; None: the smallest is larger."""
+        sizes = range(min(most, self.maximum), self.minimum - 1, -1)
+        return next((devices for devices in sizes if self.allows(devices)), None)
+
+    @property
+    def smallest(self) -> int | None:
+        """The smallest size; None: the bounds allow none."""
+        sizes = range(self.minimum, self.maximum + 1)
+        return next((devices for devices in sizes if self.allows(devices)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the owner has declared besides the gang; never changes while the job lives.
+
+    Attributes:
+        scale: None: exactly the gang that was asked for.
+        deadline: seconds since the epoch.
+        estimate: declared run time in seconds at the requested size.
+        application: jobs of one application behave alike (recurring runs of one program).
+        batch: requested total batch size.
+        max_batch: largest total batch size that the owner allows.
+        max_local_batch: samples that one device holds at once.
+        total_steps: after which the training is done, in steps of the initial batch.
+        logical_workers: how many train, whatever the devices; None: it has none.
+        executors: the most processes that may share a device.
+    """
+
+    tenant: int = 0
+    weight: float = 1.0
+    tier: str = ""
+    kind: Kind = Kind.RIGID
+    scale: Scale | None = None
+    deadline: float | None = None
+    estimate: float | None = None
+    application: str | None = None
+    batch: int | None = None
+    max_batch: int | None = None
+    max_local_batch: int | None = None
+    total_steps: int | None = None
+    logical_workers: int | None = None
+    executors: int = 1
+    preemptible: bool = True
+    shareable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slower:
+    """A size at which a job was slower than at a smaller one, to which it goes back."""
+
+    type: str
+    devices: int
+    back_type: str
+    back_devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What has been seen of a job so far.
+
+    Attributes:
+        executed: seconds during which it held devices.
+        gpu_seconds: device-seconds attained.
+        by_type: device-seconds by type.
+        last_run: when it last held devices; None: never.
+        last_queued: when it last began to wait; None: at its submission.
+        restarts: how often it was started again or moved.
+        recovering: it holds devices but is still busy with a restart.
+        steps_done: in steps of the initial batch size.
+        steps_left: None: nobody knows.
+        losses: the tail of (step, training loss).
+        step_time: seconds; None: not measured.
+        util: of its devices, 0 to 1.
+        memory_peak: bytes per device.
+        slower: sizes that have made it slower; the driver gives it none of them again.
+        executors: processes that share each device on which it runs; 0: uneven numbers.
+        sharing: the pace of a process among so many on a device, relative to one alone, by type;
+            measured, but for a last one that is only hoped for (``core/performance/executors.py``).
+    """
+
+    executed: float = 0.0
+    gpu_seconds: float = 0.0
+    by_type: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    last_run: float | None = None
+    last_queued: float | None = None
+    restarts: int = 0
+    recovering: bool = False
+    steps_done: float = 0.0
+    steps_left: float | None = None
+    losses: tuple[tuple[float, float], ...] = ()
+    step_time: float | None = None
+    util: float | None = None
+    memory_peak: int | None = None
+    slower: tuple[Slower, ...] = ()
+    executors: int = 1
+    sharing: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: _NOTHING)
+
+
+PLAIN_TERMS: Final = Terms()
+NO_FACTS: Final = Facts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyJob:
+    """A job as a policy sees it: facts only, nothing physical.
+
+    Attributes:
+        id: breaks every tie.
+        owner: the person, by number.
+        priority: -1 for opportunistic jobs, else 0 to 1000.
+        submitted: seconds since the epoch.
+        demand: the gang it wants.
+        phase: waiting, running or leaving.
+        since: when the phase began, seconds since the epoch.
+        alloc: what it holds now.
+        asked: the gang as an allocation, where the driver has it at hand; None: ``demand`` says.
+    """
+
+    id: int
+    owner: int
+    priority: int
+    job_class: JobClass
+    submitted: float
+    demand: Demand
+    phase: JobPhase
+    since: float
+    alloc: Alloc | None = None
+    terms: Terms = PLAIN_TERMS
+    facts: Facts = NO_FACTS
+    asked: Alloc | None = None
+
+    @property
+    def gang(self) -> int:
+        """The devices that were asked for."""
+        return self.demand.devices
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Types that will do for every member, the best first; empty: any."""
+        return self.demand.members[0].device_types
+
+    def allows(self, devices: int) -> bool:
+        """Whether the job can run on so many devices."""
+        scale = self.terms.scale
+        return devices == self.gang if scale is None else scale.allows(devices)
+
+    def cut(self, alloc: Alloc, most: int) -> Alloc | None:
+        """As much of ``alloc`` as ``most`` devices are; None: the job has no size so small.
+
+        Mixes of types and shares of devices stay whole.
+        """
+        if alloc.devices <= most:
+            return alloc
+        is_whole = len(alloc.parts) != 1 or alloc.share is not None
+        scale = None if is_whole else self.terms.scale
+        size = scale.largest(most) if scale is not None else None
+        if size is None:
+            return None
+        return Alloc(parts=(replace(alloc.single, n=size, executors=None),))
+
+    @property
+    def least(self) -> int:
+        """The smallest size that the job can run at; its gang where no other is allowed."""
+        scale = self.terms.scale
+        return (scale.smallest if scale is not None else None) or self.gang

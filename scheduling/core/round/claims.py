@@ -1,0 +1,91 @@
+"""Claims that outlive a round: which devices a job waits for while their users leave.
+
+A claim is kept with the reason for which the job waits, in the transaction that orders its victims
+to leave. So the next round, of this process or another, finds it again: nobody else gets the
+devices meanwhile, and nobody else is ordered to leave in vain.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from scheduling.core.cells import CellEngine, GangRequest, GroupState, Placed
+from scheduling.core.cells.reconfiguration import RunningGang
+from scheduling.core.jobspec import Demand
+from scheduling.core.round.gang_requests import group_name, parts_of, requests_of
+from scheduling.core.round.gates import closed_gate
+from scheduling.core.values import QueuedJob
+
+
+def read_claims(found: Any) -> dict[str, Any] | None:
+    """A stored claim, checked; None where it cannot be read, and the job claims anew.
+
+    One unreadable row, say of another version, must not stop every round.
+    """
+    try:
+        parts = [[_placed(*placed) for placed in part] for part in found["parts"]]
+        demanded = parts_of(Demand.from_json(found["demand"]))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
+    return found if len(parts) == len(demanded) else None
+
+
+def groups_of(job: QueuedJob) -> list[str]:
+    """The engine's names for the parts of a job's gang, as it was claimed for or is asked for."""
+    demand = Demand.from_json(job.claims["demand"]) if job.claims else job.demand
+    return [group_name(job.id, part) for part in range(len(parts_of(demand)))]
+
+
+def claimed_requests(engine: CellEngine, job: QueuedJob) -> list[GangRequest]:
+    """What the engine holds claims for, part by part."""
+    gangs = (engine.gangs.get(group) for group in groups_of(job))
+    return [gang.request for gang in gangs if gang is not None]
+
+
+def claims_of(engine: CellEngine, job: QueuedJob) -> dict[str, Any] | None:
+    """What a job has claimed, as a document; None if it has claims no more."""
+    demand = job.demand
+    views = [engine.group(group_name(job.id, n)) for n in range(len(parts_of(demand)))]
+    found = [view for view in views if view is not None]
+    if len(found) < len(views) or all(v.state is not GroupState.PREEMPTING for v in found):
+        return None
+    return {
+        "demand": demand.to_json(),
+        "parts": [
+            [
+                [placed.member, list(placed.leaves), list(placed.virtual)]
+                for placed in view.placements
+            ]
+            for view in found
+        ],
+    }
+
+
+def claimed_gangs(
+    waiting: Iterable[QueuedJob], vcs: Mapping[int, str], now: float
+) -> Iterator[RunningGang]:
+    """The gangs for which waiting jobs have claims, in the order in which they are taken over.
+
+    Args:
+        waiting: all waiting jobs; those that may not start now have none.
+        vcs: names of the virtual clusters.
+        now: seconds since the epoch.
+    """
+    claiming = [job for job in waiting if job.claims and closed_gate(job, now) is None]
+    for job in sorted(claiming, key=lambda job: (-job.priority, job.id)):
+        assert job.claims is not None  # noqa: S101 (chosen so)
+        asked = replace(job, demand=Demand.from_json(job.claims["demand"]))
+        requests = requests_of(asked, vcs[job.vc])
+        for request, part in zip(requests, job.claims["parts"], strict=True):
+            yield RunningGang(request=request, placements=tuple(_placed(*one) for one in part))
+
+
+def _placed(member: int, leaves: list[str], virtual: list[str]) -> Placed:
+    return Placed(
+        member=member,
+        node="",
+        devices=(),
+        leaves=tuple(leaves),
+        virtual=tuple(virtual),
+        chain="",
+    )

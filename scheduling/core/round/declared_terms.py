@@ -1,0 +1,75 @@
+"""What the owner of a job has declared besides its gang, from the specification to policies."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scheduling.core.jobspec import Demand, JobSpec
+from scheduling.core.lifecycle import FailureClass
+from scheduling.core.policy_interface import PLAIN_TERMS, Kind, Terms
+from scheduling.core.round.gang_sizes import scale_of
+
+APPLICATION_LABEL: Final = "application"
+TIER_LABEL: Final = "tier"
+
+
+def terms_document(spec: JobSpec, devices: int) -> dict[str, Any]:
+    """The compact document of a job's terms; what holds by default is left out.
+
+    Args:
+        spec: the job.
+        devices: that it asks for.
+    """
+    found = {
+        "elastic": list(spec.elastic.bounds(devices)) if spec.elastic else None,
+        "batch": _batches(spec),
+        "workers": spec.elastic.logical_workers if spec.elastic else None,
+        "steps": spec.elastic.total_steps if spec.elastic else None,
+        "executors": spec.elastic.executors if spec.elastic else None,
+        "bits": spec.elastic.determinism if spec.elastic else None,
+        "deadline": spec.deadline.timestamp() if spec.deadline else None,
+        "estimate": float(spec.max_duration) if spec.max_duration else None,
+        "application": spec.labels.get(APPLICATION_LABEL),
+        "tier": spec.labels.get(TIER_LABEL),
+        # Who may not be tried again after a preemption must not be preempted by choice.
+        "pinned": spec.retries.of(FailureClass.PREEMPTED) == 0 or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _batches(spec: JobSpec) -> list[int] | None:
+    """The initial batch, the largest, and the largest on a device."""
+    elastic = spec.elastic
+    if elastic is None or elastic.initial_batch is None or elastic.max_batch is None:
+        return None
+    largest = elastic.max_batch
+    return [elastic.initial_batch, largest, elastic.max_local_batch or largest]
+
+
+def read_terms(document: Mapping[str, Any], demand: Demand, tenant: int) -> Terms:
+    """The terms in what ``terms_document`` has made."""
+    bounds, batches = document.get("elastic"), document.get("batch") or (None, None, None)
+    scale = scale_of(demand, *bounds) if bounds else None
+    if not document:
+        return PLAIN_TERMS if not tenant else Terms(tenant=tenant)
+    return Terms(
+        tenant=tenant,
+        kind=_kind(bounds, batches[0]),
+        scale=scale,
+        deadline=document.get("deadline"),
+        estimate=document.get("estimate"),
+        application=document.get("application"),
+        batch=batches[0],
+        max_batch=batches[1],
+        max_local_batch=batches[2],
+        total_steps=document.get("steps"),
+        logical_workers=document.get("workers"),
+        executors=document.get("executors", 1),
+        tier=document.get("tier", ""),
+        preemptible=not document.get("pinned", False),
+    )
+
+
+def _kind(bounds: object, batch: object) -> Kind:
+    if not bounds:
+        return Kind.RIGID
+    return Kind.ELASTIC if batch is None else Kind.ADAPTIVE

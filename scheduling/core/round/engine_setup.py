@@ -1,0 +1,145 @@
+"""The cell engine of a round: built once per specification, with the running jobs put back."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+
+from scheduling.core.cells import CellEngine, ClusterSpec
+from scheduling.core.cells.reconfiguration import RunningGang, take_over
+from scheduling.core.jobspec import JobClass
+from scheduling.core.round.claims import claimed_gangs
+from scheduling.core.round.gang_requests import group_name, parts_of, restored_requests
+from scheduling.core.values import ClusterSnapshot, HeldLeaf, HoldingJob, Rebinding
+
+
+def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
+    """The cell engine with health, and all running jobs restored from their leases.
+
+    Jobs that wait for others to leave have claimed their devices again, and jobs that had lost
+    their guarantee have it back where it is free.
+    """
+    engine = empty_engine(snapshot.spec)
+    for node in snapshot.nodes:
+        if not node.healthy:
+            engine.set_node_health(node.name, healthy=False)
+    for node_name, index in sorted(snapshot.bad_devices):
+        engine.set_device_health(node_name, index, healthy=False)
+    names = {vc.id: vc.name for vc in snapshot.vcs}
+    take_over(
+        engine,
+        running_gangs(snapshot.holding, names, snapshot.now),
+        claimed_gangs(snapshot.queued, names, snapshot.now),
+    )
+    return engine
+
+
+def borrowed_devices(engine: CellEngine, job: HoldingJob) -> int:
+    """Devices that a running job holds without a guarantee, whatever it was submitted as."""
+    if job.job_class is JobClass.OPPORTUNISTIC:
+        return job.devices
+    gangs = (engine.gangs.get(group_name(job.id, n)) for n in range(len(parts_of(job.demand))))
+    return sum(
+        spot.mask.bit_count()
+        for gang in gangs
+        if gang is not None and not gang.guaranteed
+        for spot in gang.spots
+    )
+
+
+def empty_engine(spec: ClusterSpec) -> CellEngine:
+    """A new cell engine with nothing on it and everything in order.
+
+    Only the first one of a specification is built, the others are copies of it.
+    """
+    return _pristine(SameSpec(spec)).fresh_copy()
+
+
+def running_gangs(
+    holding: Iterable[HoldingJob], vcs: Mapping[int, str], now: float
+) -> Iterator[RunningGang]:
+    """The jobs that hold devices as gangs, in the order in which engines take them over."""
+    for job in sorted(holding, key=lambda job: job.id):
+        for request, placements in restored_requests(job, vcs[job.vc], now):
+            yield RunningGang(request=request, placements=placements)
+
+
+def rebindings(engine: CellEngine, holding: Iterable[HoldingJob]) -> Iterator[Rebinding]:
+    """The running jobs whose leases say otherwise than the engine whether they are guaranteed.
+
+    Jobs that are leaving are left out: their leases end anyway.
+    """
+    for job in sorted(holding, key=lambda job: job.id):
+        for number, indices in enumerate(parts_of(job.demand)):
+            gang = engine.gangs.get(group_name(job.id, number))
+            if gang is None or gang.roster is None or job.leaving:
+                continue
+            held = _held_by(job, indices)
+            if gang.guaranteed != all(leaf.virtual for leaf in held):
+                yield _rebinding(engine, job.id, gang.name, held)
+
+
+def _held_by(job: HoldingJob, indices: tuple[int, ...]) -> list[HeldLeaf]:
+    owners = (index for index, part in enumerate(job.demand.members) for _ in range(part.count))
+    return [
+        leaf
+        for index, leaves in zip(owners, job.members, strict=False)
+        if index in indices
+        for leaf in leaves
+    ]
+
+
+def _rebinding(engine: CellEngine, job_id: int, group: str, held: list[HeldLeaf]) -> Rebinding:
+    view = engine.group(group)
+    virtual = {
+        address: cell
+        for placed in (view.placements if view is not None else ())
+        for address, cell in zip(placed.leaves, placed.virtual, strict=False)
+    }
+    return Rebinding(
+        job_id=job_id,
+        guaranteed=bool(virtual),
+        leaves=tuple(
+            HeldLeaf(address=leaf.address, virtual=virtual.get(leaf.address, "")) for leaf in held
+        ),
+    )
+
+
+class SameSpec:
+    """A specification compared by identity: snapshots share it as long as nothing changes."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+
+    def __hash__(self) -> int:
+        return id(self.spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameSpec) and other.spec is self.spec
+
+
+@lru_cache(maxsize=4)
+def _pristine(same: SameSpec) -> CellEngine:
+    return CellEngine(same.spec)
+
+
+def guaranteed_devices(engine: CellEngine, vc: str) -> dict[str, int]:
+    """Guaranteed devices of a virtual cluster by type, pinned cells among them.
+
+    One that is put away has none.
+    """
+    capacity: dict[str, int] = defaultdict(int)
+    share = engine.spec.virtual_clusters.get(vc)
+    for quota in share.quotas if share is not None else ():
+        chain = engine.topology.chains[quota.chain]
+        level = chain.level_named(quota.level)
+        if level is not None:
+            capacity[chain.leaf_type] += quota.count * chain.sizes[level][1]
+    for name in share.pinned if share is not None else ():
+        chain_name = engine.pinned_chain(vc, name)
+        pool = engine.pool(vc, chain_name, name) if chain_name is not None else None
+        if chain_name is not None and pool is not None:
+            leaf_type = engine.topology.chains[chain_name].leaf_type
+            capacity[leaf_type] += sum(mask.bit_count() for mask in pool.masks.values())
+    return dict(capacity)

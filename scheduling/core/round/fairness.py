@@ -1,0 +1,86 @@
+"""Weighted max-min fairness: who may take of what the guarantees leave idle, and how much.
+
+A share is max-min fair if nobody can be given more without taking from somebody who has no more
+per unit of weight (HiveD, OSDI '20, splits opportunistic devices so). Gangs are whole, so the
+split is reached step by step: whoever has least per unit of weight chooses next.
+"""
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import TypeVar
+
+from scheduling.core.cells import CellEngine
+from scheduling.core.round.engine_setup import guaranteed_devices
+from scheduling.core.values import VcFacts
+
+K = TypeVar("K", bound=Hashable)
+J = TypeVar("J")
+
+
+def max_min_shares(
+    capacity: int, wants: Mapping[K, int], weights: Mapping[K, int]
+) -> dict[K, Fraction]:
+    """The ideal split of divisible devices: all alike per weight, until wants or capacity end.
+
+    Args:
+        capacity: devices to be split.
+        wants: what each could use at most.
+        weights: positive; whoever is not named weighs 1.
+
+    Returns:
+        What each gets; at most its want, in sum at most the capacity.
+    """
+    shares = {key: Fraction(0) for key in wants}
+    hungry = sorted(
+        (key for key in wants if wants[key] > 0),
+        key=lambda key: Fraction(wants[key], weights.get(key, 1)),
+    )
+    left = Fraction(max(capacity, 0))
+    weight = sum(weights.get(key, 1) for key in hungry)
+    for key in hungry:
+        mine = weights.get(key, 1)
+        shares[key] = min(Fraction(wants[key]), left * mine / weight)
+        left -= shares[key]
+        weight -= mine
+    return shares
+
+
+def in_turn(
+    lines: Mapping[K, Sequence[J]],
+    held: Mapping[K, int],
+    weights: Mapping[K, int],
+    offer: Callable[[J], int],
+) -> None:
+    """Offer to each in turn the first of its line, always to the one that has least per weight.
+
+    Args:
+        lines: what each wants, in the order in which each wants it; every entry is offered once.
+        held: devices that each has at the start.
+        weights: positive; whoever is not named weighs 1.
+        offer: gives an entry what it wants, if it can; answers with the devices it has taken.
+    """
+    place = {key: i for i, key in enumerate(sorted(lines, key=repr))}
+    turns: list[tuple[float, int, K, int, int]] = [
+        (held.get(key, 0) / weights.get(key, 1), place[key], key, held.get(key, 0), 0)
+        for key, line in lines.items()
+        if line
+    ]
+    heapq.heapify(turns)
+    while turns:
+        _, at, key, has, next_ = turns[0]
+        has += offer(lines[key][next_])
+        if next_ + 1 < len(lines[key]):
+            level = has / weights.get(key, 1)
+            heapq.heapreplace(turns, (level, at, key, has, next_ + 1))
+        else:
+            heapq.heappop(turns)
+
+
+def tenant_weights(engine: CellEngine, vcs: Iterable[VcFacts]) -> dict[int, int]:
+    """A tenant weighs what its virtual clusters are guaranteed in devices; at least 1."""
+    weights: dict[int, int] = {}
+    for vc in vcs:
+        devices = sum(guaranteed_devices(engine, vc.name).values())
+        weights[vc.tenant] = weights.get(vc.tenant, 0) + devices
+    return {tenant: max(weight, 1) for tenant, weight in weights.items()}

@@ -1,0 +1,164 @@
+"""What a placement asks of the cell engine, and what the engine's answer means to the job."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from scheduling.core.cells import (
+    CellEngine,
+    GangRequest,
+    Placed,
+    Remedies,
+    RequestError,
+    Wait,
+)
+from scheduling.core.jobspec import Demand
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.round.gang_requests import Restriction, job_of_group, parts_of, restriction_of
+from scheduling.core.round.gang_sizes import ranks
+from scheduling.core.values import ClusterSnapshot, HeldLeaf, PlacedMember, QueuedJob
+from tessera.isolation import NAMESPACE, at_least
+from tessera.messages import message_of
+
+
+class Restrictions:
+    """Which nodes a job may use, computed once for jobs that ask alike."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.snapshot = snapshot
+        self.known: dict[Any, Restriction] = {}
+        self._vcs = {vc.id: vc for vc in snapshot.vcs}
+        self._by_vc = any(at_least(vc.least_isolation, NAMESPACE) for vc in snapshot.vcs) or any(
+            node.tenants for node in snapshot.nodes
+        )
+
+    def of(self, job: QueuedJob) -> Restriction:
+        """The nodes that ``job`` may use."""
+        key = (job.demand, job.excluded_nodes, job.vc if self._by_vc else 0)
+        if key not in self.known:
+            self.known[key] = restriction_of(job, self._vcs[job.vc], self.snapshot)
+        return self.known[key]
+
+
+class Questions:
+    """What jobs ask of the engine; demands are numbered, so that each is compared only once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Demand, int] = {}
+        self._seen: dict[int, tuple[Demand, int]] = {}  # with the demand, or its id may be reused
+
+    def of(self, job: QueuedJob) -> Hashable:
+        """What a refusal of ``job`` depends on besides the engine's books."""
+        demand = job.demand
+        seen = self._seen.get(id(demand))
+        if seen is None:
+            number = self._numbers.setdefault(demand, len(self._numbers))
+            seen = self._seen[id(demand)] = (demand, number)
+        return job.vc, seen[1], job.priority, job.excluded_nodes
+
+
+def placed_members(
+    job: QueuedJob,
+    placements: Sequence[Sequence[Placed]],
+    level: Callable[[QueuedJob, str, str], str],
+) -> tuple[PlacedMember, ...]:
+    """The placements as ranks, in the order in which the demand counts them.
+
+    Args:
+        job: with its demand.
+        placements: by part of the demand.
+        level: the least isolation level of a job's role on a node.
+    """
+    by_role: dict[int, list[Placed]] = defaultdict(list)
+    for part, indices in zip(placements, parts_of(job.demand), strict=True):
+        for placed in part:
+            by_role[indices[placed.member]].append(placed)
+    members: list[PlacedMember] = []
+    for (index, demand), first in zip(
+        enumerate(job.demand.members), ranks(job.demand), strict=True
+    ):
+        for rank, placed in enumerate(by_role[index], first):
+            virtual = placed.virtual or ("",) * len(placed.leaves)
+            members.append(
+                PlacedMember(
+                    role=demand.role,
+                    rank=rank,
+                    node_rank=len(members),
+                    node=placed.node,
+                    device_indices=placed.devices,
+                    leaves=tuple(
+                        HeldLeaf(address=address, virtual=cell)
+                        for address, cell in zip(placed.leaves, virtual, strict=True)
+                    ),
+                    isolation=level(job, demand.role, placed.node),
+                )
+            )
+    return tuple(members)
+
+
+def is_resized(job: QueuedJob, asked: QueuedJob) -> bool:
+    """Whether a job starts at another size than it was submitted with."""
+    sizes, before = (
+        [(member.count, member.devices) for member in one.demand.members] for one in (job, asked)
+    )
+    return sizes != before
+
+
+def refused(error: RequestError) -> Reason:
+    """The reason of a job whose request the cell engine cannot understand."""
+    return Reason(
+        code=_CODES.get(error.field, ReasonCode.INVALID_SPEC),
+        message=message_of(error.sentence),
+        unblock=(message_of(error.remedy),) if error.remedy else (),
+    )
+
+
+_CODES: Final = {
+    "leaf_types": ReasonCode.UNKNOWN_TYPE,
+    "vc": ReasonCode.UNKNOWN_VC,
+}
+
+
+def never_together(engine: CellEngine, requests: Sequence[GangRequest]) -> Reason | None:
+    """Why a job of several parts does not fit whatever others do; None where that is not seen."""
+    if len(requests) < 2:
+        return None
+    try:
+        found = engine.never_together(requests)
+    except RequestError as error:
+        return refused(error)
+    return None if found is None else wait_reason(found, Remedies(unblock=found.unblock))
+
+
+def wait_reason(decision: Wait, found: Remedies) -> Reason:
+    """The cell engine's refusal as a reason, with what would help."""
+    return Reason(
+        code=ReasonCode(decision.code.value),
+        message=decision.message,
+        blocked_by=_jobs_of((*found.ends, *decision.blocked_by)),
+        unblock=found.unblock,
+        free=decision.free if decision.counts else None,
+    )
+
+
+@lru_cache(maxsize=256)  # many refusals of a round name the same gangs
+def _jobs_of(groups: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys([job_of_group(group) for group in groups]))
+
+
+def restated(reason: Reason, recounted: Wait, found: Remedies) -> Reason:
+    """A reason with the numbers after all starts of a round.
+
+    Advice that holds only as long as nothing else starts is dropped where nothing is left over.
+    """
+    outdated = found.now if not recounted.free else ()
+    kept = tuple([step for step in reason.unblock if step not in outdated])
+    return Reason(
+        code=ReasonCode(recounted.code.value),
+        message=recounted.message,
+        blocked_by=reason.blocked_by,
+        unblock=kept or recounted.unblock,
+        claims=reason.claims,
+        free=recounted.free if recounted.counts else None,
+    )

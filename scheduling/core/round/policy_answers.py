@@ -1,0 +1,317 @@
+"""What one virtual cluster's policy means for a round: whom to try, who leaves, who is refused.
+
+A plan is a desired state. Jobs that run and are to run otherwise leave first, by the same notice
+and grace as for any other preemption; when their devices are free, the policy is asked again and
+they start at their new size. What has only just started is left alone, so that no policy can make
+a job spend its time on restarts.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.lifecycle import PreemptionRule
+from scheduling.core.messages import message, sentence
+from scheduling.core.performance.executors import fewer_are_faster
+from scheduling.core.performance.reverts import is_slower
+from scheduling.core.policies import WRAP, UnknownPolicyError, make_policy
+from scheduling.core.policies.base import Policy
+from scheduling.core.policies.fifo import Fifo
+from scheduling.core.policies.guarding import TimeLimit, guarded_plan
+from scheduling.core.policies.plans import IllegalPlanError, check_plan
+from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, Snapshot
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.round.gang_sizes import sized
+from scheduling.core.values import QueuedJob, VcFacts
+from tessera.messages import Listing, Message, message_of
+
+SUSPEND_AFTER_SECONDS: Final = 60.0
+"""A job runs at least so long before its policy may suspend it."""
+
+RESIZE_AFTER_SECONDS: Final = 300.0
+"""A job runs at least so long as it is before its policy may resize or move it."""
+
+RESTARTS_TO_PAY: Final = 10.0
+"""... and at least so many times as long as its start took."""
+
+PLAIN: Final = Fifo.name
+LONGEST_FAULT: Final = 500
+_KEPT: Final = "; what runs was kept"
+_WORDS: Final = {PLAIN: "first in, first out"}
+
+MakePolicy: TypeAlias = Callable[[str, Mapping[str, Any]], Policy]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyAnswer:
+    """What a policy has said.
+
+    Attributes:
+        fault: why this is not its own plan; empty: it is.
+        instead: the policy whose plan it is then.
+    """
+
+    plan: Plan
+    state: Mapping[str, Any]
+    fault: str = ""
+    instead: str = PLAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """A plan in terms of the round.
+
+    Attributes:
+        tried: waiting jobs at the size that they are to have, in order.
+        leaving: running jobs that must leave, with the rule.
+        reasons: for waiting jobs that are not tried.
+        rejected: waiting jobs that are refused for good.
+    """
+
+    tried: tuple[QueuedJob, ...]
+    leaving: Mapping[int, str] = field(default_factory=dict)
+    reasons: Mapping[int, Reason] = field(default_factory=dict)
+    rejected: Mapping[int, Reason] = field(default_factory=dict)
+
+
+def is_plain(vc: VcFacts) -> bool:
+    """Whether a virtual cluster's policy looks at nothing but gangs and arrivals."""
+    return vc.policy in {PLAIN, *Fifo.aliases} and not vc.policy_args.get(WRAP)
+
+
+def ask(
+    vc: VcFacts,
+    view: Snapshot,
+    *,
+    limit: TimeLimit = nullcontext,
+    make: MakePolicy = make_policy,
+) -> PolicyAnswer:
+    """The plan of a virtual cluster's policy, or first in, first out where it fails.
+
+    Args:
+        vc: whose policy.
+        view: what it may know.
+        limit: bounds its time.
+        make: builds a policy from its name and parameters.
+    """
+    try:
+        policy = make(vc.policy, vc.policy_args)
+    except UnknownPolicyError as error:
+        return _instead(vc, view, str(error))
+    if isinstance(policy, Fifo):  # which is what a guard would fall back to
+        return PolicyAnswer(plan=policy.plan(view, {})[0], state=vc.policy_state)
+    plan, state, fault = guarded_plan(
+        policy, view, vc.policy_state, limit=limit, check=check_live_plan
+    )
+    if fault is not None:
+        return _instead(vc, view, fault.partition(_KEPT)[0])
+    # A policy that was put in the place of a failing one, inside of what is around that.
+    faults = plan.notes.get("faults", ())
+    told = "; ".join(str(one).partition(_KEPT)[0] for one in faults)
+    instead = str(plan.notes.get("instead", PLAIN))
+    return PolicyAnswer(plan=plan, state=state, fault=told[:LONGEST_FAULT], instead=instead)
+
+
+def with_stand_in(fault: str, name: str) -> str:
+    """A policy's fault with which policy has decided instead of it (``PolicyAnswer.instead``)."""
+    return f"{fault}; {_WORDS.get(name, name)} instead"
+
+
+def plain_order(
+    vc: VcFacts, waiting: Iterable[QueuedJob], make: MakePolicy
+) -> tuple[list[QueuedJob], bool] | None:
+    """What ``ask`` and ``orders_of`` come to where first in, first out is all that is asked for.
+
+    It tries every waiting job as it is, changes nothing that runs and keeps no state, so neither a
+    view nor a plan of it is needed.
+
+    Returns:
+        The jobs in order, and whether none may pass another; None: ask.
+    """
+    if not is_plain(vc):
+        return None
+    try:
+        policy = make(vc.policy, vc.policy_args)
+    except UnknownPolicyError:
+        return None
+    if not isinstance(policy, Fifo):
+        return None
+    return policy.in_order(waiting), not policy.backfill
+
+
+def check_live_plan(view: Snapshot, plan: Plan) -> None:
+    """Refuse a plan that is wrong, or that nodes cannot carry out.
+
+    Raises:
+        IllegalPlanError: see ``check_plan``; or jobs share a device, or are to have a size for
+            which they have no shape.
+    """
+    shared = [job_id for job_id, alloc in plan.allocs.items() if alloc.share is not None]
+    if shared:
+        raise IllegalPlanError(sentence("sharing-unsupported", shared=_jobs(shared)))
+    check_plan(view, plan)
+    for job in view.jobs:
+        alloc = plan.allocs.get(job.id)
+        if alloc is not None and alloc != job.alloc and sized(job.demand, alloc) is None:
+            raise IllegalPlanError(sentence("no-shape", id=job.id, alloc=_words(alloc)))
+
+
+def orders_of(view: Snapshot, plan: Plan, waiting: Mapping[int, QueuedJob]) -> Orders:
+    """What ``plan`` means for the jobs of ``view``.
+
+    Args:
+        view: what the policy knew.
+        plan: a plan that ``check_live_plan`` accepts.
+        waiting: the queued jobs of the virtual cluster, by id.
+    """
+    chosen = [job_id for job_id in plan.order if job_id in waiting and job_id in plan.allocs]
+    if not plan.offer:
+        chosen += sorted(plan.allocs.keys() & waiting.keys() - set(chosen))
+    asked = {job.id: job.demand for job in view.jobs if job.id in waiting}
+    # An offer leaves it to the cells which of its types a job gets.
+    tried = tuple(
+        waiting[job_id]
+        if plan.offer and plan.allocs[job_id].devices == asked[job_id].devices
+        else _at_size(waiting[job_id], asked[job_id], plan.allocs[job_id])
+        for job_id in chosen
+    )
+    rejected = {
+        job_id: _final(reason) for job_id, reason in plan.reject.items() if job_id in waiting
+    }
+    untried = waiting.keys() - set(chosen) - rejected.keys()
+    return Orders(
+        tried=tried,
+        leaving={} if plan.offer else dict(_leaving(view, plan)),
+        reasons={job_id: _why(plan, job_id, view.now) for job_id in untried},
+        rejected=rejected,
+    )
+
+
+def _instead(vc: VcFacts, view: Snapshot, fault: str) -> PolicyAnswer:
+    plan, _ = Fifo().plan(view, {})
+    return PolicyAnswer(plan=plan, state=vc.policy_state, fault=fault[:LONGEST_FAULT])
+
+
+def _at_size(job: QueuedJob, asked: Demand, alloc: Alloc) -> QueuedJob:
+    demand = sized(asked, alloc)
+    return job if demand is None or demand == job.demand else replace(job, demand=demand)
+
+
+def _leaving(view: Snapshot, plan: Plan) -> list[tuple[int, str]]:
+    """Running jobs that are to run otherwise or not at all, with the rule for their owners."""
+    found = []
+    for job in view.jobs:
+        if job.phase is not JobPhase.RUNNING or job.alloc is None:
+            continue
+        if job.job_class is JobClass.OPPORTUNISTIC and job.id not in plan.allocs:
+            continue  # what it borrows is nobody's here; its owner takes it back when it wants
+        rule = _change(view, job, plan.allocs.get(job.id))
+        if rule:
+            found.append((job.id, rule))
+    return found
+
+
+def _change(view: Snapshot, job: PolicyJob, alloc: Alloc | None) -> str:
+    """The rule by which a running job must leave; empty: it runs on."""
+    ran = view.now - job.since
+    if alloc is None:
+        return sentence("policy-preempts") if ran >= SUSPEND_AFTER_SECONDS else ""
+    held = job.alloc
+    if held is None:
+        return ""
+    if _counts(held) == _counts(alloc) or _is_any(held, alloc):
+        rule = _other_executors(job, alloc)
+    elif is_slower(job, held):
+        rule = sentence("reverts-size", held=_words(held), alloc=_words(alloc))
+    else:
+        rule = sentence("policy-resizes", alloc=_words(alloc), held=_words(held))
+    patience = max(RESIZE_AFTER_SECONDS, RESTARTS_TO_PAY * view.model.restart_seconds(job))
+    return rule if ran >= patience else ""
+
+
+def _other_executors(job: PolicyJob, alloc: Alloc) -> str:
+    """Why a job at its right size must leave to come back with another number of processes."""
+    if not job.terms.preemptible:
+        return ""
+    now, fewer = job.facts.executors, fewer_are_faster(job, job.alloc)
+    if fewer is not None:
+        slow, fast = _per_device(now), _per_device(fewer)
+        return sentence("reverts-processes", slow=slow, fast=fast)
+    wanted = {part.executors for part in alloc.parts}
+    number = wanted.pop() if len(wanted) == 1 else None
+    if number is None or number == now or now < 1:
+        return ""
+    if number < now <= job.terms.executors:
+        return ""  # fewer are no faster, or by so little that it would go to and fro
+    return sentence("policy-reprocesses", value=_per_device(number), now=_per_device(now))
+
+
+def _per_device(executors: int) -> Message:
+    return message("processes-per-device", n=executors)
+
+
+def cause_of(view: Snapshot, plan: Plan, job_id: int) -> PreemptionRule:
+    """What a plan does with a running job that has to leave."""
+    alloc = plan.allocs.get(job_id)
+    job = next(job for job in view.jobs if job.id == job_id)
+    held = job.alloc
+    if alloc is None or held is None:
+        return PreemptionRule.POLICY
+    same = _counts(held) == _counts(alloc) or _is_any(held, alloc)
+    if is_slower(job, held) or (same and fewer_are_faster(job, held) is not None):
+        return PreemptionRule.REVERT
+    return PreemptionRule.RESIZE if same or alloc.devices != held.devices else PreemptionRule.MOVE
+
+
+def _is_any(held: Alloc, alloc: Alloc) -> bool:
+    """Whether a plan leaves the types open and the sizes as they are."""
+    return held.devices == alloc.devices and any(part.type is None for part in alloc.parts)
+
+
+def _counts(alloc: Alloc) -> Counter[str | None]:
+    found: Counter[str | None] = Counter()
+    for part in alloc.parts:
+        found[part.type] += part.n
+    return found
+
+
+def _why(plan: Plan, job_id: int, now: float) -> Reason:
+    held = plan.hold.get(job_id)
+    if held is None:
+        return Reason(
+            code=ReasonCode.HELD_BY_POLICY,
+            message=message_of(plan.why[job_id])
+            if job_id in plan.why
+            else message("policy-gives-nothing"),
+        )
+    minutes = max(0, round((held.time - now) / 60.0))
+    if job_id in plan.why:
+        reserved = message_of(plan.why[job_id])
+    elif held.type:
+        reserved = message("policy-reserves-type", n=held.n, type=held.type, minutes=minutes)
+    else:
+        reserved = message("policy-reserves", n=held.n, minutes=minutes)
+    return Reason(code=ReasonCode.RESERVATION, message=reserved)
+
+
+def _final(reason: Reason) -> Reason:
+    return reason if reason.text else replace(reason, message=message("policy-refuses"))
+
+
+def _words(alloc: Alloc) -> Listing:
+    counts = sorted(_counts(alloc).items(), key=lambda item: item[0] or "")
+    devices = tuple(
+        message("devices-of-type", n=n, type=kind) if kind else message("devices", n=n)
+        for kind, n in counts
+    )
+    return Listing(devices, "and")
+
+
+def _jobs(ids: list[int]) -> Message:
+    shown = ", ".join(str(job_id) for job_id in sorted(ids)[:5])
+    if len(ids) > 5:
+        return message("jobs-and-more", shown=shown, more=len(ids) - 5)
+    return message("jobs", n=len(ids), shown=shown)

@@ -1,0 +1,109 @@
+"""What another policy would have done in a round, beside what was done."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from scheduling.core.policies import make_policy
+from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.round.decide import decide
+from scheduling.core.round.policy_answers import MakePolicy
+from scheduling.core.values import ClusterSnapshot, RoundResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowAnswer:
+    """A policy's round of one virtual cluster that nobody carries out.
+
+    Attributes:
+        fault: what it failed at; first in, first out has decided then.
+        starts: jobs that it would have started.
+        both: those of them that were started.
+        only_shadow: those of them that were not.
+        only_live: jobs that were started and that it would have held.
+        leaving: running jobs that it would have stopped or resized, with the rule.
+        sizes: devices of the jobs that it would have started at another size than they asked for.
+        why: a line for jobs that it would have held though they were started.
+        state: of the policy, for its next round.
+    """
+
+    fault: str
+    starts: tuple[int, ...]
+    both: tuple[int, ...]
+    only_shadow: tuple[int, ...]
+    only_live: tuple[int, ...]
+    leaving: Mapping[int, str] = field(default_factory=dict)
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    why: Mapping[int, str] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it would have started, and stopped, the very same jobs."""
+        return not (self.only_shadow or self.only_live or self.leaving or self.fault)
+
+
+def shadow_round(
+    snapshot: ClusterSnapshot,
+    result: RoundResult,
+    *,
+    vc_id: int,
+    policy: str,
+    args: Mapping[str, Any],
+    state: Mapping[str, Any],
+    limit: TimeLimit = nullcontext,
+    make: MakePolicy = make_policy,
+) -> ShadowAnswer:
+    """Decide a round again under another policy of one virtual cluster.
+
+    Other virtual clusters' waiting jobs are left out: their guarantees never meet this one's, and
+    opportunistic jobs of this one are shown what there was to borrow before anybody borrowed.
+
+    Args:
+        snapshot: what the round knew.
+        result: what it decided.
+        vc_id: whose policy is replaced.
+        policy: by this one.
+        args: its parameters.
+        state: what its last round of the same kind has returned.
+        limit: bounds its time.
+        make: builds a policy from its name and parameters.
+    """
+    shadowed = _under(snapshot, vc_id, policy=policy, policy_args=args, policy_state=state)
+    again = decide(shadowed, limit=limit, make=make)
+    mine = {job.id for job in shadowed.queued}
+    held = {job.id for job in snapshot.holding if job.vc == vc_id}
+    wanted = {start.job_id: None for start in again.starts}
+    was = {start.job_id: None for start in result.starts if start.job_id in mine}
+    left = {p.job_id for p in result.preemptions}
+    return ShadowAnswer(
+        fault=again.policy_faults.get(vc_id, ""),
+        starts=tuple(wanted),
+        both=tuple(job_id for job_id in wanted if job_id in was),
+        only_shadow=tuple(job_id for job_id in wanted if job_id not in was),
+        only_live=tuple(job_id for job_id in was if job_id not in wanted),
+        leaving={
+            p.job_id: p.rule
+            for p in again.preemptions
+            if p.job_id in held and p.job_id not in left
+        },
+        sizes={s.job_id: s.demand.devices for s in again.starts if s.demand is not None},
+        why={
+            job_id: str(again.reasons[job_id].text)
+            for job_id in was
+            if job_id not in wanted and job_id in again.reasons
+        },
+        state=again.policy_states.get(vc_id, state),
+    )
+
+
+def _under(snapshot: ClusterSnapshot, vc_id: int, **policy: Any) -> ClusterSnapshot:
+    """The snapshot with another policy of one virtual cluster, whose jobs alone wait in it."""
+    chosen = tuple(replace(vc, **policy) for vc in snapshot.vcs if vc.id == vc_id)
+    # Policies of others are not asked: first in, first out has nothing to say of running jobs.
+    others = tuple(
+        replace(vc, policy="fifo", policy_args={}) for vc in snapshot.vcs if vc.id != vc_id
+    )
+    queued = tuple(job for job in snapshot.queued if job.vc == vc_id)
+    return replace(snapshot, vcs=(*chosen, *others), queued=queued)

@@ -1,0 +1,170 @@
+"""A virtual cluster's private view, made from a round's snapshot: what its policy may know."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from scheduling.core.cells import CellEngine
+from scheduling.core.policy_interface import (
+    LINEAR,
+    Alloc,
+    JobPhase,
+    Model,
+    Part,
+    PolicyJob,
+    Pool,
+    Snapshot,
+    TypeInfo,
+)
+from scheduling.core.round.engine_setup import borrowed_devices, guaranteed_devices
+from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, QueuedJob, VcFacts
+
+NOTHING_KNOWN: Final = JobFacts()
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualClusterViews:
+    """Makes views of one snapshot; ``engine`` has its running jobs and nothing else."""
+
+    snapshot: ClusterSnapshot
+    engine: CellEngine
+
+    def plain(self, vc: VcFacts, waiting: Iterable[QueuedJob]) -> Snapshot:
+        """Gangs and the order of arrival: all that first in, first out asks for."""
+        jobs = [*(_waiting(job) for job in waiting), *(_running(job) for job in self._held_in(vc))]
+        return self._view(
+            vc, jobs, Pool(capacity=guaranteed_devices(self.engine, vc.name)), LINEAR
+        )
+
+    def full(self, vc: VcFacts, waiting: Iterable[QueuedJob]) -> Snapshot:
+        """With what is held, declared and measured."""
+        from scheduling.core.performance.live import LiveModel  # noqa: PLC0415  brings NumPy
+
+        known = self.snapshot.known
+        jobs = [_told(_waiting(job), known.get(job.id, NOTHING_KNOWN)) for job in waiting]
+        borrowed: Counter[str] = Counter()
+        for job in self._held_in(vc):
+            alloc = self._alloc(job)
+            jobs.append(
+                replace(
+                    _told(_running(job), known.get(job.id, NOTHING_KNOWN)),
+                    alloc=alloc if alloc.parts else None,
+                )
+            )
+            if borrowed_devices(self.engine, job):
+                borrowed.update({part.type or "": part.n for part in alloc.parts})
+        model = LiveModel(jobs, known)
+        pool = Pool(
+            capacity=guaranteed_devices(self.engine, vc.name),
+            borrow=borrowed + self._idle(),
+            types=_types(self.engine, model.speeds, self.snapshot.device_memory),
+        )
+        return self._view(vc, jobs, pool, model)
+
+    def _view(self, vc: VcFacts, jobs: Sequence[PolicyJob], pool: Pool, model: Model) -> Snapshot:
+        return Snapshot(
+            now=self.snapshot.now,
+            round_seconds=self.snapshot.round_seconds,
+            round_number=self.snapshot.round_number,
+            seed=self.snapshot.seed,
+            pool=pool,
+            jobs=tuple(sorted(jobs, key=lambda job: job.id)),
+            model=model,
+        )
+
+    def _held_in(self, vc: VcFacts) -> Iterable[HoldingJob]:
+        return (job for job in self.snapshot.holding if job.vc == vc.id)
+
+    def _alloc(self, job: HoldingJob) -> Alloc:
+        """What a running job holds, member by member, or by type where one is on several."""
+        owners = [index for index, m in enumerate(job.demand.members) for _ in range(m.count)]
+        held: dict[tuple[int, str], int] = defaultdict(int)
+        for index, leaves in zip(owners, job.members, strict=False):
+            for leaf in leaves:
+                held[index, self._type_of(leaf.address)] += 1
+        members = job.demand.members
+        return Alloc(
+            parts=tuple(
+                Part(n=n, type=kind, level=members[index].within.value)
+                for (index, kind), n in sorted(held.items())
+            )
+        )
+
+    def _type_of(self, address: str) -> str:
+        topology = self.engine.topology
+        place = topology.leaves.get(address)
+        # A device that left the cluster under its job.
+        return topology.chains[place[0]].leaf_type if place is not None else ""
+
+    def _idle(self) -> Counter[str]:
+        """Healthy devices that nobody holds, by type."""
+        topology = self.engine.topology
+        free: Counter[str] = Counter()
+        for chain in topology.chains.values():
+            free[chain.leaf_type] += chain.leaf_count
+        held = {
+            leaf.address
+            for job in self.snapshot.holding
+            for leaves in job.members
+            for leaf in leaves
+        }
+        bad_nodes = {node.name for node in self.snapshot.nodes if not node.healthy}
+        for (node, index), (chain_name, number) in topology.devices.items():
+            chain = topology.chains[chain_name]
+            is_bad = node in bad_nodes or (node, index) in self.snapshot.bad_devices
+            if is_bad or chain.address[number] in held:
+                free[chain.leaf_type] -= 1
+        return +free
+
+
+def _waiting(job: QueuedJob) -> PolicyJob:
+    return PolicyJob(
+        id=job.id,
+        owner=job.owner,
+        priority=job.priority,
+        job_class=job.job_class,
+        submitted=job.submitted,
+        demand=job.demand,
+        phase=JobPhase.QUEUED,
+        since=job.submitted,
+    )
+
+
+def _running(job: HoldingJob) -> PolicyJob:
+    return PolicyJob(
+        id=job.id,
+        owner=job.owner,
+        priority=job.priority,
+        job_class=job.job_class,
+        submitted=job.submitted,
+        demand=job.demand,
+        phase=JobPhase.LEAVING if job.leaving else JobPhase.RUNNING,
+        since=job.since,
+    )
+
+
+def _told(job: PolicyJob, known: JobFacts) -> PolicyJob:
+    return replace(job, demand=known.asked or job.demand, terms=known.terms, facts=known.facts)
+
+
+def _types(
+    engine: CellEngine, speeds: Mapping[str, float], memory: Mapping[str, int]
+) -> Mapping[str, TypeInfo]:
+    """Nodes of each type, the devices on the largest, their memory, and how fast they were."""
+    nodes: Counter[str] = Counter()
+    largest: dict[str, int] = {}
+    for chain in engine.topology.chains.values():
+        on_node = Counter(chain.node_of_leaf)
+        nodes[chain.leaf_type] += len(on_node)
+        most = max(on_node.values(), default=1)
+        largest[chain.leaf_type] = max(largest.get(chain.leaf_type, 1), most)
+    return {
+        kind: TypeInfo(
+            nodes=n,
+            node_devices=largest[kind],
+            memory=memory.get(kind),
+            speed=speeds.get(kind, 1.0),
+        )
+        for kind, n in nodes.items()
+    }

@@ -1,0 +1,196 @@
+"""Start estimates as faces read them, and how often they were right."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from scheduling.clusters.models.virtual_clusters import VirtualCluster
+from scheduling.core.forecast.calibration import Basis, pinball
+from scheduling.core.forecast.horizon import is_open
+from scheduling.core.messages import message, sentence
+from scheduling.estimates.models import EstimateRecord
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+from tessera.messages import Sentence
+
+MOST_RECORDS: Final = 5_000
+INSIDE: Final = 0.8
+"""How often the truth should lie inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eta:
+    """When a waiting job starts.
+
+    Attributes:
+        p10: it starts earlier than this with one chance in ten.
+        p90: it starts later than this with one chance in ten.
+        made_at: when that was worked out, after round ``round_number``.
+        basis: what it is made from, a ``Basis``.
+        opens_at: it cannot start earlier, whatever is free; None: no gate is closed.
+    """
+
+    p10: datetime
+    p50: datetime
+    p90: datetime
+    made_at: datetime
+    round_number: int
+    basis: str = Basis.FORECAST.value
+    opens_at: datetime | None = None
+
+    def seconds(self, now: datetime) -> tuple[float, float, float]:
+        """From ``now`` on, never negative."""
+        p10, p50, p90 = (
+            max(0.0, (at - now).total_seconds()) for at in (self.p10, self.p50, self.p90)
+        )
+        return p10, p50, p90
+
+    def opens_in(self, now: datetime) -> float:
+        """Seconds from ``now`` for which a gate stays closed; 0 where none does."""
+        if self.opens_at is None:
+            return 0.0
+        return max(0.0, (self.opens_at - now).total_seconds())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its last tenth lies beyond what forecasts look at: the range has no end."""
+        return is_open((self.p90 - self.made_at).total_seconds())
+
+
+def eta_of(columns: Mapping[str, Any]) -> Eta | None:
+    """An estimate from columns named as in ``StartEstimate``; None where nothing is known."""
+    p10, p50, p90 = (columns.get(name) for name in ("p10", "p50", "p90"))
+    if p10 is None or p50 is None or p90 is None:
+        return None
+    return Eta(
+        p10=p10,
+        p50=p50,
+        p90=p90,
+        made_at=columns["made_at"],
+        round_number=columns["round_number"],
+        basis=columns.get("basis") or Basis.FORECAST.value,
+        opens_at=columns.get("opens_at"),
+    )
+
+
+def no_estimate_text(unlimited: int) -> Sentence:
+    """Why there is no start estimate although one was tried.
+
+    Args:
+        unlimited: running jobs without a time limit that the job waits for.
+    """
+    if not unlimited:
+        return sentence(message("estimate-varies"))
+    return sentence(message("estimate-unlimited", n=unlimited))
+
+
+def no_estimate_of(columns: Mapping[str, Any]) -> str:
+    """The same from columns as above; empty unless the estimate is unreliable."""
+    if not columns.get("unreliable"):
+        return ""
+    return no_estimate_text(len(columns.get("unlimited") or ()))
+
+
+def is_of(amendments: int, columns: Mapping[str, Any]) -> bool:
+    """Whether an estimate, in columns as above, is about a job that was changed so often."""
+    return columns.get("amendments") == amendments
+
+
+def holds_for(reason_code: str, columns: Mapping[str, Any]) -> bool:
+    """Whether steps, in columns as above, were sought for what a job waits for now."""
+    return bool(columns.get("sought")) and columns.get("sought_for") == reason_code
+
+
+_NEEDS_FREE: Final = frozenset({"devices", "instances", "level"})
+"""Kinds of steps that start a job on what is left over where it waits."""
+
+
+def steps_left(
+    steps: Iterable[Mapping[str, Any]], reason: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], ...]:
+    """Steps without those that the newest count of free devices contradicts.
+
+    Args:
+        steps: as they were found after an earlier round.
+        reason: the stored reason of the newest round.
+    """
+    if reason.get("free") != 0:
+        return tuple(steps)
+    return tuple(step for step in steps if step["kind"] not in _NEEDS_FREE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateAccuracy:
+    """How good the estimates of one virtual cluster were.
+
+    Attributes:
+        estimates: whose truth is known.
+        inside: share of truths between p10 and p90.
+        below: share of truths before p10.
+        above: share of truths after p90.
+        loss: mean pinball loss in seconds.
+        plain_loss: the same for the quantiles of all these waits together, each seen afterwards.
+        waiting: estimates whose truth is not known yet.
+        withheld: forecasts that were too wide to be shown; no other figure counts them.
+    """
+
+    virtual_cluster: str
+    estimates: int
+    inside: float
+    below: float
+    above: float
+    loss: float
+    plain_loss: float
+    waiting: int
+    withheld: int
+    points: Sequence[tuple[datetime, float, float, float, float]] = ()
+
+
+def calibration(
+    viewer: Viewer, *, now: datetime, span: timedelta = timedelta(days=30)
+) -> tuple[EstimateAccuracy, ...]:
+    """The calibration of each virtual cluster whose jobs the viewer may see, in two queries."""
+    names = {
+        pk: name
+        for pk, name, tenant in VirtualCluster.objects.visible_to(viewer)
+        .order_by("name")
+        .values_list("id", "name", "tenant_id")
+        if viewer.can(Permission.VIEW_JOBS, tenant)
+    }
+    rows: dict[int, list[tuple[Any, ...]]] = {pk: [] for pk in names}
+    for row in (
+        EstimateRecord.objects.filter(virtual_cluster__in=list(names), made_at__gt=now - span)
+        .order_by("-made_at")
+        .values_list(
+            "virtual_cluster_id", "made_at", "p10", "p50", "p90", "wait", "closed_at", "shown"
+        )[:MOST_RECORDS]
+    ):
+        rows[row[0]].append(row[1:])
+    return tuple(_of_vc(names[pk], found) for pk, found in rows.items() if found)
+
+
+def _of_vc(name: str, records: list[tuple[Any, ...]]) -> EstimateAccuracy:
+    rows = [record[:-1] for record in records if record[-1]]
+    known = [row for row in rows if row[4] is not None]
+    waits = sorted(row[4] for row in known)
+    number = max(len(known), 1)
+    plain = [_at(waits, level) for level in (0.1, 0.5, 0.9)] if waits else [0.0, 0.0, 0.0]
+    below = sum(wait < p10 for _at_, p10, _p50, _p90, wait, _closed in known)
+    above = sum(wait > p90 for _at_, _p10, _p50, p90, wait, _closed in known)
+    return EstimateAccuracy(
+        virtual_cluster=name,
+        estimates=len(known),
+        inside=(len(known) - below - above) / number,
+        below=below / number,
+        above=above / number,
+        loss=sum(pinball((p10, p50, p90), wait) for _, p10, p50, p90, wait, _ in known) / number,
+        plain_loss=sum(pinball(plain, wait) for *_, wait, _ in known) / number,
+        waiting=sum(row[4] is None and row[5] is None for row in rows),
+        withheld=len(records) - len(rows),
+        points=tuple((at, p10, p50, p90, wait) for at, p10, p50, p90, wait, _ in known[::-1]),
+    )
+
+
+def _at(ordered: Sequence[float], level: float) -> float:
+    return ordered[min(int(level * len(ordered)), len(ordered) - 1)]

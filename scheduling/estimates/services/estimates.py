@@ -1,0 +1,416 @@
+"""Start estimates and steps of waiting jobs, made in the background and kept with them.
+
+Those of all jobs are renewed now and then; jobs that have just begun to wait come at once, and
+do with less time.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from math import isinf
+from operator import attrgetter
+from typing import Final
+
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+
+from scheduling.common.on_commit import tell_answers
+from scheduling.common.time_limits import time_limit
+from scheduling.core.forecast.calibration import Basis, Forecast
+from scheduling.core.forecast.forward import ForecastCourse
+from scheduling.core.forecast.futures import Futures, Past, jobs_without_limit, try_futures
+from scheduling.core.lifecycle import JobState
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.round.decide import decide
+from scheduling.core.round.gates import seconds_closed
+from scheduling.core.values import QueuedJob, RoundResult
+from scheduling.estimates.models import EstimateRecord, StartEstimate
+from scheduling.estimates.services.corrections import close_records, lessons_of
+from scheduling.estimates.services.run_times import pasts_of_live_jobs, recent_run_times, run_times
+from scheduling.estimates.services.unblocking import seek_for_all, stored
+from scheduling.jobs.models import Job
+from scheduling.rounds.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
+
+FUTURES: Final = 20
+COURSE: Final = ForecastCourse(coarse=0.02, most_waiting=200)
+SECONDS: Final = 8.0
+STEP_SECONDS: Final = 4.0
+NEW_SECONDS: Final = 1.5
+NEW_STEP_SECONDS: Final = 1.0
+FEWEST_FUTURES: Final = 10
+"""Jobs that wait anew get no estimate from fewer, and one when all are renewed."""
+
+MOST_NEW: Final = 1000
+POLICY_SECONDS: Final = 2.0
+LITTLE_SECONDS: Final = 20.0
+LITTLE: Final = 0.03
+"""An estimate that has moved by less, in seconds or as a part of its distance, is not written."""
+
+_CHUNK: Final = 500
+
+
+def estimate_starts(*, config: RoundConfig, now: datetime, futures: int = FUTURES) -> int:
+    """Estimate the starts of all waiting jobs as things stand after the newest round.
+
+    Args:
+        config: the settings of rounds.
+        now: the present.
+        futures: how many are tried at most, for ``SECONDS`` in all.
+
+    Returns:
+        How many jobs have an estimate now.
+    """
+    close_records(now=now)
+    if not Job.objects.unscoped().queued().exists():
+        StartEstimate.objects.all().delete()
+        return 0
+    budget = _Budget(walking=SECONDS, seeking=STEP_SECONDS, futures=futures, fewest=1)
+    return _estimate(None, budget, config=config, now=now)
+
+
+def estimate_new_waits(
+    *, config: RoundConfig, now: datetime, futures: int = FUTURES
+) -> frozenset[int]:
+    """The same for jobs that have just begun to wait, or to wait for another reason, alone.
+
+    Returns:
+        Which jobs these were.
+    """
+    wanted = new_waits()
+    if not wanted:
+        return wanted
+    budget = _Budget(
+        walking=NEW_SECONDS,
+        seeking=NEW_STEP_SECONDS,
+        futures=futures,
+        fewest=min(futures, FEWEST_FUTURES),
+    )
+    _estimate(wanted, budget, config=config, now=now)
+    return wanted
+
+
+def new_waits() -> frozenset[int]:
+    """Jobs that a round has left waiting for a reason for which no steps were sought yet.
+
+    At most ``MOST_NEW`` of them: first those of which nothing at all is known.
+    """
+    first = (
+        _waiting()
+        .filter(_HAS_NO_STEPS)
+        .order_by(F("estimate").asc(nulls_first=True), "-priority", "id")
+    )
+    return frozenset(first.values_list("id", flat=True)[:MOST_NEW])
+
+
+def _unsought() -> frozenset[int]:
+    """Jobs without steps for what they wait for, whether somebody has had no time or not begun."""
+    jobs = _waiting().filter(_HAS_NO_STEPS | Q(estimate__sought=0))
+    return frozenset(jobs.values_list("id", flat=True))
+
+
+def _waiting() -> QuerySet[Job]:
+    return Job.objects.unscoped().queued().exclude(reason_code="")
+
+
+_HAS_NO_STEPS: Final = (
+    Q(estimate=None)
+    | ~Q(estimate__sought_for=F("reason_code"))
+    | ~Q(estimate__amendments=F("amendments"))
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Budget:
+    """Seconds to walk futures and to seek steps; how many futures at most, and at least."""
+
+    walking: float
+    seeking: float
+    futures: int
+    fewest: int
+
+
+def _estimate(
+    only: frozenset[int] | None, budget: _Budget, *, config: RoundConfig, now: datetime
+) -> int:
+    """Estimate and seek for some of the waiting jobs; None: for all. How many have an estimate."""
+    # Before the snapshot: of what is changed between the two nothing is kept.
+    amended = _amended()
+    number = next_round_number(config.using)
+    reading = take_snapshot(number=number, now=now, config=config)
+    snapshot = reading.snapshot
+    limit = time_limit(POLICY_SECONDS)
+    result = decide(snapshot, limit=limit, trials=0)
+    deadline = time.monotonic() + budget.walking
+    wanted = [
+        job.id
+        for job in snapshot.queued
+        if (only is None or job.id in only) and _may_start(job, result)
+    ]
+    pasts = pasts_of_live_jobs(now=now)
+    seen = try_futures(
+        snapshot,
+        run_times(now=now) if only is None else recent_run_times(now=now),
+        pasts,
+        futures=budget.futures if wanted else 0,
+        seed=number,
+        course=COURSE,
+        wanted=wanted,
+        go_on=lambda: time.monotonic() < deadline,
+        limit=limit,
+    )
+    rows = _Rows(reading, seen, budget, now, only, amended=amended, pasts=pasts)
+    rows.store(result)
+    tell_answers(rows.answered)
+    return rows.estimated
+
+
+def _amended() -> dict[int, int]:
+    """How often waiting jobs were changed; those that never were are missing."""
+    changed = Job.objects.unscoped().queued().exclude(amendments=0)
+    return dict(changed.values_list("id", "amendments"))
+
+
+def _may_start(job: QueuedJob, result: RoundResult) -> bool:
+    """Whether time alone can let a job start."""
+    reason = result.reasons.get(job.id)
+    return not job.held and not job.after_failed and (reason is None or not _is_final(reason))
+
+
+def _is_final(reason: Reason) -> bool:
+    return reason.code in _NEVER
+
+
+_NEVER: Final = frozenset(
+    {
+        ReasonCode.INVALID_SPEC,
+        ReasonCode.UNKNOWN_VC,
+        ReasonCode.UNKNOWN_TYPE,
+        ReasonCode.EXCEEDS_VC_MAX,
+        ReasonCode.EXCEEDS_USER_MAX,
+        ReasonCode.DEADLINE_INFEASIBLE,
+        ReasonCode.NO_NODE_WITH_DOCKER,
+        ReasonCode.CPU_OR_MEMORY,
+    }
+)
+
+
+def _within_horizon(quantiles: tuple[float, float, float]) -> tuple[float, float, float]:
+    """Nobody looks any further: later starts count as if they came at that time."""
+    p10, p50, p90 = (min(seconds, COURSE.horizon) for seconds in quantiles)
+    return p10, p50, p90
+
+
+class _Rows:
+    """Turns what was seen into rows."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        seen: Futures,
+        budget: _Budget,
+        now: datetime,
+        only: frozenset[int] | None,
+        *,
+        amended: Mapping[int, int],
+        pasts: Mapping[int, Past],
+    ) -> None:
+        snapshot = reading.snapshot
+        self._snapshot, self._reasons = snapshot, reading.reasons
+        self._seen, self._budget, self._only = seen, budget, only
+        self._amended, self._pasts = amended, pasts
+        self._queue = {job.id: job for job in snapshot.queued}
+        self._number, self._now = max(snapshot.round_number - 1, 1), now
+        self._jobs = [job for job in snapshot.queued if only is None or job.id in only]
+        self._lessons = lessons_of({job.vc for job in self._jobs}, now=now)
+        self.estimated = 0
+        self.answered: list[int] = []
+
+    def store(self, result: RoundResult) -> None:
+        """Write the newest estimates, and keep some of them for the day of truth."""
+        moving = {start.job_id for start in result.starts}
+        moving |= {preemption.for_job for preemption in result.preemptions}
+        found = seek_for_all(
+            snapshot=self._snapshot,
+            moving=moving,
+            reasons=dict(result.reasons),
+            seconds=self._budget.seeking,
+            wanted=self._only,
+            first=_unsought(),
+        )
+        rows, records = [], []
+        waited = self._waited()
+        is_enough = self._seen.tried >= self._budget.fewest or not self._seen.waits
+        for job in self._jobs:
+            quantiles = self._seen.quantiles(job.id) if is_enough else None
+            row = StartEstimate(
+                job_id=job.id,
+                round_number=self._number if is_enough else 0,
+                made_at=self._now,
+                amendments=self._amended.get(job.id, 0),
+            )
+            if job.id in self._reasons:
+                row.sought_for = self._reasons[job.id].code
+            if job.id in found:
+                row.sought = self._number
+                for name, value in stored(found[job.id]).items():
+                    setattr(row, name, value)
+            if quantiles is not None:
+                forecast = self._fill(job, quantiles, row)
+                if forecast is not None and self._is_worth_keeping(job, waited.get(job.id)):
+                    records.append(self._record(job, quantiles, forecast))
+            rows.append(row)
+        self._write(rows, records)
+
+    def _fill(
+        self, job: QueuedJob, quantiles: tuple[float, float, float], row: StartEstimate
+    ) -> Forecast | None:
+        """Fill the row; None where there is nothing to learn from the estimate.
+
+        That is so if most futures end before the job has started, and if only a gate decides.
+        """
+        now = self._now.timestamp()
+        soonest = seconds_closed(job, now, self._queue)
+        if soonest > 0.0:
+            row.opens_at = self._now + timedelta(seconds=soonest)
+        if isinf(quantiles[1]):
+            return None
+        found = self._lessons[job.vc].forecast(
+            _within_horizon(quantiles),
+            now=now,
+            waited=self._waits_for(job),
+            devices=job.demand.devices,
+            job=job.id,
+            soonest=soonest,
+        )
+        found = replace(found, quantiles=_within_horizon(found.quantiles))
+        row.unreliable = not found.is_reliable
+        if row.unreliable:
+            row.unlimited = list(jobs_without_limit(self._snapshot, job, self._pasts))
+        else:
+            row.basis = found.basis
+            row.p10, row.p50, row.p90 = (
+                self._now + timedelta(seconds=wait) for wait in found.quantiles
+            )
+            self.estimated += 1
+        return None if found.basis is Basis.GATE else found
+
+    def _waits_for(self, job: QueuedJob) -> float:
+        return max(0.0, self._now.timestamp() - job.submitted)
+
+    def _waited(self) -> dict[int, float]:
+        """How long jobs had waited when an estimate of theirs was kept last."""
+        rows = EstimateRecord.objects.filter(closed_at=None)
+        if self._only is not None:
+            rows = rows.filter(job__in=self._only)
+        found: dict[int, float] = {}
+        for job_id, waited in rows.values_list("job_id", "waited"):
+            found[job_id] = max(waited, found.get(job_id, 0.0))
+        return found
+
+    def _is_worth_keeping(self, job: QueuedJob, before: float | None) -> bool:
+        """The first estimate, and another one whenever the wait has doubled."""
+        return before is None or self._waits_for(job) > 2.0 * max(before, 300.0)
+
+    def _record(
+        self,
+        job: QueuedJob,
+        raw: tuple[float, float, float],
+        found: Forecast,
+    ) -> EstimateRecord:
+        return EstimateRecord(
+            job_id=job.id,
+            virtual_cluster_id=job.vc,
+            round_number=self._number,
+            made_at=self._now,
+            waited=self._waits_for(job),
+            **dict(zip(("raw_p10", "raw_p50", "raw_p90"), _within_horizon(raw), strict=True)),
+            **dict(zip(("p10", "p50", "p90"), found.quantiles, strict=True)),
+            shown=found.is_reliable,
+        )
+
+    def _write(self, rows: list[StartEstimate], records: list[EstimateRecord]) -> None:
+        """In short transactions, and only what tells something new.
+
+        A job that has gone meanwhile takes its row with it; one that was changed gets none.
+        """
+        estimated = (
+            "round_number", "made_at", "p10", "p50", "p90",
+            "basis", "opens_at", "unreliable", "unlimited",
+        )  # fmt: skip
+        sought = ("steps", "proof", "sought", "sought_for")
+        parts = (
+            (True, True, (*estimated, *sought)),
+            (True, False, estimated),
+            (False, True, sought),
+        )
+        is_over = ~Q(job__state=JobState.QUEUED) | ~Q(amendments=F("job__amendments"))
+        StartEstimate.objects.filter(is_over).delete()
+        for begin in range(0, len(rows), _CHUNK):
+            with transaction.atomic():
+                chunk = rows[begin : begin + _CHUNK]
+                there = self._unchanged(chunk)
+                old = StartEstimate.objects.defer("steps", "proof").in_bulk(list(there))
+                mine = [
+                    row
+                    for row in chunk
+                    if row.job_id in there and self._tells_more(row, old.get(row.job_id))
+                ]
+                self.answered += [r.job_id for r in mine if _answers(r, old.get(r.job_id))]
+                for is_estimated, has_steps, names in parts:
+                    StartEstimate.objects.bulk_create(
+                        [
+                            row
+                            for row in mine
+                            if bool(row.round_number) is is_estimated
+                            and self._has_steps(row) is has_steps
+                        ],
+                        update_conflicts=True,
+                        unique_fields=["job"],
+                        update_fields=(*names, "amendments"),
+                    )
+                EstimateRecord.objects.bulk_create(
+                    [r for r in records if r.job_id in there], ignore_conflicts=True
+                )
+
+    def _unchanged(self, rows: Iterable[StartEstimate]) -> set[int]:
+        """Jobs of rows that still wait, and are what the rows are about."""
+        about = {row.job_id: row.amendments for row in rows}
+        jobs = Job.objects.unscoped().queued().filter(pk__in=list(about))
+        return {pk for pk, now in jobs.values_list("id", "amendments") if about[pk] == now}
+
+    def _has_steps(self, row: StartEstimate) -> bool:
+        """Whether a row takes the place of older steps: of new waits even without its own."""
+        return bool(row.sought) or self._only is not None
+
+    def _tells_more(self, row: StartEstimate, old: StartEstimate | None) -> bool:
+        """Whether a row says anything that the one in its place does not say about as well."""
+        if old is None or self._has_steps(row) or not old.round_number:
+            return True
+        return _has_moved(row, old)
+
+
+def _answers(row: StartEstimate, old: StartEstimate | None) -> bool:
+    """Whether a row tells something that was being worked out until now."""
+    if old is None:
+        return bool(row.round_number or row.sought)
+    is_estimated = bool(row.round_number) and not old.round_number
+    is_other = not old.sought or old.sought_for != row.sought_for
+    return is_estimated or (bool(row.sought) and is_other)
+
+
+def _has_moved(row: StartEstimate, old: StartEstimate) -> bool:
+    """Whether an estimate says anything that the one before does not say about as well."""
+    told = attrgetter("basis", "unreliable", "unlimited")
+    if told(row) != told(old):
+        return True
+    for name in ("opens_at", "p10", "p50", "p90"):
+        before, after = getattr(old, name), getattr(row, name)
+        if before is None or after is None:
+            if before is not after:
+                return True
+            continue
+        moved = abs((after - before).total_seconds())
+        if moved > max(LITTLE_SECONDS, LITTLE * (after - row.made_at).total_seconds()):
+            return True
+    return False

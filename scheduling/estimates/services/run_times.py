@@ -1,0 +1,107 @@
+"""What the attempts of old tell about run times, and how far the live jobs have come."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+
+from django.db import connection
+from django.db.models import F
+
+from scheduling.core.charging import charged_seconds
+from scheduling.core.forecast.durations import RunTime, RunTimes, lineage_of
+from scheduling.core.forecast.futures import Past
+from scheduling.core.lifecycle import EVICTED, end_reason
+from scheduling.core.round.declared_terms import APPLICATION_LABEL
+from scheduling.jobs.models import LIVE_STATES, Job
+from scheduling.runs.models import Attempt
+
+REMEMBERED: Final = timedelta(days=60)
+MOST_RUNS: Final = 20_000
+_COLUMNS: Final = (
+    "job__virtual_cluster_id", "job__owner_id", "job__labels", "job__name", "job__devices",
+    "running_at", "ended_at", "outcome", "preemption__cause",
+)  # fmt: skip
+
+
+def run_times(*, now: datetime) -> RunTimes:
+    """Run times of all groups, from the newest attempts; running ones count as far as they are."""
+    return RunTimes(_runs(now))
+
+
+def recent_run_times(*, now: datetime) -> RunTimes:
+    """The same, at most a minute old: for questions that are asked with every key."""
+    return _at_minute(str(connection.settings_dict["NAME"]), int(now.timestamp() // 60))
+
+
+@lru_cache(maxsize=1)
+def _at_minute(_database: str, minute: int) -> RunTimes:
+    return run_times(now=datetime.fromtimestamp(60 * minute, tz=UTC))
+
+
+def pasts_of_live_jobs(*, now: datetime) -> Mapping[int, Past]:
+    """What is known of the run time of each live job."""
+    elapsed: dict[int, float] = defaultdict(float)
+    rates: dict[int, float] = {}
+    steps: dict[int, int] = defaultdict(int)
+    for job_id, begun, ended, seconds, made in (
+        Attempt.objects.filter(job__state__in=LIVE_STATES)
+        .order_by("job_id", "number")
+        .values_list("job_id", "running_at", "ended_at", "progress__seconds", "progress__steps")
+    ):
+        elapsed[job_id] += charged_seconds(begun, ended, until=now)
+        if seconds and made:
+            rates[job_id] = seconds / made
+            steps[job_id] += made
+    found: dict[int, Past] = {}
+    for job_id, vc, owner, labels, name, devices, most, spec in (
+        Job.objects.unscoped()
+        .filter(state__in=LIVE_STATES)
+        .annotate(elastic=F("spec__elastic"))
+        .values_list(
+            "id", "virtual_cluster_id", "owner_id", "labels", "name", "devices",
+            "max_duration_seconds", "elastic",
+        )
+    ):  # fmt: skip
+        total = (spec or {}).get("total_steps")
+        left = None
+        if total and job_id in rates:
+            left = max(0.0, (total - steps[job_id]) * rates[job_id])
+        found[job_id] = Past(
+            lineage=_lineage(vc, owner, labels, name, devices),
+            elapsed=elapsed.get(job_id, 0.0),
+            most=float(most) if most else None,
+            left=left,
+        )
+    return found
+
+
+def _runs(now: datetime) -> Iterator[RunTime]:
+    ran = Attempt.objects.filter(running_at__isnull=False)
+    recent = ran.filter(ended_at__gt=now - REMEMBERED).order_by("-ended_at")
+    running = ran.filter(ended_at=None)
+    for rows in (recent.values_list(*_COLUMNS)[:MOST_RUNS], running.values_list(*_COLUMNS)):
+        for vc, owner, labels, name, devices, begun, ended, outcome, cause in rows:
+            yield RunTime(
+                lineage=_lineage(vc, owner, labels, name, devices),
+                seconds=charged_seconds(begun, ended, until=now),
+                ended=ended is not None and not _was_evicted(outcome, cause),
+            )
+
+
+def _was_evicted(outcome: str, cause: str | None) -> bool:
+    """Whether the run was cut off: it only proves that the job needs longer than that."""
+    return end_reason(outcome=outcome, failure_class="", evicted_by=cause) in EVICTED
+
+
+def _lineage(
+    vc: int, owner: int, labels: Mapping[str, Any], name: str, devices: int
+) -> tuple[str, ...]:
+    return lineage_of(
+        vc=vc,
+        owner=owner,
+        application=labels.get(APPLICATION_LABEL),
+        name=name,
+        devices=devices,
+    )

@@ -1,0 +1,424 @@
+"""What would become of a job if it were submitted now: asked of the round engine itself.
+
+A draft is put at the end of the queue of a real snapshot and a round is decided, which nobody
+commits. If it would wait, a second round on the same cluster, empty and in order, tells whether
+it only has to wait or can never start. Nothing is stored.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from math import inf
+from operator import itemgetter
+from typing import Any, Final
+
+from scheduling.common.time_limits import time_limit
+from scheduling.core.explanations.unblocking import seek
+from scheduling.core.explanations.variants import JobChange, OwnerOptions
+from scheduling.core.jobspec.amending import AmendError, amended
+from scheduling.core.lifecycle import TERMINAL, JobState
+from scheduling.core.messages import sentence
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.round.decide import decide
+from scheduling.core.round.declared_terms import read_terms, terms_document
+from scheduling.core.round.gates import closed_gate, seconds_closed
+from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, PlacedMember, QueuedJob
+from scheduling.estimates.queries import no_estimate_text
+from scheduling.estimates.services.cached_decision import CachedDecision, standing_now
+from scheduling.estimates.services.corrections import lessons_of
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.events import visible_jobs_among
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.services.instances import parts_of_draft
+from scheduling.jobs.validation import InvalidJobError, ValidatedJob, check_draft
+from scheduling.rounds.snapshot import RoundConfig
+from tenants.errors import DomainError, FieldError
+from tenants.models import Membership
+from tenants.viewers import Viewer
+
+NEVER_CODES: Final = frozenset(
+    {ReasonCode.UNKNOWN_TYPE, ReasonCode.NO_CELL_OF_LEVEL, ReasonCode.EXCEEDS_VC_MAX}
+)
+"""Faults of a draft that is well formed, and asks for what the cluster cannot give."""
+
+ALTERNATIVES_SECONDS: Final = 0.15
+POLICY_SECONDS: Final = 2.0
+STARTS_SECONDS: Final = 0.4
+MOST_TASKS: Final = 200
+CHOICE_SECONDS: Final = 1.0
+
+
+class Fits(StrEnum):
+    """When a job would start."""
+
+    NOW = "now"
+    LATER = "later"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """The answer.
+
+    Attributes:
+        code: a reason code; empty for a job that would start now.
+        blocked_by: jobs in the way that the viewer may see.
+        blocked_by_others: how many more there are.
+        placement: the ranks and their devices; empty unless it would start now.
+        alternatives: changes with which it would start now.
+        starts: when it would start, as seconds from now at 10, 50 and 90 %; None: not known.
+        gate: seconds from now for which a gate stays closed.
+        no_starts: why there is no estimate although one was tried; else empty.
+        unlimited: running jobs without a time limit that the viewer may see, if these are why.
+        tasks: how many such jobs were planned together.
+        tasks_now: how many of them would start in the next round.
+        warnings: what will be different from what the document asks for.
+    """
+
+    fits: Fits
+    code: str
+    text: str
+    blocked_by: tuple[int, ...] = ()
+    blocked_by_others: int = 0
+    unblock: tuple[str, ...] = ()
+    placement: tuple[PlacedMember, ...] = ()
+    alternatives: tuple[JobChange, ...] = ()
+    starts: tuple[float, float, float] | None = None
+    gate: float = 0.0
+    no_starts: str = ""
+    unlimited: tuple[int, ...] = ()
+    tasks: int = 1
+    tasks_now: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def plan_job(
+    *,
+    document: Mapping[str, Any],
+    viewer: Viewer,
+    ground: SubmitContext,
+    config: RoundConfig,
+    now: datetime,
+    warnings: tuple[str, ...] = (),
+    tasks: int = 1,
+) -> JobPlan:
+    """Say what would become of a job, without any effect.
+
+    Args:
+        document: the native specification.
+        viewer: who would submit it.
+        ground: what drafts are checked against.
+        config: the settings of rounds.
+        now: the present.
+        warnings: what an importer could not carry over.
+        tasks: how many such jobs are submitted at once (an array); at most ``MOST_TASKS`` of them
+            are tried. They fit now if all of them start in the next round.
+
+    Raises:
+        InvalidJobError: the document is not well formed, or names what there is not.
+        ForbiddenError: the viewer may not submit it.
+    """
+    ground.types.count_first()  # for advice; a look at one node first would be a query more
+    try:
+        draft = check_draft(document=document, viewer=viewer, ground=ground)
+    except InvalidJobError as error:
+        if not {fault.code for fault in error.errors} <= NEVER_CODES:
+            raise
+        draft = check_draft(document=document, viewer=viewer, ground=ground, forgiven=NEVER_CODES)
+        fault: FieldError | None = error.errors[0]
+    else:
+        fault = None
+    # Of a job that is no gang, the first instance decides when something of it starts.
+    draft = parts_of_draft(draft)[0]
+    standing = standing_now(config=config, now=now)
+    job = _pretended(draft, viewer, standing.snapshot)
+    planning = _Planning(_knowing(standing, job, draft), job, document)
+    warnings = (*warnings, *draft.warnings)
+    if fault is not None:
+        return planning.refuse(fault, viewer, ground, warnings)
+    return planning.answer(viewer, ground, warnings, tasks=min(tasks, MOST_TASKS))
+
+
+def soonest_cluster(
+    *,
+    document: Mapping[str, Any],
+    names: Sequence[str],
+    viewer: Viewer,
+    ground: SubmitContext,
+    config: RoundConfig,
+    now: datetime,
+) -> str:
+    """The virtual cluster in which a document would start first; empty for no names.
+
+    Those with a guarantee are tried first, then by name, for ``CHOICE_SECONDS`` in all. The first
+    of those that come out even wins.
+
+    Args:
+        document: the native specification; its own virtual cluster does not matter.
+        names: of virtual clusters that the viewer may submit to.
+        viewer: who would submit it.
+        ground: what drafts are checked against.
+        config: the settings of rounds.
+        now: the present.
+    """
+
+    def order(name: str) -> tuple[bool, str]:
+        found = ground.clusters.get(name)
+        return found is None or found.pk not in ground.guaranteed, name
+
+    standing = standing_now(config=config, now=now)
+    asked = (
+        viewer.user_id, tuple(names), json.dumps(document, sort_keys=True),
+        ground.guaranteed, tuple(sorted(ground.limited.items())),
+    )  # fmt: skip
+    if asked not in standing.chosen:
+        found = _soonest(document, sorted(names, key=order), viewer, ground, standing)
+        standing.chosen[asked] = found
+    return standing.chosen[asked]
+
+
+def _soonest(
+    document: Mapping[str, Any],
+    names: Sequence[str],
+    viewer: Viewer,
+    ground: SubmitContext,
+    standing: CachedDecision,
+) -> str:
+    deadline = time.monotonic() + CHOICE_SECONDS
+    waits: list[tuple[float, str]] = []
+    for name in names:
+        try:
+            draft = check_draft(
+                document={**document, "virtual_cluster": name}, viewer=viewer, ground=ground
+            )
+        except DomainError:
+            continue
+        job = _pretended(draft, viewer, standing.snapshot)
+        planning = _Planning(_knowing(standing, job, draft), job, document)
+        _, reason = planning.try_job(job)
+        if reason is None:
+            return name
+        plan = JobPlan(fits=Fits.LATER, code=reason.code, text=reason.text)
+        if time.monotonic() < deadline:
+            plan = planning.with_starts(plan, viewer)
+        waits.append((plan.starts[1] if plan.starts is not None else inf, name))
+    # Of those that come out even, the first in the order above.
+    return min(waits, key=itemgetter(0))[1] if waits else next(iter(names), "")
+
+
+class _Planning:
+    """One draft against one snapshot; ``plan_job`` is its only user."""
+
+    def __init__(
+        self, standing: CachedDecision, job: QueuedJob, document: Mapping[str, Any]
+    ) -> None:
+        self.document = document
+        self.standing = standing
+        self.snapshot = standing.snapshot
+        self.job = job
+
+    def answer(
+        self, viewer: Viewer, ground: SubmitContext, warnings: tuple[str, ...], *, tasks: int
+    ) -> JobPlan:
+        """Now, later or never, and what would make it now."""
+        placement, reason = self.try_job(self.job)
+        if reason is None:
+            tasks_now, refused = self.try_tasks(tasks) if tasks > 1 else (1, None)
+            return JobPlan(
+                fits=Fits.NOW if refused is None else Fits.LATER,
+                starts=(0.0, 0.0, 0.0),
+                code=refused.code if refused else "",
+                text=refused.text if refused else "It would start in the next round.",
+                placement=placement,
+                tasks=tasks,
+                tasks_now=tasks_now,
+                warnings=warnings,
+            )
+        never = self.why_never()
+        told = never or reason
+        known = visible_jobs_among(viewer, told.blocked_by)
+        plan = JobPlan(
+            fits=Fits.LATER if never is None else Fits.NEVER,
+            code=told.code,
+            text=told.text,
+            blocked_by=tuple(blocker for blocker in told.blocked_by if blocker in known),
+            blocked_by_others=len(set(told.blocked_by) - known),
+            unblock=tuple(map(sentence, told.unblock)),
+            alternatives=self.alternatives(told, viewer, ground)
+            if _is_about_devices(told)
+            else (),
+            tasks=tasks,
+            warnings=warnings,
+        )
+        return plan if never is not None else self.with_starts(plan, viewer)
+
+    def try_job(self, job: QueuedJob) -> tuple[tuple[PlacedMember, ...], Reason | None]:
+        """Where the next round would put ``job``, or why it would not."""
+        around = self.standing.without_bystanders(job)
+        known = {**around.known, job.id: replace(around.known[job.id], asked=job.demand)}
+        return _outcome(replace(around, queued=(*around.queued, job), known=known), job)
+
+    def try_tasks(self, tasks: int) -> tuple[int, Reason | None]:
+        """Number of equal jobs that the next round would start, and why it starts no more."""
+        around = self.snapshot
+        known = around.known[self.job.id]
+        jobs = [replace(self.job, id=self.job.id + number) for number in range(tasks)]
+        ids = {job.id for job in jobs}
+        together = replace(
+            around,
+            queued=(*around.queued, *jobs),
+            known={**around.known, **dict.fromkeys(ids, replace(known, asked=self.job.demand))},
+        )
+        result = decide(together, limit=time_limit(POLICY_SECONDS), explain=ids)
+        started = ids.intersection(start.job_id for start in result.starts)
+        refused = min(ids - started, default=None)
+        return len(started), None if refused is None else result.reasons.get(refused)
+
+    def why_never(self) -> Reason | None:
+        """Why it could not start on the same cluster, empty and in order; None if it could."""
+        if self.job.after_failed:
+            return _outcome(replace(self.snapshot, queued=(self.job,)), self.job)[1]
+        job = replace(self.job, held=False, after=(), not_before=None)
+        nodes = tuple(replace(n, placeable=True, healthy=True) for n in self.snapshot.nodes)
+        ideal = replace(
+            self.snapshot, queued=(job,), holding=(), nodes=nodes, bad_devices=frozenset()
+        )
+        return _outcome(ideal, job)[1]
+
+    def refuse(
+        self, fault: FieldError, viewer: Viewer, ground: SubmitContext, warnings: tuple[str, ...]
+    ) -> JobPlan:
+        """Never, for a fault of the draft, and what would start now in its place."""
+        return JobPlan(
+            fits=Fits.NEVER,
+            code=fault.code,
+            text=fault.message,
+            unblock=(fault.remedy,) if fault.remedy else (),
+            alternatives=self.alternatives(
+                closed_gate(self.job, self.snapshot.now), viewer, ground
+            ),
+            warnings=warnings,
+        )
+
+    def alternatives(
+        self, reason: Reason | None, viewer: Viewer, ground: SubmitContext
+    ) -> tuple[JobChange, ...]:
+        """Changes with which it would be accepted and start now, found in limited time."""
+        deadline = time.monotonic() + ALTERNATIVES_SECONDS
+
+        def may(step: JobChange) -> bool:
+            try:
+                document = amended(self.document, step.changes)
+                check_draft(document=document, viewer=viewer, ground=ground)
+            except (AmendError, DomainError):
+                return False
+            return True
+
+        return seek(
+            self.job,
+            reason,
+            self.room(ground),
+            lambda job: self.try_job(job)[1],
+            may=may,
+            go_on=lambda: time.monotonic() <= deadline,
+        ).steps
+
+    def room(self, ground: SubmitContext) -> OwnerOptions:
+        """Other virtual clusters that the viewer may use, and the types that there are."""
+        allowed = ground.limited.get(self.job.tenant)
+        mine = {vc.pk for vc in ground.clusters.values() if vc.tenant_id == self.job.tenant}
+        known = {vc.id: vc for vc in self.snapshot.vcs}
+        others = sorted(mine & known.keys() - {self.job.vc})
+        return OwnerOptions(
+            home=known[self.job.vc],
+            clusters=[known[pk] for pk in others if allowed is None or pk in allowed],
+            types=sorted(ground.types),
+        )
+
+    def with_starts(self, plan: JobPlan, viewer: Viewer) -> JobPlan:
+        """The plan with its start by the policies run forward, in limited time."""
+        from scheduling.estimates.services.futures import wait_of_draft  # noqa: PLC0415  brings NumPy
+
+        wait = wait_of_draft(self.snapshot, self.job, seconds=STARTS_SECONDS)
+        if wait is None:
+            return plan
+        now = datetime.fromtimestamp(self.snapshot.now, tz=UTC)
+        waiting = {one.id: one for one in self.snapshot.queued}
+        gate = seconds_closed(self.job, now.timestamp(), waiting)
+        found = lessons_of([self.job.vc], now=now)[self.job.vc].forecast(
+            wait.quantiles, now=now.timestamp(), devices=self.job.demand.devices, soonest=gate
+        )
+        if found.is_reliable:
+            return replace(plan, starts=found.quantiles, gate=gate)
+        known = visible_jobs_among(viewer, wait.unlimited)
+        return replace(
+            plan,
+            gate=gate,
+            no_starts=no_estimate_text(len(wait.unlimited)),
+            unlimited=tuple(one for one in wait.unlimited if one in known),
+        )
+
+
+def _outcome(
+    snapshot: ClusterSnapshot, job: QueuedJob
+) -> tuple[tuple[PlacedMember, ...], Reason | None]:
+    result = decide(snapshot, limit=time_limit(POLICY_SECONDS), explain={job.id})
+    for start in result.starts:
+        if start.job_id == job.id:
+            return start.members, None
+    for rejection in result.rejections:
+        if rejection.job_id == job.id:
+            return (), rejection.reason
+    return (), result.reasons[job.id]
+
+
+def _pretended(draft: ValidatedJob, viewer: Viewer, snapshot: ClusterSnapshot) -> QueuedJob:
+    """The draft as the newest job of the queue, under a number that no job has."""
+    vc = draft.virtual_cluster
+    ids = [*_ids(snapshot.queued), *_ids(snapshot.holding)]
+    states = dict(
+        Job.objects.visible_to(viewer).filter(pk__in=draft.after).values_list("id", "state")
+    )
+    ended = {state.value for state in TERMINAL} - {JobState.SUCCEEDED.value}
+    cap = (
+        Membership.objects.unscoped()
+        .filter(tenant_id=vc.tenant_id, user_id=viewer.user_id or 0)
+        .values_list("max_devices", flat=True)
+        .first()
+    )
+    return QueuedJob(
+        id=max(ids, default=0) + 1,
+        vc=vc.pk,
+        tenant=vc.tenant_id,
+        owner=viewer.user_id or 0,
+        owner_name=viewer.username,
+        priority=draft.priority,
+        job_class=draft.job_class,
+        demand=draft.demand,
+        submitted=snapshot.now,
+        not_before=draft.spec.not_before.timestamp() if draft.spec.not_before else None,
+        held=draft.spec.held,
+        after=tuple(i for i in draft.after if states[i] not in {*ended, JobState.SUCCEEDED}),
+        after_failed=tuple(i for i in draft.after if states[i] in ended),
+        user_cap=cap,
+    )
+
+
+def _knowing(standing: CachedDecision, job: QueuedJob, draft: ValidatedJob) -> CachedDecision:
+    """The same with what policies may know of the draft: what its owner declares."""
+    terms = read_terms(terms_document(draft.spec, job.demand.devices), job.demand, job.tenant)
+    known = {**standing.snapshot.known, job.id: JobFacts(terms=terms, asked=job.demand)}
+    return replace(standing, snapshot=replace(standing.snapshot, known=known))
+
+
+def _ids(jobs: Iterable[QueuedJob | HoldingJob]) -> Iterator[int]:
+    return (job.id for job in jobs)
+
+
+def _is_about_devices(reason: Reason) -> bool:
+    """Whether asking for something else could help."""
+    gates = (ReasonCode.HELD, ReasonCode.AFTER_JOB, ReasonCode.NOT_BEFORE)
+    return reason.code not in gates

@@ -1,0 +1,195 @@
+"""What would let a waiting job start now: sought on demand or after rounds, kept beside it."""
+
+import time
+from collections.abc import Collection, Hashable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from scheduling.clusters.models import Device, VcLimit, VirtualCluster
+from scheduling.common.time_limits import time_limit
+from scheduling.core.explanations.trials import Trials
+from scheduling.core.explanations.unblocking import Sought, seek
+from scheduling.core.explanations.variants import JobChange, OwnerOptions
+from scheduling.core.jobspec import InvalidJobSpecError
+from scheduling.core.jobspec.amending import AmendError, amended
+from scheduling.core.jobspec.parsing import parse_stored
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
+from scheduling.estimates.models import StartEstimate
+from scheduling.estimates.services.cached_decision import standing_now
+from scheduling.jobs.models import Job
+from scheduling.rounds.snapshot import RoundConfig
+from tessera.messages import plain
+
+SECONDS: Final = 1.0
+"""How long somebody waits for an answer."""
+
+POLICY_SECONDS: Final = 2.0
+
+
+def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
+    """Steps for one job as things stand, kept for its next readers unless it was changed.
+
+    Args:
+        job: which job, read before.
+        config: the settings of rounds.
+        now: the present.
+    """
+    standing = standing_now(config=config, now=now)
+    snapshot = standing.snapshot
+    waiting = next((one for one in snapshot.queued if one.id == job.pk), None)
+    if waiting is None or not job.reason_code:
+        return Sought()
+    trials = Trials(snapshot, standing.moving, limit=time_limit(POLICY_SECONDS))
+    deadline = time.monotonic() + SECONDS
+    found = seek(
+        waiting,
+        Reason(code=ReasonCode(job.reason_code), message=plain(job.reason_text)),
+        Rooms(snapshot).of(waiting),
+        trials.refusal,
+        may=lambda step: _is_well_formed(job.spec, step),
+        go_on=lambda: time.monotonic() < deadline,
+    )
+    columns = {
+        **stored(found),
+        "sought": max(snapshot.round_number - 1, 1),
+        "sought_for": job.reason_code,
+        "amendments": job.amendments,
+    }
+    if not Job.objects.unscoped().filter(pk=job.pk, amendments=job.amendments).exists():
+        return found
+    StartEstimate.objects.filter(pk=job.pk).exclude(amendments=job.amendments).delete()
+    StartEstimate.objects.update_or_create(
+        job_id=job.pk,
+        defaults=columns,
+        create_defaults={**columns, "round_number": 0, "made_at": now},
+    )
+    return found
+
+
+def stored(found: Sought) -> dict[str, Any]:
+    """The columns of what was found."""
+    return {
+        "steps": [step.to_json() for step in found.steps],
+        "proof": [refused.to_json() for refused in found.proof],
+    }
+
+
+class Rooms:
+    """What is open to the owners of waiting jobs, read once for all of them."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._vcs = {vc.id: vc for vc in snapshot.vcs}
+        self._types = sorted(
+            Device.objects.filter(retired_at=None).values_list("device_type", flat=True).distinct()
+        )
+        self._open = set(
+            VirtualCluster.objects.unscoped().filter(archived_at=None).values_list("id", flat=True)
+        )
+        self._limits: dict[tuple[int, int], set[int]] = {}
+        rows = VcLimit.objects.values_list(
+            "membership__tenant_id", "membership__user_id", "virtual_cluster_id"
+        )
+        for tenant, user, vc in rows:
+            self._limits.setdefault((tenant, user), set()).add(vc)
+
+    def of(self, job: QueuedJob) -> OwnerOptions:
+        """Other virtual clusters that the owner may use, and the types that there are."""
+        allowed = self._limits.get((job.tenant, job.owner))
+        others: list[VcFacts] = [
+            vc
+            for vc in self._vcs.values()
+            if vc.tenant == job.tenant
+            and vc.id != job.vc
+            and vc.id in self._open
+            and (allowed is None or vc.id in allowed)
+        ]
+        return OwnerOptions(home=self._vcs[job.vc], clusters=others, types=self._types)
+
+
+def seek_for_all(
+    *,
+    snapshot: ClusterSnapshot,
+    moving: Iterable[int],
+    reasons: dict[int, Reason],
+    seconds: float,
+    wanted: Collection[int] | None = None,
+    first: Collection[int] = frozenset(),
+) -> dict[int, Sought]:
+    """Steps for waiting jobs, each question asked once, for as long as there is time.
+
+    Args:
+        snapshot: how things stand.
+        moving: jobs that start in the next round, or for which others leave.
+        reasons: why the others wait.
+        seconds: how long steps may be sought.
+        wanted: the jobs to seek steps for; None: all that wait.
+        first: jobs whose turn comes before that of the others.
+    """
+    deadline = time.monotonic() + seconds
+    trials = Trials(snapshot, set(moving), limit=time_limit(POLICY_SECONDS))
+    rooms = Rooms(snapshot)
+    known: dict[Hashable, Sought] = {}
+    found: dict[int, Sought] = {}
+    jobs = [job for job in snapshot.queued if wanted is None or job.id in wanted]
+    jobs.sort(key=lambda job: (job.id not in first, -job.priority, job.id))
+    is_over = False
+    for job in jobs[:MOST_SOUGHT]:
+        reason = reasons.get(job.id)
+        if reason is None:
+            continue
+        key = _question(job, reason)
+        if key not in known:
+            is_over = is_over or time.monotonic() > deadline
+            spec = _spec(job.id) if not is_over else None
+            if spec is None:
+                continue
+            answer = seek(
+                job,
+                reason,
+                rooms.of(job),
+                trials.refusal,
+                may=partial(_is_well_formed, spec),
+                go_on=lambda: time.monotonic() < deadline,
+            )
+            if not answer.is_whole and not answer.steps:
+                is_over = True
+                continue
+            known[key] = answer
+        found[job.id] = known[key]
+    return found
+
+
+def _question(job: QueuedJob, reason: Reason) -> Hashable:
+    """Jobs that ask alike get the same answer."""
+    return (
+        job.vc,
+        job.owner,
+        job.demand,
+        job.priority,
+        job.job_class,
+        job.excluded_nodes,
+        job.held,
+        job.not_before,
+        job.after,
+        job.user_cap,
+        reason.code,
+    )
+
+
+def _spec(job_id: int) -> Any:
+    """The document of a job; None: it is gone."""
+    return Job.objects.unscoped().filter(pk=job_id).values_list("spec", flat=True).first()
+
+
+MOST_SOUGHT: Final = 2000
+"""Waiting jobs for which steps are sought in advance; others ask when somebody looks."""
+
+
+def _is_well_formed(spec: Any, step: JobChange) -> bool:
+    """Whether the job could be written so: its elastic bounds, say, leave less than that."""
+    try:
+        parse_stored(amended(spec, step.changes))
+    except (AmendError, InvalidJobSpecError):
+        return False
+    return True

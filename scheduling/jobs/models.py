@@ -1,0 +1,262 @@
+"""Jobs and what has happened to them."""
+
+from typing import Final
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from scheduling.clusters.models.virtual_clusters import VirtualCluster
+from scheduling.core.lifecycle import HOLDING, LIVE, TERMINAL, JobState
+from scheduling.enums import FailureClassChoice, JobClass, JobStateChoice, one_of
+from tenants.models import Tenant
+from tenants.tenancy import TenantManager, TenantScopedQuerySet
+
+# Sorted text, so that a migration is the same whenever it is made.
+LIVE_STATES: Final = tuple(sorted(state.value for state in LIVE))
+HOLDING_STATES: Final = tuple(sorted(state.value for state in HOLDING))
+TERMINAL_STATES: Final = tuple(sorted(state.value for state in TERMINAL))
+
+
+class JobQuerySet(TenantScopedQuerySet["Job"]):
+    """Sets of jobs in the words of the domain."""
+
+    def live(self) -> "JobQuerySet":
+        """Jobs that have not ended."""
+        return self.filter(state__in=LIVE_STATES)
+
+    def holding(self) -> "JobQuerySet":
+        """Jobs that hold devices."""
+        return self.filter(state__in=HOLDING_STATES)
+
+    def queued(self) -> "JobQuerySet":
+        """Jobs that wait."""
+        return self.filter(state=JobState.QUEUED)
+
+
+class Job(models.Model):
+    """One submitted job. ``state`` is written by ``services.lifecycle`` and by nothing else.
+
+    ``spec`` is the canonical spec without secrets; ``source_text`` what was sent, if it was text.
+    ``demand`` is the compact form that a round reads, ``terms`` what policies besides may know.
+    ``reason_*`` say why a queued job waits. ``saved_at``: when its newest checkpoint was told of.
+    ``event_at``: time of its newest event, before which no later event is dated; None: of no event
+    since ``state_since``.
+    """
+
+    name = models.CharField(max_length=63)
+    # Indexes below begin with these three columns; a further index of each slows every submit.
+    tenant = models.ForeignKey(
+        Tenant, on_delete=models.PROTECT, related_name="jobs", db_index=False
+    )
+    virtual_cluster = models.ForeignKey(
+        VirtualCluster, on_delete=models.PROTECT, related_name="jobs", db_index=False
+    )
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", db_index=False
+    )
+    state = models.CharField(max_length=12, choices=JobStateChoice, default=JobStateChoice.QUEUED)
+    state_since = models.DateTimeField()
+    job_class = models.CharField(max_length=16, choices=JobClass, default=JobClass.GUARANTEED)
+    priority = models.SmallIntegerField(default=10)
+    labels = models.JSONField(default=dict, blank=True)
+    note = models.CharField(max_length=500, blank=True)
+    spec = models.JSONField()
+    source_text = models.TextField(blank=True)
+    source_format = models.CharField(max_length=20, default="native")
+    warnings = models.JSONField(default=list, blank=True)
+    demand = models.JSONField()
+    terms = models.JSONField(default=dict, blank=True)
+    devices = models.PositiveIntegerField()
+    submitted_at = models.DateTimeField()
+    first_started_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    attempts_made = models.PositiveIntegerField(default=0)
+    amendments = models.PositiveIntegerField(default=0)
+    failures = models.JSONField(default=dict, blank=True)
+    failure_class = models.CharField(max_length=16, choices=FailureClassChoice, blank=True)
+    exit_code = models.IntegerField(null=True)
+    end_message = models.CharField(max_length=500, blank=True)
+    retryable = models.BooleanField(default=False)
+    reason_code = models.CharField(max_length=40, blank=True)
+    reason_text = models.CharField(max_length=500, blank=True)
+    reason = models.JSONField(default=dict, blank=True)
+    held = models.BooleanField(default=False)
+    held_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_index=False,
+    )
+    not_before = models.DateTimeField(null=True)
+    backoff_until = models.DateTimeField(null=True)
+    max_duration_seconds = models.PositiveIntegerField(null=True)
+    excluded_nodes = models.JSONField(default=list, blank=True)
+    gpu_seconds = models.FloatField(default=0)
+    saved_at = models.DateTimeField(null=True)
+    event_at = models.DateTimeField(null=True)
+    cloned_from = models.ForeignKey(
+        "self", null=True, on_delete=models.SET_NULL, related_name="clones", db_index=False
+    )
+    idempotency_key = models.CharField(max_length=128, blank=True)
+    idempotency_digest = models.CharField(max_length=64, blank=True, default="")
+
+    objects = TenantManager.from_queryset(JobQuerySet)("tenant_id")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=one_of("state", JobStateChoice), name="job_state_is_known"
+            ),
+            models.CheckConstraint(
+                condition=one_of("job_class", JobClass), name="job_class_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(priority__gte=-1, priority__lte=1000), name="job_priority_is_in_range"
+            ),
+            models.CheckConstraint(
+                condition=Q(failure_class="") | one_of("failure_class", FailureClassChoice),
+                name="job_failure_class_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(finished_at=None, state__in=LIVE_STATES)
+                | Q(finished_at__isnull=False, state__in=TERMINAL_STATES),
+                name="job_ended_has_a_time",
+            ),
+            models.UniqueConstraint(
+                fields=["owner", "idempotency_key"],
+                condition=~Q(idempotency_key=""),
+                name="job_one_per_idempotency_key",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["state", "virtual_cluster"],
+                condition=Q(state__in=LIVE_STATES),
+                name="job_live",
+            ),
+            models.Index(fields=["tenant", "-id"], name="job_tenant_newest"),
+            models.Index(fields=["owner", "-id"], name="job_owner_newest"),
+            models.Index(fields=["virtual_cluster", "-id"], name="job_vc_newest"),
+            models.Index(fields=["state", "-id"], name="job_state_newest"),
+            # For counts by state of what one person or one virtual cluster has.
+            models.Index(fields=["owner", "state"], name="job_owner_states"),
+            models.Index(fields=["virtual_cluster", "state"], name="job_vc_states"),
+            models.Index(fields=["state", "-priority", "id"], name="job_queue_order"),
+            # Holds all that counts of live jobs ask for, so that they read no row.
+            models.Index(
+                fields=["state", "tenant", "virtual_cluster", "reason_code", "devices"],
+                name="job_counts",
+            ),
+            models.Index(fields=["finished_at"], name="job_finished"),
+            models.Index(
+                fields=["first_started_at"],
+                condition=Q(first_started_at__isnull=False),
+                name="job_first_started",
+            ),
+            models.Index(
+                fields=["cloned_from"],
+                condition=Q(cloned_from__isnull=False),
+                name="job_cloned_from",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.name}"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended for good."""
+        return JobState(self.state) in TERMINAL
+
+
+class JobDependency(models.Model):
+    """``job`` starts only after ``after`` has succeeded."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependencies")
+    after = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependents")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["job", "after"], name="job_dependency_once"),
+            models.CheckConstraint(
+                condition=~Q(job=models.F("after")), name="job_dependency_is_another"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} after {self.after_id}"
+
+
+class JobSecret(models.Model):
+    """A secret of a job, encrypted with the installation's key; deleted when the job ends."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="secrets")
+    role = models.CharField(max_length=32)
+    name = models.CharField(max_length=128)
+    sealed = models.BinaryField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job", "role", "name"], name="job_secret_one_per_name"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} {self.role} {self.name}"
+
+
+TEXT_MESSAGE: Final = "text_message"
+"""Key in an event's ``detail``: the message of its ``text``."""
+
+
+class JobEvent(models.Model):
+    """Something that happened to a job, in order of ``id``.
+
+    ``untold``: others may want to hear of it, and nobody has looked yet who they are. The line is
+    its own outbox: it is written in the transaction of what it tells.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events", db_index=False)
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=40)
+    state = models.CharField(max_length=12, blank=True)
+    attempt = models.PositiveIntegerField(null=True)
+    text = models.CharField(max_length=500, blank=True)
+    detail = models.JSONField(default=dict, blank=True)
+    untold = models.BooleanField(default=False)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["job", "id"], name="job_event_order"),
+            models.Index(fields=["id"], condition=Q(untold=True), name="job_event_untold"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} {self.kind}"
+
+
+class SourceArchive(models.Model):
+    """An uploaded source archive; the file lies in the data directory under its digest."""
+
+    sha256 = models.CharField(max_length=64)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="archives")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="archives"
+    )
+    name = models.CharField(max_length=200)
+    size = models.BigIntegerField()
+    created_at = models.DateTimeField()
+
+    objects = TenantManager("tenant_id")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "sha256"], name="source_archive_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.sha256[:12]}"

@@ -1,0 +1,105 @@
+"""What happened to a job, in order; nothing in it names a job that the viewer may not see."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from scheduling.common.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
+from scheduling.core.messages import sentence
+from scheduling.jobs.models import TEXT_MESSAGE, Job, JobEvent
+from tenants.errors import NotFoundError
+from tenants.viewers import ANOTHER_TENANT, Viewer
+from tessera.messages import Sentence, message_from
+
+FOR_JOB: Final = "for_job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    """One event of a job.
+
+    Attributes:
+        kind: a stable word (``submit``, ``admit``, ``preempt``, ...).
+        state: the state after it; empty when it moved nothing.
+        attempt: number of the attempt it belongs to.
+        detail: further values; jobs of others are replaced by words.
+    """
+
+    id: int
+    at: datetime
+    kind: str
+    state: str
+    attempt: int | None
+    text: str
+    detail: Mapping[str, Any]
+
+
+def events_of_job(
+    viewer: Viewer,
+    job_id: int,
+    *,
+    cursor: str | None = None,
+    limit: int = DEFAULT_ROWS,
+    newest_first: bool = False,
+) -> Page[EventView]:
+    """The events of one job, oldest first unless asked otherwise.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    limit = page_limit(limit)
+    key = read_cursor(cursor)
+    require_visible_job(viewer, job_id)
+    events = JobEvent.objects.filter(job_id=job_id).order_by("-id" if newest_first else "id")
+    if key:
+        events = events.filter(id__lt=key[0]) if newest_first else events.filter(id__gt=key[0])
+    rows = list(events[: limit + 1])
+    known = visible_jobs_among(viewer, (row.detail.get(FOR_JOB) for row in rows))
+    views = [_view(row, known) for row in rows]
+    return cut(views, limit, lambda view: view.id)
+
+
+def require_visible_job(viewer: Viewer, job_id: int) -> None:
+    """Go on if the viewer may see the job.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    if not Job.objects.visible_to(viewer).filter(pk=job_id).exists():
+        raise no_such_job(job_id)
+
+
+def no_such_job(job_id: object) -> NotFoundError:
+    """The same answer for a job that is not there and for one of another tenant."""
+    return NotFoundError(sentence("no-such-job"), field="id", value=job_id)
+
+
+def visible_jobs_among(viewer: Viewer, ids: Iterable[object]) -> frozenset[int]:
+    """Those of ``ids`` that are jobs that the viewer may see, in at most one query."""
+    wanted = {i for i in ids if isinstance(i, int) and not isinstance(i, bool)}
+    if not wanted:
+        return frozenset()
+    return frozenset(
+        Job.objects.visible_to(viewer).filter(pk__in=wanted).values_list("id", flat=True)
+    )
+
+
+def _view(row: JobEvent, known: frozenset[int]) -> EventView:
+    detail = dict(row.detail)
+    told = detail.pop(TEXT_MESSAGE, None)
+    # 0 stands for no job: a node was drained, or the whole cluster was asked to stop.
+    beneficiary = detail.pop(FOR_JOB, 0)
+    if beneficiary in known:
+        detail[FOR_JOB] = beneficiary
+    elif beneficiary:
+        detail["for"] = sentence("job-of-tenant", tenant=ANOTHER_TENANT)
+    return EventView(
+        id=row.pk,
+        at=row.at,
+        kind=row.kind,
+        state=row.state,
+        attempt=row.attempt,
+        text=Sentence(row.text, message_from(told)) if told is not None else row.text,
+        detail=detail,
+    )

@@ -1,0 +1,78 @@
+"""Which jobs are the instances of one job that is no gang."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Member
+from tenants.viewers import Viewer
+
+MOST_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartView:
+    """One instance of a job that is no gang: a job of its own.
+
+    Attributes:
+        node: where it is now; empty while it waits and when it has ended.
+    """
+
+    id: int
+    role: str
+    rank: int
+    state: str
+    node: str = ""
+    node_id: int | None = None
+
+
+def parts_shown(viewer: Viewer, parts: Sequence[int]) -> tuple[PartView, ...]:
+    """The first instances with their states and nodes, in two queries; none of a gang."""
+    chosen = list(parts[:MOST_SHOWN])
+    if not chosen:
+        return ()
+    places = {
+        job: (node, number)
+        for job, node, number in Member.objects.filter(
+            attempt__job_id__in=chosen, attempt__ended_at=None
+        ).values_list("attempt__job_id", "node__name", "node_id")
+    }
+    jobs = Job.objects.visible_to(viewer).filter(pk__in=chosen).order_by("id")
+    return tuple(_part(job, *places.get(job.pk, ("", None))) for job in jobs)
+
+
+def _part(job: Job, node: str, node_id: int | None) -> PartView:
+    return PartView(
+        id=job.pk,
+        role=next(iter(job.spec["roles"])),
+        rank=int(job.spec["part"]["rank"]),
+        state=job.state,
+        node=node,
+        node_id=node_id,
+    )
+
+
+def parts_of_job(viewer: Viewer, job: Job) -> tuple[int, ...]:
+    """The jobs that were submitted together as instances of one, in order; empty for a gang."""
+    group = _group(job)
+    if not group:
+        return ()
+    # A copy has the group of its original, and another instant.
+    together = Job.objects.visible_to(viewer).filter(
+        owner_id=job.owner_id, submitted_at=job.submitted_at, spec__part__group=group
+    )
+    return tuple(together.order_by("id").values_list("id", flat=True))
+
+
+def parts_among(jobs: Sequence[Job]) -> dict[int, tuple[int, ...]]:
+    """The same of jobs that have just come in together, by job."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for job in jobs:
+        groups[_group(job)].append(job.pk)
+    return {job.pk: tuple(groups[_group(job)]) if _group(job) else () for job in jobs}
+
+
+def _group(job: Job) -> str:
+    return str(job.spec.get("part", {}).get("group", ""))

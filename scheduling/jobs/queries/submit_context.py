@@ -1,0 +1,239 @@
+"""Reference data for validating a submitted job, read with precompiled queries."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from django.db import DEFAULT_DB_ALIAS
+from django.db.models import BigIntegerField, CharField, Count, QuerySet, Value
+
+from scheduling.clusters.models import (
+    Device,
+    Node,
+    PinnedCell,
+    PriorityClass,
+    VcLimit,
+    VcQuota,
+    VirtualCluster,
+)
+from tenants.compiled_sql import CompiledQuery
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+class NodeKind(NamedTuple):
+    """What nodes of a kind give jobs; see ``Node``."""
+
+    isolation: str
+    enforces_limits: bool | None
+    plain_network: str
+    container_network: str
+    visible_paths: Sequence[Mapping[str, Any]]
+
+
+DEFAULT_PRIORITY: Final = 10
+_CLUSTER_COLUMNS: Final = ["id", "name", "tenant_id"]
+_NO_NAME: Final = Value("", output_field=CharField())
+# Statements are built for a number that is outside of what PostgreSQL's integer holds.
+_NUMBER: Final = Count("id", output_field=BigIntegerField())
+
+
+def _devices_by_node(_: int) -> QuerySet[Any, Any]:
+    rows: Any = Device.objects.filter(retired_at=None).order_by()
+    return rows.values("device_type", "node_id").annotate(on_node=_NUMBER)  # type: ignore[no-any-return]
+
+
+def _node_with(devices: int, **of_type: str) -> QuerySet[Any, Any]:
+    nodes = _devices_by_node(devices).filter(on_node__gte=devices, **of_type)
+    return nodes.values_list("node_id")[:1]
+
+
+def _limits(user_id: int) -> QuerySet[Any, Any]:
+    rows = VcLimit.objects.filter(membership__user_id=user_id).order_by()
+    return rows.values_list("membership__tenant_id", "virtual_cluster_id")
+
+
+def _quotas_and_pins(_: int) -> QuerySet[Any, Any]:
+    quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", _NO_NAME)
+    pins = PinnedCell.objects.order_by().values_list("virtual_cluster_id", "name")
+    return quotas.union(pins)
+
+
+# Both levels are counted by the database: to read 2,000 devices takes longer than all the rest.
+_TYPES: Final = CompiledQuery(
+    _devices_by_node,
+    around="SELECT device_type, MAX(on_node) FROM ({}) AS by_node GROUP BY device_type",
+)
+_NODE_WITH: Final = CompiledQuery(_node_with)
+_NODE_WITH_TYPE: Final = CompiledQuery(
+    lambda devices, device_type: _node_with(devices, device_type=device_type), keys=2
+)
+_CLUSTERS: Final = CompiledQuery(
+    lambda _: (
+        VirtualCluster.objects.unscoped()
+        .filter(archived_at=None)
+        .order_by("name")
+        .values_list(*_CLUSTER_COLUMNS)
+    )
+)
+_NODES: Final = CompiledQuery(
+    lambda _: (
+        Node.objects.filter(removed_at=None)
+        .order_by()
+        .values_list(
+            "isolation_level",
+            "enforces_limits",
+            "plain_network",
+            "container_network",
+            "visible_paths",
+        )
+        .distinct()
+    )
+)
+_LIMITS: Final = CompiledQuery(_limits)
+_PROMISES: Final = CompiledQuery(_quotas_and_pins)
+_CLASSES: Final = CompiledQuery(
+    lambda _: PriorityClass.objects.order_by("-value", "name").values_list(
+        "name", "value", "is_default"
+    )
+)
+
+
+def clusters_for(viewer: Viewer) -> dict[str, VirtualCluster]:
+    """The virtual clusters that the viewer may see by name: key, name and tenant of each."""
+    tenants = viewer.tenant_ids(Permission.VIEW_JOBS)
+    return {
+        row[1]: VirtualCluster.from_db(DEFAULT_DB_ALIAS, _CLUSTER_COLUMNS, row)
+        for row in _CLUSTERS.rows()
+        if tenants is None or row[2] in tenants
+    }
+
+
+class LargestNodes(Mapping[str, int]):
+    """Device types that exist, with the largest number of them on one node.
+
+    All devices are counted when a type is first looked up. The first question of ``has`` is
+    answered without that: the database stops counting at the first node that is large enough.
+    """
+
+    def __init__(self) -> None:
+        self._counted: dict[str, int] | None = None
+        self._first: tuple[tuple[int, str], bool] | None = None
+
+    def has(self, devices: int, device_type: str = "") -> bool:
+        """Whether a node has this many devices of this type; without a type, of any one type."""
+        asked = devices, device_type
+        if self._counted is None and self._first is None:
+            self._first = asked, bool(_nodes_with(devices, device_type))
+        if self._first is not None and self._first[0] == asked:
+            return self._first[1]
+        return any(
+            number >= devices
+            for name, number in self._count().items()
+            if device_type in ("", name)
+        )
+
+    def __getitem__(self, device_type: str) -> int:
+        return self._count()[device_type]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._count())
+
+    def __len__(self) -> int:
+        return len(self._count())
+
+    def count_first(self) -> None:
+        """Count all devices, unless ``has`` was asked: for those who look types up later."""
+        if self._first is None:
+            self._count()
+
+    def _count(self) -> dict[str, int]:
+        if self._counted is None:
+            self._counted = dict(_TYPES.rows())
+        return self._counted
+
+
+def _nodes_with(devices: int, device_type: str) -> list[tuple[Any, ...]]:
+    if device_type:
+        return _NODE_WITH_TYPE.rows(devices, device_type)
+    return _NODE_WITH.rows(devices)
+
+
+def kinds_of_nodes() -> tuple[NodeKind, ...]:
+    """The nodes as far as jobs are told of them at submit, each kind once."""
+    return tuple(NodeKind(*row) for row in _NODES.values())
+
+
+def priority_values() -> tuple[dict[str, int], int | None]:
+    """The value of each priority class, and that of the default one, if there is one."""
+    rows = _CLASSES.rows()
+    default = next((value for _, value, is_default in rows if is_default), None)
+    return {name: value for name, value, _ in rows}, default
+
+
+def limits_of(user_id: int) -> Mapping[int, frozenset[int]]:
+    """By tenant, the only virtual clusters that somebody may use there."""
+    limits: dict[int, set[int]] = {}
+    for tenant_id, vc_id in _LIMITS.rows(user_id):
+        limits.setdefault(tenant_id, set()).add(vc_id)
+    return {tenant: frozenset(ids) for tenant, ids in limits.items()}
+
+
+def promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
+    """Virtual clusters that have quota, and the names of the pinned cells of those with some."""
+    rows = _PROMISES.rows()
+    pinned: dict[int, list[str]] = {}
+    for vc_id, name in sorted(row for row in rows if row[1]):
+        pinned.setdefault(vc_id, []).append(name)
+    guaranteed = frozenset(vc_id for vc_id, name in rows if not name)
+    return guaranteed, {vc_id: tuple(names) for vc_id, names in pinned.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitContext:
+    """Reference data against which submitted jobs are validated, read once for any number of them.
+
+    Attributes:
+        types: device types that exist, with the largest number of them on one node.
+        guaranteed: virtual clusters (by id) that have a guarantee besides pinned cells.
+        pinned: names of the pinned cells of those virtual clusters (by id) that have some.
+        limited: by tenant, the only virtual clusters that the viewer may use there.
+        host_network: instances of a gang may use the network of their nodes.
+        nodes: what kinds of nodes there are.
+    """
+
+    clusters: Mapping[str, VirtualCluster]
+    priorities: Mapping[str, int]
+    default_priority: int
+    types: LargestNodes
+    guaranteed: frozenset[int]
+    pinned: Mapping[int, tuple[str, ...]]
+    limited: Mapping[int, frozenset[int]]
+    images_ignored: bool
+    host_network: bool = True
+    nodes: tuple[NodeKind, ...] = ()
+
+    def pinned_in(self, virtual_cluster: object) -> tuple[str, ...]:
+        """Names of the pinned cells of a virtual cluster; none of one that is not there."""
+        found = self.clusters.get(virtual_cluster) if isinstance(virtual_cluster, str) else None
+        return self.pinned.get(found.pk, ()) if found is not None else ()
+
+
+def read_submit_context(
+    *, viewer: Viewer, images_ignored: bool, host_network: bool = True
+) -> SubmitContext:
+    """Read the reference data for jobs of this viewer, in a fixed number of queries."""
+    priorities, default_priority = priority_values()
+    guaranteed, pinned = promises()
+    return SubmitContext(
+        clusters=clusters_for(viewer),
+        priorities=priorities,
+        default_priority=DEFAULT_PRIORITY if default_priority is None else default_priority,
+        types=LargestNodes(),
+        guaranteed=guaranteed,
+        pinned=pinned,
+        limited=limits_of(viewer.user_id or 0),
+        images_ignored=images_ignored,
+        host_network=host_network,
+        nodes=kinds_of_nodes(),
+    )

@@ -1,0 +1,224 @@
+"""Changing a job that waits: it keeps its number, its place and its secrets."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import BigIntegerField, Case, F, Q, Value, When
+
+from scheduling.clusters.models import VcLimit
+from scheduling.common.on_commit import want_round
+from scheduling.core.jobspec import InvalidJobSpecError, JobClass
+from scheduling.core.jobspec.amending import AmendError, amended, version_of
+from scheduling.core.jobspec.parsing import parse_stored
+from scheduling.core.messages import sentence
+from scheduling.core.round.declared_terms import terms_document
+from scheduling.estimates.models import StartEstimate
+from scheduling.jobs.models import Job, JobDependency
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.services.holds import releasable, require_release, weaker_holds
+from scheduling.jobs.services.lifecycle import Note, record_job_event
+from scheduling.jobs.services.ownership import require_own
+from scheduling.jobs.validation import InvalidJobError, ValidatedJob, check_spec, from_spec_error
+from tenants.audit import record
+from tenants.errors import ConflictError, DomainError, StaleEditError
+from tenants.viewers import Viewer
+
+MOST_CHANGES = 64
+
+
+def amend_job(
+    *,
+    job: Job,
+    changes: Mapping[str, Any],
+    viewer: Viewer,
+    ground: SubmitContext,
+    now: datetime,
+    seen: str = "",
+) -> Job:
+    """Change fields of a queued job's specification.
+
+    Args:
+        job: which job.
+        changes: new values by path in the specification; None takes a field away.
+        viewer: who changes it: its owner, or whoever may stop it.
+        ground: what it is checked against.
+        now: the present.
+        seen: ``version_of`` the specification as the viewer read it; empty: whatever it is now.
+
+    Raises:
+        InvalidJobError: the job would not be accepted so.
+        StaleEditError: it is not as the viewer read it.
+        ConflictError: it does not wait any more, or somebody else has changed it meanwhile.
+        ForbiddenError: it is somebody else's.
+    """
+    require_own(job=job, viewer=viewer)
+    if seen and seen != version_of(job.spec):
+        raise StaleEditError.of("job", None)
+    draft = amended_draft(job=job, changes=changes, viewer=viewer, ground=ground)
+    releases = "held" in changes and not draft.spec.held
+    if releases:
+        require_release(job=job, viewer=viewer)
+    before = {path: _value(job.spec, path) for path in changes}
+    with transaction.atomic():
+        waiting = (
+            Job.objects.unscoped()
+            .queued()
+            .filter(pk=job.pk, attempts_made=job.attempts_made, spec=job.spec)
+            # A lead may have put a hold on it since the question above.
+            .filter(releasable(job, viewer) if releases else Q())
+        )
+        if not waiting.update(**_columns(job, draft, changes, viewer)):
+            raise _moved(job, seen)
+        if "after" in changes:
+            JobDependency.objects.filter(job_id=job.pk).exclude(after__in=draft.after).delete()
+        StartEstimate.objects.filter(pk=job.pk).delete()
+        _write_down(job, before, changes, viewer, now)
+        want_round("amend")
+    job.refresh_from_db()
+    return job
+
+
+def _write_down(
+    job: Job,
+    before: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    viewer: Viewer,
+    now: datetime,
+) -> None:
+    """Put the change into the job's history and into the audit log."""
+    words = ", ".join(f"{path}: {_word(value)}" for path, value in changes.items())
+    text = f"{viewer.username} changed it ({words})"
+    record_job_event(job_id=job.pk, kind="amend", state=job.state, now=now, note=Note(text=text))
+    record(
+        actor=viewer,
+        action="job.amend",
+        obj=job,
+        before=before,
+        after=dict(changes),
+        tenant=job.tenant_id,
+    )
+
+
+def amended_draft(
+    *, job: Job, changes: Mapping[str, Any], viewer: Viewer, ground: SubmitContext
+) -> ValidatedJob:
+    """The job as it would be with the changes, checked as a submission is.
+
+    Raises:
+        InvalidJobError: it would not be accepted.
+    """
+    if not isinstance(changes, Mapping) or not 0 < len(changes) <= MOST_CHANGES:
+        raise InvalidJobError(
+            f"There are 1 to {MOST_CHANGES} changes by path.",
+            field="changes",
+            remedy='Send {"changes": {"roles.worker.devices": 4}}.',
+        )
+    try:
+        spec = parse_stored(amended(job.spec, changes))
+    except AmendError as error:
+        raise InvalidJobError(
+            str(error), field=f"changes.{error.path}", remedy=sentence("clone-to-change-more")
+        ) from None
+    except InvalidJobSpecError as error:
+        raise InvalidJobError(errors=[from_spec_error(e) for e in error.errors]) from None
+    draft = check_spec(spec=spec, viewer=viewer, ground=ground)
+    if draft.virtual_cluster.tenant_id != job.tenant_id:
+        raise InvalidJobError(
+            sentence("tenant-is-fixed"),
+            field="changes.virtual_cluster",
+            value=draft.virtual_cluster.name,
+            remedy=sentence("clone-into-tenant"),
+        )
+    _check_owner_limit(job, draft)
+    if not set(draft.after) <= set(job.spec.get("after") or ()):
+        # Jobs that are there already could wait for each other, or one for itself.
+        raise InvalidJobError(
+            sentence("only-fewer-dependencies"),
+            field="changes.after",
+            value=list(draft.after),
+            remedy=sentence("clone-with-dependencies"),
+        )
+    return draft
+
+
+def _check_owner_limit(job: Job, draft: ValidatedJob) -> None:
+    """A job of somebody else stays where its owner may submit."""
+    limits = VcLimit.objects.filter(
+        membership__user_id=job.owner_id, membership__tenant_id=job.tenant_id
+    ).values_list("virtual_cluster_id", flat=True)
+    allowed = set(limits)
+    if allowed and draft.virtual_cluster.pk not in allowed:
+        raise InvalidJobError(
+            sentence("owner-limited-to-others"),
+            field="changes.virtual_cluster",
+            value=draft.virtual_cluster.name,
+            remedy=sentence("use-cluster-of-owner"),
+        )
+
+
+def _moved(job: Job, seen: str) -> DomainError:
+    """The job is not what it was when the changes were checked."""
+    if Job.objects.unscoped().queued().filter(pk=job.pk).exclude(spec=job.spec).exists():
+        if seen:
+            return StaleEditError.of("job", None)
+        return ConflictError(
+            sentence("job-changed-meanwhile", pk=job.pk),
+            field="changes",
+            remedy=sentence("reload-and-change"),
+        )
+    return ConflictError(
+        sentence("job-not-waiting", pk=job.pk),
+        field="state",
+        value=job.state,
+        remedy=sentence("clone-with-changes"),
+    )
+
+
+def _columns(
+    job: Job, draft: ValidatedJob, changes: Collection[str], viewer: Viewer
+) -> dict[str, Any]:
+    spec = draft.spec
+    # Whoever holds or releases a job does not write it into the specification.
+    hold: dict[str, Any] = {}
+    if "held" in changes:
+        hold = {"held": spec.held, "held_by": _holder(job, viewer) if spec.held else None}
+    is_free = draft.job_class is JobClass.OPPORTUNISTIC
+    return {
+        "virtual_cluster": draft.virtual_cluster,
+        "job_class": draft.job_class.value,
+        "priority": -1 if is_free else draft.priority,
+        "spec": spec.to_json(),
+        "amendments": F("amendments") + 1,
+        "demand": draft.demand.to_json(),
+        "terms": terms_document(spec, draft.demand.devices),
+        "devices": draft.demand.devices,
+        "note": spec.note,
+        "max_duration_seconds": spec.max_duration,
+        **hold,
+        "not_before": spec.not_before,
+        # What was claimed was claimed for another shape.
+        "reason_code": "",
+        "reason_text": "",
+        "reason": {},
+    }
+
+
+def _holder(job: Job, viewer: Viewer) -> Case:
+    """Who holds the job once the viewer has: a lead's hold does not become its owner's."""
+    own = When(weaker_holds(job, viewer), then=Value(viewer.user_id))
+    return Case(own, default=F("held_by"), output_field=BigIntegerField())
+
+
+def _value(document: Mapping[str, Any], path: str) -> Any:
+    place: Any = document
+    for name in path.split("."):
+        place = place.get(name) if isinstance(place, Mapping) else None
+    return place
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

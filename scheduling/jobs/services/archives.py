@@ -1,0 +1,255 @@
+"""Uploaded source archives: checked, stored once under their digest, and remembered by tenant."""
+
+import hashlib
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import ClassVar, Final
+
+from django.db import transaction
+from django.db.models import Sum
+
+from scheduling.core.messages import sentence
+from scheduling.jobs.models import SourceArchive
+from tenants.audit import record
+from tenants.errors import DomainError, FieldError, InvalidError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+MOST_BYTES: Final = 512 << 20
+MOST_TENANT_BYTES: Final = 20 << 30
+MOST_UNPACKED_BYTES: Final = 32 << 30
+MOST_FILES: Final = 200_000
+LONGEST_NAME: Final = 200
+LONGEST_LINK: Final = 4096
+_DAMAGED: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+
+
+class TooLargeError(DomainError):
+    """The upload has more bytes than are taken."""
+
+    code = "too-large"
+    status = 413
+    title: ClassVar[str] = sentence("archive-too-large")
+
+
+class ArchivesFullError(DomainError):
+    """With the upload the tenant's archives would have more bytes than it may keep."""
+
+    code = "archives-full"
+    status = 413
+    title: ClassVar[str] = sentence("archives-too-large")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is looked at of a member before anything of it is believed."""
+
+    name: str
+    size: int
+    link: str | None = None
+    is_plain: bool = True
+
+
+def store_archive(
+    *,
+    viewer: Viewer,
+    tenant_id: int,
+    name: str,
+    content: Iterable[bytes],
+    archives_dir: Path,
+    now: datetime,
+    most_bytes: int = MOST_BYTES,
+    tenant_bytes: int = MOST_TENANT_BYTES,
+) -> tuple[SourceArchive, bool]:
+    """Take an upload in. The same bytes again give back the row that is there.
+
+    Args:
+        viewer: somebody who may submit jobs to the tenant.
+        tenant_id: whose jobs may use it.
+        name: the file's name, for people.
+        content: its bytes in pieces.
+        archives_dir: where archives lie, each under its digest.
+        now: the instant that is written.
+        most_bytes: the largest upload that is taken.
+        tenant_bytes: how much all archives of a tenant may have together.
+
+    Returns:
+        The row, and whether it is new.
+
+    Raises:
+        ForbiddenError: the viewer may not submit jobs there.
+        TooLargeError: there are more bytes than are taken.
+        ArchivesFullError: the tenant has no room for one more.
+        InvalidError: it is no tar.gz or zip archive, or a member would leave the directory.
+    """
+    viewer.require(Permission.SUBMIT_JOBS, tenant_id, what="the tenant's archives")
+    InvalidError.raise_if(_name_faults(name))
+    archives_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _received(content, archives_dir, most_bytes) as (path, digest, size):
+        check_archive(path)
+        _check_room(tenant_id, digest, size, tenant_bytes)
+        _keep(path, archives_dir / digest)
+    assert viewer.user_id is not None  # noqa: S101 the system submits nothing
+    with transaction.atomic():
+        row, is_new = SourceArchive.objects.unscoped().get_or_create(
+            tenant_id=tenant_id,
+            sha256=digest,
+            defaults={"owner_id": viewer.user_id, "name": name, "size": size, "created_at": now},
+        )
+        if is_new:
+            after = {"name": name, "sha256": digest, "size": size}
+            record(actor=viewer, action="archive.add", obj=row, after=after, tenant=tenant_id)
+    return row, is_new
+
+
+def _check_room(tenant_id: int, digest: str, size: int, tenant_bytes: int) -> None:
+    """Refuse an upload that the tenant has no room for; one that is there takes none."""
+    rows = SourceArchive.objects.unscoped().filter(tenant_id=tenant_id)
+    kept = rows.exclude(sha256=digest).aggregate(kept=Sum("size"))["kept"] or 0
+    if kept + size <= tenant_bytes:
+        return
+    raise ArchivesFullError(
+        sentence("archives-over-limit", kept=format(kept, ","), most=format(tenant_bytes, ",")),
+        field="file",
+        value=size,
+        remedy="Archives go by themselves some time after their last job has ended. Until then "
+        "use git, or one that is there (GET /api/v1/archives/), or ask a cluster admin for "
+        "more room.",
+    )
+
+
+def check_archive(path: Path) -> None:
+    """Go on if every member of an archive is a file, directory or link that stays inside.
+
+    Nothing is unpacked; the node checks again when it does.
+
+    Raises:
+        InvalidError: it is no archive, is damaged, or a member would leave the directory.
+    """
+    files = unpacked = 0
+    try:
+        for entry in _entries(path):
+            files += 1
+            unpacked += entry.size
+            _check_entry(entry)
+            if files > MOST_FILES or unpacked > MOST_UNPACKED_BYTES:
+                raise _refused(
+                    f"It has more than {MOST_FILES:,} members or unpacks to more than "
+                    f"{MOST_UNPACKED_BYTES >> 30} GiB."
+                )
+    except (*_DAMAGED, OSError, UnicodeError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise _refused(sentence("not-archive")) from None
+    if not files:
+        raise _refused(sentence("archive-empty"))
+
+
+def _entries(path: Path) -> Iterator[_Entry]:
+    if zipfile.is_zipfile(path):
+        yield from _zip_entries(path)
+    else:
+        yield from _tar_entries(path)
+
+
+def _tar_entries(path: Path) -> Iterator[_Entry]:
+    with tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            link = member.linkname if member.issym() else None
+            is_plain = member.isreg() or member.isdir() or member.issym()
+            yield _Entry(member.name, member.size, link, is_plain)
+
+
+def _zip_entries(path: Path) -> Iterator[_Entry]:
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            mode = member.external_attr >> 16
+            link = None
+            if stat.S_ISLNK(mode):
+                if member.file_size > LONGEST_LINK:
+                    raise _refused(sentence("link-too-long"))
+                link = archive.read(member).decode()
+            is_plain = stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+            yield _Entry(member.filename, member.file_size, link, is_plain)
+
+
+def _check_entry(entry: _Entry) -> None:
+    if not entry.is_plain:
+        raise _refused(f"{entry.name[:LONGEST_NAME]!r} is no file, directory or link.")
+    if _leaves(entry.name):
+        raise _refused(sentence("archive-escapes", name=repr(entry.name[:LONGEST_NAME])))
+    if entry.link is not None:
+        folder = entry.name.rpartition("/")[0]
+        target = os.path.normpath(f"{folder}/{entry.link}" if folder else entry.link)
+        if entry.link.startswith("/") or target.split("/")[0] == ".." or "\0" in entry.link:
+            raise _refused(sentence("link-escapes", name=repr(entry.name[:LONGEST_NAME])))
+
+
+def _leaves(name: str) -> bool:
+    return name.startswith("/") or ".." in name.split("/") or "\0" in name or "\\" in name
+
+
+@contextmanager
+def _received(
+    content: Iterable[bytes], folder: Path, most_bytes: int
+) -> Iterator[tuple[Path, str, int]]:
+    """The upload in a file that goes away: its path, digest and size."""
+    digest, size = hashlib.sha256(), 0
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".upload-") as received:
+        for piece in content:
+            size += len(piece)
+            if size > most_bytes:
+                raise TooLargeError(
+                    sentence("archive-over-size", size=most_bytes >> 20),
+                    field="file",
+                    remedy="Leave data and environments out; fetch them in the job.",
+                )
+            digest.update(piece)
+            received.write(piece)
+        received.flush()
+        os.fsync(received.fileno())
+        yield Path(received.name), digest.hexdigest(), size
+
+
+def _keep(received: Path, path: Path) -> None:
+    """Give the bytes their name; two uploads of the same write the same."""
+    if path.exists():
+        os.utime(path)
+        return
+    copy = received.with_name(f"{received.name}.checked")
+    try:
+        os.link(received, copy)
+    except OSError:
+        shutil.copyfile(received, copy)
+    copy.replace(path)
+
+
+def _name_faults(name: str) -> list[FieldError]:
+    if 0 < len(name) <= LONGEST_NAME and name.isprintable() and "/" not in name:
+        return []
+    return [
+        FieldError(
+            field="name",
+            value=name,
+            message=sentence("not-file-name"),
+            remedy=f"Use 1 to {LONGEST_NAME} printable characters without a slash.",
+        )
+    ]
+
+
+def _refused(message: str) -> InvalidError:
+    return InvalidError(
+        message,
+        field="file",
+        remedy=sentence("send-archive"),
+    )

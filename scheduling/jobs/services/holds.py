@@ -1,0 +1,104 @@
+"""Holding a job back: it waits until whoever holds it, or a lead, releases it."""
+
+from django.db import transaction
+from django.db.models import Q
+
+from scheduling.common.on_commit import want_round
+from scheduling.core.lifecycle import JobState
+from scheduling.core.messages import sentence
+from scheduling.jobs.models import Job
+from scheduling.jobs.services.ownership import require_own
+from tenants.audit import record
+from tenants.errors import ForbiddenError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+def hold_job(*, job: Job, viewer: Viewer) -> bool:
+    """Keep a queued job out of rounds; False if it is not queued, or held as firmly already.
+
+    A hold of somebody's own takes the place of the specification's or the sweep's, and one of a
+    lead or an admin that of the job's owner.
+
+    Raises:
+        ForbiddenError: the viewer may see the job but not act for its owner.
+    """
+    require_own(job=job, viewer=viewer)
+    with transaction.atomic():
+        kept = (
+            Job.objects.unscoped()
+            .filter(weaker_holds(job, viewer), pk=job.pk, state=JobState.QUEUED)
+            .update(held=True, held_by=viewer.user_id)
+        )
+        if kept:
+            _record(job, viewer, "job.hold", before=job.held, after=True)
+    return bool(kept)
+
+
+def release_hold(*, job: Job, viewer: Viewer) -> bool:
+    """Let a held job take part in rounds from now on; False if it was not held.
+
+    Its owner takes back the own hold, also that of the specification; that of somebody else only
+    they themselves and whoever may act for everybody in the tenant.
+
+    Raises:
+        ForbiddenError: the job is somebody else's, or somebody else holds it.
+    """
+    require_own(job=job, viewer=viewer)
+    with transaction.atomic():
+        held = Job.objects.unscoped().filter(pk=job.pk, held=True, state=JobState.QUEUED)
+        freed = held.filter(_own_holds(job, viewer)).update(held=False, held_by=None)
+        if freed:
+            _record(job, viewer, "job.release", before=True, after=False)
+            want_round("release")
+        elif held.exists():
+            raise _held_by_another(job)
+    return bool(freed)
+
+
+def require_release(*, job: Job, viewer: Viewer) -> None:
+    """Go on if the viewer may release the job, or nobody holds it.
+
+    Raises:
+        ForbiddenError: somebody else holds it.
+    """
+    if not Job.objects.unscoped().filter(releasable(job, viewer), pk=job.pk).exists():
+        raise _held_by_another(job)
+
+
+def releasable(job: Job, viewer: Viewer) -> Q:
+    """Where the viewer may release the job: nobody holds it, or the hold is theirs."""
+    return Q(held=False) | _own_holds(job, viewer)
+
+
+def weaker_holds(job: Job, viewer: Viewer) -> Q:
+    """Where a hold of the viewer's is the one that counts: the job is free, or held by less."""
+    weaker = Q(held=False) | Q(held_by=None)
+    return weaker if viewer.user_id == job.owner_id else weaker | Q(held_by=job.owner_id)
+
+
+def _own_holds(job: Job, viewer: Viewer) -> Q:
+    """Which holds of a job the viewer may take back."""
+    if viewer.can(Permission.STOP_ANY_JOB, job.tenant_id):
+        return Q(held=True)
+    return Q(held_by=None) | Q(held_by=viewer.user_id)
+
+
+def _held_by_another(job: Job) -> ForbiddenError:
+    return ForbiddenError(
+        sentence("held-by-lead", pk=job.pk),
+        field="held",
+        value=True,
+        remedy=sentence("ask-lead-to-release"),
+    )
+
+
+def _record(job: Job, viewer: Viewer, action: str, *, before: bool, after: bool) -> None:
+    record(
+        actor=viewer,
+        action=action,
+        obj=job,
+        before={"held": before},
+        after={"held": after},
+        tenant=job.tenant_id,
+    )

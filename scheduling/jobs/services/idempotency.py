@@ -1,0 +1,97 @@
+"""Keys with which a submit can be sent again: what was sent with one, and what it stands for."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from scheduling.jobs.models import Job
+from scheduling.jobs.validation import InvalidJobError
+from scheduling.rounds.services.evidence import canonical_json
+from scheduling.secrets import fingerprint
+from tenants.errors import ConflictError, DomainError
+from tenants.viewers import Viewer
+
+MAX_IDEMPOTENCY_KEY: Final = 128
+NEW_KEY: Final = "Use a new key for a new job."
+
+
+class IdempotencyConflictError(ConflictError):
+    """The key was used before for something else."""
+
+    code = "idempotency-conflict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A key with all that came with it.
+
+    Attributes:
+        word: the key itself; empty for none.
+        digest: of what was sent, keyed, since there may be secrets in it.
+    """
+
+    word: str = ""
+    digest: str = ""
+
+    def is_for(self, job: Job, *, otherwise: bool) -> bool:
+        """Whether the same was sent when ``job`` came in.
+
+        Args:
+            job: it has this key.
+            otherwise: the answer for a job that came in before digests were kept.
+        """
+        known = job.idempotency_digest
+        return known == self.digest if known else otherwise
+
+
+NO_KEY: Final = Key()
+
+
+def read_key(word: str, sent: object, *, refusal: type[DomainError] = InvalidJobError) -> Key:
+    """The key of a request, and the digest of what it sends.
+
+    Args:
+        word: the key; empty for none.
+        sent: what came with it.
+        refusal: what is raised where the key is too long or has control characters.
+    """
+    if len(word) > MAX_IDEMPOTENCY_KEY or not word.isprintable():
+        raise refusal(
+            f"An idempotency key has at most {MAX_IDEMPOTENCY_KEY} printable characters.",
+            field="Idempotency-Key",
+            remedy="Use a UUID.",
+        )
+    return Key(word=word, digest=fingerprint(_spelled(sent))) if word else NO_KEY
+
+
+def jobs_of_key(viewer: Viewer, key: Key) -> list[Job]:
+    """The viewer's job with a key, whether its tenant may be seen or not; none for no key."""
+    if not key.word:
+        return []
+    return list(Job.objects.unscoped().filter(owner_id=viewer.user_id, idempotency_key=key.word))
+
+
+def refuse_used_key(viewer: Viewer, key: Key) -> None:
+    """Refuse a key of something else, or of what the viewer may not see with this token.
+
+    Raises:
+        IdempotencyConflictError: a job of the viewer's has the key.
+    """
+    if jobs_of_key(viewer, key):
+        raise used_key(
+            key, "The key was used for something else, or for a job that you may not see now."
+        )
+
+
+def used_key(key: Key, message: str, remedy: str = NEW_KEY) -> IdempotencyConflictError:
+    """The refusal of a key."""
+    return IdempotencyConflictError(
+        message, field="Idempotency-Key", value=key.word, remedy=remedy
+    )
+
+
+def _spelled(sent: object) -> bytes:
+    """One spelling for one document; what is none, and refused later, is spelled as it comes."""
+    try:
+        return canonical_json(sent)
+    except (TypeError, ValueError, RecursionError):
+        return repr(sent).encode("utf-8", "backslashreplace")

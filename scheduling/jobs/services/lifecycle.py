@@ -1,0 +1,329 @@
+"""The one writer of a job's state.
+
+The times of a job's events never go backwards: ``Job.event_at`` is the newest of them, and each
+event moves it, under the lock of the job's row, to the given instant or keeps it where that is
+older (its writer has waited for the lock, or its clock differs).
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from django.db import OperationalError, connection, transaction
+from django.db.models import DateTimeField, F, Value
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Coalesce, Greatest
+
+from scheduling.core.lifecycle import (
+    TERMINAL,
+    TRANSITIONS,
+    IllegalTransitionError,
+    JobEventKind,
+    JobState,
+    next_state,
+)
+from scheduling.core.notices import event_of
+from scheduling.jobs.models import TEXT_MESSAGE, Job, JobEvent
+from scheduling.signals import job_transitioned
+from tessera.messages import Sentence
+
+T = TypeVar("T")
+
+MOST_TRIES: Final = 10
+"""Times that a request moves a job which others move at the same time."""
+
+_ADMIT: Final = JobEventKind.ADMIT.value
+
+
+class StaleJobError(Exception):
+    """The job was moved by somebody else between reading and writing; nothing has been written."""
+
+    def __init__(self, job_id: int, expected: JobState) -> None:
+        super().__init__(f"job {job_id} is no longer {expected}")
+        self.job_id = job_id
+        self.expected = expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What a transition leaves in the job's list of events."""
+
+    text: str = ""
+    attempt: int | None = None
+    detail: Mapping[str, Any] | None = None
+
+
+def insist(act: Callable[[], T]) -> T:
+    """Call a service in a transaction, and again while others move its job at the same time.
+
+    Raises:
+        StaleJobError: others have moved it ``MOST_TRIES`` times.
+    """
+    for left in reversed(range(MOST_TRIES)):
+        try:
+            with transaction.atomic():
+                return act()
+        except StaleJobError:
+            if not left:
+                raise
+        except OperationalError as error:
+            # The database ends one of two transactions that wait for each other.
+            if not left or connection.in_atomic_block or not _is_deadlock(error):
+                raise
+    raise AssertionError  # the last try returns or raises
+
+
+def event_instant(now: datetime) -> Combinable:
+    """An event's time in an update of jobs: ``now``, but never before the job's last event."""
+    return Greatest(
+        Coalesce(F("event_at"), F("state_since")), Value(now, output_field=DateTimeField())
+    )
+
+
+@transaction.atomic
+def apply_job_event(
+    *, job_id: int, event: JobEventKind, now: datetime, note: Note | None = None, **columns: Any
+) -> JobState:
+    """Move one job, write the event, and announce it after the commit.
+
+    Args:
+        job_id: which job.
+        event: what happened to it.
+        now: when; the job's last event has happened before, or at the same time.
+        note: words and details for the job's events.
+        columns: further columns of the job that change with the state.
+
+    Returns:
+        The new state.
+
+    Raises:
+        IllegalTransitionError: the job's state does not allow the event.
+        StaleJobError: somebody moved the job first.
+    """
+    job = (
+        Job.objects.unscoped()
+        .select_related("virtual_cluster")
+        .only("state", "tenant_id", "virtual_cluster__name")
+        .get(pk=job_id)
+    )
+    before = JobState(job.state)
+    after = next_state(before, event)
+    moved = Job.objects.unscoped().filter(pk=job_id, state=before)
+    if not moved.update(**_moving(after, now, columns)):
+        raise StaleJobError(job_id, before)
+    at = _event_times([job_id])[job_id]
+    _event_row(job_id, event.value, after, at, note).save(force_insert=True)
+    whose = _Whose(job.tenant_id, job.virtual_cluster_id, job.virtual_cluster.name)
+    _announce(job_id, whose, before, after)
+    return after
+
+
+def try_job_event(
+    *, job_id: int, event: JobEventKind, now: datetime, note: Note | None = None, **columns: Any
+) -> JobState | None:
+    """Like ``apply_job_event``, but None where the job's state does not allow the event."""
+    try:
+        return apply_job_event(job_id=job_id, event=event, now=now, note=note, **columns)
+    except IllegalTransitionError:
+        return None
+
+
+@transaction.atomic(savepoint=False)
+def try_job_events(
+    *,
+    jobs: Mapping[int, Note],
+    event: JobEventKind,
+    now: datetime,
+    only_in: JobState | None = None,
+    **columns: Any,
+) -> dict[int, JobState]:
+    """Move many jobs by the same event in a fixed number of statements.
+
+    Args:
+        jobs: what to note, by job.
+        event: what happened to all of them.
+        now: the instant that is written.
+        only_in: jobs in another state are left out too.
+        **columns: further columns, values or expressions, for all of them.
+
+    Returns:
+        The new states. Jobs whose state does not allow the event, or that somebody else is
+        moving, are left out.
+    """
+    if not jobs:
+        return {}
+    found = {row.job_id: (row.state, row.whose) for row in _read(list(jobs))}
+    moved: dict[int, JobState] = {}
+    for before in sorted({state for state, _ in found.values()}):
+        after = TRANSITIONS.get((before, event))
+        if after is not None and only_in in (None, before):
+            ids = [pk for pk, (state, _) in found.items() if state is before]
+            for pk in _move_all(ids, before, after, now, columns):
+                moved[pk] = after
+    times = _event_times(moved)
+    JobEvent.objects.bulk_create(
+        _event_row(pk, event.value, after, times[pk], jobs[pk]) for pk, after in moved.items()
+    )
+    for pk, after in moved.items():
+        before, whose = found[pk]
+        _announce(pk, whose, before, after)
+    return moved
+
+
+def _move_all(
+    ids: list[int], before: JobState, after: JobState, now: datetime, columns: Mapping[str, Any]
+) -> list[int]:
+    """Move jobs by compare-and-set; returns those that were still in ``before``."""
+    there = Job.objects.unscoped().filter(pk__in=ids, state=before)
+    if connection.features.has_select_for_update:
+        # Others may have moved some of them since they were read.
+        locked = there.order_by("pk").select_for_update(no_key=True)
+        ids = list(locked.values_list("id", flat=True))
+    there.update(**_moving(after, now, columns))
+    return ids
+
+
+def _moving(after: JobState, now: datetime, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of a job that is moved to ``after``."""
+    at = event_instant(now)
+    columns = {**columns, "state": after, "state_since": at, "event_at": at}
+    if after in TERMINAL:
+        columns |= {"finished_at": at, "reason_code": "", "reason_text": "", "reason": {}}
+    return columns
+
+
+def admit_jobs(*, jobs: Mapping[int, Note], now: datetime) -> None:
+    """Move queued jobs to admitted in two statements, for a round's commit.
+
+    Raises:
+        StaleJobError: one of them is no longer queued; the caller's transaction must roll back.
+    """
+    before, after = JobState.QUEUED, next_state(JobState.QUEUED, JobEventKind.ADMIT)
+    reason = {"reason_code": "", "reason_text": "", "reason": {}}
+    columns = {"attempts_made": F("attempts_made") + 1, **reason}
+    moved = (
+        Job.objects.unscoped()
+        .filter(pk__in=list(jobs), state=before)
+        .update(**_moving(after, now, columns))
+    )
+    if moved != len(jobs):
+        raise StaleJobError(min(jobs), before)
+    rows = _read(list(jobs))
+    JobEvent.objects.bulk_create(
+        _event_row(
+            one.job_id, JobEventKind.ADMIT.value, after, one.event_at or now, jobs[one.job_id]
+        )
+        for one in rows
+    )
+    for row in rows:
+        _announce(row.job_id, row.whose, before, after)
+
+
+def record_job_event(
+    *, job_id: int, kind: str, now: datetime, state: str = "", note: Note | None = None
+) -> None:
+    """Add a line to the job's events that does not move it."""
+    record_job_events(notes={job_id: note or Note()}, kind=kind, now=now, state=state)
+
+
+@transaction.atomic(savepoint=False)
+def record_job_events(
+    *, notes: Mapping[int, Note], kind: str, now: datetime, state: str = ""
+) -> None:
+    """Add the same kind of line, one to each job, in three statements.
+
+    The rows are locked in the order of their ids, as by everybody who writes several jobs.
+    """
+    jobs = Job.objects.unscoped().filter(pk__in=list(notes))
+    rows = jobs.select_for_update(no_key=True).order_by("pk")
+    times = {
+        pk: max(event_at or since, now)
+        for pk, event_at, since in rows.values_list("id", "event_at", "state_since")
+    }
+    jobs.update(event_at=event_instant(now))
+    JobEvent.objects.bulk_create(
+        _event_row(job_id, kind, state, times[job_id], note) for job_id, note in notes.items()
+    )
+
+
+def _event_times(job_ids: Collection[int]) -> Mapping[int, datetime]:
+    """The newest event's time of jobs whose rows this transaction has just updated."""
+    if not job_ids:
+        return {}
+    rows = Job.objects.unscoped().filter(pk__in=list(job_ids))
+    return {pk: at for pk, at in rows.values_list("id", "event_at") if at is not None}
+
+
+def queued_among(job_ids: Collection[int]) -> set[int]:
+    """Those of ``job_ids`` that are queued at this moment."""
+    return set(
+        Job.objects.unscoped()
+        .filter(pk__in=list(job_ids), state=JobState.QUEUED)
+        .values_list("id", flat=True)
+    )
+
+
+def _event_row(job_id: int, kind: str, state: str, at: datetime, note: Note | None) -> JobEvent:
+    note = note or Note()
+    return JobEvent(
+        job_id=job_id,
+        at=at,
+        kind=kind,
+        state=state,
+        attempt=note.attempt,
+        text=note.text[:500],
+        detail={**(note.detail or {}), **_message_of(note.text)},
+        untold=event_of(kind, state) is not None,
+    )
+
+
+def _message_of(text: str) -> dict[str, Any]:
+    """The message of an event's text, beside the facts of the event."""
+    return {TEXT_MESSAGE: text.message.to_json()} if isinstance(text, Sentence) else {}
+
+
+class _Whose(NamedTuple):
+    """Whose a job is; rooms above tell only those who may hear of it."""
+
+    tenant_id: int
+    virtual_cluster_id: int
+    virtual_cluster: str
+
+
+class _Row(NamedTuple):
+    job_id: int
+    state: JobState
+    event_at: datetime | None
+    whose: _Whose
+
+
+def _read(job_ids: list[int]) -> list[_Row]:
+    rows = (
+        Job.objects.unscoped()
+        .filter(pk__in=job_ids)
+        .values_list(
+            "id", "state", "event_at", "tenant_id", "virtual_cluster_id", "virtual_cluster__name"
+        )
+    )
+    return [_Row(row[0], JobState(row[1]), row[2], _Whose(*row[3:])) for row in rows]
+
+
+def _is_deadlock(error: OperationalError) -> bool:
+    return getattr(error.__cause__, "sqlstate", "") in {"40P01", "40001"}
+
+
+def _announce(job_id: int, whose: _Whose, before: JobState, after: JobState) -> None:
+    transaction.on_commit(
+        partial(
+            job_transitioned.send_robust,
+            sender=Job,
+            job_id=job_id,
+            tenant_id=whose.tenant_id,
+            virtual_cluster_id=whose.virtual_cluster_id,
+            virtual_cluster=whose.virtual_cluster,
+            before=before,
+            after=after,
+        )
+    )

@@ -1,0 +1,315 @@
+"""Accepting jobs: one, many at once, or a copy of an old one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+
+from scheduling.common.on_commit import want_round
+from scheduling.core.jobspec import JobClass, parse_stored, part_name
+from scheduling.core.lifecycle import JobState
+from scheduling.core.messages import sentence
+from scheduling.core.round.declared_terms import terms_document
+from scheduling.jobs.models import Job, JobDependency, JobEvent, JobSecret
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.services.idempotency import NO_KEY, Key, read_key, refuse_used_key, used_key
+from scheduling.jobs.services.instances import parts_of_draft
+from scheduling.jobs.services.job_limits import require_room
+from scheduling.jobs.validation import InvalidJobError, ValidatedJob, check_draft
+from scheduling.secrets import seal
+from tenants.audit import AuditChange, record_many
+from tenants.compiled_sql import CompiledInsert
+from tenants.errors import FieldError, NotFoundError
+from tenants.viewers import Viewer
+from tessera.messages import stored_words
+
+MAX_BULK: Final = 1000
+_JOBS: Final = CompiledInsert(Job)
+_EVENTS: Final = CompiledInsert(JobEvent)
+_DEPENDENCIES: Final = CompiledInsert(JobDependency)
+_SECRETS: Final = CompiledInsert(JobSecret)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One document to be accepted, and where it came from.
+
+    Attributes:
+        document: the native specification.
+        source_text: the text that was sent, kept and shown; empty when it came from a form.
+        source_format: native, openpai, ...
+        warnings: what an importer could not carry over, in words.
+        sent: what a key stands for where that is not the document: of another system's document
+            its text, and what was chosen beside it. What is made of it may be another thing
+            tomorrow, under other rules.
+    """
+
+    document: Mapping[str, Any]
+    source_text: str = ""
+    source_format: str = "native"
+    warnings: tuple[str, ...] = ()
+    cloned_from: int | None = None
+    sent: object = None
+
+
+def submit_job(
+    *,
+    submission: Submission,
+    viewer: Viewer,
+    ground: SubmitContext,
+    now: datetime,
+    idempotency_key: str = "",
+) -> tuple[Job, bool]:
+    """Accept one job. With a key that was used before, give back the job of that time.
+
+    Returns:
+        The job, and whether it is new. Of a job that is no gang, the first of its parts.
+
+    Raises:
+        InvalidJobError: the job cannot be accepted; nothing has been stored.
+        JobLimitError: the person or the tenant has too many live jobs.
+        IdempotencyConflictError: the key belongs to a different job.
+    """
+    key = read_key(idempotency_key, _sent(submission))
+    earlier = _job_of_key(viewer, key, submission)
+    if earlier is not None:
+        return earlier, False
+    try:
+        jobs = _store([submission], viewer, ground, now, key)
+    except IntegrityError:
+        earlier = _job_of_key(viewer, key, submission)
+        if earlier is None:
+            refuse_used_key(viewer, key)
+            raise
+        return earlier, False
+    return jobs[0], True
+
+
+def submit_jobs(
+    *,
+    submissions: Sequence[Submission],
+    viewer: Viewer,
+    ground: SubmitContext,
+    now: datetime,
+    key: Key = NO_KEY,
+) -> list[Job]:
+    """Accept up to 1,000 jobs, all or none, in a fixed number of statements.
+
+    A job that is no gang counts, and comes back, as so many jobs as it has instances.
+
+    Raises:
+        InvalidJobError: one or more cannot be accepted; fields are prefixed with the position.
+        JobLimitError: the person or the tenant would have too many live jobs.
+        IntegrityError: the key, which the first of them gets, was used before.
+    """
+    if not 0 < len(submissions) <= MAX_BULK:
+        raise _too_many(len(submissions))
+    return _store(submissions, viewer, ground, now, key)
+
+
+def clone_job(
+    *, job: Job, viewer: Viewer, ground: SubmitContext, now: datetime, idempotency_key: str = ""
+) -> tuple[Job, bool]:
+    """Submit the same specification again. Secrets are not copied, and a warning says so.
+
+    Returns:
+        The copy, and whether it is new: with a key that was used before, it is that of then.
+
+    Raises:
+        InvalidJobError: what was right then is not right now (its virtual cluster is gone, say).
+        IdempotencyConflictError: the key belongs to a different job.
+    """
+    spec = parse_stored(job.spec)
+    document = spec.to_json()
+    lost = [f"{role}/{name}" for role, names in spec.secrets().items() for name in names]
+    for role in document["roles"].values():
+        role.pop("secrets", None)
+        role.pop("image_secret", None)
+    warnings = (sentence("secrets-not-copied", lost=", ".join(lost)),) if lost else ()
+    submission = Submission(
+        document=document,
+        source_text="",
+        source_format=job.source_format,
+        warnings=warnings,
+        cloned_from=job.pk,
+    )
+    return submit_job(
+        submission=submission,
+        viewer=viewer,
+        ground=ground,
+        now=now,
+        idempotency_key=idempotency_key,
+    )
+
+
+def _store(
+    submissions: Sequence[Submission],
+    viewer: Viewer,
+    ground: SubmitContext,
+    now: datetime,
+    key: Key,
+) -> list[Job]:
+    if viewer.user_id is None:
+        raise NotFoundError(sentence("needs-submitter"))
+    checked = _check_all(submissions, viewer, ground)
+    accepted = [
+        (part, submission)
+        for draft, submission in zip(checked, submissions, strict=True)
+        for part in parts_of_draft(draft)
+    ]
+    if len(accepted) > MAX_BULK:
+        raise _too_many(len(accepted))
+    rows = [
+        _job_row(draft, submission, viewer.user_id, now, NO_KEY if number else key)
+        for number, (draft, submission) in enumerate(accepted)
+    ]
+    tenants = [
+        (draft.virtual_cluster.tenant_id, viewer.name_of(draft.virtual_cluster.tenant_id))
+        for draft, _ in accepted
+    ]
+    with transaction.atomic():
+        require_room(viewer.user_id, viewer.username, tenants)
+        jobs = _JOBS.store(rows)
+        _write_what_belongs_to(jobs, [draft for draft, _ in accepted], viewer, now)
+        want_round("submit")
+    return jobs
+
+
+def _write_what_belongs_to(
+    jobs: Sequence[Job], drafts: Sequence[ValidatedJob], viewer: Viewer, now: datetime
+) -> None:
+    """Events, dependencies, secrets and audit of new jobs, one statement each."""
+    _EVENTS.store(
+        JobEvent(
+            job=job,
+            at=now,
+            kind="submit",
+            state=JobState.QUEUED,
+            text=f"{viewer.username} submitted it",
+        )
+        for job in jobs
+    )
+    _DEPENDENCIES.store(
+        JobDependency(job=job, after_id=after)
+        for job, draft in zip(jobs, drafts, strict=True)
+        for after in draft.after
+    )
+    _SECRETS.store(
+        JobSecret(job=job, role=role, name=name, sealed=seal(value))
+        for job, draft in zip(jobs, drafts, strict=True)
+        for role, secrets in draft.spec.secrets().items()
+        for name, value in secrets.items()
+    )
+    record_many(
+        actor=viewer,
+        changes=[
+            AuditChange(
+                action="job.submit",
+                obj=job,
+                after={"name": job.name, "devices": job.devices},
+                tenant=job.tenant_id,
+            )
+            for job in jobs
+        ],
+    )
+
+
+def _check_all(
+    submissions: Sequence[Submission], viewer: Viewer, ground: SubmitContext
+) -> list[ValidatedJob]:
+    drafts: list[ValidatedJob] = []
+    faults: list[FieldError] = []
+    for position, submission in enumerate(submissions):
+        try:
+            drafts.append(check_draft(document=submission.document, viewer=viewer, ground=ground))
+        except InvalidJobError as error:
+            if len(submissions) == 1:
+                raise
+            faults.extend(
+                FieldError(
+                    field=f"{position}.{fault.field}".rstrip("."),
+                    value=fault.value,
+                    message=fault.message,
+                    remedy=fault.remedy,
+                    code=fault.code,
+                )
+                for fault in error.errors
+            )
+    InvalidJobError.raise_if(faults)
+    return drafts
+
+
+def _job_row(
+    draft: ValidatedJob, submission: Submission, owner_id: int, now: datetime, key: Key
+) -> Job:
+    spec = draft.spec
+    return Job(
+        name=spec.name,
+        tenant_id=draft.virtual_cluster.tenant_id,
+        virtual_cluster=draft.virtual_cluster,
+        owner_id=owner_id,
+        state_since=now,
+        job_class=draft.job_class.value,
+        priority=-1 if draft.job_class is JobClass.OPPORTUNISTIC else draft.priority,
+        labels=dict(spec.labels),
+        note=spec.note,
+        spec=spec.to_json(),
+        source_text=submission.source_text,
+        source_format=submission.source_format,
+        warnings=[stored_words(each) for each in (*submission.warnings, *draft.warnings)],
+        demand=draft.demand.to_json(),
+        terms=terms_document(spec, draft.demand.devices),
+        devices=draft.demand.devices,
+        submitted_at=now,
+        held=spec.held,
+        not_before=spec.not_before,
+        max_duration_seconds=spec.max_duration,
+        cloned_from_id=submission.cloned_from,
+        idempotency_key=key.word,
+        idempotency_digest=key.digest,
+    )
+
+
+def _sent(submission: Submission) -> object:
+    """What somebody has sent, as opposed to what was made of it at that moment."""
+    if submission.cloned_from is not None:
+        return {"cloned_from": submission.cloned_from}
+    return submission.document if submission.sent is None else submission.sent
+
+
+def _job_of_key(viewer: Viewer, key: Key, submission: Submission) -> Job | None:
+    if not key.word:
+        return None
+    jobs = Job.objects.visible_to(viewer)
+    earlier = jobs.filter(owner_id=viewer.user_id, idempotency_key=key.word).first()
+    if earlier is None:
+        return None
+    if earlier.cloned_from_id != submission.cloned_from:
+        raise used_key(
+            key, f"The key was used for job {earlier.pk}, which is no copy of this one."
+        )
+    if not key.is_for(earlier, otherwise=_is_named(earlier, submission.document.get("name"))):
+        raise used_key(
+            key, f"The key was used for job {earlier.pk}, which came as another document."
+        )
+    return earlier
+
+
+def _is_named(job: Job, name: object) -> bool:
+    """Whether a job, or the one that it is a part of, was submitted under this name."""
+    if job.name == name:
+        return True
+    roles = job.spec["roles"]
+    is_part = "part" in job.spec and isinstance(name, str)
+    return is_part and job.name in {part_name(str(name), f" {role}-0") for role in roles}
+
+
+def _too_many(count: int) -> InvalidJobError:
+    return InvalidJobError(
+        sentence("too-many-jobs", most=MAX_BULK),
+        field="",
+        value=count,
+        remedy=sentence("split-list"),
+    )

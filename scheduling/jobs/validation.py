@@ -1,0 +1,268 @@
+"""Checking a job against what exists: its VC, priority and types; for submit and plan."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scheduling.clusters.models import VirtualCluster
+from scheduling.clusters.queries.visible_paths import visible_to
+from scheduling.core.jobspec import (
+    Demand,
+    InvalidJobSpecError,
+    JobClass,
+    JobSpec,
+    demand,
+    parse,
+)
+from scheduling.core.jobspec import (
+    FieldError as SpecFieldError,
+)
+from scheduling.core.messages import sentence
+from scheduling.core.reasons import ReasonCode
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.validation_faults import faults_of
+from tenants.errors import DomainError, FieldError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+from tessera.isolation import NONE, SHARED_NETWORK
+
+OPPORTUNISTIC_PRIORITY: Final = -1
+MOST_PATHS_SHOWN: Final = 5
+
+
+class InvalidJobError(DomainError):
+    """The job cannot be accepted as it is; every fault is named."""
+
+    code = "invalid-spec"
+    title = sentence("invalid-job")
+
+
+class UnsupportedFieldError(InvalidJobError):
+    """The job would be right, but for fields that do not work yet."""
+
+    code = "unsupported-field"
+    title = sentence("unsupported-job")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidatedJob:
+    """A checked job that has not been stored.
+
+    Attributes:
+        warnings: what will be different from what the document asks for, in words.
+        after: the jobs that must succeed first.
+    """
+
+    spec: JobSpec
+    demand: Demand
+    virtual_cluster: VirtualCluster
+    priority: int
+    job_class: JobClass
+    warnings: tuple[str, ...]
+    after: tuple[int, ...]
+
+
+def check_draft(
+    *,
+    document: Mapping[str, Any],
+    viewer: Viewer,
+    ground: SubmitContext,
+    forgiven: frozenset[str] = frozenset(),
+) -> ValidatedJob:
+    """Turn a document into a draft.
+
+    Args:
+        document: the native specification.
+        viewer: who would submit it.
+        ground: what drafts are checked against.
+        forgiven: codes of faults that leave a draft which cannot start, but can be changed.
+
+    Raises:
+        InvalidJobError: the document, or something it names, is not right; carries every fault.
+        ForbiddenError: the viewer may see the virtual cluster but not submit to it.
+    """
+    try:
+        spec = parse(document)
+    except InvalidJobSpecError as error:
+        refusal = UnsupportedFieldError if error.code == "unsupported-field" else InvalidJobError
+        raise refusal(errors=[from_spec_error(e) for e in error.errors]) from None
+    return check_spec(spec=spec, viewer=viewer, ground=ground, forgiven=forgiven)
+
+
+def check_spec(
+    *, spec: JobSpec, viewer: Viewer, ground: SubmitContext, forgiven: frozenset[str] = frozenset()
+) -> ValidatedJob:
+    """Turn a specification that is well formed into a draft.
+
+    Raises:
+        InvalidJobError: something that it names is not right; carries every fault.
+        ForbiddenError: the viewer may see the virtual cluster but not submit to it.
+    """
+    virtual_cluster = _find_cluster(spec, ground)
+    viewer.require(
+        Permission.SUBMIT_JOBS,
+        virtual_cluster.tenant_id,
+        what=f"virtual cluster {virtual_cluster.name}",
+    )
+    _check_limit(virtual_cluster, ground)
+    priority, job_class = _priority(spec, ground)
+    faults = faults_of(spec, virtual_cluster, job_class, ground)
+    after = _dependencies(spec, viewer, faults)
+    InvalidJobError.raise_if([fault for fault in faults if fault.code not in forgiven])
+    return ValidatedJob(
+        spec=spec,
+        demand=demand(spec),
+        virtual_cluster=virtual_cluster,
+        priority=priority,
+        job_class=job_class,
+        warnings=_warnings(spec, virtual_cluster, ground),
+        after=after,
+    )
+
+
+def from_spec_error(error: SpecFieldError) -> FieldError:
+    """The core's field error in the words that faces show."""
+    return FieldError(
+        field=error.field,
+        value=error.value_or_none,
+        message=error.message,
+        remedy=error.remedy,
+        code=error.code,
+    )
+
+
+def _find_cluster(spec: JobSpec, ground: SubmitContext) -> VirtualCluster:
+    found = ground.clusters.get(spec.virtual_cluster)
+    if found is None:
+        known = ", ".join(sorted(ground.clusters)[:8]) or "none; ask a lead to add you to a tenant"
+        raise InvalidJobError(
+            errors=[
+                FieldError(
+                    field="virtual_cluster",
+                    value=spec.virtual_cluster,
+                    message=sentence("no-cluster-for-you"),
+                    remedy=sentence("choices", names=known),
+                    code=ReasonCode.UNKNOWN_VC,
+                )
+            ]
+        )
+    return found
+
+
+def _check_limit(virtual_cluster: VirtualCluster, ground: SubmitContext) -> None:
+    allowed = ground.limited.get(virtual_cluster.tenant_id)
+    if allowed is not None and virtual_cluster.pk not in allowed:
+        raise InvalidJobError(
+            sentence("you-are-limited-to-others"),
+            field="virtual_cluster",
+            value=virtual_cluster.name,
+            remedy=sentence("use-your-cluster"),
+        )
+
+
+def _priority(spec: JobSpec, ground: SubmitContext) -> tuple[int, JobClass]:
+    value: int
+    if spec.priority is None:
+        value = ground.default_priority
+    elif isinstance(spec.priority, int):
+        value = spec.priority
+    elif spec.priority in ground.priorities:
+        value = ground.priorities[spec.priority]
+    elif _is_openpai_default(spec):
+        value = ground.default_priority
+    else:
+        names = ", ".join(ground.priorities)
+        raise InvalidJobError(
+            sentence("no-priority-class", priority=repr(spec.priority)),
+            field="priority",
+            value=spec.priority,
+            remedy=sentence("use-priority-or-class", names=names)
+            if names
+            else sentence("use-priority"),
+        )
+    if spec.job_class is JobClass.OPPORTUNISTIC or value < 0:
+        return OPPORTUNISTIC_PRIORITY, JobClass.OPPORTUNISTIC
+    return value, JobClass.GUARANTEED
+
+
+def _is_openpai_default(spec: JobSpec) -> bool:
+    """Whether it has the class that OpenPAI gives to whoever names none.
+
+    Its documents are taken where no such class was ever made, too.
+    """
+    compat = spec.compat
+    return compat is not None and compat.format == "openpai" and spec.priority == "test"
+
+
+def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tuple[int, ...]:
+    if not spec.after:
+        return ()
+    visible = Job.objects.visible_to(viewer).filter(pk__in=spec.after)
+    known = set(visible.values_list("id", flat=True))
+    faults.extend(
+        FieldError(
+            field="after",
+            value=job_id,
+            message=sentence("no-such-job"),
+            remedy=sentence("give-your-job"),
+        )
+        for job_id in spec.after
+        if job_id not in known
+    )
+    return tuple(sorted(known))
+
+
+def _warnings(
+    spec: JobSpec, virtual_cluster: VirtualCluster, ground: SubmitContext
+) -> tuple[str, ...]:
+    with_image = sorted(name for name, role in spec.roles.items() if role.image)
+    found: list[str] = []
+    if with_image and ground.images_ignored:
+        found.append(sentence("image-ignored", roles=", ".join(with_image)))
+    is_plain = ground.images_ignored or len(with_image) < len(spec.roles)
+    if is_plain:
+        levels = {kind.isolation for kind in ground.nodes}
+        if levels == {NONE}:
+            found.append(sentence("not-isolated"))
+        elif NONE in levels:
+            found.append(sentence("maybe-not-isolated"))
+    limits = {kind.enforces_limits for kind in ground.nodes}
+    if limits == {False}:
+        found.append(sentence("no-limits-anywhere"))
+    elif False in limits:
+        found.append(sentence("no-limits-somewhere"))
+    found += _network_warnings(spec, ground, is_plain=is_plain)
+    return (*found, *_path_warnings(virtual_cluster.tenant_id, ground))
+
+
+def _network_warnings(spec: JobSpec, ground: SubmitContext, *, is_plain: bool) -> Iterator[str]:
+    if spec.gang and sum(role.instances for role in spec.roles.values()) > 1:
+        yield sentence("gang-network-shared")
+        return
+    networks = {
+        kind.plain_network if is_plain else kind.container_network for kind in ground.nodes
+    }
+    # Nodes that have reported nothing of networks yet, or have no container engine
+    networks.discard("")
+    if networks == {SHARED_NETWORK}:
+        yield sentence("network-shared")
+    elif SHARED_NETWORK in networks:
+        yield sentence("network-may-be-shared")
+
+
+def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
+    """What jobs of a tenant see of some node besides their own directories."""
+    visible = {
+        (path.path, path.writable)
+        for kind in ground.nodes
+        for path in visible_to(kind.visible_paths, tenant_id)
+    }
+    if not visible:
+        return
+    shown = [f"{path}:rw" if writable else path for path, writable in sorted(visible)]
+    paths = ", ".join(shown[:MOST_PATHS_SHOWN])
+    if len(shown) > MOST_PATHS_SHOWN:
+        yield sentence("visible-paths-and-more", paths=paths, n=len(shown) - MOST_PATHS_SHOWN)
+    else:
+        yield sentence("visible-paths", paths=paths)

@@ -1,0 +1,192 @@
+"""What is wrong with a well-formed job where it would run: each fault with its remedy."""
+
+from scheduling.clusters.models import VirtualCluster
+from scheduling.core.jobspec import JobClass, JobSpec, Within
+from scheduling.core.jobspec.parsing import PIN_NEEDS_GUARANTEE, PIN_REMEDY
+from scheduling.core.messages import sentence
+from scheduling.core.reasons import ReasonCode
+from scheduling.jobs.models import SourceArchive
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.topology.current import current_topology
+from tenants.errors import FieldError
+from tenants.models import Membership
+
+
+def faults_of(
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
+) -> list[FieldError]:
+    """Types, levels, pinned cells, shares, archives and people that are not there for it."""
+    return [
+        *_type_faults(spec, ground),
+        *_rack_faults(spec),
+        *_network_faults(spec, ground),
+        *_pin_faults(spec, virtual_cluster, job_class, ground),
+        *_share_faults(spec, virtual_cluster, job_class, ground),
+        *_archive_faults(spec, virtual_cluster),
+        *_reader_faults(spec, virtual_cluster),
+    ]
+
+
+def _network_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
+    """Gangs of several instances where they may not use the network of the nodes."""
+    instances = sum(role.instances for role in spec.roles.values())
+    if ground.host_network or not spec.gang or instances == 1:
+        return []
+    return [
+        FieldError(
+            field=f"roles.{name}.instances",
+            value=role.instances,
+            message=sentence("gang-needs-node-network"),
+            remedy=sentence("use-one-instance"),
+            code="host-network-not-allowed",
+        )
+        for name, role in spec.roles.items()
+    ]
+
+
+def _type_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
+    faults: list[FieldError] = []
+    for name, role in spec.roles.items():
+        if len(role.device_types) < 2 and ground.types.has(role.devices, *role.device_types):
+            continue
+        known = ", ".join(sorted(ground.types)) or "none yet, add a node"
+        unknown = [t for t in role.device_types if t not in ground.types]
+        faults.extend(
+            FieldError(
+                field=f"roles.{name}.device_types",
+                value=device_type,
+                message=sentence("no-such-type", device_type=device_type),
+                remedy=sentence("choices", names=known),
+                code=ReasonCode.UNKNOWN_TYPE,
+            )
+            for device_type in unknown
+        )
+        usable = [
+            n for t, n in ground.types.items() if not role.device_types or t in role.device_types
+        ]
+        if not unknown and usable and role.devices > max(usable):
+            faults.append(
+                FieldError(
+                    field=f"roles.{name}.devices",
+                    value=role.devices,
+                    message=sentence("instance-larger-than-node", most=max(usable)),
+                    remedy=sentence("use-more-instances", most=max(usable)),
+                    code=ReasonCode.NO_CELL_OF_LEVEL,
+                )
+            )
+    return faults
+
+
+def _rack_faults(spec: JobSpec) -> list[FieldError]:
+    """Instances can be kept in one rack only where nodes are in racks."""
+    asking = [name for name, role in spec.roles.items() if role.within is Within.RACK]
+    if not asking or current_topology().has_racks:
+        return []
+    there = _levels_in_nodes()
+    return [
+        FieldError(
+            field=f"roles.{name}.within",
+            value=Within.RACK.value,
+            message=sentence("no-racks", there=there),
+            remedy=sentence("use-level-node"),
+            code=ReasonCode.NO_CELL_OF_LEVEL,
+        )
+        for name in asking
+    ]
+
+
+def _pin_faults(
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
+) -> list[FieldError]:
+    """Pinned cells are the virtual cluster's own, and for its guaranteed jobs only."""
+    known = ground.pinned.get(virtual_cluster.pk, ())
+    faults = []
+    for name, role in spec.roles.items():
+        if role.pinned_cell is None:
+            continue
+        message, remedy = f"It {PIN_NEEDS_GUARANTEE}", PIN_REMEDY
+        if role.pinned_cell not in known:
+            message = sentence("no-such-pinned-cell", name=virtual_cluster.name)
+            remedy = (
+                sentence("choices", names=", ".join(known)) if known else sentence("no-pins-yet")
+            )
+        elif job_class is JobClass.GUARANTEED:
+            continue
+        faults.append(
+            FieldError(
+                field=f"roles.{name}.pinned_cell",
+                value=role.pinned_cell,
+                message=message,
+                remedy=remedy,
+            )
+        )
+    return faults
+
+
+def _levels_in_nodes() -> str:
+    """The levels of the cluster that can hold an instance, in words."""
+    levels = {
+        level.level: level.number
+        for chain in current_topology().chains.values()
+        for level in chain.levels[: chain.node_level]
+    }
+    words = ", ".join(sorted(levels, key=levels.__getitem__))
+    return f"the levels that hold an instance here are {words}" if words else "there are no cells"
+
+
+def _share_faults(
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
+) -> list[FieldError]:
+    if job_class is JobClass.OPPORTUNISTIC or virtual_cluster.pk in ground.guaranteed:
+        return []
+    if all(role.pinned_cell is not None for role in spec.roles.values()):
+        return []
+    return [
+        FieldError(
+            field="class",
+            value=job_class.value,
+            message=sentence("nothing-guaranteed", name=virtual_cluster.name),
+            remedy=sentence("use-opportunistic"),
+            code=ReasonCode.EXCEEDS_VC_MAX,
+        )
+    ]
+
+
+def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[FieldError]:
+    digest = getattr(spec.source, "digest", None)
+    if digest is None:
+        return []
+    known = SourceArchive.objects.unscoped().filter(
+        tenant_id=virtual_cluster.tenant_id, sha256=digest
+    )
+    if known.exists():
+        return []
+    return [
+        FieldError(
+            field="source.archive",
+            value=digest,
+            message=sentence("archive-not-uploaded"),
+            remedy="Upload it first (POST /api/v1/archives/) and use the digest that comes back.",
+        )
+    ]
+
+
+def _reader_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[FieldError]:
+    """Mail about a job goes to those who may see it, and to nobody else."""
+    names = spec.notify.to if spec.notify else ()
+    if not names:
+        return []
+    members = Membership.objects.unscoped().filter(
+        tenant=virtual_cluster.tenant_id, user__is_active=True, user__username__in=names
+    )
+    known = set(members.values_list("user__username", flat=True))
+    return [
+        FieldError(
+            field="notify.to",
+            value=name,
+            message=sentence("no-such-reader"),
+            remedy=sentence("name-members"),
+        )
+        for name in names
+        if name not in known
+    ]

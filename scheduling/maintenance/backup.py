@@ -1,0 +1,326 @@
+"""A backup: the database at one instant, the keys, and on request rounds and logs, in one file.
+
+The file holds the installation's keys, so it is readable by its owner only. A restore puts back
+what a backup of the same kind of database holds, after everything in it has been checked.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from django.db import DatabaseError
+
+from scheduling.maintenance.databases import DatabaseCopy, UnusableBackupError
+from tenants.audit_chain import head
+from tenants.migration_history import known_migrations, refusal
+from tenants.services import newest_uid, skip_uids
+
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+KEYS: Final = ("secret_key", "ssh", "archives")
+ROUNDS: Final = "rounds"
+LOGS: Final = "logs"
+UNKNOWN_JOB_IDS: Final = 10_000
+"""Numbers that are skipped where the replaced database cannot say which ones were given."""
+MOST_MANIFEST_BYTES: Final = 256 << 20
+_OWNER_ONLY: Final = 0o600
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupReport:
+    """What is in a backup.
+
+    Attributes:
+        created_at: ISO 8601.
+        engine: ``sqlite`` or ``postgresql``.
+        files: number of files, the database among them.
+        size: of the whole in bytes.
+        newest_job_id: jobs that are submitted after a restore get higher numbers; 0: no restore.
+        newest_uid: tenants created after a restore get higher Unix user ids; 0: no restore.
+        audit_head: of the audit's chain right before the copy (``manage.py verify_audit``).
+    """
+
+    path: Path
+    created_at: str
+    engine: str
+    files: int
+    size: int
+    newest_job_id: int = 0
+    newest_uid: int = 0
+    audit_head: str = ""
+
+
+def make_backup(
+    *,
+    target: Path,
+    data_dir: Path,
+    database: DatabaseCopy,
+    now: datetime,
+    with_rounds: bool = False,
+    with_logs: bool = False,
+) -> BackupReport:
+    """Write a backup while everything goes on; the name appears only when all of it is there.
+
+    Args:
+        target: the file to write; must not exist.
+        data_dir: where keys, rounds and logs lie.
+        database: how the database is copied.
+        now: the instant that is written.
+        with_rounds: also the stored rounds.
+        with_logs: also the logs of jobs.
+
+    Raises:
+        FileExistsError: there is a file of that name.
+        UnusableBackupError: the database cannot be copied.
+    """
+    if target.exists():
+        raise FileExistsError(f"{target} exists; a backup never overwrites another")
+    folders = [*KEYS, *([ROUNDS] if with_rounds else []), *([LOGS] if with_logs else [])]
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".tessera-backup-", dir=target.parent) as scratch:
+            copy = Path(scratch) / database.file_name
+            audit_head = str(head())
+            database.dump(copy)
+            files = {database.file_name: copy, **_files(data_dir, folders)}
+            facts = {"engine": database.engine, "audit_head": audit_head}
+            count = _write(partial, files, facts, now=now)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return BackupReport(
+        path=target,
+        created_at=now.isoformat(),
+        engine=database.engine,
+        files=count,
+        size=target.stat().st_size,
+        audit_head=audit_head,
+    )
+
+
+def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> BackupReport:
+    """Put a backup back. Everything is checked before the first file is touched.
+
+    The caller has made sure that no process of the installation runs. Numbers of jobs that were
+    accepted after the backup are not given again, nor are Unix user ids of tenants that were
+    created after it: logs, checkpoints and other files may still be in the data directory and on
+    nodes.
+
+    Args:
+        source: a file that ``make_backup`` wrote.
+        data_dir: where keys, rounds and logs go.
+        database: how the database is put back.
+
+    Raises:
+        UnusableBackupError: it is no backup, is damaged, is of another kind of database, or this
+            version cannot use its database (``refusal``).
+    """
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(prefix=".tessera-restore-", dir=data_dir) as scratch:
+        root = Path(scratch)
+        manifest = _unpack(source, root)
+        _check(manifest, root, database)
+        copy = root / database.file_name
+        database.check(copy)
+        given = database.newest_job_id()
+        given_uid = _given_uid() if given is not None else None
+        database.load(copy)
+        newest = _skip_given_job_ids(database, given, data_dir / LOGS)
+        uid = skip_uids(given_uid)
+        for name in manifest["files"]:
+            if name != database.file_name:
+                _put_back(root / name, data_dir / name)
+    return BackupReport(
+        path=source,
+        created_at=str(manifest["created_at"]),
+        engine=database.engine,
+        files=len(manifest["files"]),
+        size=source.stat().st_size,
+        newest_job_id=newest,
+        newest_uid=uid,
+        audit_head=str(manifest.get("audit_head", "")),
+    )
+
+
+def _skip_given_job_ids(database: DatabaseCopy, given: int | None, logs: Path) -> int:
+    """Keep new jobs from the numbers of jobs that the backup does not know."""
+    logged = [int(path.name) for path in logs.glob("*") if path.name.isdecimal()]
+    newest = max([database.newest_job_id() or 0, given or 0, *logged])
+    if given is None:
+        # The database is gone, and with it what was given out since the backup.
+        newest += UNKNOWN_JOB_IDS
+    database.skip_job_ids(newest)
+    return newest
+
+
+def _given_uid() -> int | None:
+    """The highest Unix user id of tenants in the database that is replaced; None: unreadable."""
+    try:
+        return newest_uid()
+    except DatabaseError:
+        return None
+
+
+def _files(data_dir: Path, names: list[str]) -> dict[str, Path]:
+    """Plain files by their path below the data directory; links are left out."""
+    found: dict[str, Path] = {}
+    for name in names:
+        root = data_dir / name
+        candidates = [root] if root.is_file() else sorted(root.rglob("*")) if root.is_dir() else []
+        for path in candidates:
+            if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+                found[path.relative_to(data_dir).as_posix()] = path
+    return found
+
+
+def _write(
+    target: Path, files: Mapping[str, Path], facts: Mapping[str, str], *, now: datetime
+) -> int:
+    """The archive: every file, then the manifest with the digest of what was really written."""
+    digests: dict[str, dict[str, Any]] = {}
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
+    with os.fdopen(handle, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+        for name, path in files.items():
+            entry = _add(archive, name, path)
+            if entry is not None:
+                digests[name] = entry
+        manifest = {
+            "format": FORMAT,
+            "created_at": now.isoformat(),
+            **facts,
+            # A backup is taken from a database at the level of this code.
+            "migrations": sorted(known_migrations()),
+            "files": digests,
+        }
+        _add_text(archive, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
+        archive.close()
+        raw.flush()
+        os.fsync(raw.fileno())
+    return len(digests)
+
+
+def _add(archive: tarfile.TarFile, name: str, path: Path) -> dict[str, Any] | None:
+    """Add as much of a file as there was when it was opened: logs grow, and files are pruned."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return None
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        digest = hashlib.sha256()
+        info = tarfile.TarInfo(name)
+        info.size, info.mode = size, _OWNER_ONLY
+        archive.addfile(info, _Digesting(file, size, digest))
+    return {"size": size, "sha256": digest.hexdigest()}
+
+
+class _Digesting:
+    """Reads ``size`` bytes of a file and digests them on the way."""
+
+    def __init__(self, file: BinaryIO, size: int, digest: Any) -> None:
+        self._file, self._left, self._digest = file, size, digest
+
+    def read(self, amount: int = -1) -> bytes:
+        """Up to ``amount`` of the bytes that are left."""
+        wanted = self._left if amount < 0 else min(amount, self._left)
+        chunk = self._file.read(wanted)
+        self._left -= len(chunk)
+        self._digest.update(chunk)
+        return chunk
+
+
+def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode())
+        info = tarfile.TarInfo(name)
+        info.size, info.mode = file.tell(), _OWNER_ONLY
+        file.seek(0)
+        archive.addfile(info, file)
+
+
+def _unpack(source: Path, root: Path) -> dict[str, Any]:
+    """Extract plain files only, and return the manifest."""
+    try:
+        with tarfile.open(source, mode="r:gz") as archive:
+            for member in archive:
+                _extract(archive, member, root)
+        manifest = _read_manifest(root / MANIFEST)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise UnusableBackupError(f"{source} cannot be read as a backup: {error}") from error
+    return manifest
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
+    parts = Path(member.name).parts
+    if not member.isreg() or member.name.startswith("/") or ".." in parts or not parts:
+        raise UnusableBackupError(f"the backup holds {member.name!r}, which is no plain file")
+    target = root.joinpath(*parts)
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = archive.extractfile(member)
+    if file is None:
+        raise UnusableBackupError(f"the backup's file {member.name!r} cannot be read")
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
+    with file, os.fdopen(handle, "wb") as written:
+        shutil.copyfileobj(file, written, _CHUNK)
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    if not path.is_file() or path.stat().st_size > MOST_MANIFEST_BYTES:
+        raise UnusableBackupError("the file has no manifest; it is no backup, or not all of one")
+    try:
+        manifest = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UnusableBackupError(f"the backup's manifest cannot be read: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise UnusableBackupError("the backup has a format that this version does not know")
+    if not isinstance(manifest.get("files"), dict):
+        raise UnusableBackupError("the backup's manifest names no files")
+    return manifest
+
+
+def _check(manifest: Mapping[str, Any], root: Path, database: DatabaseCopy) -> None:
+    if manifest.get("engine") != database.engine:
+        raise UnusableBackupError(
+            f"the backup is of {manifest.get('engine')}; this installation uses {database.engine}"
+        )
+    if database.file_name not in manifest["files"]:
+        raise UnusableBackupError("the backup has no database in it")
+    recorded = [(str(app), str(name)) for app, name in manifest.get("migrations", [])]
+    if why := refusal(recorded, subject="the backup"):
+        raise UnusableBackupError(why)
+    for name, expected in manifest["files"].items():
+        top, *below = Path(name).parts
+        if top not in {database.file_name, *KEYS, ROUNDS, LOGS} or ".." in below:
+            raise UnusableBackupError(f"the backup's file {name!r} has no place here")
+        path = root / name
+        if not path.is_file() or _digest(path) != expected.get("sha256"):
+            raise UnusableBackupError(f"the backup's file {name!r} is damaged or missing")
+
+
+def _put_back(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if target.is_symlink():
+        target.unlink()
+    source.replace(target)
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for chunk in _chunks(file):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk

@@ -1,0 +1,111 @@
+"""Registers the rows of all subjects with Django.
+
+Django looks for the models of an application here; code imports them from their subjects.
+"""
+
+from scheduling.clusters.models import (
+    VC_COLUMNS,
+    ClusterRules,
+    Device,
+    ImportRule,
+    Node,
+    NodeTenancy,
+    PinnedCell,
+    PriorityClass,
+    Topology,
+    VcLimit,
+    VcQuota,
+    VcValues,
+    VirtualCluster,
+)
+from scheduling.estimates.models import EstimateRecord, StartEstimate
+from scheduling.jobs.models import (
+    Job,
+    JobDependency,
+    JobEvent,
+    JobLimit,
+    JobSecret,
+    JobTemplate,
+    SavedView,
+    SourceArchive,
+    Sweep,
+)
+from scheduling.notices.models import (
+    Delivery,
+    DeliveryState,
+    GpuHourBudget,
+    Notice,
+    NotificationPreference,
+    QuotaMark,
+    Webhook,
+)
+from scheduling.rounds.models import QueueOrder, Round
+from scheduling.runs.models import (
+    Attempt,
+    AttemptProgress,
+    AttemptUse,
+    EvictionTally,
+    Lease,
+    Member,
+    Preemption,
+    StepTally,
+    WaitTally,
+)
+from scheduling.usage.models import UsageDay, UsageJob, UsageMark, UsageMonth
+from scheduling.watching.models import IdleRule, IdleSpell, LogRule, LogRuleHit
+from scheduling.what_if.models import ShadowDecision, WhatIf
+
+__all__ = [
+    "VC_COLUMNS",
+    "Attempt",
+    "AttemptProgress",
+    "AttemptUse",
+    "ClusterRules",
+    "Delivery",
+    "DeliveryState",
+    "Device",
+    "EstimateRecord",
+    "EvictionTally",
+    "GpuHourBudget",
+    "IdleRule",
+    "IdleSpell",
+    "ImportRule",
+    "Job",
+    "JobDependency",
+    "JobEvent",
+    "JobLimit",
+    "JobSecret",
+    "JobTemplate",
+    "Lease",
+    "LogRule",
+    "LogRuleHit",
+    "Member",
+    "Node",
+    "NodeTenancy",
+    "Notice",
+    "NotificationPreference",
+    "PinnedCell",
+    "Preemption",
+    "PriorityClass",
+    "QueueOrder",
+    "QuotaMark",
+    "Round",
+    "SavedView",
+    "ShadowDecision",
+    "SourceArchive",
+    "StartEstimate",
+    "StepTally",
+    "Sweep",
+    "Topology",
+    "UsageDay",
+    "UsageJob",
+    "UsageMark",
+    "UsageMonth",
+    "VcLimit",
+    "VcQuota",
+    "VcValues",
+    "VirtualCluster",
+    "WaitTally",
+    "Webhook",
+    "WhatIf",
+]

@@ -1,0 +1,244 @@
+"""Deliveries on their way: claimed by one worker at a time, tried again, given up, replayed."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import F, Q
+
+from scheduling.core.messages import sentence
+from scheduling.core.notices import next_try
+from scheduling.notices.models import Delivery, DeliveryState, Notice
+from scheduling.notices.queries import deliveries_for
+from scheduling.secrets import UnreadableSecretError, unseal
+from tenants.audit import record
+from tenants.errors import ConflictError, ForbiddenError, NotFoundError
+from tenants.roles import Permission, scopes_allow
+from tenants.viewers import Viewer
+
+CLAIM: Final = timedelta(minutes=2)
+KEPT_TRIES: Final = 20
+LONGEST_ERROR: Final = 300
+PRUNE_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """A delivery that a worker has in hand.
+
+    Attributes:
+        id: of the delivery's row.
+        uid: what the receiver sees, the same for every try.
+        url, secret: of the hook; empty for a mail.
+        address: of the person; empty for a hook.
+        language: that the person has chosen for the portal.
+        time_zone: likewise.
+    """
+
+    id: int
+    uid: str
+    event: str
+    body: Mapping[str, Any]
+    hook_id: int | None = None
+    url: str = ""
+    secret: str = ""
+    address: str = ""
+    language: str = ""
+    time_zone: str = ""
+
+    def __repr__(self) -> str:
+        """Without what is secret."""
+        return f"Parcel({self.uid} {self.event})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a try.
+
+    Attributes:
+        status: the HTTP status; None where there was none.
+        error: what went wrong; empty where nothing did.
+        seconds: how long it took.
+        final: trying again cannot help.
+        is_of_one: it says nothing of other deliveries that go the same way.
+    """
+
+    status: int | None = None
+    error: str = ""
+    seconds: float = 0.0
+    final: bool = False
+    is_of_one: bool = False
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the receiver has it."""
+        return not self.error
+
+
+def due(
+    *, now: datetime, limit: int, without_hooks: Collection[int] = (), without_mail: bool = False
+) -> list[int]:
+    """Deliveries that may be tried now, those that wait longest first.
+
+    Args:
+        now: the present.
+        limit: how many at most.
+        without_hooks: receivers that are left out.
+        without_mail: mails are left out.
+    """
+    waiting = Delivery.objects.filter(state=DeliveryState.WAITING, next_at__lte=now)
+    free = waiting.filter(Q(claimed_until=None) | Q(claimed_until__lte=now))
+    if without_hooks:
+        free = free.exclude(hook__in=list(without_hooks))
+    if without_mail:
+        free = free.filter(user=None)
+    return list(free.order_by("next_at", "id").values_list("id", flat=True)[:limit])
+
+
+def claim(*, delivery_id: int, now: datetime) -> Parcel | None:
+    """Take one in hand; None where it is no longer due or somebody else has it.
+
+    What can no longer be delivered (the hook is switched off, the person gone or without an
+    address) is given up here.
+    """
+    mine = Delivery.objects.filter(
+        Q(claimed_until=None) | Q(claimed_until__lte=now),
+        pk=delivery_id,
+        state=DeliveryState.WAITING,
+        next_at__lte=now,
+    )
+    if not mine.update(claimed_until=now + CLAIM):
+        return None
+    row = Delivery.objects.select_related("hook", "user").get(pk=delivery_id)
+    if row.hook is not None:
+        if row.hook.enabled:
+            try:
+                return _for_hook(row)
+            except UnreadableSecretError:
+                reason = "the hook's secret cannot be read with this installation's key"
+        else:
+            reason = sentence("undelivered-hook-disabled")
+    elif row.user is not None and row.user.is_active and row.user.email:
+        return _for_person(row)
+    else:
+        reason = sentence("undelivered-no-address")
+    settle(delivery_id=row.pk, outcome=Outcome(error=reason, final=True), now=now)
+    return None
+
+
+def settle(*, delivery_id: int, outcome: Outcome, now: datetime) -> None:
+    """Write down what became of a try, and when the next one is."""
+    row = Delivery.objects.filter(pk=delivery_id, state=DeliveryState.WAITING).first()
+    if row is None:
+        return
+    tries = row.tries + 1
+    entry = {
+        "at": now.isoformat(),
+        "status": outcome.status,
+        "error": outcome.error[:LONGEST_ERROR],
+        "seconds": round(outcome.seconds, 3),
+    }
+    again = None if outcome.final or outcome.is_success else next_try(tries, now)
+    state = DeliveryState.WAITING
+    if outcome.is_success:
+        state = DeliveryState.DELIVERED
+    elif again is None:
+        state = DeliveryState.DEAD
+    Delivery.objects.filter(pk=row.pk, state=DeliveryState.WAITING).update(
+        state=state,
+        tries=F("tries") + 1,
+        log=[*row.log, entry][-KEPT_TRIES:],
+        next_at=again or row.next_at,
+        claimed_until=None,
+        done_at=None if state == DeliveryState.WAITING else now,
+    )
+
+
+@transaction.atomic
+def replay(*, viewer: Viewer, delivery_id: int, now: datetime) -> Delivery:
+    """Deliver something once more, as a delivery of its own; the event's id stays.
+
+    Raises:
+        NotFoundError: there is no such delivery of the viewer's.
+        ConflictError: it is still being tried, or its hook is switched off.
+    """
+    row = _own(viewer, delivery_id)
+    if row.state == DeliveryState.WAITING:
+        raise ConflictError(sentence("delivery-pending"), field="id", value=delivery_id)
+    if row.hook is not None and not row.hook.enabled:
+        remedy = sentence("enable-hook-first")
+        raise ConflictError(sentence("hook-disabled"), field="hook", remedy=remedy)
+    made = Delivery.objects.create(
+        event_uid=row.event_uid,
+        event=row.event,
+        hook_id=row.hook_id,
+        user_id=row.user_id,
+        body=row.body,
+        created_at=now,
+        next_at=now,
+        replay_of=row,
+        is_replay=True,
+    )
+    record(
+        actor=viewer,
+        action="delivery.replay",
+        obj=made,
+        after={"replay_of": str(row.uid), "event": row.event},
+        tenant=row.hook.tenant_id if row.hook else None,
+    )
+    return made
+
+
+def prune(*, before: datetime) -> int:
+    """Forget deliveries that came to their end long ago; returns how many."""
+    Notice.objects.unscoped().filter(untold=False, at__lt=before).delete()
+    gone = 0
+    while True:
+        old = Delivery.objects.exclude(state=DeliveryState.WAITING).filter(created_at__lt=before)
+        ids = list(old.order_by("id").values_list("id", flat=True)[:PRUNE_AT_ONCE])
+        Delivery.objects.filter(pk__in=ids).delete()
+        gone += len(ids)
+        if len(ids) < PRUNE_AT_ONCE:
+            return gone
+
+
+def _own(viewer: Viewer, delivery_id: int) -> Delivery:
+    row = deliveries_for(viewer).filter(pk=delivery_id).first()
+    if row is None:
+        raise NotFoundError(sentence("no-such-delivery"), field="id", value=delivery_id)
+    if row.hook is None and not scopes_allow(viewer.scopes, Permission.SUBMIT_JOBS):
+        raise ForbiddenError(
+            sentence("token-lacks-scope"),
+            field="permission",
+            value=str(Permission.SUBMIT_JOBS),
+            remedy=sentence("use-token-with-scope"),
+        )
+    return row
+
+
+def _for_hook(row: Delivery) -> Parcel:
+    assert row.hook is not None  # noqa: S101 narrows the type only
+    return Parcel(
+        id=row.pk,
+        uid=str(row.uid),
+        event=row.event,
+        body=row.body,
+        hook_id=row.hook_id,
+        url=row.hook.url,
+        secret=unseal(bytes(row.hook.sealed_secret)),
+    )
+
+
+def _for_person(row: Delivery) -> Parcel:
+    assert row.user is not None  # noqa: S101 narrows the type only
+    return Parcel(
+        id=row.pk,
+        uid=str(row.uid),
+        event=row.event,
+        body=row.body,
+        address=row.user.email,
+        language=row.user.language,
+        time_zone=row.user.time_zone,
+    )

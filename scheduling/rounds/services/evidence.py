@@ -1,0 +1,169 @@
+"""Rounds as evidence: each one that changes something is kept, so that it can be replayed."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import zstandard
+from django.db.models import F
+
+from scheduling.core.values import ClusterSnapshot, RoundResult
+from scheduling.rounds.models import Round
+from scheduling.rounds.snapshot import Reading
+
+ROUNDS_DIR: Final = "rounds"
+PER_FOLDER: Final = 1000
+FORMAT: Final = 1
+
+
+def canonical_json(value: object) -> bytes:
+    """One spelling for one value: sorted keys, no spaces, UTF-8; frozen values as plain data."""
+    options = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+    return orjson.dumps(value, default=_plain, option=options)
+
+
+def _plain(value: Any) -> Any:
+    """What the writer does not know by itself."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    raise TypeError(f"a {type(value).__name__} has no place in a stored round")
+
+
+class _Spelled:
+    """Values as they were spelled last: from round to round most jobs are the same values."""
+
+    def __init__(self) -> None:
+        self._known: Mapping[int, tuple[object, orjson.Fragment]] = {}
+
+    def of(self, values: Mapping[int, object]) -> list[orjson.Fragment]:
+        """The spelling of each; what was not asked for is forgotten."""
+        before, now = self._known, {}
+        for key, value in values.items():
+            known = before.get(key)
+            if known is None or known[0] is not value:
+                known = value, orjson.Fragment(canonical_json(value))
+            now[key] = known
+        self._known = now
+        return [fragment for _, fragment in now.values()]
+
+
+_QUEUED: Final = _Spelled()
+_HOLDING: Final = _Spelled()
+
+
+def spelled_round(snapshot: ClusterSnapshot, result: RoundResult) -> bytes:
+    """The canonical JSON of a round's snapshot and answer, each shared value spelled once."""
+    read, decided = _fields(snapshot), _fields(result)
+    read["queued"] = _QUEUED.of({job.id: job for job in snapshot.queued})
+    read["holding"] = _HOLDING.of({job.id: job for job in snapshot.holding})
+    # Jobs that wait for the same share one reason.
+    reasons = {id(reason): reason for reason in result.reasons.values()}
+    spelled = {at: orjson.Fragment(canonical_json(reason)) for at, reason in reasons.items()}
+    decided["reasons"] = {job_id: spelled[id(reason)] for job_id, reason in result.reasons.items()}
+    return canonical_json(
+        {"format": FORMAT, "result": _in_order(decided), "snapshot": _in_order(read)}
+    )
+
+
+def _fields(value: ClusterSnapshot | RoundResult) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _in_order(spelled: Mapping[str, Any]) -> orjson.Fragment:
+    """Fields in the order of their declaration, as a value has them when it is spelled whole."""
+    parts = (b'"%b":%b' % (name.encode(), canonical_json(of)) for name, of in spelled.items())
+    return orjson.Fragment(b"{%b}" % b",".join(parts))
+
+
+def store_round(
+    *, data_dir: Path, number: int, reading: Reading, result: RoundResult
+) -> tuple[str, str, int]:
+    """Write a round's snapshot and answer; the name becomes visible only when all is written.
+
+    Returns:
+        Path below ``data_dir``, SHA-256 of the canonical JSON, and size of the file in bytes.
+    """
+    document = spelled_round(reading.snapshot, result)
+    folder = Path(ROUNDS_DIR) / f"{number // PER_FOLDER:06d}"
+    (data_dir / folder).mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number:09d}.json.zst"
+    packed = zstandard.ZstdCompressor(level=3).compress(document)
+    temporary = data_dir / folder / f".{number:09d}.{os.getpid()}"
+    temporary.write_bytes(packed)
+    temporary.replace(data_dir / path)
+    return str(path), hashlib.sha256(document).hexdigest(), len(packed)
+
+
+def store_shadows(*, data_dir: Path, stored: Round, answers: object) -> int:
+    """Keep the answers of a round's shadows beside its own file, and count their bytes with it.
+
+    Returns:
+        How many bytes they take.
+    """
+    path = _shadow_path(stored)
+    packed = zstandard.ZstdCompressor(level=3).compress(canonical_json(answers))
+    temporary = data_dir / path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(packed)
+    temporary.replace(data_dir / path)
+    Round.objects.filter(pk=stored.pk).update(snapshot_bytes=F("snapshot_bytes") + len(packed))
+    return len(packed)
+
+
+def read_shadows(*, data_dir: Path, stored: Round) -> list[dict[str, Any]]:
+    """The answers of a round's shadows; none where their file is gone."""
+    if not stored.snapshot_path:
+        return []
+    try:
+        packed = (data_dir / _shadow_path(stored)).read_bytes()
+    except FileNotFoundError:
+        return []
+    loaded: list[dict[str, Any]] = orjson.loads(zstandard.ZstdDecompressor().decompress(packed))
+    return loaded
+
+
+def _shadow_path(stored: Round) -> Path:
+    path = Path(stored.snapshot_path)
+    return path.with_name(path.name.replace(".json.", ".shadows.json.", 1))
+
+
+def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
+    """The document of a stored round, checked against the hash in its row.
+
+    Raises:
+        FileNotFoundError: the round changed nothing, or its file has been pruned.
+        ValueError: the file is not what was written.
+    """
+    if not stored.snapshot_path:
+        raise FileNotFoundError(f"round {stored.number} changed nothing and kept no snapshot")
+    packed = (data_dir / stored.snapshot_path).read_bytes()
+    document = zstandard.ZstdDecompressor().decompress(packed)
+    if hashlib.sha256(document).hexdigest() != stored.snapshot_sha256:
+        raise ValueError(f"the file of round {stored.number} does not have the stored hash")
+    loaded: dict[str, Any] = orjson.loads(document)
+    return loaded
+
+
+def prune_rounds(*, data_dir: Path, older_than: datetime, keep_bytes: int) -> int:
+    """Delete files of old rounds, then the oldest beyond ``keep_bytes``; rows lose their path.
+
+    Returns:
+        How many files have been deleted.
+    """
+    kept = 0
+    doomed: list[Round] = []
+    for stored in Round.objects.exclude(snapshot_path="").order_by("-number"):
+        kept += stored.snapshot_bytes
+        if stored.started_at < older_than or kept > keep_bytes:
+            doomed.append(stored)
+    for stored in doomed:
+        (data_dir / stored.snapshot_path).unlink(missing_ok=True)
+        (data_dir / _shadow_path(stored)).unlink(missing_ok=True)
+    Round.objects.filter(pk__in=[stored.pk for stored in doomed]).update(snapshot_path="")
+    return len(doomed)

@@ -1,0 +1,294 @@
+"""One scheduling round: read, decide, and commit in one short transaction fenced by its number."""
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from django.db import IntegrityError, transaction
+
+from scheduling.clusters.models import VirtualCluster
+from scheduling.common.on_commit import want_round
+from scheduling.common.time_limits import time_limit
+from scheduling.core.lifecycle import PreemptionRule
+from scheduling.core.policies import make_policy
+from scheduling.core.reasons import Reason
+from scheduling.core.round.decide import decide_with_queue_order
+from scheduling.core.round.policy_answers import MakePolicy
+from scheduling.core.values import RoundResult
+from scheduling.jobs.services.lifecycle import queued_among
+from scheduling.rounds.models import Round
+from scheduling.rounds.services.bindings import write_rebindings
+from scheduling.rounds.services.commit import (
+    announce_wake,
+    audit_reverts,
+    new_faults,
+    reject_jobs,
+    write_faults,
+)
+from scheduling.rounds.services.queue_order import write_lines
+from scheduling.rounds.services.reasons import reason_detail, store_reasons
+from scheduling.rounds.services.starts import create_attempts
+from scheduling.rounds.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
+from scheduling.rounds.snapshot.live_jobs import StoredReason
+from scheduling.runs.services.stopping import preempt_job
+from scheduling.runs.services.tallies import tallies_written_last
+from scheduling.signals import round_committed
+
+EVIDENCE_SECONDS: Final = 60.0
+"""Rounds that only make jobs wait are stored at most so often."""
+
+Store = Callable[[int, Reading, RoundResult], tuple[str, str, int]]
+"""Keeps the evidence of a round; returns its path, SHA-256 and size in bytes."""
+
+
+class LostRoundError(Exception):
+    """Another scheduler committed a round with this number first; this one wrote nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundOutcome:
+    """What became of a round.
+
+    Attributes:
+        started: jobs that got devices.
+        dropped: jobs that were placed but had moved before the commit.
+        rebound: running jobs that lost their guarantee, or have it back.
+        rejected: queued jobs that their policies refused for good.
+        new_waits: whether jobs wait that did not wait before, or wait for another reason.
+    """
+
+    number: int
+    started: tuple[int, ...]
+    preempted: tuple[int, ...]
+    dropped: tuple[int, ...]
+    duration_ms: float
+    rebound: tuple[int, ...] = ()
+    rejected: tuple[int, ...] = ()
+    new_waits: bool = False
+
+
+def run_round(
+    *,
+    now: Callable[[], datetime],
+    config: RoundConfig,
+    store: Store,
+    cause: str = "tick",
+    make: MakePolicy = make_policy,
+) -> RoundOutcome:
+    """Run one round from reading to commit.
+
+    Args:
+        now: the clock.
+        config: the settings of a round.
+        store: keeps the snapshot of a round that changes something.
+        cause: what asked for the round, for the record.
+        make: builds a policy from its name and parameters.
+
+    Raises:
+        LostRoundError: another scheduler was faster; the caller may forget this round.
+    """
+    with _collector_paused():
+        return _run_round(now=now, config=config, store=store, cause=cause, make=make)
+
+
+def _run_round(
+    *, now: Callable[[], datetime], config: RoundConfig, store: Store, cause: str, make: MakePolicy
+) -> RoundOutcome:
+    started_at, begun = now(), time.perf_counter()
+    number = next_round_number(config.using)
+    reading = take_snapshot(number=number, now=started_at, config=config)
+    read_ms = _ms(begun)
+    result, lines = decide_with_queue_order(
+        reading.snapshot, limit=time_limit(config.policy_seconds), make=make
+    )
+    decided_ms = _ms(begun)
+    is_kept = _changes_something(reading, result) or _has_fresh_waiters(
+        reading, result, started_at
+    )
+    evidence = store(number, reading, result) if is_kept else ("", "", 0)
+    try:
+        with transaction.atomic(), tallies_written_last():
+            outcome = _commit(number, reading, result, started_at)
+            write_lines(lines)
+            _write_round_row(
+                outcome=outcome,
+                reading=reading,
+                result=result,
+                started_at=started_at,
+                committed_at=now(),
+                timings={
+                    "read": read_ms,
+                    "decide": decided_ms - read_ms,
+                    "commit": _ms(begun) - decided_ms,
+                },
+                evidence=evidence,
+                cause=cause,
+            )
+    except IntegrityError as error:
+        if Round.objects.filter(number=number).exists():
+            raise LostRoundError(f"round {number} was committed by somebody else") from error
+        raise
+    return outcome
+
+
+def _changes_something(reading: Reading, result: RoundResult) -> bool:
+    """Whether a round does more than make jobs wait."""
+    return bool(
+        result.starts
+        or result.preemptions
+        or result.rebindings
+        or result.rejections
+        or new_faults(reading.snapshot, result.policy_faults)
+    )
+
+
+def _has_fresh_waiters(reading: Reading, result: RoundResult, now: datetime) -> bool:
+    """Whether jobs wait that no stored round has seen, and the newest one is a minute old.
+
+    Their reasons can be checked only against a snapshot in which they are.
+    """
+    fresh = [job for job in reading.snapshot.queued if job.id in result.reasons]
+    newest = max((job.submitted for job in fresh), default=0.0)
+    if newest <= 0.0:
+        return False
+    stored = (
+        Round.objects.exclude(snapshot_path="")
+        .order_by("-number")
+        .values_list("started_at", flat=True)
+        .first()
+    )
+    if stored is None:
+        return True
+    return stored.timestamp() < min(newest, now.timestamp() - EVIDENCE_SECONDS)
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No search for cycles among the many small values of a round, which are in none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -> RoundOutcome:
+    still_queued = queued_among([start.job_id for start in result.starts])
+    starts = [start for start in result.starts if start.job_id in still_queued]
+    started = create_attempts(number=number, starts=starts, reading=reading, now=now)
+    for preemption in result.preemptions:
+        preempt_job(
+            job_id=preemption.job_id,
+            for_job=preemption.for_job,
+            rule=preemption.rule,
+            cause=PreemptionRule(preemption.cause or PreemptionRule.POLICY),
+            now=now,
+        )
+    audit_reverts(result.preemptions)
+    rejected = reject_jobs(result.rejections, now=now)
+    write_faults(reading.snapshot, result, now=now)
+    announce_wake(result.wake, now=now, round_seconds=reading.snapshot.round_seconds)
+    rebound = write_rebindings(rebindings=result.rebindings, round_number=number, now=now)
+    new_waits = _write_reasons(reading, result)
+    _write_policy_states(reading, result)
+    dropped = tuple(start.job_id for start in result.starts if start.job_id not in started)
+    if dropped:
+        want_round("dropped")
+    return RoundOutcome(
+        number=number,
+        started=tuple(start.job_id for start in starts if start.job_id in started),
+        preempted=tuple(p.job_id for p in result.preemptions),
+        dropped=dropped,
+        duration_ms=0.0,
+        rebound=rebound,
+        rejected=rejected,
+        new_waits=new_waits,
+    )
+
+
+def _write_reasons(reading: Reading, result: RoundResult) -> bool:
+    """Store the reasons that are new or changed; whether a job has one of another code."""
+    # Jobs that wait for the same share one reason; it is spelled out once.
+    spelled: dict[int, StoredReason] = {}
+    changed: dict[int, Reason] = {}
+    new_waits = False
+    for job_id, reason in result.reasons.items():
+        wanted = spelled.get(id(reason))
+        if wanted is None:
+            wanted = spelled[id(reason)] = StoredReason(
+                code=reason.code.value, detail=reason_detail(reason)
+            )
+        before = reading.reasons.get(job_id)
+        if before != wanted:
+            changed[job_id] = reason
+            new_waits = new_waits or before is None or before.code != wanted.code
+    store_reasons(changed)
+    return new_waits
+
+
+def _write_policy_states(reading: Reading, result: RoundResult) -> None:
+    before = {vc.id: vc.policy_state for vc in reading.snapshot.vcs}
+    for vc_id, state in result.policy_states.items():
+        if dict(state) != dict(before.get(vc_id, {})):
+            VirtualCluster.objects.unscoped().filter(pk=vc_id).update(policy_state=dict(state))
+
+
+def _write_round_row(
+    *,
+    outcome: RoundOutcome,
+    reading: Reading,
+    result: RoundResult,
+    started_at: datetime,
+    committed_at: datetime,
+    timings: dict[str, float],
+    evidence: tuple[str, str, int],
+    cause: str,
+) -> None:
+    snapshot = reading.snapshot
+    path, sha256, size = evidence
+    Round.objects.create(
+        number=outcome.number,
+        started_at=started_at,
+        committed_at=committed_at,
+        duration_ms=round(sum(timings.values()), 3),
+        cause=cause[:20],
+        policies=sorted({vc.policy for vc in snapshot.vcs}),
+        topology_version=snapshot.topology_version,
+        queued=len(snapshot.queued) - len(outcome.started),
+        running=len(snapshot.holding) + len(outcome.started),
+        started=len(outcome.started),
+        preempted=len(outcome.preempted),
+        dropped=len(outcome.dropped),
+        fallbacks=list(result.fallbacks),
+        timings_ms={name: round(value, 3) for name, value in timings.items()},
+        snapshot_path=path,
+        snapshot_sha256=sha256,
+        snapshot_bytes=size,
+    )
+    _announce(outcome, is_stored=bool(path))
+
+
+def _announce(outcome: RoundOutcome, *, is_stored: bool) -> None:
+    """Tell of the round once it has committed."""
+    changed = bool(outcome.started or outcome.preempted or outcome.rebound or outcome.rejected)
+    transaction.on_commit(
+        partial(
+            round_committed.send_robust,
+            sender=Round,
+            number=outcome.number,
+            changed=changed,
+            stored=is_stored,
+            new_waits=outcome.new_waits,
+        )
+    )
+
+
+def _ms(since: float) -> float:
+    return (time.perf_counter() - since) * 1000.0

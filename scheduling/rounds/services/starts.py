@@ -1,0 +1,251 @@
+"""What a round writes for the jobs that start: attempts, members, leases, ports."""
+
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from scheduling.clusters.services.node_tenancies import take_nodes
+from scheduling.common.on_commit import tell_nodes
+from scheduling.core.jobspec import Demand
+from scheduling.core.messages import message, sentence
+from scheduling.core.round.gang_sizes import on_type
+from scheduling.core.round.layouts import Layout, layout_of, rates_of
+from scheduling.core.round.ports import FIRST_PORT, LAST_PORT
+from scheduling.core.values import PlacedMember, Start
+from scheduling.enums import MemberStep
+from scheduling.jobs.models import Job
+from scheduling.jobs.services.lifecycle import Note, admit_jobs
+from scheduling.rounds.snapshot import Reading
+from scheduling.runs.models import Attempt, Lease, Member
+from tessera.isolation import NONE
+
+BOUND_TO_A_TYPE: Final = frozenset({"D0", "D1"})
+_READ: Final = ("attempts_made", "demand", "spec", "tenant", "terms")
+"""Of jobs that start, what is asked here; the text that they were sent as may be long."""
+
+
+def create_attempts(
+    *, number: int, starts: Sequence[Start], reading: Reading, now: datetime
+) -> frozenset[int]:
+    """Attempts, members and leases of all jobs that start, one statement each.
+
+    Args:
+        number: of the round.
+        starts: who starts, where.
+        reading: what the round has read.
+        now: the instant that is written.
+
+    Returns:
+        The jobs that start. Those are left out for which too few ports are left: the round has
+        counted them, but jobs that were queued before demands named ports have none in theirs.
+
+    Raises:
+        StaleJobError: one of them is no longer queued; the caller's transaction must roll back.
+    """
+    if not starts:
+        return frozenset()
+    jobs = Job.objects.unscoped().only(*_READ).in_bulk([start.job_id for start in starts])
+    free = _free_ports()
+    starts = _with_ports(jobs, starts, len(free))
+    if not starts:
+        return frozenset()
+    # A port that was free a moment ago may still linger on a node; scattering makes that rare.
+    wanted = sum(_ports_wanted(jobs[start.job_id], start) for start in starts)
+    ports = random.Random(number).sample(free, wanted)  # noqa: S311 no secret depends on it
+    attempts = Attempt.objects.bulk_create(
+        _attempt_row(
+            number=number,
+            job=jobs[start.job_id],
+            start=start,
+            reading=reading,
+            port=ports.pop(),
+            now=now,
+        )
+        for start in starts
+    )
+    _keep_types(attempts)
+    tenancies = take_nodes(starts, jobs, reading.node_ids, now=now)
+    members = _create_members(attempts, starts, reading, ports, tenancies)
+    admit_jobs(
+        jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now
+    )
+    tell_nodes(member.node_id for member in members)
+    return frozenset(start.job_id for start in starts)
+
+
+def _create_members(
+    attempts: Sequence[Attempt],
+    starts: Sequence[Start],
+    reading: Reading,
+    ports: list[int],
+    tenancies: Mapping[int, int],
+) -> list[Member]:
+    """The members of all attempts, and the leases of their devices.
+
+    Args:
+        attempts: one for each start.
+        starts: who starts, where.
+        reading: what the round has read.
+        ports: to be given out.
+        tenancies: open tenancy by node, of the nodes whose members run without isolation.
+    """
+    placed = [
+        (attempt, member)
+        for attempt, start in zip(attempts, starts, strict=True)
+        for member in start.members
+    ]
+    members = Member.objects.bulk_create(
+        _member_row(
+            attempt=attempt,
+            placed=one,
+            node_id=reading.node_ids[one.node],
+            ports=ports,
+            tenancies=tenancies,
+        )
+        for attempt, one in placed
+    )
+    Lease.objects.bulk_create(
+        Lease(
+            device_id=reading.device_ids[leaf.address],
+            attempt=attempt,
+            member=member,
+            job_id=attempt.job_id,
+            virtual_cell=leaf.virtual,
+            taken_at=attempt.created_at,
+        )
+        for (attempt, one), member in zip(placed, members, strict=True)
+        for leaf in one.leaves
+    )
+    return members
+
+
+def _admit_note(attempt: Attempt, start: Start) -> Note:
+    nodes = sorted({member.node for member in start.members})
+    count = sum(len(member.leaves) for member in start.members)
+    return Note(
+        text=sentence(
+            "placed-by-round",
+            number=attempt.round_number,
+            devices=message("devices", n=count),
+            nodes=", ".join(nodes),
+        ),
+        attempt=attempt.number,
+        detail={"round": attempt.round_number, "nodes": nodes, "devices": count},
+    )
+
+
+def _attempt_row(
+    *,
+    number: int,
+    job: Job,
+    start: Start,
+    reading: Reading,
+    port: int,
+    now: datetime,
+) -> Attempt:
+    job.attempts_made += 1
+    leaves = [leaf.address for member in start.members for leaf in member.leaves]
+    return Attempt(
+        job=job,
+        number=job.attempts_made,
+        uid=uuid.uuid4().hex,
+        round_number=number,
+        opportunistic=start.opportunistic,
+        port=port,
+        demand=start.demand.to_json() if start.demand is not None else None,
+        devices=len(leaves),
+        device_type=reading.device_types.get(leaves[0], "") if leaves else "",
+        layout=_layout(job, start, reading),
+        nodes=len({member.node for member in start.members}),
+        created_at=now,
+    )
+
+
+def _keep_types(attempts: Sequence[Attempt]) -> None:
+    """Keep jobs whose bits depend on the type of their devices on the type on which they begin."""
+    for attempt in attempts:
+        job = attempt.job
+        if job.terms.get("bits") not in BOUND_TO_A_TYPE or not attempt.device_type:
+            continue
+        demand = on_type(Demand.from_json(job.demand), attempt.device_type).to_json()
+        if demand != job.demand:
+            Job.objects.unscoped().filter(pk=job.pk).update(demand=demand)
+
+
+def _layout(job: Job, start: Start, reading: Reading) -> Layout | None:
+    """How the logical workers lie on what the job gets; None for a job without any."""
+    workers = job.terms.get("workers")
+    if workers is None:
+        return None
+    known = reading.snapshot.known.get(job.pk)
+    members = [
+        [reading.device_types.get(leaf.address, "") for leaf in member.leaves]
+        for member in sorted(start.members, key=lambda member: member.node_rank)
+    ]
+    if known is None:
+        return layout_of(workers, members, {})
+    rates = rates_of(known.seen, workers)
+    return layout_of(workers, members, rates, known.facts.sharing)
+
+
+def _member_row(
+    *,
+    attempt: Attempt,
+    placed: PlacedMember,
+    node_id: int,
+    ports: list[int],
+    tenancies: Mapping[int, int],
+) -> Member:
+    return Member(
+        attempt=attempt,
+        node_id=node_id,
+        role=placed.role,
+        rank=placed.rank,
+        node_rank=placed.node_rank,
+        devices=list(placed.device_indices),
+        ports={
+            label: [ports.pop() for _ in range(count)]
+            for label, count in _ports_of(attempt.job, placed.role).items()
+        },
+        step=MemberStep.WAITING,
+        step_since=attempt.created_at,
+        least_isolation=placed.isolation,
+        tenancy_id=tenancies[node_id] if placed.isolation == NONE else None,
+    )
+
+
+def _with_ports(jobs: Mapping[int, Job], starts: Sequence[Start], free: int) -> list[Start]:
+    """Those for which there are ports, in the order of the round."""
+    granted: list[Start] = []
+    for start in starts:
+        wanted = _ports_wanted(jobs[start.job_id], start)
+        if wanted <= free:
+            granted.append(start)
+            free -= wanted
+    return granted
+
+
+def _ports_wanted(job: Job, start: Start) -> int:
+    """The rendezvous port and those of the instances."""
+    return 1 + sum(sum(_ports_of(job, placed.role).values()) for placed in start.members)
+
+
+def _ports_of(job: Job, role: str) -> Mapping[str, int]:
+    """How many ports an instance gets, by label."""
+    # Straight from the stored document: it was checked when it was accepted.
+    ports: Mapping[str, int] = job.spec["roles"][role].get("ports", {})
+    return ports
+
+
+def _free_ports() -> list[int]:
+    """The ports that no open attempt holds."""
+    taken = set(Attempt.objects.filter(ended_at=None).values_list("port", flat=True))
+    for ports in (
+        Member.objects.filter(attempt__ended_at=None)
+        .exclude(ports={})
+        .values_list("ports", flat=True)
+    ):
+        taken.update(port for group in ports.values() for port in group)
+    return [port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken]

@@ -1,0 +1,233 @@
+"""The live jobs of a snapshot: read as plain numbers and text, and parsed once per change.
+
+A cluster with 10,000 waiting jobs changes a few of them between two rounds. Rows come as the
+database spells them, without a conversion per field, and a row that was read before gives the very
+value that it gave then; values are frozen, so that sharing them between rounds is safe.
+"""
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from django.db.models import QuerySet, TextField
+from django.db.models.functions import Cast
+
+from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.lifecycle import JobState
+from scheduling.core.round.claims import read_claims
+from scheduling.core.values import HeldLeaf, HoldingJob, QueuedJob
+from scheduling.jobs.models import Job
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+LEAVING: Final = frozenset({JobState.PREEMPTING.value, JobState.STOPPING.value})
+ENDED_BADLY: Final = frozenset({JobState.FAILED.value, JobState.STOPPED.value})
+YES: Final = frozenset({"1", "true"})
+"""How databases spell that something is so: SQLite, PostgreSQL."""
+_TEXTS: Final = {
+    "demand_text": "demand",
+    "submitted_at_text": "submitted_at",
+    "state_since_text": "state_since",
+    "not_before_text": "not_before",
+    "backoff_until_text": "backoff_until",
+    "saved_at_text": "saved_at",
+    "excluded_nodes_text": "excluded_nodes",
+    "reason_json": "reason",
+    "held_text": "held",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredReason:
+    """The reason that a queued job has now, so that only changes are written.
+
+    The English text is not compared: code and parameters of the message are in ``detail``.
+    """
+
+    code: str
+    detail: Mapping[str, Any]
+
+
+class LiveJobRow(NamedTuple):
+    """A job as the database spells it: numbers and text only."""
+
+    id: int
+    virtual_cluster_id: int
+    tenant_id: int
+    owner_id: int
+    owner__username: str
+    priority: int
+    job_class: str
+    state: str
+    held_text: str
+    reason_code: str
+    demand_text: str
+    submitted_at_text: str
+    state_since_text: str
+    not_before_text: str | None
+    backoff_until_text: str | None
+    saved_at_text: str | None
+    excluded_nodes_text: str
+    reason_json: str
+
+
+_WaitingKey = tuple[LiveJobRow, int | None, tuple[tuple[int, str], ...], int | None]
+Leaves = tuple[tuple[tuple[str, str], ...], ...]
+"""What a job holds, by member: addresses of physical leaves and of the virtual ones."""
+_HoldingKey = tuple[LiveJobRow, int | None, Leaves]
+
+
+def live_rows(using: str) -> list[LiveJobRow]:
+    """All jobs that have not ended, by id."""
+    jobs: QuerySet[Job] = Job.objects.unscoped().using(using).live().order_by("id")
+    texts = {name: Cast(column, TextField()) for name, column in _TEXTS.items()}
+    rows = jobs.annotate(**texts)
+    return [LiveJobRow._make(row) for row in rows.values_list(*LiveJobRow._fields)]
+
+
+class Remembered(Generic[Key, Value]):
+    """Values by the keys they are made from; each use forgets what it did not ask for."""
+
+    def __init__(self, make: Callable[[Key], Value]) -> None:
+        self._make = make
+        self._known: Mapping[Key, Value] = {}
+
+    def of(self, keys: Iterable[Key]) -> tuple[Value, ...]:
+        """The value of each key, in the order of the keys, which are all different."""
+        before, now = self._known, {}
+        for key in keys:
+            value = before.get(key)
+            now[key] = self._make(key) if value is None else value
+        self._known = now
+        return tuple(now.values())
+
+
+def queued_jobs(
+    rows: Iterable[LiveJobRow],
+    caps: Mapping[tuple[int, int], int],
+    after: Mapping[int, Sequence[tuple[int, str]]],
+    turns: Mapping[int, int],
+) -> tuple[QueuedJob, ...]:
+    """The waiting jobs.
+
+    Args:
+        rows: their rows.
+        caps: a member's own cap in devices, by tenant and user.
+        after: jobs that have not succeeded and must first, with their states, by job.
+        turns: how many jobs of its sweep run at a time, by job that is held by its sweep.
+    """
+    return _QUEUED.of(
+        (
+            row,
+            caps.get((row.tenant_id, row.owner_id)),
+            tuple(after.get(row.id, ())),
+            turns.get(row.id),
+        )
+        for row in rows
+    )
+
+
+def at_their_size(rows: Iterable[LiveJobRow], demands: Mapping[int, Any]) -> Iterable[LiveJobRow]:
+    """Rows with the demands of ``demands`` (by job) instead of those they were submitted with."""
+    if not demands:
+        return rows
+    texts = {job_id: json.dumps(demand, sort_keys=True) for job_id, demand in demands.items()}
+    return (row._replace(demand_text=texts.get(row.id, row.demand_text)) for row in rows)
+
+
+def holding_jobs(
+    rows: Iterable[LiveJobRow],
+    caps: Mapping[tuple[int, int], int],
+    leases: Mapping[int, Leaves],
+) -> tuple[HoldingJob, ...]:
+    """The jobs that hold devices.
+
+    Args:
+        rows: their rows.
+        caps: a member's own cap in devices, by tenant and user.
+        leases: their leaves by member, by job.
+    """
+    return _HOLDING.of(
+        (row, caps.get((row.tenant_id, row.owner_id)), leases.get(row.id, ())) for row in rows
+    )
+
+
+@lru_cache(maxsize=16384)
+def stored_reason(code: str, detail: str) -> StoredReason:
+    """A reason from its columns; jobs that ask alike wait for the same."""
+    return StoredReason(code=code, detail=_json(detail))
+
+
+def _queued(key: _WaitingKey) -> QueuedJob:
+    row, cap, waits_for, turn_of = key
+    return QueuedJob(
+        id=row.id,
+        vc=row.virtual_cluster_id,
+        tenant=row.tenant_id,
+        owner=row.owner_id,
+        owner_name=row.owner__username,
+        priority=row.priority,
+        job_class=JobClass(row.job_class),
+        demand=_demand(row.demand_text),
+        submitted=_seconds(row.submitted_at_text),
+        not_before=_seconds_or_none(row.not_before_text),
+        held=row.held_text in YES,
+        backoff_until=_seconds_or_none(row.backoff_until_text),
+        after=tuple(other for other, state in waits_for if state not in ENDED_BADLY),
+        after_failed=tuple(other for other, state in waits_for if state in ENDED_BADLY),
+        excluded_nodes=tuple(_json(row.excluded_nodes_text)),
+        user_cap=cap,
+        waiting_for=tuple(_json(row.reason_json).get("waiting_for", ())),
+        claims=read_claims(_json(row.reason_json).get("claims")),
+        turn_of=turn_of,
+    )
+
+
+def _holding(key: _HoldingKey) -> HoldingJob:
+    row, cap, members = key
+    return HoldingJob(
+        id=row.id,
+        vc=row.virtual_cluster_id,
+        tenant=row.tenant_id,
+        owner=row.owner_id,
+        priority=row.priority,
+        job_class=JobClass(row.job_class),
+        demand=_demand(row.demand_text),
+        submitted=_seconds(row.submitted_at_text),
+        since=_seconds(row.state_since_text),
+        saved=_seconds_or_none(row.saved_at_text),
+        leaving=row.state in LEAVING,
+        members=tuple(
+            tuple([HeldLeaf(address=address, virtual=virtual) for address, virtual in leaves])
+            for leaves in members
+        ),
+        user_cap=cap,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _demand(stored: str) -> Demand:
+    return Demand.from_json(json.loads(stored))
+
+
+@lru_cache(maxsize=4096)
+def _json(stored: str) -> Any:
+    return json.loads(stored)
+
+
+def _seconds(stored: str) -> float:
+    """Seconds since 1970; SQLite stores UTC without saying so, PostgreSQL says the offset."""
+    moment = datetime.fromisoformat(stored)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _seconds_or_none(stored: str | None) -> float | None:
+    return _seconds(stored) if stored else None
+
+
+_QUEUED: Final = Remembered(_queued)
+_HOLDING: Final = Remembered(_holding)

@@ -1,0 +1,250 @@
+"""What a round has decided about a job: attempt, members and leases."""
+
+from django.db import models
+from django.db.models import Q
+
+from scheduling.clusters.models.nodes import Device, Node, NodeTenancy
+from scheduling.enums import LeaseKind, MemberStep, one_of
+from scheduling.jobs.models import Job
+from tessera.isolation import LEVELS, NONE
+
+
+class Attempt(models.Model):
+    """One try at running a job on one placement.
+
+    ``uid`` names the run directories on the nodes. ``port`` is the rendezvous port, unique among
+    the attempts that have not ended. ``demand`` is the gang at the size that the policy gave it;
+    None: as submitted. ``devices``, ``device_type`` (the first of several) and ``nodes`` say on
+    what it ran; 0 and empty for attempts of old. ``layout``: logical workers of each process, by
+    member, where the job has some.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField()
+    uid = models.CharField(max_length=32, unique=True)
+    round_number = models.PositiveBigIntegerField()
+    opportunistic = models.BooleanField(default=False)
+    port = models.PositiveIntegerField()
+    master_host = models.CharField(max_length=255, blank=True)
+    demand = models.JSONField(null=True)
+    devices = models.PositiveIntegerField(default=0)
+    device_type = models.CharField(max_length=100, blank=True)
+    nodes = models.PositiveIntegerField(default=0)
+    layout = models.JSONField(null=True)
+    created_at = models.DateTimeField()
+    running_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=20, blank=True)
+    exit_code = models.IntegerField(null=True)
+    failure_class = models.CharField(max_length=16, blank=True)
+    message = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        ordering = ["job_id", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "number"], name="attempt_one_per_number"),
+            models.UniqueConstraint(
+                fields=["job"], condition=Q(ended_at=None), name="attempt_one_open_per_job"
+            ),
+            models.UniqueConstraint(
+                fields=["port"], condition=Q(ended_at=None), name="attempt_one_open_per_port"
+            ),
+            models.CheckConstraint(condition=Q(number__gt=0), name="attempt_number_is_positive"),
+        ]
+        # Holds both ends, so that a span of time is found without reading what lies outside.
+        indexes = [models.Index(fields=["ended_at", "created_at"], name="attempt_by_end")]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of job {self.job_id}"
+
+
+class Member(models.Model):
+    """One rank of one role of an attempt, on one node.
+
+    ``step`` moves forward only, by compare-and-set. ``rank`` counts within the role, ``node_rank``
+    through the whole gang. ``removed_at``: nothing of it is on the node any more; readers who want
+    open members ask for its absence too, since that is what the index by node holds. ``settings``
+    say how the job is to work (``tessera.train.control``); they stand at the gang's first member,
+    whose node has been told those of version ``settings_told``. ``least_isolation`` is the level
+    that its round relied on, ``isolation`` the one at which the node runs it, ``network`` whether
+    it has a network of its own there; both are empty before it runs. ``warnings`` are codes of
+    the node about the run, separated by blanks. ``tenancy``: it runs without isolation on a node
+    that belongs to its tenant.
+    """
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="members")
+    node = models.ForeignKey(
+        Node, on_delete=models.PROTECT, related_name="members", db_index=False
+    )
+    role = models.CharField(max_length=32)
+    rank = models.PositiveIntegerField()
+    node_rank = models.PositiveIntegerField()
+    devices = models.JSONField()
+    ports = models.JSONField(default=dict, blank=True)
+    step = models.CharField(max_length=12, choices=MemberStep, default=MemberStep.WAITING)
+    step_since = models.DateTimeField()
+    stop_asked_at = models.DateTimeField(null=True)
+    stop_cause = models.CharField(max_length=20, blank=True)
+    pid = models.PositiveIntegerField(null=True)
+    boot_id = models.CharField(max_length=64, blank=True)
+    started_at = models.DateTimeField(null=True)
+    exited_at = models.DateTimeField(null=True)
+    exit_code = models.IntegerField(null=True)
+    exit_signal = models.IntegerField(null=True)
+    exit_cause = models.CharField(max_length=20, blank=True)
+    failure_class = models.CharField(max_length=16, blank=True)
+    message = models.CharField(max_length=500, blank=True)
+    lease_renewed_at = models.DateTimeField(null=True)
+    settings = models.JSONField(null=True)
+    settings_version = models.PositiveIntegerField(default=0)
+    settings_told = models.PositiveIntegerField(default=0)
+    settings_at = models.DateTimeField(null=True)
+    removed_at = models.DateTimeField(null=True)
+    least_isolation = models.CharField(max_length=16, default=NONE)
+    isolation = models.CharField(max_length=16, blank=True)
+    network = models.CharField(max_length=16, blank=True)
+    warnings = models.CharField(max_length=200, blank=True)
+    tenancy = models.ForeignKey(
+        NodeTenancy, on_delete=models.PROTECT, null=True, related_name="members"
+    )
+
+    class Meta:
+        ordering = ["attempt_id", "node_rank"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(least_isolation__in=LEVELS), name="member_least_isolation_is_known"
+            ),
+            models.UniqueConstraint(
+                fields=["attempt", "role", "rank"], name="member_one_per_rank"
+            ),
+            models.CheckConstraint(
+                condition=one_of("step", MemberStep), name="member_step_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(removed_at=None)
+                | Q(step__in=[MemberStep.EXITED, MemberStep.RELEASED]),
+                name="member_removed_has_ended",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["node", "step"],
+                condition=Q(removed_at=None),
+                name="member_on_node",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.rank} of attempt {self.attempt_id}"
+
+
+class AttemptProgress(models.Model):
+    """What an attempt has reported so far, summed up: what performance is learnt from.
+
+    ``seconds`` and ``steps`` are those of its first rank, ``samples`` those of all ranks.
+    ``losses`` are points of step and loss over the whole of it (``scheduling.core.performance.losses``).
+    ``batch``, ``accumulation`` and the gradient noise (of the initial batch) are the newest that
+    it told.
+    """
+
+    attempt = models.OneToOneField(
+        Attempt, on_delete=models.CASCADE, primary_key=True, related_name="progress"
+    )
+    seconds = models.FloatField(default=0.0)
+    steps = models.PositiveBigIntegerField(default=0)
+    samples = models.FloatField(default=0.0)
+    last_step = models.BigIntegerField(default=0)
+    loss = models.FloatField(null=True)
+    losses = models.JSONField(default=list, blank=True)
+    batch = models.PositiveBigIntegerField(null=True)
+    accumulation = models.PositiveBigIntegerField(null=True)
+    noise_square = models.FloatField(null=True)
+    noise_variance = models.FloatField(null=True)
+
+    def __str__(self) -> str:
+        return f"progress of attempt {self.attempt_id}"
+
+
+class AttemptUse(models.Model):
+    """How much an attempt has made of its devices until ``until``: what policies may look at.
+
+    ``busy`` is the share of the time in which they were, the mean of all that tell, over
+    ``minutes``; ``memory_peak`` the most bytes that one of them had in use. None: nobody tells.
+    Only kept for virtual clusters with a policy or a shadow that knows more than gangs.
+    """
+
+    attempt = models.OneToOneField(
+        Attempt, on_delete=models.CASCADE, primary_key=True, related_name="use"
+    )
+    until = models.DateTimeField()
+    minutes = models.PositiveIntegerField(default=0)
+    busy = models.FloatField(null=True)
+    memory_peak = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(busy=None) | Q(busy__gte=0, busy__lte=1),
+                name="attempt_use_busy_is_a_share",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"use of attempt {self.attempt_id}"
+
+
+class StepTally(models.Model):
+    """How long the steps of one batch took in an attempt: what fits of its speed are made from."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="step_tallies")
+    batch = models.PositiveBigIntegerField()
+    accumulation = models.PositiveBigIntegerField()
+    steps = models.PositiveBigIntegerField(default=0)
+    seconds = models.FloatField(default=0.0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["attempt", "batch", "accumulation"], name="step_tally_one_per_kind"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} in attempt {self.attempt_id}"
+
+
+class Lease(models.Model):
+    """A device is held for an attempt until ``released_at``; unique while unreleased.
+
+    ``virtual_cell`` is the virtual leaf to which the device is bound; empty for opportunistic use.
+    """
+
+    device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="leases")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="leases")
+    member = models.ForeignKey(Member, on_delete=models.CASCADE, related_name="leases")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="leases")
+    kind = models.CharField(max_length=10, choices=LeaseKind, default=LeaseKind.USING)
+    slot = models.PositiveSmallIntegerField(default=0)
+    virtual_cell = models.CharField(max_length=255, blank=True)
+    taken_at = models.DateTimeField()
+    released_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["device", "kind", "slot"],
+                condition=Q(released_at=None),
+                name="lease_one_live_per_slot",
+            ),
+            models.CheckConstraint(
+                condition=one_of("kind", LeaseKind), name="lease_kind_is_known"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["job"], condition=Q(released_at=None), name="lease_live_by_job"),
+            models.Index(fields=["taken_at"], name="lease_by_time"),
+            models.Index(fields=["released_at"], name="lease_by_end"),
+        ]
+
+    def __str__(self) -> str:
+        return f"device {self.device_id} for job {self.job_id}"

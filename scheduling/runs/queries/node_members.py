@@ -1,0 +1,108 @@
+"""Members of gangs that are not known to be gone from their nodes."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from django.db.models import QuerySet
+
+from scheduling.enums import MemberStep
+from scheduling.runs.models import Member
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
+_MEMBER_COLUMNS: Final = (
+    "id",
+    "role",
+    "rank",
+    "devices",
+    "step",
+    "step_since",
+    "stop_asked_at",
+    "pid",
+    "boot_id",
+    "started_at",
+    "lease_renewed_at",
+    "attempt__job_id",
+    "attempt__job__name",
+    "attempt__job__tenant_id",
+)
+
+
+class ListedMember(NamedTuple):
+    """As much of an open member as the list of all nodes needs."""
+
+    step: str
+    pid: int | None
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenMember:
+    """A rank that is not known to be gone from a node.
+
+    Attributes:
+        job_id: None when the viewer may not see the job.
+        lease_renewed_at: when the node last confirmed that it may go on.
+    """
+
+    member_id: int
+    job_id: int | None
+    job: str
+    tenant: str
+    role: str
+    rank: int
+    devices: tuple[int, ...]
+    step: str
+    step_since: datetime
+    stopping: bool
+    pid: int | None
+    boot_id: str
+    started_at: datetime | None
+    lease_renewed_at: datetime | None
+
+
+def ranks_by_node() -> Mapping[int, list[ListedMember]]:
+    """Open members by node, in one query."""
+    found: dict[int, list[ListedMember]] = defaultdict(list)
+    for node_id, *rank in _open().values_list("node_id", *ListedMember._fields):
+        found[node_id].append(ListedMember._make(rank))
+    return found
+
+
+def open_members(viewer: Viewer, node_id: int) -> list[OpenMember]:
+    """The open members of one node, in one query."""
+    rows = _open().filter(node_id=node_id)
+    visible = viewer.tenant_ids(Permission.VIEW_JOBS)
+    found = []
+    for values in rows.values_list(*_MEMBER_COLUMNS):
+        row = dict(zip(_MEMBER_COLUMNS, values, strict=True))
+        tenant_id = row["attempt__job__tenant_id"]
+        is_visible = visible is None or tenant_id in visible
+        found.append(
+            OpenMember(
+                member_id=row["id"],
+                job_id=row["attempt__job_id"] if is_visible else None,
+                job=row["attempt__job__name"] if is_visible else "",
+                tenant=viewer.name_of(tenant_id),
+                role=row["role"] if is_visible else "",
+                rank=row["rank"] if is_visible else 0,
+                devices=tuple(row["devices"]),
+                step=row["step"],
+                step_since=row["step_since"],
+                stopping=row["stop_asked_at"] is not None,
+                pid=row["pid"],
+                boot_id=row["boot_id"],
+                started_at=row["started_at"],
+                lease_renewed_at=row["lease_renewed_at"],
+            )
+        )
+    return found
+
+
+def _open() -> QuerySet[Member]:
+    """Members that are not known to be gone."""
+    return Member.objects.filter(removed_at=None).exclude(step__in=GONE).order_by("id")

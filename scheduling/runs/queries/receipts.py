@@ -1,0 +1,86 @@
+"""Receipts of a job's preemptions; nothing in them names a job that the viewer may not see."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from scheduling.core.messages import sentence
+from scheduling.enums import PreemptionCause
+from scheduling.jobs.queries.events import require_visible_job, visible_jobs_among
+from scheduling.runs.models import Preemption
+from tenants.viewers import ANOTHER_TENANT, Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptView:
+    """One preemption.
+
+    Attributes:
+        attempt: number of the attempt that had to leave.
+        cause: a stable word; ``cause_text`` the same for people.
+        by: what asked: ``a round``, or what a person did.
+        for_job: for whom; None: nobody in particular, or a job that the viewer may not see.
+        for_text: the same in words; empty: nobody in particular.
+        acknowledged_at: when the job said that it had heard; None: it did not.
+        released_at: when its devices were free; None: it still leaves.
+        forced: it was killed when its grace period was over.
+        lost_steps: None: the job tells no steps, or has not left yet.
+        lost_seconds: work that was not saved; None: it has not left yet.
+    """
+
+    attempt: int
+    cause: str
+    cause_text: str
+    by: str
+    rule: str
+    for_job: int | None
+    for_text: str
+    grace_seconds: int
+    asked_at: datetime
+    acknowledged_at: datetime | None
+    checkpoint_step: int | None
+    checkpoint_sha256: str
+    checkpoint_at: datetime | None
+    released_at: datetime | None
+    forced: bool
+    lost_steps: int | None
+    lost_seconds: float | None
+
+
+def receipts_of_job(viewer: Viewer, job_id: int) -> tuple[ReceiptView, ...]:
+    """The preemptions of one job, the oldest first.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    require_visible_job(viewer, job_id)
+    rows = list(
+        Preemption.objects.filter(job_id=job_id)
+        .select_related("attempt")
+        .order_by("attempt__number")
+    )
+    known = visible_jobs_among(viewer, (row.for_job_id for row in rows))
+    return tuple(_view(row, known) for row in rows)
+
+
+def _view(row: Preemption, known: frozenset[int]) -> ReceiptView:
+    is_known = row.for_job_id in known
+    other = sentence("job-of-tenant", tenant=ANOTHER_TENANT) if row.for_job_id else ""
+    return ReceiptView(
+        attempt=row.attempt.number,
+        cause=row.cause,
+        cause_text=str(PreemptionCause(row.cause).label),
+        by=row.by or sentence("a-round"),
+        rule=row.rule,
+        for_job=row.for_job_id if is_known else None,
+        for_text=f"job {row.for_job_id}" if is_known else other,
+        grace_seconds=row.grace_seconds,
+        asked_at=row.asked_at,
+        acknowledged_at=row.acknowledged_at,
+        checkpoint_step=row.checkpoint_step,
+        checkpoint_sha256=row.checkpoint_sha256,
+        checkpoint_at=row.checkpoint_at,
+        released_at=row.released_at,
+        forced=row.forced,
+        lost_steps=row.lost_steps,
+        lost_seconds=row.lost_seconds,
+    )

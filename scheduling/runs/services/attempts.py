@@ -1,0 +1,364 @@
+"""What the nodes report about members; ``settling`` draws the consequences.
+
+Every function may run inside an outer transaction, so that many reports share one commit, and is
+idempotent: a report that comes twice, or after the member has moved on, changes nothing. Those
+that come in crowds take many at once and use a fixed number of statements.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+
+from django.db import connection, transaction
+from django.db.models import DateTimeField, F
+from django.db.models.functions import Coalesce
+
+from scheduling.common.on_commit import tell_nodes
+from scheduling.core.charging import last_evidence, limited
+from scheduling.core.lifecycle import FailureClass, JobEventKind, JobState
+from scheduling.enums import MemberStep
+from scheduling.jobs.services.lifecycle import Note, event_instant, try_job_events
+from scheduling.runs.models import Attempt, Member, Preemption
+from scheduling.runs.services.gang_outcomes import (
+    GONE,
+    ask_members_to_stop,
+    by_row,
+    finish_when_gone,
+    settle,
+)
+from scheduling.runs.services.receipts import settle_receipts
+from scheduling.runs.services.tallies import count_first_starts
+from tessera import protocol
+
+__all__ = ["GONE", "ask_members_to_stop", "finish_when_gone"]
+
+BEFORE_GO: Final = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.PREPARED)
+NOT_RUN_YET: Final = (*BEFORE_GO, MemberStep.STARTING)
+_NEVER_RUN: Final = frozenset({*NOT_RUN_YET, MemberStep.RELEASED})
+_TO_RUNNING: Final = """
+    UPDATE {table} SET step = %s, step_since = %s, pid = %s, boot_id = %s,
+        started_at = {later}(%s, step_since), isolation = %s, network = %s, warnings = %s
+    WHERE id = %s AND step = %s
+"""
+"""A process has not started before its gang got its go, which is when its step last changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedStart:
+    """A rank's process runs.
+
+    Attributes:
+        pid: its process id on the node, where that is known.
+        boot_id: which start of the node.
+        started_at: on the control plane's clock.
+        isolation: the level at which it runs.
+        network: ``own`` or ``shared`` with its node.
+        warnings: codes, for instance ``limits-not-enforced``.
+    """
+
+    member_id: int
+    pid: int | None
+    boot_id: str
+    started_at: datetime
+    isolation: str = ""
+    network: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@transaction.atomic(savepoint=False)
+def mark_preparing(*, member_ids: list[int], now: datetime) -> set[int]:
+    """Take members from waiting to preparing; returns those that are preparing and wanted."""
+    Member.objects.filter(pk__in=member_ids, step=MemberStep.WAITING, stop_asked_at=None).update(
+        step=MemberStep.PREPARING, step_since=now
+    )
+    ready = Member.objects.filter(
+        pk__in=member_ids, step=MemberStep.PREPARING, stop_asked_at=None
+    ).values_list("id", "attempt__job_id", "attempt__number", "attempt__job__state")
+    wanted = list(ready)
+    try_job_events(
+        jobs={
+            job_id: Note(attempt=number)
+            for _, job_id, number, state in wanted
+            if state == JobState.ADMITTED
+        },
+        event=JobEventKind.DISPATCH,
+        now=now,
+    )
+    return {member_id for member_id, *_ in wanted}
+
+
+def _one_after_the_other(member_ids: Collection[int]) -> None:
+    """Wait until no other service reports of the same gangs.
+
+    After its own report each looks at the whole gang: of two at the same instant neither would see
+    the other's, and the gang would wait for ever. SQLite has one writer at a time anyway. Of two
+    that wait for each other the database ends one, whose turn is taken again.
+    """
+    if connection.features.has_select_for_update:
+        theirs = Member.objects.filter(pk__in=list(member_ids)).values("attempt_id")
+        gangs = Attempt.objects.filter(pk__in=theirs).order_by("pk").select_for_update(no_key=True)
+        list(gangs.values_list("pk", flat=True))
+
+
+@transaction.atomic(savepoint=False)
+def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]:
+    """Nodes are ready; gangs of which all members are get their go.
+
+    Returns:
+        The attempts that may start now.
+    """
+    _one_after_the_other(member_ids)
+    mine = Member.objects.filter(pk__in=list(member_ids))
+    moved = mine.filter(step=MemberStep.PREPARING, stop_asked_at=None).update(
+        step=MemberStep.PREPARED, step_since=now
+    )
+    if not moved:
+        return set()
+    gangs: dict[int, list[int]] = defaultdict(list)
+    unready: set[int] = set()
+    peers = Member.objects.filter(attempt__in=mine.order_by().values("attempt"))
+    for attempt_id, node_id, step, stop_asked_at in peers.order_by().values_list(
+        "attempt_id", "node_id", "step", "stop_asked_at"
+    ):
+        gangs[attempt_id].append(node_id)
+        if step != MemberStep.PREPARED or stop_asked_at is not None:
+            unready.add(attempt_id)
+    ready = gangs.keys() - unready
+    if ready:
+        Member.objects.filter(attempt_id__in=ready).update(
+            step=MemberStep.STARTING, step_since=now
+        )
+        tell_nodes(node_id for attempt_id in ready for node_id in gangs[attempt_id])
+    return ready
+
+
+def mark_prepared(*, member_id: int, now: datetime) -> bool:
+    """One node is ready; returns whether the gang may start now."""
+    return bool(mark_all_prepared(member_ids=[member_id], now=now))
+
+
+@transaction.atomic
+def mark_prepare_failed(
+    *, member_id: int, failure: FailureClass, code: str, message: str, now: datetime
+) -> None:
+    """One node could not prepare: the gang does not start, and its attempt has failed."""
+    _one_after_the_other([member_id])
+    text = f"{code}: {message}"[:500]
+    moved = Member.objects.filter(
+        pk=member_id, step__in=(MemberStep.PREPARING, MemberStep.PREPARED, MemberStep.STARTING)
+    ).update(
+        step=MemberStep.EXITED,
+        step_since=now,
+        exited_at=now,
+        exit_cause=protocol.CAUSE_START,
+        failure_class=failure,
+        message=text,
+    )
+    if moved:
+        _settle_of(member_id, now)
+
+
+@transaction.atomic(savepoint=False)
+def mark_all_running(*, starts: Sequence[ReportedStart], now: datetime) -> None:
+    """Processes run; the jobs of which all do are running."""
+    _one_after_the_other([start.member_id for start in starts])
+    moved = _move_to_running(starts, now)
+    if moved:
+        _run_when_all_do(moved, now)
+
+
+def mark_running(
+    *, member_id: int, pid: int | None, boot_id: str, started_at: datetime, now: datetime
+) -> None:
+    """One rank's process runs; when all do, the job is running."""
+    start = ReportedStart(member_id=member_id, pid=pid, boot_id=boot_id, started_at=started_at)
+    mark_all_running(starts=[start], now=now)
+
+
+@transaction.atomic(savepoint=False)
+def mark_all_exited(
+    *,
+    records: Mapping[int, protocol.ExitRecord],
+    now: datetime,
+    ended_at: Mapping[int, datetime] = MappingProxyType({}),
+) -> None:
+    """Members have ended, whatever the reason; the gangs' rules decide what follows.
+
+    Args:
+        records: how, by member.
+        now: when it was observed.
+        ended_at: when each process ended on its node, on the control plane's clock; limited to
+            [its start, ``now``]. ``now`` for members that are missing here.
+    """
+    _one_after_the_other(records)
+    members = Member.objects.filter(pk__in=list(records)).exclude(step__in=GONE)
+    attempts: dict[int, int] = {}
+    exits: dict[int, datetime] = {}
+    for member_id, attempt_id, started_at in members.values_list("id", "attempt_id", "started_at"):
+        attempts[member_id] = attempt_id
+        exits[member_id] = limited(ended_at.get(member_id), earliest=started_at, latest=now)
+    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for member_id in attempts:
+        record = records[member_id]
+        ending = (_exit_code(record), record.signal, record.cause, _failure_of(record))
+        alike[*ending, record.message[:500]].append(member_id)
+    for (code, number, cause, failure, message), ids in alike.items():
+        Member.objects.filter(pk__in=ids).update(
+            step=MemberStep.EXITED,
+            step_since=now,
+            exited_at=by_row({pk: exits[pk] for pk in ids}, DateTimeField()),
+            exit_code=code,
+            exit_signal=number,
+            exit_cause=cause,
+            failure_class=failure,
+            message=message,
+        )
+    if attempts:
+        settle(attempt_ids=set(attempts.values()), now=now)
+
+
+def mark_exited(
+    *,
+    member_id: int,
+    record: protocol.ExitRecord,
+    now: datetime,
+    ended_at: datetime | None = None,
+) -> None:
+    """One rank has ended, whatever the reason; the gang's rules decide what follows."""
+    ends = {} if ended_at is None else {member_id: ended_at}
+    mark_all_exited(records={member_id: record}, ended_at=ends, now=now)
+
+
+@transaction.atomic
+def mark_cancelled(*, member_id: int, now: datetime) -> None:
+    """A member that had not started is gone from its node."""
+    _one_after_the_other([member_id])
+    moved = Member.objects.filter(pk=member_id, step__in=NOT_RUN_YET).update(
+        step=MemberStep.RELEASED, step_since=now, removed_at=now
+    )
+    if moved:
+        _settle_of(member_id, now)
+
+
+def mark_lost(*, member_id: int, message: str, now: datetime) -> None:
+    """A member is proved gone without an exit record (fenced, or its node was declared dead).
+
+    It is charged up to the last instant at which its node has confirmed it.
+    """
+    record = protocol.ExitRecord(
+        cause=protocol.CAUSE_LOST, failure=protocol.NODE, at=now.timestamp(), message=message
+    )
+    seen = Member.objects.filter(pk=member_id).values_list("started_at", "lease_renewed_at")
+    started, renewed = seen.first() or (None, None)
+    ended_at = last_evidence(started, [renewed])
+    mark_exited(member_id=member_id, record=record, ended_at=ended_at, now=now)
+
+
+def mark_removed(*, member_ids: list[int], now: datetime) -> None:
+    """The run directories of these members are gone from their nodes."""
+    ended = Member.objects.filter(pk__in=member_ids, step__in=GONE, removed_at=None)
+    ended.update(removed_at=now)
+    # The last reports and checkpoints of a run come when it has ended.
+    settle_receipts(
+        attempt_ids=Preemption.objects.filter(attempt__members__in=member_ids)
+        .order_by("attempt_id")
+        .values_list("attempt_id", flat=True)
+        .distinct()
+    )
+
+
+def record_renewal(*, member_ids: list[int], now: datetime) -> None:
+    """The node has confirmed new lease deadlines for these members."""
+    Member.objects.filter(pk__in=member_ids).update(lease_renewed_at=now)
+
+
+def mark_tuned(*, member_id: int, version: int) -> None:
+    """The node has been told the settings of this version; it may have refused them."""
+    Member.objects.filter(pk=member_id, settings_told__lt=version).update(settings_told=version)
+
+
+def _settle_of(member_id: int, now: datetime) -> None:
+    settle(
+        attempt_ids=Member.objects.filter(pk=member_id).values_list("attempt", flat=True), now=now
+    )
+
+
+def _move_to_running(starts: Sequence[ReportedStart], now: datetime) -> list[int]:
+    """Move members by compare-and-set, one statement run over and over; returns those moved."""
+    table = connection.ops.quote_name(Member._meta.db_table)
+    as_stored = connection.ops.adapt_datetimefield_value
+    since = as_stored(now)
+    rows = [
+        (
+            MemberStep.RUNNING.value,
+            since,
+            start.pid,
+            start.boot_id,
+            as_stored(min(start.started_at, now)),
+            start.isolation,
+            start.network,
+            " ".join(start.warnings)[:200],
+            start.member_id,
+            MemberStep.STARTING.value,
+        )
+        for start in starts
+    ]
+    ids = list({start.member_id: None for start in starts})
+    with connection.cursor() as cursor:
+        later = "MAX" if connection.vendor == "sqlite" else "GREATEST"
+        cursor.executemany(_TO_RUNNING.format(table=table, later=later), rows)
+        moved = cursor.rowcount
+    if moved == len(ids):
+        return ids
+    mine = Member.objects.filter(pk__in=ids, step=MemberStep.RUNNING, step_since=now)
+    return list(mine.order_by().values_list("id", flat=True))
+
+
+def _run_when_all_do(member_ids: Sequence[int], now: datetime) -> None:
+    theirs = Member.objects.filter(pk__in=member_ids).order_by().values("attempt")
+    found: dict[int, tuple[int, int]] = {}
+    starts: dict[int, datetime] = {}
+    unready: set[int] = set()
+    for attempt_id, step, job_id, number, started in (
+        Member.objects.filter(attempt__in=theirs, attempt__running_at=None)
+        .order_by("attempt_id")
+        .values_list("attempt_id", "step", "attempt__job_id", "attempt__number", "started_at")
+    ):
+        found[attempt_id] = job_id, number
+        starts[attempt_id] = max(starts.get(attempt_id, started or now), started or now)
+        if step in _NEVER_RUN:
+            unready.add(attempt_id)
+    ids = [attempt_id for attempt_id in found if attempt_id not in unready]
+    if not ids:
+        return
+    Attempt.objects.filter(pk__in=ids, running_at=None).update(
+        running_at=by_row({pk: starts[pk] for pk in ids}, DateTimeField())
+    )
+    running = try_job_events(
+        jobs={job_id: Note(attempt=number) for job_id, number in map(found.__getitem__, ids)},
+        event=JobEventKind.ALL_RUNNING,
+        now=now,
+        started_at=event_instant(now),
+        first_started_at=Coalesce(F("first_started_at"), event_instant(now)),
+    )
+    count_first_starts(running, now)
+
+
+def _exit_code(record: protocol.ExitRecord) -> int | None:
+    """The code as a shell would report it: a signal counts as 128 and its number."""
+    if record.code is None and record.signal is not None:
+        return 128 + record.signal
+    return record.code
+
+
+def _failure_of(record: protocol.ExitRecord) -> str:
+    """The class of an end; a stop that was asked for is nobody's failure."""
+    if record.failure:
+        return record.failure
+    if record.cause in (protocol.CAUSE_EXITED, protocol.CAUSE_STOPPED):
+        clean = record.cause == protocol.CAUSE_STOPPED or record.code == 0
+        return "" if clean else FailureClass.USER
+    return FailureClass.PLATFORM

@@ -1,0 +1,347 @@
+"""What follows when members have gone: the gang is decided, its attempt ends, the job moves on.
+
+Everything here takes many attempts at once and uses a fixed number of statements for those that
+ended well; only failures and gangs with members left are looked at one by one.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import Case, DateTimeField, F, Field, FloatField, Value, When
+
+from scheduling.common.on_commit import tell_nodes, want_round
+from scheduling.core.charging import charged_seconds
+from scheduling.core.gang_outcomes import GangOutcome, MemberEnd, MemberFate, judge
+from scheduling.core.jobspec import Completion, parse_stored
+from scheduling.core.lifecycle import (
+    EVICTED,
+    TERMINAL,
+    FailureClass,
+    JobEventKind,
+    JobState,
+    end_reason,
+)
+from scheduling.core.performance.executors import OWN_FAULTS, shared_by
+from scheduling.core.watching.log_rules import LogAction
+from scheduling.enums import MemberStep, StopCause
+from scheduling.jobs.models import Job, JobSecret
+from scheduling.jobs.services.lifecycle import Note, try_job_event, try_job_events
+from scheduling.runs.models import Attempt, Lease, Member
+from scheduling.runs.services.exclusions import excluded_after
+from scheduling.runs.services.receipts import settle_receipts
+from scheduling.runs.services.tallies import count_evictions
+from scheduling.watching.models import LogRuleHit
+from tessera import protocol
+
+GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
+
+FIRST_BACKOFF: Final = timedelta(seconds=10)
+LONGEST_BACKOFF: Final = timedelta(minutes=10)
+QUICK_BACKOFF: Final = timedelta(seconds=1)
+AT_ONCE: Final = frozenset({FailureClass.NODE, FailureClass.PREEMPTED})
+
+Gangs = Mapping[int, Sequence[Member]]
+
+_FATE: Final = (
+    "attempt_id", "role", "rank", "node_rank", "step", "exited_at", "exit_code", "exit_signal",
+    "exit_cause", "failure_class", "message", "devices", "started_at",
+)  # fmt: skip
+"""Fields of a member that decide how its gang ended and what is charged for it."""
+_UNREAD: Final = (
+    "demand", "layout", "job__labels", "job__note", "job__source_text", "job__warnings",
+    "job__demand", "job__terms", "job__reason", "job__reason_text",
+)  # fmt: skip
+"""Of attempts and their jobs, what no end asks for and costs much to read."""
+
+
+def settle(*, attempt_ids: Collection[int], now: datetime) -> None:
+    """After members have gone: decide the gangs that can be, end the attempts that are over."""
+    attempts = _open_attempts(attempt_ids)
+    gangs = _gangs(attempts)
+    verdicts = {
+        attempt.pk: judge(_fates(gangs[attempt.pk]), _rules(attempt.job))
+        for attempt in attempts
+        if not attempt.outcome
+    }
+    decided = {pk: verdict for pk, verdict in verdicts.items() if verdict is not None}
+    if decided:
+        _decide([attempt for attempt in attempts if attempt.pk in decided], decided, gangs, now)
+        gangs = _gangs(attempts) if _some_are_left(gangs, decided) else gangs
+    _end_attempts([attempt for attempt in attempts if _is_over(gangs[attempt.pk])], gangs, now)
+
+
+def ask_members_to_stop(*, attempt_id: int, cause: StopCause, now: datetime) -> None:
+    """Order the remaining members to leave; those that never began are gone at once."""
+    open_members = Member.objects.filter(attempt_id=attempt_id, stop_asked_at=None).exclude(
+        step__in=GONE
+    )
+    node_ids = set(open_members.values_list("node_id", flat=True))
+    open_members.filter(step=MemberStep.WAITING).update(
+        step=MemberStep.RELEASED,
+        step_since=now,
+        stop_asked_at=now,
+        stop_cause=cause,
+        removed_at=now,
+    )
+    open_members.update(stop_asked_at=now, stop_cause=cause)
+    tell_nodes(node_ids)
+
+
+def finish_when_gone(*, attempt_id: int, now: datetime) -> bool:
+    """End the attempt if no member of it is left on any node.
+
+    Returns:
+        Whether it has ended now.
+    """
+    attempts = _open_attempts([attempt_id])
+    gangs = _gangs(attempts)
+    over = [attempt for attempt in attempts if _is_over(gangs[attempt.pk])]
+    _end_attempts(over, gangs, now)
+    return bool(over)
+
+
+def _open_attempts(attempt_ids: Collection[int]) -> list[Attempt]:
+    attempts = Attempt.objects.filter(pk__in=list(attempt_ids), ended_at=None)
+    return list(attempts.select_related("job").defer(*_UNREAD).order_by("id"))
+
+
+def _gangs(attempts: Iterable[Attempt]) -> Gangs:
+    gangs: dict[int, list[Member]] = defaultdict(list)
+    members = Member.objects.filter(attempt_id__in=[attempt.pk for attempt in attempts])
+    for member in members.only(*_FATE):
+        gangs[member.attempt_id].append(member)
+    return gangs
+
+
+def _is_over(members: Sequence[Member]) -> bool:
+    return all(member.step in GONE for member in members)
+
+
+def _some_are_left(gangs: Gangs, attempt_ids: Iterable[int]) -> bool:
+    return any(not _is_over(gangs[attempt_id]) for attempt_id in attempt_ids)
+
+
+def _decide(
+    attempts: Sequence[Attempt],
+    verdicts: Mapping[int, GangOutcome],
+    gangs: Gangs,
+    now: datetime,
+) -> None:
+    by_verdict: dict[GangOutcome, list[int]] = defaultdict(list)
+    for attempt in attempts:
+        verdict = verdicts[attempt.pk]
+        attempt.outcome = "succeeded" if verdict.succeeded else "failed"
+        attempt.exit_code = verdict.exit_code
+        attempt.failure_class = verdict.failure or ""
+        attempt.message = verdict.message[:500]
+        by_verdict[verdict].append(attempt.pk)
+    for verdict, attempt_ids in by_verdict.items():
+        Attempt.objects.filter(pk__in=attempt_ids).update(
+            outcome="succeeded" if verdict.succeeded else "failed",
+            exit_code=verdict.exit_code,
+            failure_class=verdict.failure or "",
+            message=verdict.message[:500],
+        )
+    for attempt in attempts:
+        if not _is_over(gangs[attempt.pk]):
+            ask_members_to_stop(attempt_id=attempt.pk, cause=StopCause.GANG, now=now)
+
+
+def _end_attempts(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> None:
+    if not attempts:
+        return
+    ids = [attempt.pk for attempt in attempts]
+    ends = {attempt.pk: _left_nodes_at(gangs[attempt.pk], now) for attempt in attempts}
+    undecided = [attempt.pk for attempt in attempts if not attempt.outcome]
+    if undecided:
+        Attempt.objects.filter(pk__in=undecided, outcome="").update(outcome="stopped")
+    Attempt.objects.filter(pk__in=ids).update(ended_at=by_row(ends, DateTimeField()))
+    Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
+    used = {attempt.job_id: _device_seconds(gangs[attempt.pk], now) for attempt in attempts}
+    evicted_by = settle_receipts(attempt_ids=ids)
+    over = _end_or_retry_jobs(attempts, used, evicted_by, now)
+    if over:
+        JobSecret.objects.filter(job_id__in=over).delete()
+    want_round("exit")
+
+
+def _end_or_retry_jobs(
+    attempts: Sequence[Attempt],
+    used: Mapping[int, float],
+    evicted_by: Mapping[int, str],
+    now: datetime,
+) -> set[int]:
+    """Move the jobs and add the device-seconds that they used; returns those that have ended."""
+    succeeded = [attempt for attempt in attempts if attempt.outcome == "succeeded"]
+    failed = [
+        attempt for attempt in attempts if attempt.outcome == "failed" and not _may_leave(attempt)
+    ]
+    released = [attempt for attempt in attempts if attempt not in succeeded + failed]
+    moved: dict[int, JobState | None] = {}
+    groups: tuple[tuple[JobEventKind, list[Attempt], dict[str, Any]], ...] = (
+        (JobEventKind.SUCCEED, succeeded, {"exit_code": 0}),
+        (JobEventKind.RELEASED, released, {}),
+    )
+    for event, group, columns in groups:
+        moved |= try_job_events(
+            jobs={attempt.job_id: _end_note(attempt, evicted_by) for attempt in group},
+            event=event,
+            now=now,
+            gpu_seconds=F("gpu_seconds") + by_row(used, FloatField(), default=0.0),
+            **columns,
+        )
+    for attempt in failed:
+        moved[attempt.job_id] = _fail_or_retry(attempt, used[attempt.job_id], now)
+    count_evictions(_evictions(released, failed, moved))
+    return {job_id for job_id, state in moved.items() if state in TERMINAL}
+
+
+def _may_leave(attempt: Attempt) -> bool:
+    """Whether the failure of an attempt is nothing more than the end that was asked for."""
+    asked_by_user = attempt.job.state == JobState.STOPPING
+    lost = attempt.failure_class in {FailureClass.NODE, FailureClass.PLATFORM}
+    return attempt.job.state == JobState.PREEMPTING or (asked_by_user and lost)
+
+
+def _end_note(attempt: Attempt, evicted_by: Mapping[int, str]) -> Note:
+    """Why the attempt ended, for the job's events; its last checkpoint may be reported later."""
+    reason = end_reason(
+        outcome=attempt.outcome,
+        failure_class=attempt.failure_class,
+        evicted_by=evicted_by.get(attempt.pk),
+    )
+    text = f"{reason.value.capitalize()}." if reason in EVICTED else ""
+    if attempt.job.state == JobState.STOPPING and attempt.outcome == "failed":
+        text = attempt.message
+    return Note(attempt=attempt.number, text=text, detail={"end_reason": reason.value})
+
+
+def _evictions(
+    released: Iterable[Attempt], failed: Iterable[Attempt], moved: Mapping[int, JobState | None]
+) -> Iterator[tuple[int, FailureClass]]:
+    """Virtual cluster and reason of those that had to leave; who was stopped wanted to."""
+    for attempt in released:
+        if moved.get(attempt.job_id) is JobState.QUEUED:
+            yield attempt.job.virtual_cluster_id, FailureClass.PREEMPTED
+    for attempt in failed:
+        if moved[attempt.job_id] is not None:
+            failure = FailureClass(attempt.failure_class or FailureClass.USER)
+            yield attempt.job.virtual_cluster_id, failure
+
+
+def by_row(values: Mapping[int, Any], output: "Field[Any, Any]", *, default: Any = None) -> Case:
+    """A value for each row of an update, by primary key."""
+    whens = [When(pk=pk, then=Value(value, output_field=output)) for pk, value in values.items()]
+    return Case(*whens, default=Value(default, output_field=output), output_field=output)
+
+
+def _left_nodes_at(members: Iterable[Member], now: datetime) -> datetime:
+    """When the last process of a gang ended on its node; ``now`` if none was ever there."""
+    return max((member.exited_at for member in members if member.exited_at), default=now)
+
+
+def _device_seconds(members: Iterable[Member], now: datetime) -> float:
+    return sum(
+        len(member.devices) * charged_seconds(member.started_at, member.exited_at, until=now)
+        for member in members
+    )
+
+
+def _fail_or_retry(attempt: Attempt, used_seconds: float, now: datetime) -> JobState | None:
+    job = attempt.job
+    failure = FailureClass(attempt.failure_class or FailureClass.USER)
+    failed_before = int(job.failures.get(failure, 0))
+    trial = _was_a_trial(attempt, failure)
+    granted = trial or parse_stored(job.spec).retries.allows(failure, used=failed_before)
+    used = {"gpu_seconds": F("gpu_seconds") + used_seconds}
+    if granted and job.state != JobState.STOPPING and not _is_not_to_be_retried(attempt):
+        return try_job_event(
+            job_id=job.pk,
+            event=JobEventKind.RETRY,
+            now=now,
+            note=Note(
+                attempt=attempt.number,
+                text=attempt.message,
+                detail={"failure_class": failure, "exit_code": attempt.exit_code},
+            ),
+            failures={**job.failures, failure.value: failed_before + (not trial)},
+            excluded_nodes=excluded_after(attempt, failure),
+            backoff_until=now + _backoff(failure, failed_before),
+            **used,
+        )
+    return try_job_event(
+        job_id=job.pk,
+        event=JobEventKind.FAIL,
+        now=now,
+        note=Note(attempt=attempt.number, text=attempt.message, detail={"failure_class": failure}),
+        failure_class=failure,
+        retryable=failure is not FailureClass.USER,
+        exit_code=attempt.exit_code,
+        end_message=attempt.message,
+        **used,
+    )
+
+
+def _was_a_trial(attempt: Attempt, failure: FailureClass) -> bool:
+    """Whether it failed while processes shared its devices, which is not tried with it again."""
+    allowed = (attempt.job.spec.get("elastic") or {}).get("executors", 1)
+    if allowed < 2 or failure not in OWN_FAULTS:
+        return False
+    return shared_by(attempt.layout, attempt.devices) > 1
+
+
+def _is_not_to_be_retried(attempt: Attempt) -> bool:
+    """Whether a line of its log matched a rule that stops retries."""
+    hits = LogRuleHit.objects.filter(attempt=attempt, action=LogAction.STOP_RETRIES)
+    return hits.exists()
+
+
+def _backoff(failure: FailureClass, failed_before: int) -> timedelta:
+    if failure in AT_ONCE:
+        return QUICK_BACKOFF
+    return min(FIRST_BACKOFF * 2.0 ** min(failed_before, 16), LONGEST_BACKOFF)
+
+
+def _fates(members: Iterable[Member]) -> list[MemberFate]:
+    return [
+        MemberFate(
+            role=member.role,
+            order=member.node_rank,
+            end=_end_of(member),
+            ended=member.exited_at.timestamp() if member.exited_at else 0.0,
+            exit_code=member.exit_code,
+            failure=FailureClass(member.failure_class) if member.failure_class else None,
+            message=member.message or _plain_message(member),
+        )
+        for member in members
+    ]
+
+
+def _end_of(member: Member) -> MemberEnd:
+    if member.step == MemberStep.RELEASED:
+        return MemberEnd.STOPPED
+    if member.step != MemberStep.EXITED:
+        return MemberEnd.OPEN
+    if member.failure_class:
+        return MemberEnd.FAILED
+    stopped = member.exit_cause == protocol.CAUSE_STOPPED
+    return MemberEnd.STOPPED if stopped else MemberEnd.SUCCEEDED
+
+
+def _plain_message(member: Member) -> str:
+    if member.exit_signal:
+        return f"{member.role}-{member.rank} was ended by signal {member.exit_signal}"
+    return f"{member.role}-{member.rank} ended with exit code {member.exit_code}"
+
+
+def _rules(job: Job) -> dict[str, Completion]:
+    """When the roles decide the gang; the stored document has it written out."""
+    return {
+        name: Completion(
+            min_failed=role["completion"]["min_failed"],
+            min_succeeded=role["completion"]["min_succeeded"],
+        )
+        for name, role in job.spec["roles"].items()
+    }

@@ -1,0 +1,144 @@
+"""Batches of running jobs, chosen anew after each round and sent down without a restart.
+
+A batch changes no allocation, so it needs neither the round's fence nor its record: each choice is
+a compare-and-set on the member that will read it, and a line among the job's events.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.db.models import F
+
+from scheduling.common.on_commit import tell_nodes
+from scheduling.core.jobspec import Demand
+from scheduling.core.lifecycle import JobState
+from scheduling.core.messages import message, sentence
+from scheduling.core.round.declared_terms import read_terms
+from scheduling.core.values import Timed
+from scheduling.enums import MemberStep
+from scheduling.jobs.services.lifecycle import Note, record_job_event
+from scheduling.rounds.snapshot.performance_facts import timed_steps
+from scheduling.runs.models import Attempt, Member
+
+if TYPE_CHECKING:
+    from scheduling.core.performance.batches import BatchedJob, Chosen
+
+BATCH_EVENT = "batch"
+
+
+def choose_batches(*, now: datetime) -> int:
+    """Choose the batch of every running job that lets it be chosen.
+
+    Returns:
+        How many have been changed.
+    """
+    attempts = list(
+        Attempt.objects.filter(
+            ended_at=None, progress__batch__isnull=False, job__state=JobState.RUNNING
+        )
+        .select_related("job", "progress")
+        .order_by("id")
+    )
+    if not attempts:
+        return 0
+    from scheduling.core.performance.batches import choose_batch  # noqa: PLC0415  brings NumPy
+
+    timed = timed_steps("default", [attempt.job_id for attempt in attempts])
+    leaders = _leaders([attempt.pk for attempt in attempts])
+    changed = 0
+    for attempt in attempts:
+        leader = leaders.get(attempt.pk)
+        running = _running(attempt, leader, timed.get(attempt.job_id, ()), now)
+        chosen = choose_batch(running) if running is not None else None
+        if leader is not None and running is not None and chosen is not None:
+            changed += _send(attempt, leader, running, chosen, now)
+    return changed
+
+
+def _leaders(attempt_ids: Sequence[int]) -> Mapping[int, Member]:
+    members = Member.objects.filter(
+        attempt_id__in=attempt_ids, node_rank=0, step=MemberStep.RUNNING, stop_asked_at=None
+    )
+    return {member.attempt_id: member for member in members}
+
+
+def _running(
+    attempt: Attempt, leader: Member | None, timed: Sequence[Timed], now: datetime
+) -> "BatchedJob | None":
+    """The job as the choice sees it; None where it may not be chosen, or nothing is known."""
+    from scheduling.core.performance.batches import BatchedJob  # noqa: PLC0415  brings NumPy
+    from scheduling.core.performance.steps import limits_of, noise_of  # noqa: PLC0415  brings NumPy
+
+    progress, job = attempt.progress, attempt.job
+    terms = read_terms(job.terms, Demand.from_json(job.demand), job.tenant_id)
+    limits = limits_of(terms)
+    noise = noise_of(
+        None
+        if progress.noise_square is None or progress.noise_variance is None
+        else (progress.noise_square, progress.noise_variance)
+    )
+    seen = tuple(one for one in timed if one.type == attempt.device_type)
+    if limits is None or noise is None or leader is None or not seen or not attempt.devices:
+        return None
+    since = leader.settings_at or attempt.running_at or attempt.created_at
+    return BatchedJob(
+        type=attempt.device_type,
+        nodes=attempt.nodes,
+        devices=attempt.devices,
+        batch=progress.batch or limits.initial,
+        accumulation=progress.accumulation or 1,
+        steps=progress.steps,
+        unchanged=(now - since).total_seconds(),
+        limits=limits,
+        noise=noise,
+        seen=seen,
+    )
+
+
+@transaction.atomic
+def _send(
+    attempt: Attempt, leader: Member, running: "BatchedJob", chosen: "Chosen", now: datetime
+) -> bool:
+    """Leave the batch for the node that carries the job's first member; whether it was taken.
+
+    A job that keeps another batch than the one it was told (its data are too few, or it does not
+    listen) is not told the same again.
+    """
+    settings: dict[str, Any] = {**(leader.settings or {})}
+    settings |= {"batch": chosen.batch, "accumulation": chosen.accumulation}
+    if settings == leader.settings:
+        return False
+    wanted = Member.objects.filter(
+        pk=leader.pk, step=MemberStep.RUNNING, settings_version=leader.settings_version
+    )
+    if not wanted.update(
+        settings=settings, settings_version=F("settings_version") + 1, settings_at=now
+    ):
+        return False
+    passes = chosen.accumulation
+    parts = message("passes", n=passes)
+    record_job_event(
+        job_id=attempt.job_id,
+        kind=BATCH_EVENT,
+        now=now,
+        note=Note(
+            attempt=attempt.number,
+            text=sentence(
+                "batch-changed",
+                batch=format(chosen.batch, ","),
+                parts=parts,
+                before=format(running.batch, ","),
+                gain=format(chosen.gain - 1.0, ".0%"),
+            ),
+            detail={
+                "batch": chosen.batch,
+                "accumulation": passes,
+                "before": running.batch,
+                "gain": round(chosen.gain, 4),
+            },
+        ),
+    )
+    tell_nodes({leader.node_id})
+    return True

@@ -1,1 +1,0 @@
-"""Telling people and other systems: who wants to hear, what waits, what was delivered."""

@@ -1,0 +1,108 @@
+"""Sweeps as faces read them: the list, and one with its jobs by state and by point."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from scheduling.core.lifecycle import LIVE
+from scheduling.core.messages import sentence
+from scheduling.core.sweeps import LABEL, points
+from scheduling.jobs.models import Job, JobQuerySet, Sweep
+from scheduling.jobs.queries.jobs import shown_state
+from tenants.errors import NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepJob:
+    """The job of one point; ``held`` while it is not its turn."""
+
+    id: int
+    name: str
+    state: str
+    held: bool
+    point: Mapping[str, str]
+
+    @property
+    def shown_state(self) -> str:
+        """As the list of jobs says it."""
+        return shown_state(self.state, held=self.held)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepDetail:
+    """A sweep with the jobs that are still kept, and how many there are in each state."""
+
+    sweep: Sweep
+    jobs: tuple[SweepJob, ...]
+    states: Mapping[str, int]
+
+    @property
+    def live(self) -> int:
+        """Jobs that have not ended."""
+        return sum(count for state, count in self.states.items() if state in LIVE)
+
+
+def sweeps_of(viewer: Viewer) -> QuerySet[Sweep]:
+    """The sweeps whose jobs the viewer may see, newest first."""
+    rows: QuerySet[Sweep] = Sweep.objects.visible_to(viewer)
+    tenants = viewer.tenant_ids(Permission.VIEW_JOBS)
+    if tenants is not None:
+        rows = rows.filter(tenant_id__in=tenants)
+    return rows.select_related("owner", "virtual_cluster", "tenant").order_by("-id")
+
+
+def sweep_for(viewer: Viewer, pk: int) -> Sweep:
+    """One sweep.
+
+    Raises:
+        NotFoundError: there is none, or the viewer may not see it.
+    """
+    found = sweeps_of(viewer).filter(pk=pk).first()
+    if found is None:
+        raise NotFoundError(sentence("no-such-sweep"), field="id", value=pk)
+    return found
+
+
+def sweep_detail(viewer: Viewer, pk: int) -> SweepDetail:
+    """One sweep with its jobs, in two queries.
+
+    Raises:
+        NotFoundError: there is none, or the viewer may not see it.
+    """
+    sweep = sweep_for(viewer, pk)
+    names = tuple(sweep.parameters)
+    rows = jobs_of(sweep).order_by("id").values_list("id", "name", "state", "held", "spec")
+    known = {tuple(point.items()): point for point in points(sweep.parameters)}
+    jobs = tuple(
+        SweepJob(
+            id=job_id,
+            name=name,
+            state=state,
+            held=held and state == "queued",
+            point=known.get(_point(spec, names), {}),
+        )
+        for job_id, name, state, held, spec in rows
+    )
+    return SweepDetail(sweep=sweep, jobs=jobs, states=Counter(job.state for job in jobs))
+
+
+def jobs_of(sweep: Sweep) -> JobQuerySet:
+    """The jobs of a sweep, as far as they are still kept; the caller has checked the sweep.
+
+    One that was moved to another virtual cluster of the tenant stays in its sweep.
+    """
+    rows: JobQuerySet = Job.objects.unscoped()
+    rows = rows.filter(pk__gte=sweep.first_job, pk__lte=sweep.last_job)
+    label = {f"labels__{LABEL}": sweep.label}
+    return rows.filter(tenant_id=sweep.tenant_id, owner_id=sweep.owner_id, **label)
+
+
+def _point(spec: Mapping[str, Any], names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    first: Mapping[str, Any] = next(iter(spec["roles"].values()), {})
+    env = first.get("env") or {}
+    return tuple((name, str(env.get(name, ""))) for name in names)

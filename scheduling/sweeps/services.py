@@ -1,0 +1,310 @@
+"""Sweeps: submitted together, fed so many at a time, stopped together."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+
+from scheduling.common.on_commit import want_round
+from scheduling.core.lifecycle import HOLDING, JobEventKind, JobState
+from scheduling.core.messages import sentence
+from scheduling.core.sweeps import LABEL, Grid, GridError, documents, label_of
+from scheduling.estimates.services.submit_plans import JobPlan, plan_job
+from scheduling.jobs.models import Job, JobSecret, Sweep
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.services.idempotency import (
+    Key,
+    jobs_of_key,
+    read_key,
+    refuse_used_key,
+    used_key,
+)
+from scheduling.jobs.services.lifecycle import Note, try_job_events
+from scheduling.jobs.services.submission import Submission, submit_jobs
+from scheduling.jobs.validation import ValidatedJob, check_draft
+from scheduling.rounds.snapshot import RoundConfig
+from scheduling.runs.services.stopping import stop_job
+from scheduling.sweeps.queries import jobs_of
+from tenants.audit import AuditChange, record, record_many
+from tenants.errors import ForbiddenError, InvalidError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+MOST_PASSES: Final = 4
+_MAY_BE_ASKED: Final = sorted(state.value for state in HOLDING - {JobState.STOPPING})
+
+
+def submit_sweep(
+    *,
+    viewer: Viewer,
+    document: Mapping[str, Any],
+    grid: Grid,
+    max_parallel: int | None,
+    ground: SubmitContext,
+    now: datetime,
+    idempotency_key: str = "",
+) -> tuple[Sweep, bool]:
+    """Accept a job for each point of a grid, all or none.
+
+    With a key that was used before, the sweep of that time comes back and nothing is submitted.
+
+    Returns:
+        The sweep, and whether it is new.
+
+    Raises:
+        InvalidError: the grid is none.
+        InvalidJobError: the jobs cannot be accepted; nothing has been stored.
+        IdempotencyConflictError: the key belongs to something else.
+    """
+    sent = {"job": document, "parameters": _points(grid), "max_parallel": max_parallel}
+    key = read_key(idempotency_key, sent)
+    name = str(document.get("name", ""))[:63]
+    wanted = (name, _points(grid), max_parallel)
+    if (earlier := _of_key(viewer, key, wanted)) is not None:
+        return earlier, False
+    label = label_of(name, secrets.token_hex(3))
+    wanted_jobs = _documents(document, grid, label=label, max_parallel=max_parallel)
+    submissions = [Submission(document=each) for each in wanted_jobs]
+    try:
+        with transaction.atomic():
+            jobs = submit_jobs(
+                submissions=submissions, viewer=viewer, ground=ground, now=now, key=key
+            )
+            keep = partial(keep_sweep, viewer=viewer, jobs=jobs, name=name, label=label)
+            sweep = keep(grid=grid, max_parallel=max_parallel, now=now)
+    except IntegrityError:
+        if (earlier := _of_key(viewer, key, wanted)) is None:
+            refuse_used_key(viewer, key)
+            raise
+        return earlier, False
+    return sweep, True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """The plan of a sweep.
+
+    Attributes:
+        draft: the job of the first point, checked; the others differ in their environment only.
+        jobs: number of points.
+        plan: of the jobs that may run at a time, together.
+    """
+
+    draft: ValidatedJob
+    jobs: int
+    plan: JobPlan
+
+
+def plan_sweep(
+    *,
+    viewer: Viewer,
+    document: Mapping[str, Any],
+    grid: Grid,
+    max_parallel: int | None,
+    ground: SubmitContext,
+    config: RoundConfig,
+    now: datetime,
+) -> SweepPlan:
+    """Plan all jobs of a sweep that start without waiting for their turn; nothing is stored.
+
+    Raises:
+        InvalidError: the grid is not valid.
+        InvalidJobError: the jobs cannot be accepted.
+        ForbiddenError: the viewer may not submit them.
+    """
+    wanted = _documents(document, grid, label=LABEL, max_parallel=max_parallel)
+    draft = check_draft(document=wanted[0], viewer=viewer, ground=ground)
+    plan = plan_job(
+        document=wanted[0],
+        viewer=viewer,
+        ground=ground,
+        config=config,
+        now=now,
+        tasks=len(wanted) if max_parallel is None else min(max_parallel, len(wanted)),
+    )
+    return SweepPlan(draft=draft, jobs=len(wanted), plan=plan)
+
+
+def _documents(
+    document: Mapping[str, Any], grid: Grid, *, label: str, max_parallel: int | None
+) -> list[dict[str, Any]]:
+    """A document for each point, those beyond the first ``max_parallel`` held."""
+    if max_parallel is not None and max_parallel < 1:
+        raise InvalidError(
+            sentence("not-job-count"),
+            field="max_parallel",
+            value=max_parallel,
+            remedy=sentence("give-sweep-limit"),
+        )
+    # What a sweep holds it releases itself, in its turn: nobody could tell the two holds apart.
+    if max_parallel is not None and document.get("held"):
+        raise InvalidError(
+            sentence("limit-releases-held"),
+            field="max_parallel",
+            value=max_parallel,
+            remedy=sentence("remove-limit-or-held"),
+        )
+    try:
+        return documents(document, grid, label=label, max_parallel=max_parallel)
+    except GridError as error:
+        raise InvalidError(
+            str(error), field="parameters", value=dict(grid), remedy=error.remedy
+        ) from None
+
+
+def _points(grid: Grid) -> dict[str, list[str]]:
+    return {key: list(values) for key, values in grid.items()}
+
+
+def _of_key(
+    viewer: Viewer, key: Key, wanted: tuple[str, dict[str, list[str]], int | None]
+) -> Sweep | None:
+    """The viewer's sweep whose first job came in with this key."""
+    for first in jobs_of_key(viewer, key):
+        sweeps: QuerySet[Sweep] = Sweep.objects.visible_to(viewer)
+        found = sweeps.filter(owner_id=viewer.user_id, first_job=first.pk).first()
+        if found is None:
+            continue
+        told = (found.name, found.parameters, found.max_parallel)
+        if not key.is_for(first, otherwise=told == wanted):
+            raise used_key(
+                key,
+                f"The key was used for sweep {found.pk}, which is another.",
+                "Use a new key for a new sweep.",
+            )
+        return found
+    return None
+
+
+@transaction.atomic
+def keep_sweep(
+    *,
+    viewer: Viewer,
+    jobs: Sequence[Job],
+    name: str,
+    label: str,
+    grid: Grid,
+    max_parallel: int | None,
+    now: datetime,
+) -> Sweep:
+    """Keep jobs that have just come in, one for each point of ``grid``, as a sweep.
+
+    Args:
+        viewer: who submitted them.
+        jobs: in the order of the points; all have ``label``, and those that wait are held.
+        name: of the sweep.
+        label: the value of the label that holds them together.
+        grid: what varies.
+        max_parallel: how many run at a time; None: all.
+        now: when they came in.
+    """
+    sweep = Sweep.objects.create(
+        tenant_id=jobs[0].tenant_id,
+        virtual_cluster_id=jobs[0].virtual_cluster_id,
+        owner_id=jobs[0].owner_id,
+        name=name,
+        label=label,
+        parameters=_points(grid),
+        max_parallel=max_parallel,
+        jobs=len(jobs),
+        first_job=jobs[0].pk,
+        last_job=jobs[-1].pk,
+        is_open=max_parallel is not None and len(jobs) > max_parallel,
+        created_at=now,
+    )
+    record(
+        actor=viewer,
+        action="sweep.submit",
+        obj=sweep,
+        after={"jobs": len(jobs), "parameters": sweep.parameters},
+        tenant=sweep.tenant_id,
+    )
+    return sweep
+
+
+def feed_sweeps() -> int:
+    """Release held jobs of sweeps that have room; how many. Called before each round.
+
+    What somebody holds stays held, and takes no room.
+    """
+    released = 0
+    for sweep in Sweep.objects.unscoped().filter(is_open=True):
+        rows = jobs_of(sweep).live().values_list("id", "held", "held_by").order_by("id")
+        waiting = [pk for pk, held, by in rows if held and by is None]
+        room = (sweep.max_parallel or sweep.jobs) - sum(not held for _, held, _ in rows)
+        turn = waiting[: max(room, 0)]
+        if turn:
+            released += (
+                Job.objects.unscoped()
+                .filter(pk__in=turn, held=True, held_by=None, state=JobState.QUEUED)
+                .update(held=False)
+            )
+        if len(turn) == len(waiting):
+            Sweep.objects.unscoped().filter(pk=sweep.pk).update(is_open=False)
+    return released
+
+
+def stop_sweep(*, sweep: Sweep, viewer: Viewer, now: datetime) -> int:
+    """End all of its jobs: those that wait at once, those that run after their grace period.
+
+    Returns:
+        How many were asked to end.
+
+    Raises:
+        ForbiddenError: the viewer may see the jobs but not stop them.
+    """
+    if not viewer.can_stop(sweep.tenant_id, sweep.owner_id):
+        raise ForbiddenError(
+            sentence("sweep-of-other", pk=sweep.pk),
+            field="permission",
+            value=str(Permission.STOP_ANY_JOB),
+            remedy=sentence("ask-owner-lead-tenant"),
+        )
+    count = 0
+    for _ in range(MOST_PASSES):
+        # A job that a round starts, or that comes back to the queue, is met in the next pass.
+        stopped = _stop_waiting(sweep, viewer, now)
+        running = list(jobs_of(sweep).filter(state__in=_MAY_BE_ASKED))
+        for job in running:
+            stop_job(job=job, viewer=viewer, now=now)
+        count += stopped + len(running)
+        if not stopped and not running:
+            break
+    return count
+
+
+def _stop_waiting(sweep: Sweep, viewer: Viewer, now: datetime) -> int:
+    """End those that are in the queue, and stay there until it is written."""
+    with transaction.atomic():
+        Sweep.objects.unscoped().filter(pk=sweep.pk).update(is_open=False)
+        waiting = list(jobs_of(sweep).queued())
+        note = Note(text=f"{viewer.username} asked for it", detail={"by": viewer.username})
+        stopped = try_job_events(
+            jobs={job.pk: note for job in waiting},
+            event=JobEventKind.STOP,
+            now=now,
+            only_in=JobState.QUEUED,
+        )
+        JobSecret.objects.filter(job_id__in=list(stopped)).delete()
+        record_many(
+            actor=viewer,
+            changes=[
+                AuditChange(
+                    action="job.stop",
+                    obj=job,
+                    before={"state": JobState.QUEUED},
+                    after={"state": stopped[job.pk]},
+                    tenant=job.tenant_id,
+                )
+                for job in waiting
+                if job.pk in stopped
+            ],
+        )
+        if stopped:
+            want_round("stop")
+    return len(stopped)

@@ -1,0 +1,99 @@
+"""How long devices were held, summed up by day and by month, so that nobody sums old leases."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from scheduling.clusters.models.virtual_clusters import VirtualCluster
+from tenants.models import Tenant
+from tenants.tenancy import TenantManager
+
+
+class UsageRow(models.Model):
+    """Device-seconds of somebody, split by how they were held.
+
+    ``guaranteed`` and ``borrowed`` together are all that was held. ``lost_preempted`` and
+    ``lost_failed`` are the part of it that came to nothing: what a run did since its last
+    checkpoint before it was preempted or failed. Declared CPU slots are no GPUs (``is_gpu``).
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    virtual_cluster = models.ForeignKey(
+        VirtualCluster, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    is_gpu = models.BooleanField()
+    guaranteed = models.FloatField(default=0.0)
+    borrowed = models.FloatField(default=0.0)
+    lost_preempted = models.FloatField(default=0.0)
+    lost_failed = models.FloatField(default=0.0)
+
+    objects = TenantManager("tenant_id")
+
+    class Meta:
+        abstract = True
+
+
+class UsageDay(UsageRow):
+    """What a person used in a virtual cluster on one day (UTC)."""
+
+    day = models.DateField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["day", "virtual_cluster", "owner", "is_gpu"], name="usage_day_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(guaranteed__gte=0, borrowed__gte=0), name="usage_day_is_positive"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.owner_id} in {self.virtual_cluster_id} on {self.day}"
+
+
+class UsageJob(UsageRow):
+    """What a job used on one day; it outlives the job, which may be forgotten."""
+
+    day = models.DateField()
+    job = models.BigIntegerField()
+    name = models.CharField(max_length=63)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["day", "job", "is_gpu"], name="usage_job_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"job {self.job} on {self.day}"
+
+
+class UsageMonth(models.Model):
+    """A month that is closed: its rows are not written again.
+
+    ``sha256`` is that of its rows as text, so that anybody can see that they are still the same.
+    """
+
+    month = models.DateField(unique=True)
+    closed_at = models.DateTimeField()
+    sha256 = models.CharField(max_length=64)
+    rows = models.PositiveIntegerField()
+
+    class Meta:
+        ordering = ["-month"]
+
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m}"
+
+
+class UsageMark(models.Model):
+    """How far usage has been summed up; one row."""
+
+    name = models.CharField(max_length=20, unique=True)
+    summed_until = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.name} until {self.summed_until}"

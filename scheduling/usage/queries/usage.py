@@ -1,0 +1,239 @@
+"""Device-hours of a period by tenant, virtual cluster, person, job or day; from daily sums."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import Q, QuerySet, Sum
+
+from scheduling.core.messages import sentence
+from scheduling.usage.models import UsageDay, UsageJob, UsageMark, UsageMonth
+from scheduling.usage.queries.usage_of_jobs import SUMS, rows_of_jobs
+from tenants.errors import InvalidError
+from tenants.roles import Permission, Role
+from tenants.viewers import Viewer
+
+MOST_ROWS: Final = 200
+MOST_DAYS: Final = 366
+FIRST_DAY: Final = date(2000, 1, 1)
+LAST_DAY: Final = date(2199, 12, 31)
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "tenant": ("tenant_id",),
+    "virtual_cluster": ("virtual_cluster__name", "tenant_id"),
+    "person": ("owner__username", "tenant_id"),
+    "job": ("job", "name", "owner__username", "virtual_cluster__name", "tenant_id"),
+    "day": ("day",),
+}
+GROUPS: Final = tuple(_KEYS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hours:
+    """Hours of one device; ``lost_*`` is the part of it that came to nothing."""
+
+    guaranteed: float = 0.0
+    borrowed: float = 0.0
+    lost_preempted: float = 0.0
+    lost_failed: float = 0.0
+
+    @property
+    def held(self) -> float:
+        """All that was held."""
+        return self.guaranteed + self.borrowed
+
+    @property
+    def lost(self) -> float:
+        """All that came to nothing."""
+        return self.lost_preempted + self.lost_failed
+
+    def __add__(self, other: "Hours") -> "Hours":
+        """Both together."""
+        return Hours(**{name: getattr(self, name) + getattr(other, name) for name in SUMS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageLine:
+    """What one tenant, virtual cluster, person, job or day has used; GPUs and slots apart.
+
+    Attributes:
+        name: of the tenant, virtual cluster, person or job; the day.
+        tenant: its name; empty for days.
+        job: number of the job; None for anything else.
+        user, virtual_cluster: of a job.
+    """
+
+    name: str
+    tenant: str = ""
+    job: int | None = None
+    user: str = ""
+    virtual_cluster: str = ""
+    gpu: Hours = Hours()
+    slot: Hours = Hours()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """A period.
+
+    Attributes:
+        lines: those who held most first; days in order.
+        is_partial: there are more lines, or some have been forgotten: those of jobs are kept less
+            long than their sums.
+        summed_until: what was held later is not in it yet; None: nothing was summed up.
+        closed: when the month was closed, if the period is one that is.
+        sha256: of the closed month's rows.
+        sees_all: the viewer sees more than the own use.
+    """
+
+    since: date
+    until: date
+    by: str
+    lines: tuple[UsageLine, ...]
+    gpu: Hours
+    slot: Hours
+    is_partial: bool
+    summed_until: datetime | None
+    closed: datetime | None
+    sha256: str
+    sees_all: bool
+
+
+def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Usage:
+    """Use from ``since`` up to and with ``until``, in four queries.
+
+    A cluster admin sees all, a lead the own tenants, everybody else only the own use.
+
+    Raises:
+        InvalidError: the period or the grouping is none.
+    """
+    if by not in _KEYS:
+        raise InvalidError(
+            sentence("not-usage-group"),
+            field="by",
+            value=by,
+            remedy=sentence("choices", names=", ".join(GROUPS)),
+        )
+    for field, day in (("since", since), ("until", until)):
+        if not FIRST_DAY <= day <= LAST_DAY:
+            raise InvalidError(
+                sentence("time-outside-years"),
+                field=field,
+                value=day.isoformat(),
+                remedy="Write 2026-03-31.",
+            )
+    if not 0 <= (until - since).days < MOST_DAYS:
+        raise InvalidError(
+            sentence("period-days", most=MOST_DAYS),
+            field="since",
+            value=since.isoformat(),
+            remedy=sentence("give-shorter-span"),
+        )
+    totals = _totals(viewer, since, until)
+    lines = _lines(viewer, _rows(viewer, since, until, by, totals), by)
+    closed = _closed(since, until)
+    return Usage(
+        since=since,
+        until=until,
+        by=by,
+        lines=tuple(lines[:MOST_ROWS]),
+        gpu=totals.get(True, Hours()),
+        slot=totals.get(False, Hours()),
+        is_partial=len(lines) > MOST_ROWS or _lacks(lines, totals),
+        summed_until=UsageMark.objects.values_list("summed_until", flat=True).first(),
+        closed=closed.closed_at if closed else None,
+        sha256=closed.sha256 if closed else "",
+        sees_all=_seen_whole(viewer) != frozenset(),
+    )
+
+
+def _seen_whole(viewer: Viewer) -> frozenset[int] | None:
+    """Tenants of which the viewer sees everybody's use; None for all."""
+    if viewer.is_cluster_admin:
+        return viewer.tenant_ids(Permission.VIEW_JOBS)
+    return frozenset(
+        tenant
+        for tenant in viewer.roles
+        if viewer.role_in(tenant) is Role.LEAD and viewer.can(Permission.VIEW_JOBS, tenant)
+    )
+
+
+def _visible(viewer: Viewer) -> Q:
+    whole = _seen_whole(viewer)
+    if whole is None:
+        return Q()
+    return Q(tenant_id__in=whole) | Q(owner_id=viewer.user_id)
+
+
+def _period(viewer: Viewer, since: date, until: date, by: str) -> "QuerySet[Any]":
+    model = UsageJob if by == "job" else UsageDay
+    rows: QuerySet[Any] = model.objects.visible_to(viewer)
+    return rows.filter(_visible(viewer), day__gte=since, day__lte=until).order_by()
+
+
+def _rows(
+    viewer: Viewer, since: date, until: date, by: str, totals: Mapping[bool, Hours]
+) -> list[dict[str, Any]]:
+    period = _period(viewer, since, until, by)
+    if by == "job":
+        visible = viewer.tenant_ids(Permission.VIEW_JOBS)
+        seen = (since, until, viewer.user_id, visible, _seen_whole(viewer), *totals.items())
+        return rows_of_jobs(period, seen, most=2 * MOST_ROWS + 1)
+    rows = period.values(*_KEYS[by], "is_gpu")
+    return list(rows.annotate(**{f"sum_{name}": Sum(name) for name in SUMS}))
+
+
+def _lines(viewer: Viewer, rows: list[dict[str, Any]], by: str) -> list[UsageLine]:
+    found: dict[tuple[Any, ...], UsageLine] = {}
+    for row in rows:
+        key = tuple(row[name] for name in _KEYS[by])
+        line = found.get(key) or _line(viewer, row, by)
+        hours = _hours(row)
+        found[key] = replace(line, gpu=hours) if row["is_gpu"] else replace(line, slot=hours)
+    lines = list(found.values())
+    if by == "day":
+        return sorted(lines, key=lambda line: line.name)
+    return sorted(lines, key=lambda line: (-(line.gpu.held or line.slot.held), line.name))
+
+
+def _line(viewer: Viewer, row: dict[str, Any], by: str) -> UsageLine:
+    tenant = viewer.name_of(row["tenant_id"]) if "tenant_id" in row else ""
+    if by == "job":
+        return UsageLine(
+            name=row["name"],
+            job=row["job"],
+            user=row["owner__username"],
+            virtual_cluster=row["virtual_cluster__name"],
+            tenant=tenant,
+        )
+    names = {
+        "tenant": tenant,
+        "virtual_cluster": row.get("virtual_cluster__name", ""),
+        "person": row.get("owner__username", ""),
+        "day": str(row.get("day", "")),
+    }
+    return UsageLine(name=names[by], tenant=tenant)
+
+
+def _totals(viewer: Viewer, since: date, until: date) -> dict[bool, Hours]:
+    rows = _period(viewer, since, until, "day").values("is_gpu")
+    summed = rows.annotate(**{f"sum_{name}": Sum(name) for name in SUMS})
+    return {row["is_gpu"]: _hours(row) for row in summed}
+
+
+def _lacks(lines: list[UsageLine], totals: Mapping[bool, Hours]) -> bool:
+    """Whether the lines together have noticeably less than the period."""
+    there = sum(line.gpu.held + line.slot.held for line in lines)
+    return there < 0.999 * sum(hours.held for hours in totals.values())
+
+
+def _hours(row: Mapping[str, Any]) -> Hours:
+    return Hours(**{name: (row[f"sum_{name}"] or 0.0) / 3600 for name in SUMS})
+
+
+def _closed(since: date, until: date) -> UsageMonth | None:
+    """The closed month that the period is; None for any other period."""
+    found = UsageMonth.objects.filter(month=since).first()
+    is_whole = since.day == 1 and until.month == since.month and until.year == since.year
+    ends_it = (until + timedelta(days=1)).month != until.month
+    return found if is_whole and ends_it else None

@@ -1,0 +1,339 @@
+"""Sums up what is charged, day by day, and closes months that are over.
+
+The rows of days are the one sum of use; all others (``UsedSoFar``, budgets) are made of them.
+What a device is charged for is defined in ``scheduling.core.charging``. A process whose end is
+observed after the day on which it ended has been charged for too long meanwhile: the days since
+its end are summed up again.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import Exists, Max, Min, OuterRef, Q
+
+from scheduling.core.charging import charged_seconds
+from scheduling.core.lifecycle import EVICTED, end_reason
+from scheduling.enums import LeaseKind
+from scheduling.jobs.models import Job, JobEvent
+from scheduling.runs.models import Lease
+from scheduling.usage.models import UsageDay, UsageJob, UsageMark, UsageMonth
+from scheduling.usage.services.use_totals import add_days_before
+
+MARK: Final = "usage"
+MOST_DAYS: Final = 40
+"""Days that are summed up at once; more are left for the next time."""
+
+CLOSES_AFTER: Final = timedelta(days=1)
+"""How long after its end a month is closed."""
+
+MARGIN: Final = timedelta(minutes=10)
+"""What ended this recently may not have been committed when it was summed up."""
+
+LATEST_CHANGE: Final = timedelta(days=31)
+"""An end that is observed later than this after it happened does not change days before."""
+
+_DAY: Final = timedelta(days=1)
+_SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed")
+_COLUMNS: Final = (
+    "job_id",
+    "device__is_gpu",
+    "virtual_cell",
+    "member__started_at",
+    "member__exited_at",
+    "released_at",
+    "attempt__number",
+    "attempt__outcome",
+    "attempt__failure_class",
+    "attempt__preemption__cause",
+    "attempt__ended_at",
+)
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Device-seconds of a job on one day."""
+
+    guaranteed: float = 0.0
+    borrowed: float = 0.0
+    lost_preempted: float = 0.0
+    lost_failed: float = 0.0
+
+    def add(self, other: "_Sum") -> None:
+        self.guaranteed += other.guaranteed
+        self.borrowed += other.borrowed
+        self.lost_preempted += other.lost_preempted
+        self.lost_failed += other.lost_failed
+
+    def columns(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in _SUMS}
+
+
+class _OvertakenError(Exception):
+    """Somebody else has summed up meanwhile."""
+
+
+def sum_usage(*, now: datetime) -> int:
+    """Sum up every day since the last time, today included; repeating it changes nothing.
+
+    Returns:
+        How many days were looked at, ``MOST_DAYS`` at most: then there may be more. Those of
+        closed months are left as they are, and a day that somebody else has summed up meanwhile
+        is theirs.
+    """
+    mark = _mark(now)
+    if mark is None or mark.summed_until >= now:
+        return 0
+    first = _first_changed(mark.summed_until - MARGIN).astimezone(UTC).date()
+    today = now.astimezone(UTC).date()
+    days = [first + timedelta(days=n) for n in range(min((today - first).days + 1, MOST_DAYS))]
+    try:
+        for day in days:
+            _write_day(day, now, mark)
+    except _OvertakenError:
+        return 0
+    return len(days)
+
+
+def _first_changed(since: datetime) -> datetime:
+    """The earliest instant for which what was observed after ``since`` changes a sum."""
+    newer = Lease.objects.filter(kind=LeaseKind.USING, member__step_since__gt=since)
+    released = newer.filter(released_at__gt=since)
+    live = newer.filter(released_at=None)
+    ends = released.aggregate(first=Min("member__exited_at"))
+    runs = Q(member__exited_at=None)
+    starts = live.aggregate(
+        first=Min("member__started_at", filter=runs), ended=Min("member__exited_at")
+    )
+    found: list[datetime | None] = [ends["first"], starts["first"], starts["ended"], since]
+    return max(min(at for at in found if at is not None), since - LATEST_CHANGE)
+
+
+def sum_all_usage(*, now: datetime) -> None:
+    """Sum up everything up to now, however long ago the last time was."""
+    while sum_usage(now=now) == MOST_DAYS:
+        pass
+
+
+def close_months(*, now: datetime) -> list[date]:
+    """Close every month that is over and summed up; its rows are not written again."""
+    mark = UsageMark.objects.filter(name=MARK).first()
+    if mark is None:
+        return []
+    closed = []
+    done = set(UsageMonth.objects.values_list("month", flat=True))
+    for month in _months_with_rows():
+        end = _start(_next_month(month))
+        if month in done or mark.summed_until < end or now < end + CLOSES_AFTER:
+            continue
+        try:
+            _close(month, now, mark)
+        except _OvertakenError:
+            break
+        closed.append(month)
+    return closed
+
+
+def month_digest(month: date) -> tuple[str, int]:
+    """The SHA-256 of a month's rows as text, and how many there are."""
+    rows = (
+        UsageDay.objects.unscoped()
+        .filter(day__gte=month, day__lt=_next_month(month))
+        .order_by("day", "virtual_cluster_id", "owner_id", "is_gpu")
+        .values_list(
+            "day", "tenant_id", "virtual_cluster_id", "owner_id", "is_gpu",
+            "guaranteed", "borrowed", "lost_preempted", "lost_failed",
+        )
+    )  # fmt: skip
+    digest, count = hashlib.sha256(), 0
+    for row in rows:
+        *whose, guaranteed, borrowed, preempted, failed = row
+        numbers = (f"{value:.3f}" for value in (guaranteed, borrowed, preempted, failed))
+        digest.update(",".join((*map(str, whose), *numbers)).encode() + b"\n")
+        count += 1
+    return digest.hexdigest(), count
+
+
+def _mark(now: datetime) -> UsageMark | None:
+    """How far it has been summed up; None where nothing was ever held."""
+    mark = UsageMark.objects.filter(name=MARK).first()
+    if mark is not None:
+        return mark
+    oldest = Lease.objects.aggregate(oldest=Min("taken_at"))["oldest"]
+    if oldest is None:
+        return None
+    begin = _start(min(oldest, now).astimezone(UTC).date())
+    return UsageMark.objects.get_or_create(name=MARK, defaults={"summed_until": begin})[0]
+
+
+def _write_day(day: date, now: datetime, mark: UsageMark) -> None:
+    """Replace the rows of a day, unless its month is closed, and move the mark with them."""
+    sums = _sums(day, now)
+    until = max(mark.summed_until, min(now, _start(day + _DAY)))
+    with transaction.atomic():
+        _move(mark, until)
+        if not _is_closed(day):
+            _replace(day, sums)
+    mark.summed_until = until
+
+
+def _close(month: date, now: datetime, mark: UsageMark) -> None:
+    """Close a month with all that this takes, or not at all."""
+    last = _next_month(month) - _DAY
+    # What ended shortly before midnight may have been written after the last sum.
+    sums = _sums(last, now)
+    with transaction.atomic():
+        _move(mark, mark.summed_until)
+        if _is_closed(month):
+            raise _OvertakenError
+        _replace(last, sums)
+        digest, rows = month_digest(month)
+        UsageMonth.objects.create(month=month, closed_at=now, sha256=digest, rows=rows)
+        add_days_before(_next_month(month))
+
+
+def _move(mark: UsageMark, until: datetime) -> None:
+    """Move the mark, if it is where it was read; whoever else writes waits for this one's end."""
+    as_read = UsageMark.objects.filter(pk=mark.pk, summed_until=mark.summed_until)
+    if not as_read.update(summed_until=until):
+        raise _OvertakenError
+
+
+def _is_closed(day: date) -> bool:
+    return UsageMonth.objects.filter(month=day.replace(day=1)).exists()
+
+
+def _replace(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> None:
+    """Write a day's rows anew; what jobs have used that are forgotten meanwhile stays."""
+    rows = _job_rows(day, sums)
+    new = {row.job for row in rows}
+    there = UsageJob.objects.unscoped().filter(day=day)
+    alive = Exists(Job.objects.unscoped().filter(pk=OuterRef("job")))
+    rows += [row for row in there.exclude(alive) if row.job not in new]
+    people: dict[tuple[int, int, int, bool], _Sum] = defaultdict(_Sum)
+    for row in rows:
+        row.pk = None
+        whose = (row.tenant_id, row.virtual_cluster_id, row.owner_id, row.is_gpu)
+        people[whose].add(_Sum(**{name: getattr(row, name) for name in _SUMS}))
+    there.delete()
+    UsageDay.objects.unscoped().filter(day=day).delete()
+    UsageJob.objects.unscoped().bulk_create(rows, batch_size=1000)
+    UsageDay.objects.unscoped().bulk_create(
+        UsageDay(
+            day=day,
+            tenant_id=tenant,
+            virtual_cluster_id=vc,
+            owner_id=owner,
+            is_gpu=is_gpu,
+            **total.columns(),
+        )
+        for (tenant, vc, owner, is_gpu), total in people.items()
+    )
+
+
+def _job_rows(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> list[UsageJob]:
+    whose = {
+        job_id: (tenant, vc, owner, name)
+        for job_id, tenant, vc, owner, name in _jobs({job_id for job_id, _ in sums})
+    }
+    return [
+        UsageJob(
+            day=day,
+            job=job_id,
+            name=whose[job_id][3],
+            tenant_id=whose[job_id][0],
+            virtual_cluster_id=whose[job_id][1],
+            owner_id=whose[job_id][2],
+            is_gpu=is_gpu,
+            **total.columns(),
+        )
+        for (job_id, is_gpu), total in sums.items()
+        if job_id in whose
+    ]
+
+
+def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
+    """Device-seconds of each job on a day, by job and whether they are of GPUs."""
+    start, end = _start(day), min(_start(day + _DAY), now)
+    leases = Lease.objects.filter(
+        Q(released_at=None) | Q(released_at__gt=start), kind=LeaseKind.USING, taken_at__lt=end
+    ).order_by()
+    found: dict[tuple[int, bool], _Sum] = defaultdict(_Sum)
+    lost: list[tuple[Any, ...]] = []
+    for row in leases.values_list(*_COLUMNS).iterator(chunk_size=2000):
+        job_id, is_gpu, cell, started, exited, released, _, *ending, ended = row
+        seconds = charged_seconds(started, exited or released, since=start, until=end)
+        if cell and seconds:
+            found[job_id, is_gpu].guaranteed += seconds
+        elif seconds:
+            found[job_id, is_gpu].borrowed += seconds
+        # Counted on the day on which the run ended, from its last checkpoint on.
+        if ended is not None and start < ended <= end and _came_to_nothing(*ending):
+            lost.append(row)
+    saved = _checkpoints({row[0] for row in lost})
+    for job_id, is_gpu, _, started, exited, released, number, *ending, ended in lost:
+        since = saved.get((job_id, number))
+        seconds = charged_seconds(started, exited or released, since=since, until=ended)
+        if _had_to_leave(*ending) and seconds:
+            found[job_id, is_gpu].lost_preempted += seconds
+        elif seconds:
+            found[job_id, is_gpu].lost_failed += seconds
+    return found
+
+
+def _came_to_nothing(outcome: str, failure: str, cause: str | None) -> bool:
+    return outcome == "failed" or _had_to_leave(outcome, failure, cause)
+
+
+def _had_to_leave(outcome: str, failure: str, cause: str | None) -> bool:
+    """Whether an attempt was evicted, even if it saved its work and exited cleanly."""
+    return end_reason(outcome=outcome, failure_class=failure, evicted_by=cause) in EVICTED
+
+
+def _checkpoints(job_ids: set[int]) -> Mapping[tuple[int, int], datetime]:
+    """When each attempt of some jobs was heard to have a checkpoint last."""
+    found: dict[tuple[int, int], datetime] = {}
+    for chunk in _chunks(sorted(job_ids)):
+        rows = (
+            JobEvent.objects.filter(job_id__in=chunk, kind="checkpoint", attempt__isnull=False)
+            .order_by()
+            .values_list("job_id", "attempt")
+            .annotate(newest=Max("at"))
+        )
+        found |= {(job_id, attempt): newest for job_id, attempt, newest in rows}
+    return found
+
+
+def _jobs(job_ids: set[int]) -> Iterator[tuple[int, int, int, int, str]]:
+    for chunk in _chunks(sorted(job_ids)):
+        yield from (
+            Job.objects.unscoped()
+            .filter(pk__in=chunk)
+            .values_list("id", "tenant_id", "virtual_cluster_id", "owner_id", "name")
+        )
+
+
+def _chunks(ids: list[int], size: int = 500) -> Iterator[list[int]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))
+
+
+def _months_with_rows() -> list[date]:
+    ends = UsageDay.objects.unscoped().aggregate(first=Min("day"), last=Max("day"))
+    if ends["first"] is None:
+        return []
+    months = [ends["first"].replace(day=1)]
+    while _next_month(months[-1]) <= ends["last"]:
+        months.append(_next_month(months[-1]))
+    return months
+
+
+def _next_month(month: date) -> date:
+    return (month.replace(day=1) + timedelta(days=32)).replace(day=1)
+
+
+def _start(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

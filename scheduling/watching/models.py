@@ -1,0 +1,106 @@
+"""What running jobs are watched for: idling devices and lines of their logs."""
+
+from django.db import models
+from django.db.models import F, Q
+
+from scheduling.clusters.models.virtual_clusters import VirtualCluster
+from scheduling.core.watching.log_rules import LogAction
+from scheduling.enums import one_of
+from scheduling.jobs.models import Job
+from scheduling.runs.models import Attempt
+
+
+class LogActionChoice(models.TextChoices):
+    """The core's actions with the words that pages show."""
+
+    EXCLUDE_NODE = LogAction.EXCLUDE_NODE.value, "the next attempt avoids the node"
+    STOP_RETRIES = LogAction.STOP_RETRIES.value, "there is no next attempt"
+    LABEL = LogAction.LABEL.value, "the job gets a label"
+
+
+class IdleRule(models.Model):
+    """What happens to idling jobs of a virtual cluster that say nothing themselves.
+
+    ``below`` in percent, the rest in seconds. ``exempt_priorities``: names of priority classes,
+    such as those of interactive work. ``binding``: jobs may be stricter, and not laxer.
+    """
+
+    virtual_cluster = models.OneToOneField(
+        VirtualCluster, on_delete=models.CASCADE, primary_key=True, related_name="idle_rule"
+    )
+    below = models.FloatField(default=5.0)
+    warn_after = models.PositiveIntegerField(default=1800)
+    stop_after = models.PositiveIntegerField(null=True, default=3600)
+    exempt_priorities = models.JSONField(default=list, blank=True)
+    binding = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(below__gt=0, below__lte=100), name="idle_rule_below_is_a_share"
+            ),
+            models.CheckConstraint(
+                condition=Q(stop_after=None) | Q(stop_after__gt=F("warn_after")),
+                name="idle_rule_warns_before_it_stops",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"idle rule of {self.virtual_cluster_id}"
+
+
+class IdleSpell(models.Model):
+    """A running job whose devices have all idled from ``since`` until ``until``."""
+
+    job = models.OneToOneField(
+        Job, on_delete=models.CASCADE, primary_key=True, related_name="idle_spell"
+    )
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="+")
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+    warned_at = models.DateTimeField(null=True)
+    stop_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} idles since {self.since}"
+
+
+class LogRule(models.Model):
+    """A pattern that is looked for in the logs of all jobs."""
+
+    name = models.CharField(max_length=60, unique=True)
+    pattern = models.CharField(max_length=500)
+    action = models.CharField(max_length=12, choices=LogActionChoice)
+    enabled = models.BooleanField(default=True)
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                condition=one_of("action", LogActionChoice), name="log_rule_action_is_known"
+            ),
+            models.CheckConstraint(condition=~Q(name=""), name="log_rule_has_a_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class LogRuleHit(models.Model):
+    """A rule has matched a line of an attempt; once for each rule and node."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="log_hits")
+    node_name = models.CharField(max_length=63)
+    rule = models.CharField(max_length=60)
+    action = models.CharField(max_length=12)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["attempt", "node_name", "rule"], name="log_rule_hit_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule} on {self.node_name} in attempt {self.attempt_id}"

@@ -1,0 +1,75 @@
+"""What faces show of idling and of rules about logs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, QuerySet
+
+from scheduling.clusters.models import VirtualCluster
+from scheduling.core.messages import sentence
+from scheduling.jobs.models import Job
+from scheduling.watching.models import IdleRule, IdleSpell, LogRule
+from tenants.errors import NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idling:
+    """A running job that was warned.
+
+    Attributes:
+        since: when its devices began to idle.
+        stop_at: when it is stopped if that goes on; None: it is not.
+    """
+
+    since: datetime
+    stop_at: datetime | None
+
+
+def idling_of(job_id: int) -> Idling | None:
+    """Whether a job was warned for idling; the caller has checked that it may be seen."""
+    spell = IdleSpell.objects.filter(job=job_id, warned_at__isnull=False).first()
+    return Idling(since=spell.since, stop_at=spell.stop_at) if spell else None
+
+
+def idle_rule_of(viewer: Viewer, virtual_cluster_id: int) -> tuple[VirtualCluster, dict[str, Any]]:
+    """A virtual cluster and what happens to its idling jobs; nothing where that is empty.
+
+    Raises:
+        NotFoundError: the viewer may not see it.
+    """
+    found = VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
+    vc = found.filter(pk=virtual_cluster_id, archived_at=None).first()
+    if vc is None:
+        raise NotFoundError(sentence("no-such-cluster"), field="id")
+    rows = IdleRule.objects.filter(virtual_cluster=vc)
+    names = ("below", "warn_after", "stop_after", "exempt_priorities", "binding")
+    return vc, dict(rows.values(*names).first() or {})
+
+
+def log_rules_for(viewer: Viewer) -> "QuerySet[LogRule]":
+    """The rules for all jobs; everybody may know them."""
+    viewer.require(Permission.VIEW_CLUSTER, what="log rules")
+    return LogRule.objects.order_by("name")
+
+
+def log_rule_for(viewer: Viewer, rule_id: int) -> LogRule:
+    """One of them.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    row = log_rules_for(viewer).filter(pk=rule_id).first()
+    if row is None:
+        raise NotFoundError(sentence("no-such-rule"), field="id", value=rule_id)
+    return row
+
+
+def idling_counts(viewer: Viewer) -> Mapping[int, int]:
+    """How many jobs that the viewer may see were warned for idling, by virtual cluster."""
+    visible = Job.objects.visible_to(viewer).filter(idle_spell__warned_at__isnull=False)
+    rows = visible.order_by().values_list("virtual_cluster_id")
+    return dict(rows.annotate(number=Count("id")))

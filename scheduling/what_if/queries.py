@@ -1,0 +1,239 @@
+"""What shadow policies would have done: round by round, and summed up."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Final
+
+from django.db.models import Avg, Count, Max, Min, Q, QuerySet, Sum
+
+from scheduling.clusters.models import VirtualCluster
+from scheduling.clusters.queries.virtual_clusters import virtual_cluster_for
+from scheduling.core.messages import sentence
+from scheduling.rounds.models import Round
+from scheduling.what_if.models import ShadowDecision
+from tenants.errors import NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowRow:
+    """A shadow's decision of one round.
+
+    Attributes:
+        agrees: it would have started and stopped the very same jobs.
+        jobs: which jobs it would have started, held or stopped; None: its file is gone.
+    """
+
+    number: int
+    at: datetime
+    virtual_cluster: str
+    policy: str
+    policy_args: Mapping[str, Any]
+    duration_ms: float
+    fault: str
+    starts: int
+    both: int
+    only_shadow: int
+    only_live: int
+    leaving: int
+    agrees: bool
+    jobs: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowTotal:
+    """A shadow over many rounds.
+
+    Attributes:
+        rounds: that it decided.
+        agreeing: in which it would have done the very same.
+        only_shadow: jobs that it would have started in a round in which they were not.
+        only_live: jobs that it would have held in the round in which they were started.
+        faults: rounds in which it failed.
+    """
+
+    virtual_cluster: str
+    policy: str
+    policy_args: Mapping[str, Any]
+    rounds: int
+    agreeing: int
+    both: int
+    only_shadow: int
+    only_live: int
+    leaving: int
+    faults: int
+    mean_ms: float
+    max_ms: float
+    since: datetime
+    until: datetime
+
+
+_SUMMED: Final = tuple(item.name for item in fields(ShadowTotal) if item.name != "virtual_cluster")
+
+
+def any_shadows() -> bool:
+    """Whether any virtual cluster has a shadow."""
+    rows = VirtualCluster.objects.unscoped().filter(archived_at=None)
+    return rows.exclude(shadows=[]).exists()
+
+
+def round_shadows(
+    viewer: Viewer, number: int, *, read: Callable[[Round], Sequence[Mapping[str, Any]]]
+) -> tuple[ShadowRow, ...]:
+    """The shadows of one round, in the virtual clusters whose jobs the viewer may see.
+
+    Args:
+        viewer: who looks.
+        number: of the round.
+        read: reads the answers that are kept beside it.
+
+    Raises:
+        NotFoundError: there is no such round, or its row has been pruned.
+    """
+    viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
+    stored = Round.objects.filter(number=number).first()
+    if stored is None:
+        raise NotFoundError(sentence("no-such-round"), field="number", value=number)
+    rows = list(_of_viewer(viewer).filter(round=stored).order_by("virtual_cluster__name", "id"))
+    answers = read(stored) if rows else []
+    jobs = {(answer["virtual_cluster"], answer["kind"]): answer for answer in answers}
+    return tuple(_row(row, jobs.get((row.virtual_cluster_id, row.kind))) for row in rows)
+
+
+def shadow_totals(
+    viewer: Viewer, key: int | str, *, since: datetime | None = None
+) -> tuple[ShadowTotal, ...]:
+    """The shadows of a virtual cluster, each summed up, the newest policy first.
+
+    Raises:
+        NotFoundError: there is no such virtual cluster, or the viewer may not see it.
+    """
+    vc = virtual_cluster_for(viewer, key)
+    return _totals(_of_viewer(viewer).filter(virtual_cluster=vc), since)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInForce:
+    """A virtual cluster with the policy that decides in it, and those that only watch.
+
+    Attributes:
+        fault: why first in, first out stands in for it; empty: it does not.
+        shadows: as they are set now, each with ``policy`` and ``policy_args``.
+        totals: what shadows, also earlier ones, have decided.
+        can_edit: the viewer may change it.
+    """
+
+    id: int
+    name: str
+    tenant: str
+    policy: str
+    policy_args: Mapping[str, Any]
+    fault: str
+    fault_at: datetime | None
+    shadows: tuple[Mapping[str, Any], ...]
+    totals: tuple[ShadowTotal, ...]
+    version: int
+    can_edit: bool
+
+
+def policies_in_force(viewer: Viewer, *, since: datetime) -> tuple[PolicyInForce, ...]:
+    """The virtual clusters whose jobs the viewer may see, by name, in two queries.
+
+    Args:
+        viewer: who looks.
+        since: decisions of shadows are summed up from here on.
+    """
+    rows = [
+        vc
+        for vc in VirtualCluster.objects.visible_to(viewer)
+        .filter(archived_at=None)
+        .order_by("name")
+        if viewer.can(Permission.VIEW_JOBS, vc.tenant_id)
+    ]
+    decisions = ShadowDecision.objects.filter(virtual_cluster__in=[vc.pk for vc in rows])
+    totals: dict[str, list[ShadowTotal]] = defaultdict(list)
+    for total in _totals(decisions, since):
+        totals[total.virtual_cluster].append(total)
+    can_edit = viewer.can(Permission.EDIT_VC)
+    return tuple(
+        PolicyInForce(
+            id=vc.pk,
+            name=vc.name,
+            tenant=viewer.name_of(vc.tenant_id),
+            policy=vc.policy,
+            policy_args=vc.policy_args,
+            fault=vc.policy_fault,
+            fault_at=vc.policy_fault_at,
+            shadows=tuple(vc.shadows),
+            totals=tuple(totals[vc.name]),
+            version=vc.version,
+            can_edit=can_edit,
+        )
+        for vc in rows
+    )
+
+
+def _totals(rows: QuerySet[ShadowDecision], since: datetime | None) -> tuple[ShadowTotal, ...]:
+    """Decisions summed up by virtual cluster and shadow, the newest policy first."""
+    if since is not None:
+        rows = rows.filter(round__started_at__gte=since)
+    agreeing = Q(only_shadow=0, only_live=0, leaving=0, fault="")
+    summed = rows.order_by().values("virtual_cluster__name", "kind", "policy", "policy_args")
+    totals: Iterable[Mapping[str, Any]] = summed.annotate(
+        rounds=Count("id"),
+        agreeing=Count("id", filter=agreeing),
+        both=Sum("both"),
+        only_shadow=Sum("only_shadow"),
+        only_live=Sum("only_live"),
+        leaving=Sum("leaving"),
+        faults=Count("id", filter=~Q(fault="")),
+        mean_ms=Avg("duration_ms"),
+        max_ms=Max("duration_ms"),
+        since=Min("round__started_at"),
+        until=Max("round__started_at"),
+        newest=Max("id"),
+    ).order_by("-newest")
+    return tuple(
+        ShadowTotal(
+            virtual_cluster=total["virtual_cluster__name"],
+            **{name: total[name] for name in _SUMMED},
+        )
+        for total in totals
+    )
+
+
+def _of_viewer(viewer: Viewer) -> QuerySet[ShadowDecision]:
+    visible = [
+        pk
+        for pk, tenant in VirtualCluster.objects.visible_to(viewer).values_list("id", "tenant_id")
+        if viewer.can(Permission.VIEW_JOBS, tenant)
+    ]
+    return ShadowDecision.objects.filter(virtual_cluster__in=visible).select_related(
+        "round", "virtual_cluster"
+    )
+
+
+def _row(row: ShadowDecision, answer: Mapping[str, Any] | None) -> ShadowRow:
+    jobs = None
+    if answer is not None:
+        names = ("starts", "only_shadow", "only_live", "leaving", "sizes", "why")
+        jobs = {name: answer[name] for name in names}
+    return ShadowRow(
+        number=row.round.number,
+        at=row.round.started_at,
+        virtual_cluster=row.virtual_cluster.name,
+        policy=row.policy,
+        policy_args=row.policy_args,
+        duration_ms=row.duration_ms,
+        fault=row.fault,
+        starts=row.starts,
+        both=row.both,
+        only_shadow=row.only_shadow,
+        only_live=row.only_live,
+        leaving=row.leaving,
+        agrees=not (row.only_shadow or row.only_live or row.leaving or row.fault),
+        jobs=jobs,
+    )

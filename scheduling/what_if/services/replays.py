@@ -1,0 +1,166 @@
+"""Recorded days under another policy: who would have won, who lost, and by how much."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from scheduling.core.messages import sentence
+from scheduling.core.policies import make_policy
+from scheduling.core.round.policy_answers import MakePolicy
+from scheduling.core.simulator import Knowledge, NodeGroup, Result, Setup, SimCluster, simulate
+from scheduling.core.simulator.rules import RULES
+from scheduling.what_if.services.recorded_days import Lived, RecordedDays
+from tenants.errors import InvalidError
+
+MOST_JOBS_TOLD: Final = 1000
+SAME_SECONDS: Final = 1.0
+SAME_PART: Final = 0.01
+"""A job is neither winner nor loser within so many seconds, or such a part of its time."""
+
+_VERDICTS: Final = ("winner", "loser", "same", "unknown")
+
+
+def replay(
+    days: RecordedDays,
+    policy: str,
+    args: Mapping[str, Any],
+    *,
+    size_aware: bool = False,
+    make: MakePolicy = make_policy,
+    guarantee: Mapping[str, int] | None = None,
+    comes_to: Callable[[int], None] = lambda _step: None,
+) -> dict[str, Any]:
+    """Days under another policy, beside the same days under their own, job by job.
+
+    Both are simulated by the same rules, so that what the rules simplify is on both sides; what
+    happened in fact is told besides. The same days give the same answer.
+
+    Args:
+        days: what was.
+        policy: the other policy.
+        args: its parameters.
+        size_aware: the policies know how much work is left.
+        make: builds a policy from its name and parameters.
+        guarantee: devices by type on the other side; those of the time where it names none.
+        comes_to: is told of each step that is begun.
+
+    Raises:
+        InvalidError: nothing would be guaranteed.
+    """
+    comes_to(1)
+    before = _run(days, days.policy, days.policy_args, size_aware=size_aware, make=make)
+    comes_to(2)
+    other = replace(days, cluster=with_guarantee(days.cluster, guarantee or {}))
+    after = _run(other, policy, args, size_aware=size_aware, make=make)
+    rows = [
+        _row(days.lived[old.name], old.submitted, _jct(old), _jct(new))
+        for old, new in zip(before.jobs, after.jobs, strict=True)
+    ]
+    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in _VERDICTS}
+    rows.sort(key=lambda row: (-abs(row["change_s"] or 0.0), row["job"]))
+    return {
+        "span": days.trace.name,
+        "rounds": days.rounds,
+        "guarantee": dict(days.cluster.capacity),
+        "other_guarantee": dict(other.cluster.capacity),
+        "left_out": dict(days.trace.left_out),
+        "size_aware": size_aware,
+        "was": {"policy": days.policy, "policy_args": dict(days.policy_args), **_figures(before)},
+        "would_be": {"policy": policy, "policy_args": dict(args), **_figures(after)},
+        **counts,
+        "jobs": rows[:MOST_JOBS_TOLD],
+        "jobs_not_told": max(0, len(rows) - MOST_JOBS_TOLD),
+    }
+
+
+def with_guarantee(cluster: SimCluster, wanted: Mapping[str, int]) -> SimCluster:
+    """The cluster with so many devices of the types that are named, in nodes of the same size.
+
+    Raises:
+        InvalidError: nothing is left.
+    """
+    groups = dict(cluster.groups)
+    for kind, devices in wanted.items():
+        known = groups.pop(kind, None)
+        largest = known.devices if known is not None else 8
+        per_node = max((n for n in range(1, largest + 1) if devices % n == 0), default=1)
+        if devices:
+            groups[kind] = NodeGroup(nodes=devices // per_node, devices=per_node)
+    if not groups:
+        raise InvalidError(
+            sentence("nothing-would-be-guaranteed"),
+            field="guarantee",
+            value=dict(wanted),
+            remedy=sentence("leave-least-one-device"),
+        )
+    return SimCluster(groups=dict(sorted(groups.items())))
+
+
+def _run(
+    days: RecordedDays,
+    policy: str,
+    args: Mapping[str, Any],
+    *,
+    size_aware: bool,
+    make: MakePolicy,
+) -> Result:
+    setup = Setup(
+        trace=days.trace,
+        cluster=days.cluster,
+        files=lambda _path: None,
+        knowledge=Knowledge(size_aware=size_aware),
+    )
+    return simulate(
+        RULES["events"](setup),
+        make(policy, args),
+        rules="events",
+        workload=days.trace.name,
+        timer=time.perf_counter,
+    )
+
+
+def _figures(result: Result) -> dict[str, Any]:
+    """What is told of a run; nothing of it depends on how fast the machine is."""
+    document = result.to_json()
+    names = (
+        "jobs", "completed", "avg_jct_h", "p50_jct_h", "p90_jct_h", "p99_jct_h", "makespan_h",
+        "avg_restarts", "worst_ftf", "avg_gpus_busy",
+    )  # fmt: skip
+    return {
+        **{name: document[name] for name in names},
+        "fallbacks": list(result.fallbacks[:10]),
+        "failed_decisions": len(result.fallbacks),
+    }
+
+
+def _jct(record: Any) -> float | None:
+    return None if record.finished is None else float(record.finished - record.submitted)
+
+
+def _row(
+    lived: Lived, submitted: float, was: float | None, would_be: float | None
+) -> dict[str, Any]:
+    change = None if was is None or would_be is None else round(would_be - was, 3)
+    in_fact = None if lived.finished is None else round(lived.finished - submitted, 3)
+    return {
+        "job": lived.job_id,
+        "in_fact_s": in_fact,
+        "was_s": _rounded(was),
+        "would_be_s": _rounded(would_be),
+        "change_s": change,
+        "verdict": _verdict(lived, was, change),
+        "has_ended": lived.has_ended,
+    }
+
+
+def _verdict(lived: Lived, was: float | None, change: float | None) -> str:
+    if was is None or change is None or not lived.has_ended:
+        return "unknown"
+    if abs(change) <= max(SAME_SECONDS, SAME_PART * was):
+        return "same"
+    return "winner" if change < 0 else "loser"
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

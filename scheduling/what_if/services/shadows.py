@@ -1,0 +1,153 @@
+"""Shadow policies: they decide every stored round of a virtual cluster, and nobody acts on it."""
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+
+from scheduling.clusters.models import VirtualCluster
+from scheduling.common.time_limits import time_limit
+from scheduling.core.policies import make_policy
+from scheduling.core.round.policy_answers import MakePolicy
+from scheduling.core.round.shadow_decisions import ShadowAnswer, shadow_round
+from scheduling.core.round.stored import read_stored
+from scheduling.core.values import ClusterSnapshot, RoundResult
+from scheduling.rounds.models import Round
+from scheduling.rounds.services.evidence import canonical_json, read_round, store_shadows
+from scheduling.what_if.models import ShadowDecision
+
+MOST_SHADOWS: Final = 4
+"""Shadows of one virtual cluster."""
+
+POLICY_SECONDS: Final = 30.0
+"""How long a shadow may think: nobody waits for it."""
+
+
+def shadow_kind(policy: str, args: Mapping[str, Any]) -> str:
+    """What tells one shadow from another: the policy with its parameters."""
+    return hashlib.sha256(canonical_json([policy, args])).hexdigest()
+
+
+def decide_shadows(
+    *,
+    number: int,
+    data_dir: Path,
+    now: datetime,
+    make: MakePolicy = make_policy,
+    policy_seconds: float = POLICY_SECONDS,
+) -> int:
+    """Let the shadows of all virtual clusters decide a stored round; doing it again adds nothing.
+
+    Args:
+        number: of the round.
+        data_dir: where its file lies.
+        now: the instant that is written.
+        make: builds a policy from its name and parameters.
+        policy_seconds: how long each may think.
+
+    Returns:
+        How many decisions were kept.
+    """
+    watched = list(
+        VirtualCluster.objects.unscoped()
+        .filter(archived_at=None)
+        .exclude(shadows=[])
+        .order_by("id")
+    )
+    stored = Round.objects.filter(number=number).exclude(snapshot_path="").first()
+    if stored is None or not watched or stored.shadow_decisions.exists():
+        return 0
+    snapshot, result = read_stored(read_round(data_dir=data_dir, stored=stored))
+    deciding = _Deciding(stored, snapshot, result, make, policy_seconds)
+    rows, answers = [], []
+    for vc in watched:
+        for row, answer in deciding.of(vc, now):
+            rows.append(row)
+            answers.append({"virtual_cluster": vc.pk, "kind": row.kind, **_told(answer)})
+    try:
+        with transaction.atomic():
+            ShadowDecision.objects.bulk_create(rows)
+            store_shadows(data_dir=data_dir, stored=stored, answers=answers)
+    except IntegrityError:
+        return 0  # another worker was faster, or the round has been pruned
+    return len(rows)
+
+
+class _Deciding:
+    """One stored round and those who decide it again."""
+
+    def __init__(
+        self,
+        stored: Round,
+        snapshot: ClusterSnapshot,
+        result: RoundResult,
+        make: MakePolicy,
+        policy_seconds: float,
+    ) -> None:
+        self._stored = stored
+        self._snapshot = snapshot
+        self._result = result
+        self._make = make
+        self._limit = time_limit(policy_seconds)
+        self._known = {vc.id for vc in snapshot.vcs}
+
+    def of(
+        self, vc: VirtualCluster, now: datetime
+    ) -> Iterator[tuple[ShadowDecision, ShadowAnswer]]:
+        """The decisions of one virtual cluster's shadows, unless it is younger than the round."""
+        shadows = vc.shadows if vc.pk in self._known else []
+        for shadow in shadows[:MOST_SHADOWS]:
+            policy, args = shadow["policy"], shadow["policy_args"]
+            kind = shadow_kind(policy, args)
+            begun = time.perf_counter()
+            answer = shadow_round(
+                self._snapshot,
+                self._result,
+                vc_id=vc.pk,
+                policy=policy,
+                args=args,
+                state=self._state(vc, kind),
+                limit=self._limit,
+                make=self._make,
+            )
+            yield (
+                ShadowDecision(
+                    round=self._stored,
+                    virtual_cluster=vc,
+                    kind=kind,
+                    policy=policy,
+                    policy_args=args,
+                    decided_at=now,
+                    duration_ms=round((time.perf_counter() - begun) * 1000.0, 3),
+                    fault=answer.fault,
+                    starts=len(answer.starts),
+                    both=len(answer.both),
+                    only_shadow=len(answer.only_shadow),
+                    only_live=len(answer.only_live),
+                    leaving=len(answer.leaving),
+                    state=dict(answer.state),
+                ),
+                answer,
+            )
+
+    def _state(self, vc: VirtualCluster, kind: str) -> Mapping[str, Any]:
+        """What the same shadow has returned in the newest round before this one."""
+        before = ShadowDecision.objects.filter(
+            virtual_cluster=vc, kind=kind, round__number__lt=self._stored.number
+        )
+        state: Mapping[str, Any] | None = (
+            before.order_by("-round__number").values_list("state", flat=True).first()
+        )
+        return state or {}
+
+
+def _told(answer: ShadowAnswer) -> dict[str, Any]:
+    """An answer for its file; the state is in the row."""
+    told = asdict(answer)
+    del told["state"]
+    return told

@@ -1,0 +1,262 @@
+"""What another policy would have made of past days: asked, answered apart, kept for a day."""
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import Exists, Q, QuerySet
+
+from scheduling import ports
+from scheduling.clusters.models import Device, VirtualCluster
+from scheduling.clusters.services.shares import policy_faults
+from scheduling.common.time_limits import time_limit
+from scheduling.core.messages import sentence
+from scheduling.core.simulator import SimulationError
+from scheduling.what_if.models import WhatIf
+from scheduling.what_if.services.recorded_days import recorded_days
+from scheduling.what_if.services.replays import replay
+from tenants.audit import record
+from tenants.errors import ConflictError, DomainError, FieldError, InvalidError, NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+logger = logging.getLogger(__name__)
+
+KEPT: Final = timedelta(days=1)
+LOST_AFTER: Final = timedelta(seconds=30)
+MOST_OPEN: Final = 4
+"""Questions of one person that wait for their answers."""
+
+MOST_SPAN: Final = timedelta(days=31)
+ANSWER_SECONDS: Final = 600.0
+DEAD_AFTER: Final = timedelta(seconds=2 * ANSWER_SECONDS)
+"""Whoever began and is silent for longer than an answer may take has died."""
+
+MOST_DEVICES: Final = 100_000
+STEPS: Final = ("reading the stored rounds", "the policy of that time", "the other policy")
+"""What ``WhatIf.step`` counts, from 0."""
+
+
+def ask_what_if(
+    *,
+    viewer: Viewer,
+    virtual_cluster: str,
+    policy: str,
+    policy_args: Mapping[str, Any],
+    since: datetime,
+    until: datetime,
+    size_aware: bool,
+    now: datetime,
+    guarantee: Mapping[str, int] | None = None,
+) -> WhatIf:
+    """Ask what a policy would have made of a span of a virtual cluster's past.
+
+    Args:
+        viewer: who asks.
+        virtual_cluster: name.
+        policy: the other policy; that of the time, if only the guarantee is another.
+        policy_args: its parameters.
+        since: begin of the span.
+        until: its end.
+        size_aware: the policies know how much work is left.
+        now: the present.
+        guarantee: devices by type; types that are not named stay as they were.
+
+    Raises:
+        InvalidError: the policy, its parameters, the guarantee or the span cannot be used.
+        NotFoundError: there is no such virtual cluster, or the viewer may not see its jobs.
+        ConflictError: too many questions of the viewer are open.
+    """
+    vc = _asked_about(viewer, virtual_cluster)
+    faults = [*policy_faults(policy, policy_args), *_guarantee_faults(guarantee or {})]
+    InvalidError.raise_if([*faults, *_span_faults(since, until, now)])
+    _check_open(viewer, policy, now)
+    question = WhatIf(
+        tenant_id=vc.tenant_id,
+        virtual_cluster=vc,
+        asked_by_id=viewer.user_id,
+        policy=policy,
+        policy_args=dict(policy_args),
+        since=since,
+        until=until,
+        size_aware=size_aware,
+        guarantee=dict(guarantee or {}),
+        asked_at=now,
+    )
+    with transaction.atomic():
+        question.save(force_insert=True)
+        _record_question(viewer, question)
+        transaction.on_commit(lambda: ports.bound().what_ifs.request(question.pk))
+    return question
+
+
+def _asked_about(viewer: Viewer, name: str) -> VirtualCluster:
+    vc: VirtualCluster | None = (
+        VirtualCluster.objects.visible_to(viewer).filter(name=name[:63]).first()
+    )
+    if vc is None or not viewer.can(Permission.VIEW_JOBS, vc.tenant_id):
+        raise NotFoundError(sentence("no-such-cluster"), field="virtual_cluster", value=name)
+    return vc
+
+
+def _span_faults(since: datetime, until: datetime, now: datetime) -> list[FieldError]:
+    if timedelta(0) < until - since <= MOST_SPAN and since <= now:
+        return []
+    return [
+        FieldError(
+            field="since",
+            value=since.isoformat(),
+            message=sentence("not-past-span"),
+            remedy=sentence("give-past-span", days=MOST_SPAN.days),
+        )
+    ]
+
+
+def _guarantee_faults(wanted: Mapping[str, int]) -> list[FieldError]:
+    known = set(Device.objects.filter(retired_at=None).values_list("device_type", flat=True))
+    return [
+        FieldError(
+            field="guarantee",
+            value={kind: devices},
+            message=sentence("not-number-devices-type"),
+            remedy=f"Name types of this cluster ({', '.join(sorted(known))}), 0 devices or more.",
+        )
+        for kind, devices in wanted.items()
+        if kind not in known or not 0 <= devices <= MOST_DEVICES
+    ]
+
+
+def _check_open(viewer: Viewer, policy: str, now: datetime) -> None:
+    waiting = WhatIf.objects.visible_to(viewer).filter(
+        asked_by_id=viewer.user_id, finished_at=None, asked_at__gt=now - KEPT
+    )
+    if waiting.count() >= MOST_OPEN:
+        raise ConflictError(
+            sentence("too-many-questions", most=MOST_OPEN),
+            field="policy",
+            value=policy,
+            remedy=sentence("wait-one-them"),
+        )
+
+
+def _record_question(viewer: Viewer, question: WhatIf) -> None:
+    after = {"policy": question.policy, "policy_args": question.policy_args}
+    if question.guarantee:
+        after["guarantee"] = question.guarantee
+    record(
+        actor=viewer,
+        action="what-if.ask",
+        object_type="virtualcluster",
+        object_id=question.virtual_cluster_id,
+        object_name=question.virtual_cluster.name,
+        after=after,
+        tenant=question.tenant_id,
+    )
+
+
+def what_ifs_of(viewer: Viewer, *, now: datetime) -> QuerySet[WhatIf]:
+    """The questions about virtual clusters whose jobs the viewer may see, not older than a day."""
+    rows = WhatIf.objects.visible_to(viewer).filter(asked_at__gt=now - KEPT)
+    tenants = rows.order_by().values_list("tenant_id", flat=True).distinct()
+    allowed = [pk for pk in tenants if viewer.can(Permission.VIEW_JOBS, pk)]
+    return rows.filter(tenant_id__in=allowed).select_related("virtual_cluster", "asked_by")
+
+
+def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
+    """One question with its answer, if it has one; a message that was lost is sent again.
+
+    Raises:
+        NotFoundError: there is none, it is older than a day, or the viewer may not see it.
+    """
+    found = what_ifs_of(viewer, now=now).filter(pk=pk).first()
+    if found is None:
+        raise NotFoundError(sentence("no-such-question"), field="id", value=pk)
+    lost = found.begun_at is None and now - found.asked_at > LOST_AFTER
+    died = found.begun_at is not None and now - found.begun_at > DEAD_AFTER
+    is_open = found.finished_at is None and (lost or died)
+    # Whoever answers another one takes this one next, and needs no second process beside it.
+    if is_open and not _being_answered(now).exists():
+        ports.bound().what_ifs.request(found.pk)
+    return found
+
+
+def next_what_if(*, now: datetime) -> int | None:
+    """The oldest question that waits for an answer, if any."""
+    waiting = _free(now).filter(asked_at__gt=now - KEPT).order_by("id")
+    found: int | None = waiting.values_list("pk", flat=True).first()
+    return found
+
+
+def _free(now: datetime) -> QuerySet[WhatIf]:
+    """Questions that nobody answers, or whose worker has died."""
+    free = Q(begun_at=None) | Q(begun_at__lt=now - DEAD_AFTER)
+    return WhatIf.objects.unscoped().filter(free, finished_at=None)
+
+
+def _being_answered(now: datetime) -> QuerySet[WhatIf]:
+    return WhatIf.objects.unscoped().filter(finished_at=None, begun_at__gte=now - DEAD_AFTER)
+
+
+def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
+    """Answer a question that nobody has begun to answer; whether it was ours to answer.
+
+    One is answered at a time in the whole cluster, so that they never take all processors.
+    """
+    if not _free(now).filter(~Exists(_being_answered(now)), pk=pk).update(begun_at=now):
+        return False
+
+    asked = WhatIf.objects.unscoped().select_related("virtual_cluster").get(pk=pk)
+    begun = time.monotonic()
+    fault, result = "", {}
+    try:
+        with time_limit(ANSWER_SECONDS)():
+            result = _replayed(asked, data_dir, now)
+    except DomainError as error:
+        fault = str(error)
+    except SimulationError as error:
+        fault = sentence("days-cannot-be-simulated", error=str(error))
+    except TimeoutError:
+        fault = sentence("query-timed-out", seconds=format(ANSWER_SECONDS, "g"))
+    except Exception as error:  # or the question would be open until it is forgotten
+        logger.exception("the question %s could not be answered", pk)
+        fault = sentence("query-failed", error=type(error).__name__)
+    except BaseException:  # told to end: the next worker may take it at once
+        WhatIf.objects.unscoped().filter(pk=pk).update(begun_at=None, step=0)
+        raise
+    WhatIf.objects.unscoped().filter(pk=pk).update(
+        fault=fault[:500],
+        result=result,
+        finished_at=now + timedelta(seconds=time.monotonic() - begun),
+    )
+    return True
+
+
+def _replayed(asked: WhatIf, data_dir: Path, now: datetime) -> dict[str, Any]:
+    def comes_to(step: int) -> None:
+        WhatIf.objects.unscoped().filter(pk=asked.pk).update(step=step)
+
+    days = recorded_days(
+        vc=asked.virtual_cluster,
+        since=asked.since,
+        until=asked.until,
+        data_dir=data_dir,
+        now=now,
+    )
+    return replay(
+        days,
+        asked.policy,
+        asked.policy_args,
+        size_aware=asked.size_aware,
+        guarantee=asked.guarantee,
+        comes_to=comes_to,
+    )
+
+
+def forget_what_ifs(*, now: datetime) -> int:
+    """Drop answers, and questions without one, a day after they were asked."""
+    gone, _ = WhatIf.objects.unscoped().filter(asked_at__lt=now - KEPT).delete()
+    return gone

@@ -1,0 +1,137 @@
+"""Weighted max-min fairness, for divisible devices and for whole gangs."""
+
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.core.round.fairness import in_turn, max_min_shares
+
+NAMES = "abcd"
+WEIGHTS = st.fixed_dictionaries({name: st.integers(1, 9) for name in NAMES})
+WANTS = st.fixed_dictionaries({name: st.integers(0, 40) for name in NAMES})
+LINES = st.fixed_dictionaries({name: st.lists(st.integers(1, 8), max_size=8) for name in NAMES})
+HELD = st.fixed_dictionaries({name: st.integers(0, 12) for name in NAMES})
+
+
+def split(
+    lines: dict[str, list[int]], held: dict[str, int], weights: dict[str, int], idle: int
+) -> tuple[dict[str, int], list[tuple[str, int, dict[str, int]]]]:
+    """What each has in the end, and every offer with what everybody had then."""
+    has, left = dict(held), idle
+    offers: list[tuple[str, int, dict[str, int]]] = []
+
+    def offer(entry: tuple[str, int]) -> int:
+        nonlocal left
+        name, size = entry
+        offers.append((name, size, dict(has)))
+        taken = size if size <= left else 0
+        left -= taken
+        has[name] += taken
+        return taken
+
+    in_turn({n: [(n, size) for size in line] for n, line in lines.items()}, held, weights, offer)
+    return has, offers
+
+
+@given(capacity=st.integers(0, 100), wants=WANTS, weights=WEIGHTS)
+def test_ideal_shares_use_all_that_is_wanted_and_no_more_than_there_is(
+    capacity: int, wants: dict[str, int], weights: dict[str, int]
+) -> None:
+    shares = max_min_shares(capacity, wants, weights)
+
+    assert all(0 <= shares[name] <= wants[name] for name in NAMES)
+    assert sum(shares.values()) == min(capacity, sum(wants.values()))
+
+
+@given(capacity=st.integers(0, 100), wants=WANTS, weights=WEIGHTS)
+def test_nobody_who_wants_more_has_less_per_weight_than_another(
+    capacity: int, wants: dict[str, int], weights: dict[str, int]
+) -> None:
+    shares = max_min_shares(capacity, wants, weights)
+
+    level = {name: shares[name] / weights[name] for name in NAMES}
+    for name in NAMES:
+        if shares[name] < wants[name]:
+            assert level[name] == max(level.values())
+
+
+@given(capacity=st.integers(0, 100), wants=WANTS, weights=WEIGHTS, factor=st.integers(1, 5))
+def test_only_the_ratio_of_weights_counts(
+    capacity: int, wants: dict[str, int], weights: dict[str, int], factor: int
+) -> None:
+    scaled = {name: weight * factor for name, weight in weights.items()}
+
+    assert max_min_shares(capacity, wants, weights) == max_min_shares(capacity, wants, scaled)
+
+
+@given(lines=LINES, held=HELD, weights=WEIGHTS, idle=st.integers(0, 100))
+def test_every_gang_is_offered_once_and_in_its_own_order(
+    lines: dict[str, list[int]], held: dict[str, int], weights: dict[str, int], idle: int
+) -> None:
+    _, offers = split(lines, held, weights, idle)
+
+    for name in NAMES:
+        assert [size for other, size, _ in offers if other == name] == lines[name]
+
+
+@given(lines=LINES, held=HELD, weights=WEIGHTS, idle=st.integers(0, 100))
+def test_the_one_with_least_per_weight_chooses(
+    lines: dict[str, list[int]], held: dict[str, int], weights: dict[str, int], idle: int
+) -> None:
+    _, offers = split(lines, held, weights, idle)
+
+    for i, (name, _, has) in enumerate(offers):
+        hungry = {other for other, _, _ in offers[i:]}
+        level = Fraction(has[name], weights[name])
+        assert level == min(Fraction(has[other], weights[other]) for other in hungry)
+
+
+@given(lines=LINES, weights=WEIGHTS, idle=st.integers(0, 100))
+def test_whole_gangs_come_within_one_gang_of_the_ideal(
+    lines: dict[str, list[int]], weights: dict[str, int], idle: int
+) -> None:
+    """Nobody is more than one gang above somebody who still waits for a gang that would fit."""
+    unit = {name: [1] * len(line) for name, line in lines.items()}
+
+    has, _ = split(unit, dict.fromkeys(NAMES, 0), weights, idle)
+
+    wants = {name: len(line) for name, line in unit.items()}
+    assert sum(has.values()) == min(idle, sum(wants.values()))
+    for name in NAMES:
+        if has[name] < wants[name]:
+            least = Fraction(has[name], weights[name])
+            assert all(Fraction(has[o] - 1, weights[o]) <= least for o in NAMES if has[o])
+    ideal = max_min_shares(idle, wants, weights)
+    assert all(abs(has[name] - ideal[name]) < len(NAMES) for name in NAMES)
+
+
+@given(lines=LINES, held=HELD, weights=WEIGHTS, idle=st.integers(0, 100))
+def test_the_order_of_the_lines_changes_nothing(
+    lines: dict[str, list[int]], held: dict[str, int], weights: dict[str, int], idle: int
+) -> None:
+    turned = dict(reversed(lines.items()))
+
+    assert split(lines, held, weights, idle)[0] == split(turned, held, weights, idle)[0]
+
+
+def test_twice_the_weight_gets_twice_the_devices() -> None:
+    lines = {"vision": [1] * 30, "language": [1] * 30}
+
+    has, _ = split(lines, {"vision": 0, "language": 0}, {"vision": 1, "language": 2}, 30)
+
+    assert has == {"vision": 10, "language": 20}
+
+
+def test_what_is_borrowed_already_counts() -> None:
+    lines = {"vision": [2] * 9, "language": [2] * 9}
+
+    has, _ = split(lines, {"vision": 8, "language": 0}, {}, 8)
+
+    assert has == {"vision": 8, "language": 8}
+
+
+def test_a_gang_that_does_not_fit_leaves_the_turn_to_the_next() -> None:
+    has, _ = split({"vision": [9, 1], "language": [3]}, {"vision": 0, "language": 0}, {}, 4)
+
+    assert has == {"vision": 1, "language": 3}

@@ -1,0 +1,110 @@
+"""Rounds that change something are kept and can be read again."""
+
+import hashlib
+from datetime import timedelta
+
+import pytest
+
+from scheduling.jobs.models import Job
+from scheduling.rounds.models import Round
+from scheduling.rounds.services import evidence, rounds
+from tests.factories.cluster import (
+    NOW,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.scheduling import CONFIG
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(tmp_path):
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster()
+
+    def run_round(at=NOW):
+        return rounds.run_round(
+            now=lambda: at,
+            config=CONFIG,
+            store=lambda number, reading, result: evidence.store_round(
+                data_dir=tmp_path, number=number, reading=reading, result=result
+            ),
+        )
+
+    return run_round
+
+
+def test_a_round_that_starts_something_is_kept_whole(run, tmp_path):
+    job = make_job(worker={"devices": 2})
+
+    run()
+
+    stored = Round.objects.get()
+    document = evidence.read_round(data_dir=tmp_path, stored=stored)
+    assert document["snapshot"]["queued"][0]["id"] == job.pk
+    assert document["result"]["starts"][0]["job_id"] == job.pk
+    assert len(stored.snapshot_sha256) == 64
+
+
+def test_what_is_spelled_part_by_part_reads_as_if_spelled_whole(run, tmp_path):
+    kept = []
+    make_job(worker={"devices": 2})
+    waits = [make_job(worker={"devices": 8, "instances": 9}) for _ in range(3)]
+
+    def store(number, reading, result):
+        document = {"format": 1, "snapshot": reading.snapshot, "result": result}
+        kept.append(evidence.canonical_json(document))
+        return evidence.store_round(
+            data_dir=tmp_path, number=number, reading=reading, result=result
+        )
+
+    for minutes in range(3):
+        make_job()
+        at = NOW + timedelta(minutes=minutes)
+        rounds.run_round(now=lambda at=at: at, config=CONFIG, store=store)
+        Job.objects.unscoped().filter(pk=waits[minutes].pk).update(priority=minutes)
+
+    stored = Round.objects.order_by("number").values_list("snapshot_sha256", flat=True)
+    assert [hashlib.sha256(document).hexdigest() for document in kept] == list(stored)
+
+
+def test_a_round_that_changes_nothing_keeps_nothing(run, tmp_path):
+    run()
+
+    with pytest.raises(FileNotFoundError):
+        evidence.read_round(data_dir=tmp_path, stored=Round.objects.get())
+
+
+def test_a_file_that_was_changed_is_not_believed(run, tmp_path):
+    make_job()
+    run()
+    stored = Round.objects.get()
+    stored.snapshot_sha256 = "0" * 64
+
+    with pytest.raises(ValueError, match="hash"):
+        evidence.read_round(data_dir=tmp_path, stored=stored)
+
+
+def test_old_files_and_those_beyond_the_limit_go_and_their_rows_stay(run, tmp_path):
+    for number in range(3):
+        make_job()
+        run(NOW + timedelta(days=number))
+    newest = Round.objects.order_by("-number").first()
+
+    deleted = evidence.prune_rounds(
+        data_dir=tmp_path, older_than=NOW + timedelta(hours=1), keep_bytes=newest.snapshot_bytes
+    )
+
+    assert deleted == 2
+    assert Round.objects.count() == 3
+    assert [r.number for r in Round.objects.exclude(snapshot_path="")] == [newest.number]
+
+
+def test_the_same_value_has_one_spelling():
+    assert evidence.canonical_json({"b": (1, 2), "a": frozenset({3, 1})}) == (
+        b'{"a":[1,3],"b":[1,2]}'
+    )

@@ -1,0 +1,149 @@
+"""Carries one node: keeps it connected, and says when it is not."""
+
+import asyncio
+import logging
+import random
+import time
+
+from workers.node_service.ports import NodeAddress, Service
+from workers.node_service.session import NodeSession
+from workers.services.dispatch import Directive
+from workers.services.node_reports import ContactLost
+from workers.services.reach import Silence
+from workers.signals import image_progress
+from workers.transports.base import Transport, TransportError
+
+log = logging.getLogger(__name__)
+
+
+class NodeConnection:
+    """One node's task tree; a slow or dead node delays nobody but itself.
+
+    Attributes:
+        address: the node.
+    """
+
+    def __init__(
+        self, address: NodeAddress, service: Service, *, silent: float | None = None
+    ) -> None:
+        """Carry nothing yet.
+
+        Args:
+            address: the node.
+            service: what may be used of the service.
+            silent: seconds since which the service before has noted it as silent, if it has.
+        """
+        self.address = address
+        self._service = service
+        self._visit: NodeSession | None = None
+        self._failures = 0
+        self._silent_since = None if silent is None else time.monotonic() - silent
+        self._told: bool | None = None
+        self._heard_at = time.monotonic()
+        self._was_heard = False
+
+    @property
+    def node_id(self) -> int:
+        """The node's row."""
+        return self.address.node_id
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether it takes directives now."""
+        return self._visit is not None and self._visit.is_listening
+
+    def silence(self, now: float) -> Silence:
+        """How long the node has not answered, at an instant of the monotonic clock."""
+        settings = self._service.settings
+        heard_at = self._heard_at if self._visit is None else self._visit.heard_at
+        return Silence(
+            seconds=now - heard_at,
+            patience=settings.unreached_after if self._was_heard else settings.first_contact,
+            noted=None if self._silent_since is None else now - self._silent_since,
+        )
+
+    @property
+    def line(self) -> Transport | None:
+        """The open line to the node; None while there is none."""
+        return self._visit.transport if self._visit is not None and self.is_listening else None
+
+    @property
+    def busy(self) -> frozenset[int]:
+        """Members with a directive in hand."""
+        return self._visit.directives.busy if self._visit is not None else frozenset()
+
+    def take(self, directive: Directive) -> None:
+        """Carry out a directive. If the connection is lost meanwhile, the rows give it again."""
+        if self._visit is not None and self._visit.is_listening:
+            self._visit.take(directive)
+
+    async def carry(self) -> None:
+        """Keep the node connected until cancelled."""
+        while True:
+            reason = await self._connect_and_stay()
+            self._note_silence(reason)
+            await asyncio.sleep(self._backoff())
+
+    async def _connect_and_stay(self) -> str:
+        """Connect and stay until the line breaks; returns why it did."""
+        reason = "the session ended"
+        transport = self._service.connect(self.address, self._tell_progress)
+        try:
+            hello = await transport.open()
+            self._visit = NodeSession(self.address, transport, self._service, self._heard)
+            self._was_heard = True
+            await self._visit.stay(hello)
+        except* TransportError as group:
+            reason = _first(group)
+        except* Exception as group:
+            # A mistake of ours about one node must not end the service for all others.
+            log.exception("%s: carrying it failed", self.address.name, exc_info=group)
+            reason = f"internal error: {_first(group)}"
+        finally:
+            if self._visit is not None:
+                self._heard_at, self._visit = self._visit.heard_at, None
+            await transport.close()
+        return reason
+
+    def _heard(self) -> None:
+        """The node has been compared with its rows; from now on it is counted on."""
+        self._failures = 0
+        self._silent_since = None
+        self._told = None
+
+    def _note_silence(self, reason: str) -> None:
+        self._failures += 1
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+        is_down = now - self._silent_since >= self._service.settings.down_after
+        if self._told != is_down:
+            self._told = is_down
+            log.warning("%s does not answer: %s", self.address.name, reason)
+            self._service.post(ContactLost(node_id=self.node_id, reason=reason, down=is_down))
+
+    def _backoff(self) -> float:
+        settings = self._service.settings
+        # The exponent is bounded, since a node may be away for months.
+        longest = settings.first_backoff * 2.0 ** min(self._failures - 1, 16)
+        return min(longest, settings.longest_backoff) * random.uniform(0.5, 1.0)  # noqa: S311
+
+    def _tell_progress(self, run_id: str, text: str) -> None:
+        rank = self._visit.rank(run_id) if self._visit is not None else None
+        if rank is not None:
+            self._service.tell(
+                image_progress,
+                job_id=rank.job_id,
+                attempt=rank.attempt_number,
+                role=rank.role,
+                rank=rank.rank,
+                text=text,
+            )
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> str:
+    """The words of the first error in a group."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)[:400]

@@ -1,0 +1,378 @@
+"""One connection to one node, from the greeting until the line breaks."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from scheduling.enums import MemberStep
+from tenants.clock import estimated_now
+from tessera import protocol
+from tessera.isolation import NOT_AVAILABLE
+from tessera.protocol import NodeHello, RunStatus
+from workers.node_service.directives import DirectiveRunner
+from workers.node_service.fetching import FETCHERS, Fetching
+from workers.node_service.ports import NodeAddress, Service
+from workers.node_service.starting import begin
+from workers.services import log_files, reconcile, telemetry
+from workers.services.dispatch import Directive, MemberRef
+from workers.services.log_rows import path_of
+from workers.services.node_reports import ContactBack, Exited, Lost, Probed, Read, Renewed, Running
+from workers.services.reconcile import Finding, KnownMember, RunVerdict
+from workers.signals import telemetry_seen
+from workers.transports.base import NodeEvent, NodeLoad, RefusedError, Transport
+
+log = logging.getLogger(__name__)
+
+FENCE_GRACE_SECONDS: Final = 30.0
+MINUTE: Final = 60.0
+OLDEST_SECONDS: Final = 10 * 366 * 86_400.0
+"""No node reports anything older: its clock was wrong when it was written."""
+
+
+class NodeSession:
+    """What is known and done on one node while the line holds.
+
+    Attributes:
+        directives: carries out the directives of the node.
+        is_listening: it takes directives now.
+    """
+
+    def __init__(
+        self,
+        address: NodeAddress,
+        transport: Transport,
+        service: Service,
+        heard: Callable[[], None],
+    ) -> None:
+        """Args: heard: is called when the node has been compared with its rows."""
+        self.is_listening = False
+        self._contact_at = time.monotonic()
+        self._node = address
+        self._transport = transport
+        self._service = service
+        self._heard = heard
+        self._tasks = asyncio.TaskGroup()
+        self._fetching = Fetching(transport, service)
+        self._ranks: dict[str, MemberRef] = {}
+        self._running: set[str] = set()
+        self._over: set[str] = set()
+        self._strays: set[str] = set()
+        self._early: dict[tuple[str, str], NodeEvent] | None = None
+        self._boot_id = ""
+        self.directives = DirectiveRunner(
+            transport=transport,
+            service=service,
+            tasks=self._tasks,
+            saw=self._saw,
+            less_isolated=self._probe_soon,
+        )
+
+    async def stay(self, hello: NodeHello) -> None:
+        """Compare, then follow and obey; ends only by an error or by being cancelled."""
+        self._boot_id = hello.boot_id
+        settings = self._service.settings
+        try:
+            async with self._tasks as tasks:
+                hearing = tasks.create_task(self._hear())
+                tasks.create_task(self._every(settings.contact_every, self._ask_for_contact))
+                await self._reconcile()
+                self._service.post(ContactBack(node_id=self._node.node_id, boot_id=self._boot_id))
+                self._heard()
+                self.is_listening = True
+                self._service.wake()
+                for _ in range(FETCHERS):
+                    tasks.create_task(self._fetching.work())
+                tasks.create_task(self._every(settings.reconcile_every, self._reconcile))
+                tasks.create_task(self._every(settings.renew_every, self._renew, at_once=True))
+                tasks.create_task(self._every(settings.probe_every, self._probe, at_once=True))
+                tasks.create_task(self._sum_up())
+                tasks.create_task(self._read_telemetry())
+                await hearing
+        finally:
+            self.is_listening = False
+
+    def take(self, directive: Directive) -> None:
+        """Carry out a directive."""
+        self._ranks[directive.rank.run_id] = directive.rank
+        self.directives.take(directive)
+
+    @property
+    def transport(self) -> Transport:
+        """The line."""
+        return self._transport
+
+    @property
+    def heard_at(self) -> float:
+        """When anything last arrived from the node, by the monotonic clock.
+
+        While nobody else could carry the node, it is not asked and counts as heard.
+        """
+        return max(self._contact_at, self._transport.heard_at or 0.0)
+
+    def rank(self, run_id: str) -> MemberRef | None:
+        """The rank that a run belongs to."""
+        return self._ranks.get(run_id)
+
+    # -- what the node tells -----------------------------------------------------------------
+
+    async def _hear(self) -> None:
+        async for event in self._transport.events():
+            if self._early is not None and event.run_id not in self._ranks:
+                self._early[type(event).__name__, event.run_id] = event
+            await self._heard_of(event)
+
+    async def _heard_of(self, event: NodeEvent) -> None:
+        if isinstance(event, RunStatus):
+            self._saw(event)
+        rank = self._ranks.get(event.run_id)
+        if rank is not None and event.run_id not in self._over:
+            await self._fetching.grew(rank, log_end=event.log_end, reports_end=event.reports_end)
+
+    def _saw(self, status: RunStatus) -> None:
+        """A run stands where ``status`` says; each change is told once."""
+        rank = self._ranks.get(status.run_id)
+        if rank is None:
+            self._saw_stray(status)
+            return
+        if status.run_id in self._over:
+            return
+        has_run = status.phase == protocol.RUNNING or (
+            status.phase == protocol.EXITED and status.pid is not None
+        )
+        if has_run and status.run_id not in self._running:
+            self._running.add(status.run_id)
+            self._service.post(
+                Running(
+                    node_id=rank.node_id,
+                    member_id=rank.member_id,
+                    pid=status.pid,
+                    boot_id=status.boot_id or self._boot_id,
+                    started_at=self._instant(status.started_at),
+                    isolation=status.isolation,
+                    network=status.network,
+                    warnings=tuple(status.warnings),
+                )
+            )
+        if status.phase == protocol.EXITED and status.exit is not None:
+            if NOT_AVAILABLE in status.exit.message and status.exit.failure == protocol.NODE:
+                self._probe_soon()
+            end = Exited(
+                node_id=rank.node_id,
+                member_id=rank.member_id,
+                record=status.exit,
+                ended_at=self._instant(status.exit.at),
+            )
+            self._finish(rank, status, end)
+
+    def _instant(self, node_time: float | None) -> datetime | None:
+        """An instant of the node's clock on the control plane's; None if either is not known."""
+        clock = self._transport.clock
+        if clock is None or node_time is None:
+            return None
+        age = clock.age(node_time, observer_time=time.monotonic())
+        return estimated_now() - timedelta(seconds=min(max(age, 0.0), OLDEST_SECONDS))
+
+    def _finish(self, rank: MemberRef, status: RunStatus, end: Exited | None = None) -> None:
+        """See a run off that has ended; ``end`` is what the rows do not say yet."""
+        if rank.run_id in self._over:
+            return
+        self._over.add(rank.run_id)
+        begin(self._tasks, self._finish_and_forget(rank, status, end))
+
+    async def _finish_and_forget(
+        self, rank: MemberRef, status: RunStatus, end: Exited | None
+    ) -> None:
+        # The run directory is the only proof of how it ended until the rows say so.
+        if end is not None and not await self._service.confirm(end):
+            self._over.discard(rank.run_id)
+            return  # it is compared again, here or by whoever carries the node
+        await self._fetching.finish(rank, status)
+        self.directives.done(rank.member_id)
+        self._ranks.pop(rank.run_id, None)
+        self._running.discard(rank.run_id)
+        self._over.discard(rank.run_id)
+
+    # -- comparing ---------------------------------------------------------------------------
+
+    async def _reconcile(self) -> None:
+        """Compare rows and run directories, and act on every difference.
+
+        What the node tells meanwhile about runs that are not known yet is heard afterwards, since
+        it may be newer than the comparison.
+        """
+        await self._service.flush()
+        self._early = {}
+        try:
+            for finding in await self._compare():
+                await self._act(finding)
+        finally:
+            early, self._early = self._early, None
+        for event in early.values():
+            await self._heard_of(event)
+
+    async def _compare(self) -> list[Finding]:
+        node_id = self._node.node_id
+        expected = await self._service.read(reconcile.expected_members, node_id=node_id)
+        runs = await self._transport.runs()
+        run_ids = frozenset(status.run_id for status in runs)
+        rows = await self._service.read(
+            reconcile.members_of_runs, node_id=node_id, run_ids=run_ids
+        )
+        return reconcile.compare(
+            runs=runs,
+            expected=expected,
+            rows=rows,
+            installation=self._service.settings.installation,
+        )
+
+    async def _act(self, finding: Finding) -> None:
+        known, status = finding.known, finding.status
+        if finding.run_id in self._over:
+            return
+        if known is None:
+            if status is not None and finding.verdict is RunVerdict.FENCE_STRAY:
+                await self._fence(status)
+        elif status is None:
+            await self._act_on_absent(finding.verdict, known)
+        elif finding.verdict is RunVerdict.FOLLOW:
+            await self._adopt(known, status)
+        elif finding.verdict is RunVerdict.FINISH:
+            await self._adopt_streams(known, status)
+            self._finish(known.rank, status)
+        elif known.rank.member_id not in self.directives.busy:
+            await self._fence(status)
+
+    async def _adopt(self, known: KnownMember, status: RunStatus) -> None:
+        self._ranks[status.run_id] = known.rank
+        if known.step == MemberStep.RUNNING:
+            self._running.add(status.run_id)
+        await self._adopt_streams(known, status)
+        self._saw(status)
+
+    async def _adopt_streams(self, known: KnownMember, status: RunStatus) -> None:
+        if status.log_end or status.reports_end:
+            await self._fetching.follow(
+                known.rank, log_first=known.log_first, reports_end=known.reports_end
+            )
+            await self._fetching.grew(
+                known.rank, log_end=status.log_end, reports_end=status.reports_end
+            )
+
+    async def _act_on_absent(self, verdict: RunVerdict, known: KnownMember) -> None:
+        rank = known.rank
+        if verdict is RunVerdict.LOST:
+            message = "its run directory is gone from the node"
+            self._service.post(
+                Lost(node_id=rank.node_id, member_id=rank.member_id, message=message)
+            )
+            return
+        directory = self._service.settings.logs_dir / path_of(rank)
+        kept = await self._service.on_disk(log_files.extent, directory, first=known.log_first)
+        self._fetching.forget(rank, first=kept.first, end=kept.end)
+
+    # -- fencing -----------------------------------------------------------------------------
+
+    async def _fence(self, status: RunStatus) -> None:
+        """End a run that nobody wants any more, and remove it when it has ended."""
+        log.warning("%s: ending the stray run %s", self._node.name, status.run_id)
+        self._strays.add(status.run_id)
+        try:
+            if status.phase == protocol.EXITED:
+                await self._transport.remove(status.run_id)
+            elif status.phase in (protocol.PREPARED, protocol.PREPARING):
+                await self._transport.cancel(status.run_id)
+            else:
+                await self._transport.stop(
+                    status.run_id, grace_seconds=FENCE_GRACE_SECONDS, reason="fenced"
+                )
+                return
+        except RefusedError as error:
+            log.warning("%s: %s stays for now: %s", self._node.name, status.run_id, error)
+        self._strays.discard(status.run_id)
+
+    def _saw_stray(self, status: RunStatus) -> None:
+        if status.run_id in self._strays and status.phase == protocol.EXITED:
+            begin(self._tasks, self._fence(status))
+
+    # -- again and again ---------------------------------------------------------------------
+
+    async def _every(
+        self,
+        seconds: float,
+        act: Callable[[], Coroutine[None, None, None]],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        if not at_once:
+            await asyncio.sleep(seconds)
+        while True:
+            await act()
+            await asyncio.sleep(seconds)
+
+    async def _ask_for_contact(self) -> None:
+        """Ask for any reply: a line without packets breaks too late for another service."""
+        if not self._service.is_alone:
+            try:
+                await self._transport.renew([], self._service.settings.run_lease)
+            except RefusedError as error:
+                log.warning("%s renews nothing: %s", self._node.name, error)
+        self._contact_at = time.monotonic()
+
+    async def _renew(self) -> None:
+        ranks = [rank for run_id, rank in self._ranks.items() if run_id not in self._over]
+        if not ranks:
+            return
+        run_ids = [rank.run_id for rank in ranks if rank.run_id in self._running]
+        if not run_ids:
+            return
+        confirmed = await self._transport.renew(run_ids, self._service.settings.run_lease)
+        members = [rank.member_id for rank in ranks if rank.run_id in confirmed]
+        if members:
+            self._service.post(Renewed(node_id=self._node.node_id, member_ids=members))
+
+    async def _probe(self) -> None:
+        try:
+            inventory = await self._transport.probe()
+        except RefusedError as error:
+            log.warning("%s cannot be probed: %s", self._node.name, error)
+            return
+        self._service.post(Probed(node_id=self._node.node_id, inventory=inventory))
+
+    def _probe_soon(self) -> None:
+        """Probe the node at once: it isolates jobs less than its last probe found."""
+        begin(self._tasks, self._probe())
+
+    async def _sum_up(self) -> None:
+        """On a grid of the clock, so that the ranks of a gang meet in one sample."""
+        every = self._service.settings.goodput_every
+        while True:
+            await asyncio.sleep(every - estimated_now().timestamp() % every)
+            self._fetching.sum_up()
+
+    async def _read_telemetry(self) -> None:
+        readings: list[NodeLoad] = []
+        minute = estimated_now().timestamp() // MINUTE
+        while True:
+            try:
+                reading = await self._transport.telemetry()
+            except RefusedError as error:
+                log.warning("%s gives no telemetry: %s", self._node.name, error)
+            else:
+                now = estimated_now()
+                self._service.tell(
+                    telemetry_seen,
+                    node_id=self._node.node_id,
+                    at=now,
+                    reading=telemetry.as_json(reading),
+                )
+                if now.timestamp() // MINUTE != minute:
+                    at = datetime.fromtimestamp(minute * MINUTE, UTC)
+                    self._service.post(
+                        Read(node_id=self._node.node_id, readings=tuple(readings), at=at)
+                    )
+                    minute, readings = now.timestamp() // MINUTE, []
+                readings.append(reading)
+            await asyncio.sleep(self._service.settings.telemetry_every)

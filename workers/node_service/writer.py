@@ -1,0 +1,233 @@
+"""The one place where a node service writes: news and directives, turn by turn."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
+
+from django.db import OperationalError, close_old_connections, connections
+
+from tenants.clock import database_now
+from workers.conf import WorkerSettings
+from workers.node_service.connection import NodeConnection
+from workers.services.dispatch import has_directives
+from workers.services.node_reports import NodeReport
+from workers.services.turns import Turn, take_turn
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_NEWS: Final = 64
+READERS: Final = 2
+GATHER_SECONDS: Final = 0.015
+MOST_GATHER_SECONDS: Final = 0.1
+CROWD: Final = 8
+"""From this number of news and directives in a turn, the next turn waits longer to batch more."""
+RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+
+
+class ReportWriter:
+    """Gathers news while a turn is written: the busier it is, the more of them share a commit.
+
+    All writing is done by one thread: threads of one process would only wait for each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        owner: str,
+        settings: WorkerSettings,
+        lost: Callable[[Collection[int]], None],
+    ) -> None:
+        """Args: owner: this service. lost: is told which nodes another service carries now."""
+        self._owner = owner
+        self._settings = settings
+        self._lost = lost
+        self._news: list[NodeReport] = []
+        self._taken, self._written = 0, 0
+        self._doubted: dict[int, asyncio.Future[bool]] = {}
+        self._something = asyncio.Event()
+        self._all_written = asyncio.Condition()
+        self._directives_wanted = False
+        self._held_at = 0.0
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="desk-writer")
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="desk-reader")
+
+    def post(self, news: NodeReport) -> None:
+        """Leave news for the next turn."""
+        self._news.append(news)
+        self._taken += 1
+        self._something.set()
+
+    async def confirm(self, news: NodeReport) -> bool:
+        """Leave news and wait for its turn.
+
+        Returns:
+            Whether it has been committed; else the node is another service's, or the news could
+            not be written.
+        """
+        written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._doubted[id(news)] = written
+        try:
+            self.post(news)
+            return await written
+        finally:
+            del self._doubted[id(news)]
+
+    def wake(self) -> None:
+        """Have the next turn look for directives."""
+        self._directives_wanted = True
+        self._something.set()
+
+    async def flush(self) -> None:
+        """Wait until all news so far have been written."""
+        target = self._taken
+        async with self._all_written:
+            await self._all_written.wait_for(lambda: self._written >= target)
+
+    async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that writes, in the writing thread."""
+        return await self._in(self._writer, partial(function, *args, **kwargs))
+
+    async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that reads, in a reading thread."""
+        return await self._in(self._readers, partial(function, *args, **kwargs))
+
+    async def run(
+        self, epochs: Callable[[], Mapping[int, int]], carriers: Mapping[int, NodeConnection]
+    ) -> None:
+        """Take turns until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.tick):
+                    await self._something.wait()
+            except TimeoutError:
+                pass
+            self._something.clear()
+            begun = time.monotonic()
+            carried = await self._turn(dict(epochs()), carriers)
+            if carried is not None:
+                # Rounds and submits want the database too, and what comes meanwhile shares a turn.
+                await asyncio.sleep(gathering_seconds(carried, time.monotonic() - begun))
+
+    async def close(self) -> None:
+        """End the threads with their connections."""
+        for threads, count in ((self._writer, 1), (self._readers, READERS)):
+            await asyncio.to_thread(end_threads, threads, count)
+
+    async def _turn(
+        self, epochs: Mapping[int, int], carriers: Mapping[int, NodeConnection]
+    ) -> int | None:
+        """Take one turn if there is a reason; returns how much it carried, or None without one."""
+        news, self._news = self._news[:MOST_NEWS], self._news[MOST_NEWS:]
+        if self._news:
+            self._something.set()
+        listening = [node for node in epochs if node in carriers and carriers[node].is_listening]
+        busy = frozenset[int]().union(*(carriers[node].busy for node in listening))
+        wanted, self._directives_wanted = self._directives_wanted, False
+        carried = None
+        if news or wanted or await self._is_due(listening, busy):
+            turn = await self._insist(
+                partial(
+                    take_turn,
+                    owner=self._owner,
+                    epochs=epochs,
+                    news=news,
+                    listening=listening,
+                    busy=busy,
+                    settings=self._settings,
+                )
+            )
+            self._held_at = time.monotonic()
+            self._settle_doubts(news, turn)
+            self._hand_out(turn, epochs, carriers)
+            carried = len(news) + len(turn.directives)
+        async with self._all_written:
+            self._written += len(news)
+            self._all_written.notify_all()
+        return carried
+
+    async def _is_due(self, listening: Collection[int], busy: Collection[int]) -> bool:
+        """Whether nodes must be held again, or directives wait that nobody has told of."""
+        if time.monotonic() - self._held_at > self._settings.node_lease / 3:
+            return True
+        try:
+            return bool(listening) and await self.read(
+                has_directives, node_ids=listening, busy=busy
+            )
+        except OperationalError as error:
+            log.warning("the database could not be read: %s", error)
+            return False
+
+    async def _insist(self, take: Callable[..., Turn]) -> Turn:
+        """Take a turn, again and again while the database cannot be used."""
+        tries = 0
+        while True:
+            try:
+                return await self.write(_at_database_time, take)
+            except OperationalError as error:
+                pause = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
+                tries += 1
+                log.warning("the database could not be written, again in %g s: %s", pause, error)
+                await asyncio.sleep(pause)
+
+    def _settle_doubts(self, news: Sequence[NodeReport], turn: Turn) -> None:
+        failed = {id(item) for item in turn.failed}
+        for item in news:
+            written = self._doubted.get(id(item))
+            if written is not None and not written.done():
+                written.set_result(item.node_id in turn.carried and id(item) not in failed)
+
+    def _hand_out(
+        self, turn: Turn, epochs: Mapping[int, int], carriers: Mapping[int, NodeConnection]
+    ) -> None:
+        gone = epochs.keys() - turn.carried
+        if gone:
+            self._lost(gone)
+        for directive in turn.directives:
+            carrier = carriers.get(directive.rank.node_id)
+            if carrier is not None:
+                carrier.take(directive)
+
+    @staticmethod
+    async def _in(threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(_call, call))
+
+
+def gathering_seconds(carried: int, seconds: float) -> float:
+    """How long to wait for more: a turn costs much the same for one as for many.
+
+    Where few jobs come none of them waits for others; in a crowd half of the time is left to
+    those whose news the next turn writes.
+    """
+    if carried < CROWD:
+        return GATHER_SECONDS
+    return min(max(GATHER_SECONDS, seconds), MOST_GATHER_SECONDS)
+
+
+def end_threads(threads: ThreadPoolExecutor, count: int) -> None:
+    """End a pool of ``count`` threads; each closes its own connections to the database."""
+    together = threading.Barrier(count)
+
+    def close() -> None:
+        together.wait(timeout=30)
+        connections.close_all()
+
+    for _ in range(count):
+        threads.submit(close)
+    threads.shutdown(wait=True)
+
+
+def _at_database_time(take: Callable[..., Turn]) -> Turn:
+    return take(now=database_now())
+
+
+def _call(call: Callable[[], T]) -> T:
+    close_old_connections()
+    return call()

@@ -1,0 +1,240 @@
+"""Which node service carries which node: leases with an epoch that fences off the one before."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Set, Sized
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from django.db import transaction
+from django.db.models import F, Min, QuerySet
+
+from scheduling.clusters.models import Node
+from scheduling.enums import NodeState
+from tenants.clock import MOST_SKEW
+from workers.models import Heartbeat, NodeBackoff, NodeLease
+from workers.services import reach
+from workers.services.identity import has_ended
+from workers.services.reach import Silence
+
+SERVICE_KIND: Final = "nodes"
+CLOCK_SKEW: Final = "clock-skew"
+"""Why a service carries no nodes: its host's clock is too far off the database's."""
+
+
+class NodeClaim(NamedTuple):
+    """A node that a service has taken.
+
+    Attributes:
+        epoch: of the lease.
+        silent: seconds since a service noted the node as silent; None if none in force did.
+    """
+
+    epoch: int
+    silent: float | None
+
+
+def claim_nodes(
+    *, owner: str, carried: Collection[int], now: datetime, lease: timedelta, fresh: timedelta
+) -> dict[int, NodeClaim]:
+    """Take nodes that nobody carries, up to a fair share of all nodes.
+
+    A lease that ends later than any clock allows is broken: nobody carries its node.
+
+    Args:
+        owner: names this service.
+        carried: nodes that it carries already.
+        now: the instant of the decision.
+        lease: how long a claim holds without renewal.
+        fresh: a service whose heartbeat is older does not count.
+
+    Returns:
+        Claims on the nodes that were taken, by node.
+    """
+    nodes = list(_nodes().values_list("id", flat=True))
+    living = fellows(owner=owner, now=now, fresh=fresh)
+    backing_off, impaired = _backing_off(now), _impaired(now)
+    able = living - impaired
+    room = _share(nodes, able, backing_off) - len(set(carried) - backing_off.keys())
+    if owner in impaired and able:
+        room = 0
+    leases = NodeLease.objects.filter(
+        expires_at__gt=now, expires_at__lte=now + lease + MOST_SKEW
+    ).exclude(owner=owner)
+    held = {
+        node_id
+        for node_id, other in leases.values_list("node_id", "owner")
+        if not has_ended(other)
+    }
+    epochs: dict[int, int] = {}
+    for node_id in nodes:
+        unreached = backing_off.get(node_id, frozenset())
+        is_free = node_id not in held and node_id not in carried
+        # A node that others cannot reach is beyond the share.
+        if not is_free or (not unreached and room <= 0):
+            continue
+        if reach.may_claim(owner, living=living, backing_off=unreached):
+            epoch = _claim(node_id, owner, now, lease)
+            if epoch is not None:
+                epochs[node_id] = epoch
+                room -= not unreached
+    # The own rows note silences, too: read before they are deleted.
+    silences = _noted_silences(epochs, now=now) if backing_off else {}
+    if epochs and backing_off:
+        end_backoffs(owner=owner, node_ids=epochs)
+    return {node_id: NodeClaim(epoch, silences.get(node_id)) for node_id, epoch in epochs.items()}
+
+
+def fellows(*, owner: str, now: datetime, fresh: timedelta) -> frozenset[str]:
+    """The other living services that carry nodes."""
+    found = Heartbeat.objects.filter(
+        kind=SERVICE_KIND, at__gt=now - fresh, at__lte=now + MOST_SKEW, refusal=""
+    ).exclude(process=owner)
+    return frozenset(
+        name for name in found.values_list("process", flat=True) if not has_ended(name)
+    )
+
+
+def surplus(*, owner: str, carried: Collection[int], now: datetime, fresh: timedelta) -> list[int]:
+    """Nodes to give up, because another service has come that carries fewer."""
+    able = fellows(owner=owner, now=now, fresh=fresh) - _impaired(now)
+    backing_off = _backing_off(now)
+    share = _share(_nodes().values_list("id", flat=True), able, backing_off)
+    return sorted(set(carried) - backing_off.keys())[share:]
+
+
+def _share(nodes: Iterable[int], able: Sized, backing_off: Mapping[int, Set[str]]) -> int:
+    """How many of the nodes that all services reach this one should have besides ``able``."""
+    return math.ceil(len(set(nodes) - backing_off.keys()) / (len(able) + 1))
+
+
+# -- nodes that a service cannot reach -----------------------------------------------------------
+
+
+def unreached(
+    *,
+    owner: str,
+    silences: Mapping[int, Silence],
+    living: Set[str],
+    now: datetime,
+) -> dict[int, Silence]:
+    """The nodes to leave to another service, which may reach them.
+
+    Args:
+        owner: this service.
+        silences: of the nodes that it carries.
+        living: the other services, see ``fellows``.
+        now: the instant of the decision.
+    """
+    backing_off = _backing_off(now)
+    return {
+        node_id: silence
+        for node_id, silence in silences.items()
+        if reach.is_given_up(
+            silence,
+            others=reach.others_to_try(
+                owner, living=living, backing_off=backing_off.get(node_id, frozenset())
+            ),
+        )
+    }
+
+
+@transaction.atomic
+def back_off(
+    *, owner: str, node_id: int, now: datetime, until: datetime, silent_since: datetime | None
+) -> None:
+    """Release a node that this service cannot reach, and leave it to others for a time."""
+    NodeBackoff.objects.filter(until__lte=now).delete()
+    NodeBackoff.objects.update_or_create(
+        node_id=node_id,
+        process=owner,
+        defaults={"until": until},
+        create_defaults={"until": until, "silent_since": silent_since},
+    )
+    release(owner=owner, node_ids=[node_id], now=now)
+
+
+@transaction.atomic
+def extend_backoff(*, owner: str, node_id: int, now: datetime, until: datetime) -> None:
+    """Leave a node to others for longer, unless this service has claimed it again meanwhile."""
+    if NodeLease.objects.filter(node_id=node_id, owner=owner, expires_at__gt=now).exists():
+        return
+    NodeBackoff.objects.update_or_create(node_id=node_id, process=owner, defaults={"until": until})
+
+
+def end_backoffs(*, owner: str, node_ids: Collection[int] | None = None) -> None:
+    """Delete the back-offs of ``owner`` from these nodes, or from all nodes."""
+    rows = NodeBackoff.objects.filter(process=owner)
+    (rows if node_ids is None else rows.filter(node_id__in=list(node_ids))).delete()
+
+
+def _noted_silences(node_ids: Collection[int], *, now: datetime) -> dict[int, float]:
+    """For how many seconds nodes that others could not reach have been silent."""
+    found = NodeBackoff.objects.filter(
+        node_id__in=list(node_ids), until__gt=now, silent_since__lte=now
+    )
+    since = dict(
+        found.values("node_id").annotate(first=Min("silent_since")).values_list("node_id", "first")
+    )
+    return {node_id: (now - first).total_seconds() for node_id, first in since.items()}
+
+
+def _backing_off(now: datetime) -> dict[int, frozenset[str]]:
+    """The services that leave a node to others, by node."""
+    found: dict[int, frozenset[str]] = {}
+    rows = NodeBackoff.objects.filter(until__gt=now).values_list("node_id", "process")
+    for node_id, process in rows:
+        found[node_id] = found.get(node_id, frozenset()) | {process}
+    return found
+
+
+def hold(
+    *, owner: str, epochs: Mapping[int, int], now: datetime, lease: timedelta
+) -> frozenset[int]:
+    """Renew the claims on these nodes; to be the first statement of a transaction that writes.
+
+    Returns:
+        The nodes that are still carried by ``owner`` in the epoch it knows.
+    """
+    mine = NodeLease.objects.filter(owner=owner, node_id__in=list(epochs))
+    # The update takes the rows' locks, so that nobody can take a node over before the commit.
+    if not mine.update(expires_at=now + lease):
+        return frozenset()
+    return frozenset(
+        node_id
+        for node_id, epoch in mine.values_list("node_id", "epoch")
+        if epochs[node_id] == epoch
+    )
+
+
+def release(*, owner: str, node_ids: Collection[int], now: datetime) -> None:
+    """Let others take these nodes at once."""
+    NodeLease.objects.filter(owner=owner, node_id__in=list(node_ids)).update(
+        expires_at=now, owner=""
+    )
+
+
+def _nodes() -> QuerySet[Node]:
+    return Node.objects.exclude(host="").order_by("id")
+
+
+@transaction.atomic
+def _claim(node_id: int, owner: str, now: datetime, lease: timedelta) -> int | None:
+    NodeLease.objects.get_or_create(node_id=node_id, defaults={"expires_at": now})
+    found = NodeLease.objects.get(node_id=node_id)
+    in_force = now < found.expires_at <= now + lease + MOST_SKEW
+    if in_force and found.owner != owner and not has_ended(found.owner):
+        return None
+    # The row must still be as read: a lease renewed meanwhile is not taken.
+    taken = NodeLease.objects.filter(
+        pk=found.pk, epoch=found.epoch, owner=found.owner, expires_at=found.expires_at
+    ).update(owner=owner, epoch=F("epoch") + 1, expires_at=now + lease)
+    return found.epoch + 1 if taken else None
+
+
+def _impaired(now: datetime) -> frozenset[str]:
+    """The services that get no more nodes, as they cannot reach one that may be all right.
+
+    They may be cut off from all nodes. A node that is down proves nothing.
+    """
+    rows = NodeBackoff.objects.filter(until__gt=now).exclude(node__contact=NodeState.DOWN)
+    return frozenset(rows.values_list("process", flat=True))

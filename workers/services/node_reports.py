@@ -1,0 +1,358 @@
+"""What nodes have told, as values that know how to be written; many share one transaction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, Self
+
+from scheduling.clusters.services import node_contact
+from scheduling.core.lifecycle import FailureClass
+from scheduling.core.watching.log_rules import RuleHit
+from scheduling.runs.models import Member
+from scheduling.runs.services import attempts
+from scheduling.runs.services.training_events import record_training_events
+from scheduling.watching.services import log_rules
+from tessera.protocol import ExitRecord, Inventory
+from workers.services import disks, goodput, telemetry
+from workers.services.dispatch import MemberRef
+from workers.services.log_rows import close_logs, keep_log
+from workers.services.reports import RankProgress
+from workers.services.training_events import TrainingEvent
+from workers.transports.base import NodeLoad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """Something about one node or one of its members."""
+
+    order: ClassVar[int] = 0
+    """Of news in one turn those with a lower order are written first."""
+
+    node_id: int
+
+    def write(self, now: datetime) -> None:
+        """Write it. Idempotent: news that come twice or too late change nothing."""
+        self.write_all([self], now)
+
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Write many of one kind; kinds that come in crowds do it in a few statements."""
+        for item in news:
+            item.write(now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared(NodeReport):
+    """A run can start."""
+
+    order = 1
+    member_id: int
+
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Move the members, and the gangs that are complete."""
+        attempts.mark_all_prepared(member_ids=[item.member_id for item in news], now=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareFailed(NodeReport):
+    """A run cannot start on this node."""
+
+    member_id: int
+    failure_class: str
+    code: str
+    message: str
+
+    def write(self, now: datetime) -> None:
+        """End the attempt with this failure."""
+        attempts.mark_prepare_failed(
+            member_id=self.member_id,
+            failure=FailureClass(self.failure_class),
+            code=self.code,
+            message=self.message,
+            now=now,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running(NodeReport):
+    """A run's process runs (or has run already).
+
+    Attributes:
+        started_at: on the control plane's clock; None where the node's time is not known.
+        isolation: the level at which it runs.
+        network: ``own`` or ``shared`` with its node.
+        warnings: codes, for instance ``limits-not-enforced``.
+    """
+
+    order = 2
+    member_id: int
+    pid: int | None
+    boot_id: str
+    started_at: datetime | None = None
+    isolation: str = ""
+    network: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Move the members, and the jobs of which all members run."""
+        attempts.mark_all_running(
+            starts=[
+                attempts.ReportedStart(
+                    member_id=item.member_id,
+                    pid=item.pid,
+                    boot_id=item.boot_id[:64],
+                    started_at=item.started_at or now,
+                    isolation=item.isolation,
+                    network=item.network,
+                    warnings=item.warnings,
+                )
+                for item in news
+            ],
+            now=now,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited(NodeReport):
+    """A run has ended, by its exit record.
+
+    Attributes:
+        ended_at: on the control plane's clock; None where the node's time is not known.
+    """
+
+    order = 3
+    member_id: int
+    record: ExitRecord
+    ended_at: datetime | None = None
+
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Move the members and all that follows from it."""
+        first = {item.member_id: item for item in reversed(news)}
+        attempts.mark_all_exited(
+            records={member_id: item.record for member_id, item in first.items()},
+            ended_at={pk: item.ended_at for pk, item in first.items() if item.ended_at},
+            now=now,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled(NodeReport):
+    """A run that had not started is gone."""
+
+    order = 3
+    member_id: int
+
+    def write(self, now: datetime) -> None:
+        """Release the member."""
+        attempts.mark_cancelled(member_id=self.member_id, now=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost(NodeReport):
+    """A run is proved gone, and nobody knows how it ended."""
+
+    order = 3
+    member_id: int
+    message: str
+
+    def write(self, now: datetime) -> None:
+        """Count the member as lost."""
+        attempts.mark_lost(member_id=self.member_id, message=self.message, now=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeverBegan(NodeReport):
+    """A member that was never told to start, on a node that is gone."""
+
+    order = 3
+    member_id: int
+    message: str
+
+    def write(self, now: datetime) -> None:
+        """Release it if it is asked to leave; otherwise its attempt ends for the node's sake."""
+        if Member.objects.filter(pk=self.member_id, stop_asked_at__isnull=False).exists():
+            attempts.mark_cancelled(member_id=self.member_id, now=now)
+            return
+        attempts.mark_preparing(member_ids=[self.member_id], now=now)
+        attempts.mark_prepare_failed(
+            member_id=self.member_id,
+            failure=FailureClass.NODE,
+            code="node-gone",
+            message=self.message,
+            now=now,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed(NodeReport):
+    """A run's directory is gone from its node; its log is here as far as it was kept."""
+
+    order = 6
+    rank: MemberRef
+    log_first: int
+    log_end: int
+
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Close the logs and forget the directories."""
+        ends = {item.rank: (item.log_first, item.log_end) for item in news}
+        attempts.mark_removed(member_ids=[rank.member_id for rank in ends], now=now)
+        close_logs(ends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned(NodeReport):
+    """A running job's node has been told how the job is to work."""
+
+    order = 4
+    member_id: int
+    version: int
+
+    def write(self, now: datetime) -> None:
+        """Note which settings it knows."""
+        attempts.mark_tuned(member_id=self.member_id, version=self.version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed(NodeReport):
+    """The node has confirmed new deadlines for these members."""
+
+    member_ids: Sequence[int]
+
+    def write(self, now: datetime) -> None:
+        """Note when; the fence counts from there."""
+        attempts.record_renewal(member_ids=list(self.member_ids), now=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogKept(NodeReport):
+    """A log has been fetched up to ``end``."""
+
+    order = 5
+    rank: MemberRef
+    first: int
+    end: int
+
+    def write(self, now: datetime) -> None:
+        """Note how far."""
+        keep_log(self.rank, first=self.first, end=self.end, closed=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed(NodeReport):
+    """A rank has reported progress."""
+
+    order = 5
+    rank: MemberRef
+    progress: RankProgress
+    at: datetime
+
+    def write(self, now: datetime) -> None:
+        """Add it to the attempt's sample."""
+        goodput.add_progress(rank=self.rank, progress=self.progress, at=self.at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened(NodeReport):
+    """A training has told of its checkpoints."""
+
+    order = 5
+    rank: MemberRef
+    happenings: Sequence[TrainingEvent]
+
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Write them in the order of their jobs, whose rows a checkpoint changes as well."""
+        for item in sorted(news, key=lambda item: item.rank.job_id):
+            item.write(now)
+
+    def write(self, now: datetime) -> None:
+        """Add them to the job's events."""
+        record_training_events(
+            job_id=self.rank.job_id,
+            attempt=self.rank.attempt_number,
+            notes=[(one.kind, one.text, one.facts) for one in self.happenings],
+            now=now,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogMatched(NodeReport):
+    """Lines of a log have matched rules."""
+
+    order = 5
+    rank: MemberRef
+    hits: Sequence[RuleHit]
+
+    def write(self, now: datetime) -> None:
+        """Add them to the job's events, and let follow what the rules say."""
+        log_rules.record_hits(
+            seen=log_rules.MatchPosition(
+                attempt_id=self.rank.attempt_id,
+                member=f"{self.rank.role}-{self.rank.rank}",
+                node_id=self.node_id,
+            ),
+            hits=self.hits,
+            now=now,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContactLost(NodeReport):
+    """The node does not answer."""
+
+    order = 4
+    reason: str
+    down: bool = False
+
+    def write(self, now: datetime) -> None:
+        """Suspect it, or count it out."""
+        node_contact.contact_lost(
+            node_id=self.node_id, reason=self.reason, now=now, down=self.down
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContactBack(NodeReport):
+    """The node answers."""
+
+    order = 4
+    boot_id: str
+
+    def write(self, now: datetime) -> None:
+        """Count on it again."""
+        node_contact.contact_back(node_id=self.node_id, boot_id=self.boot_id[:64], now=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed(NodeReport):
+    """What the node says it has."""
+
+    inventory: Inventory
+
+    def write(self, now: datetime) -> None:
+        """Keep it."""
+        node_contact.record_probe(
+            node_id=self.node_id,
+            inventory=self.inventory.to_json(),
+            has_docker=bool(self.inventory.docker_socket),
+            cpus=float(self.inventory.cpus),
+            memory_bytes=self.inventory.memory_bytes,
+            now=now,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read(NodeReport):
+    """A minute of telemetry is complete."""
+
+    readings: Sequence[NodeLoad]
+    at: datetime
+
+    def write(self, now: datetime) -> None:
+        """Keep the minute, and look at the room that is left on the node's disk."""
+        telemetry.keep_minute(node_id=self.node_id, readings=self.readings, at=self.at)
+        disks.look_at_node(node_id=self.node_id, readings=self.readings, now=now)
