@@ -59,7 +59,7 @@ def _token() -> str:
 
 def _raise_job_limits() -> None:
     """Let one person have more live jobs than the 10,000 of the installation and the bulks."""
-    from scheduling.jobs.job_limit_rows import JobLimit
+    from scheduling.jobs.models import JobLimit
     from scheduling.jobs.services.job_limits import MOST
 
     JobLimit.objects.update_or_create(

@@ -16,7 +16,7 @@ from scheduling.rounds.services import evidence, rounds
 from scheduling.rounds.snapshot import Reading, RoundConfig
 from scheduling.runs.services import tuning
 from scheduling.sweeps import services
-from scheduling.what_if.services import shadows, what_if_process
+from scheduling.what_if.services import shadows, what_if
 from tenants.clock import database_now
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def decide_shadows(number: int) -> None:
 def answer_what_if(pk: int) -> None:
     """Replay past days under other policies, apart from this worker and its queue."""
     logger.info("question %s is answered apart", pk)
-    what_if_process.start_answering(project=settings.BASE_DIR)
+    what_if.start_answering(project=settings.BASE_DIR)
 
 
 def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:

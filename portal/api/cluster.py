@@ -30,7 +30,7 @@ from scheduling.clusters.queries.cluster import (
     Totals,
     cluster_snapshot,
 )
-from scheduling.clusters.queries.node_reasons import state_reason_for
+from scheduling.clusters.queries.node_isolation import state_reason_for
 from scheduling.clusters.queries.shares import FreeChain
 from scheduling.clusters.services.cluster_rules import cluster_rules, set_least_isolation
 from scheduling.clusters.services.imports import ImportReport, import_hived

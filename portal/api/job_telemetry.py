@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
-from scheduling.jobs.services.log_reads import note_log_read
+from scheduling.jobs.services.ownership import note_log_read
 from tenants.clock import database_now
 from workers.conf import worker_settings
 from workers.device_curves import (

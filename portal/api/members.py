@@ -14,7 +14,7 @@ from portal.api.request_models import read_body, read_changes
 from portal.api.response_models import Body, From
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
-from scheduling.clusters.services.member_limits import set_member_limits
+from scheduling.clusters.services.virtual_clusters import set_member_limits
 from scheduling.jobs.services.job_limits import set_member_limit
 from tenants import services
 from tenants.clock import database_now

@@ -21,8 +21,7 @@ from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.jobs.queries.jobs import JobFilter, counts_by_reason
 from scheduling.notices.queries import delivery_counts
 from scheduling.rounds.queries import RoundRow, recent_rounds
-from scheduling.runs.queries.tallies import evictions_of
-from scheduling.runs.queries.waits import Waits, waits_of
+from scheduling.runs.queries.tallies import Waits, evictions_of, waits_of
 from scheduling.watching.queries import idling_counts
 from tenants.clock import database_now
 from tenants.viewers import Viewer

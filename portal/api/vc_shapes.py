@@ -8,10 +8,9 @@ from typing import Annotated, Any, TypedDict, cast
 from portal.api.response_models import Body, From, rounded
 from scheduling.clusters.models import VC_COLUMNS, VcValues
 from scheduling.clusters.queries.cluster import VcUse
-from scheduling.clusters.queries.fitting_sizes import FitRow
+from scheduling.clusters.queries.current_engine import FitRow
 from scheduling.clusters.queries.recommendations import RecommendedShape
-from scheduling.clusters.queries.vc_cells import VcCells
-from scheduling.clusters.queries.vc_room import VcRoom
+from scheduling.clusters.queries.vc_cells import VcCells, VcRoom
 from scheduling.clusters.queries.virtual_clusters import VcDetail, VcRow
 from scheduling.clusters.services.cluster_edits import CreateVc
 from scheduling.core.cells.largest_gangs import LargestGang

@@ -25,7 +25,7 @@ from portal.api.vc_shapes import (
 )
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.clusters.queries.recommendations import recommended_shape
-from scheduling.clusters.queries.vc_room import VcRoom, virtual_cluster_room
+from scheduling.clusters.queries.vc_cells import VcRoom, virtual_cluster_room
 from scheduling.clusters.queries.virtual_clusters import (
     asked_vc,
     detail_of,

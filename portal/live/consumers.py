@@ -17,7 +17,7 @@ from django.utils.crypto import constant_time_compare
 from portal.live.hub import hub
 from portal.live.pulse import pulse
 from portal.live.topics import RefusedTopicError, group_for, job_of_log
-from scheduling.jobs.services.log_reads import note_log_read
+from scheduling.jobs.services.ownership import note_log_read
 from tenants.clock import database_now
 from tenants.models import ApiToken, User
 from tenants.selectors import viewer_of

@@ -18,7 +18,7 @@ from django.dispatch import Signal
 
 from portal.live import topics
 from scheduling import signals as scheduling_signals
-from scheduling.notices.broadcast import round_beat
+from scheduling.notices.queries import round_beat
 from workers import signals as workers_signals
 
 logger = logging.getLogger(__name__)

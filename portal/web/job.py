@@ -14,8 +14,7 @@ from portal.web.job_text import to_yaml
 from portal.web.submit_templates import json_object
 from portal.web.viewing import PageRequest, page
 from scheduling.jobs.models import Job
-from scheduling.jobs.queries.events import events_of_job
-from scheduling.jobs.queries.job_history import JobLife, life_of_job
+from scheduling.jobs.queries.events import JobLife, events_of_job, life_of_job
 from scheduling.jobs.queries.jobs import JobRow, visible_job
 from workers.curves import CurvePoint, goodput_curve
 

@@ -22,9 +22,9 @@ from portal.web.job_history import history_of
 from portal.web.job_tiles import job_tiles
 from portal.web.viewing import PageRequest
 from scheduling.enums import FailureClassChoice
+from scheduling.jobs.queries.events import life_of_job
 from scheduling.jobs.queries.instances import parts_shown
 from scheduling.jobs.queries.job_detail import JobDetail, job_detail
-from scheduling.jobs.queries.job_history import life_of_job
 from scheduling.jobs.queries.why import why
 from scheduling.runs.queries.predictions import outlook_of_job
 from scheduling.usage.queries.device_hours import DeviceHours, hours_of_jobs

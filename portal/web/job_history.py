@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 from portal.i18n import gettext_lazy
 from portal.web.components.history import Held, HistoryDrawing, Mark, StateSpan, history
 from scheduling.core.lifecycle import TERMINAL, PreemptionRule
+from scheduling.jobs.queries.events import JobLife, StateChange
 from scheduling.jobs.queries.job_detail import AttemptView
-from scheduling.jobs.queries.job_history import JobLife, StateChange
 
 _MARKS: Final = {
     "preempt": "preempted",

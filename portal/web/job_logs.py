@@ -6,7 +6,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from portal.web.viewing import PageRequest, page
-from scheduling.jobs.services.log_reads import note_log_read
+from scheduling.jobs.services.ownership import note_log_read
 from tenants.errors import InvalidError
 from workers.conf import worker_settings
 from workers.selectors import search_log

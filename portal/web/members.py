@@ -14,7 +14,7 @@ from portal.i18n import gettext_lazy, word
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.clusters.queries.cluster import vc_uses
-from scheduling.clusters.services.member_limits import set_member_limits
+from scheduling.clusters.services.virtual_clusters import set_member_limits
 from scheduling.jobs.queries.job_limits import MemberJobLimit, job_limits_of_members
 from scheduling.jobs.services.job_limits import MOST, set_member_limit
 from scheduling.usage.queries.tenant_use import limits_of_members

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from scheduling.core.lifecycle import FailureClass
-from scheduling.core.watching.log_rule_values import LONGEST_NAME
+from scheduling.core.watching.log_rules import LONGEST_NAME
 
 Kind = Literal[
     "text",

@@ -18,7 +18,7 @@ from scheduling.core.forecast.horizon import is_open
 from scheduling.core.jobspec import JobClass
 from scheduling.core.values import PlacedMember
 from scheduling.estimates.services.submit_plans import MOST_TASKS, Fits, JobPlan
-from scheduling.jobs.queries.requested import wants_in_words
+from scheduling.jobs.queries.job_columns import wants_in_words
 from scheduling.jobs.validation import ValidatedJob
 from tenants.clock import database_now
 from tessera.results import Remarks

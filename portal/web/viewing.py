@@ -22,9 +22,9 @@ from portal.i18n import Name
 from portal.web import errors
 from portal.web.components import words
 from portal.web.components.bars import RoundTick
-from portal.web.failing import failing_sentences
+from portal.web.errors import failing_sentences
 from portal.web.frame import Frame, set_frame
-from scheduling.clusters.queries.frame_numbers import at_a_glance
+from scheduling.clusters.queries.cluster import at_a_glance
 from scheduling.rounds.queries import ticker
 from tenants.announcements import announcements_now
 from tenants.audit import bind_actor

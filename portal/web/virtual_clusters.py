@@ -22,10 +22,10 @@ from portal.web.vc_forms import CapsForm, PolicyForm, counts_in_words
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries import cluster as selected
 from scheduling.clusters.queries.cluster import cluster_snapshot
-from scheduling.clusters.queries.fitting_sizes import Fit, FitRow
+from scheduling.clusters.queries.current_engine import Fit, FitRow
 from scheduling.clusters.queries.recommendations import WINDOW, recommended_shape
 from scheduling.clusters.queries.shapes import shape_in_force
-from scheduling.clusters.queries.vc_room import VcRoom, virtual_cluster_room
+from scheduling.clusters.queries.vc_cells import VcRoom, virtual_cluster_room
 from scheduling.clusters.queries.virtual_clusters import (
     VcDetail,
     list_virtual_clusters,

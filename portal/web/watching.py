@@ -12,8 +12,7 @@ from portal.i18n import gettext_lazy
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.clusters.queries.priority_classes import list_priority_classes
-from scheduling.core.watching.log_rule_values import LONGEST_NAME
-from scheduling.core.watching.log_rules import LONGEST_PATTERN
+from scheduling.core.watching.log_rules import LONGEST_NAME, LONGEST_PATTERN
 from scheduling.watching.models import LogActionChoice
 from scheduling.watching.queries import idle_rule_of, log_rule_for, log_rules_for
 from scheduling.watching.services.idling import set_idle_rule

@@ -1,11 +1,12 @@
 """Checking a job against what exists: its VC, priority and types; for submit and plan."""
 
+import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scheduling.clusters.models import VirtualCluster
-from scheduling.clusters.queries.visible_paths import visible_to
+from scheduling.clusters.queries.node_isolation import visible_to
 from scheduling.core.jobspec import (
     Demand,
     InvalidJobSpecError,
@@ -13,6 +14,7 @@ from scheduling.core.jobspec import (
     JobSpec,
     demand,
     parse,
+    split,
 )
 from scheduling.core.jobspec import (
     FieldError as SpecFieldError,
@@ -266,3 +268,20 @@ def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
         yield sentence("visible-paths-and-more", paths=paths, n=len(shown) - MOST_PATHS_SHOWN)
     else:
         yield sentence("visible-paths", paths=paths)
+
+
+def parts_of_draft(draft: ValidatedJob) -> tuple[ValidatedJob, ...]:
+    """The drafts that ``draft`` stands for: itself, unless it is no gang."""
+    parts = split(draft.spec, uuid.uuid4().hex)
+    if parts == (draft.spec,):
+        return (draft,)
+    warnings = (*draft.warnings, *_words(len(parts)))
+    return tuple(
+        replace(draft, spec=part, demand=demand(part), warnings=warnings) for part in parts
+    )
+
+
+def _words(count: int) -> tuple[str, ...]:
+    if count == 1:
+        return ()
+    return (sentence("no-gang", count=count),)

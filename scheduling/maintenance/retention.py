@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef
 
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.jobs.models import Job, JobDependency, JobEvent
-from scheduling.jobs.services.archive_retention import ARCHIVES_DIR, prune_archives
+from scheduling.jobs.services.archives import ARCHIVES_DIR, prune_archives
 from scheduling.rounds.models import Round
 from scheduling.rounds.services.evidence import prune_rounds
 from scheduling.usage.models import UsageJob, UsageMonth

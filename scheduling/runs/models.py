@@ -4,7 +4,8 @@ from django.db import models
 from django.db.models import Q
 
 from scheduling.clusters.models.nodes import Device, Node, NodeTenancy
-from scheduling.enums import LeaseKind, MemberStep, one_of
+from scheduling.clusters.models.virtual_clusters import VirtualCluster
+from scheduling.enums import LeaseKind, MemberStep, PreemptionCause, one_of
 from scheduling.jobs.models import Job
 from tessera.isolation import LEVELS, NONE
 
@@ -248,3 +249,89 @@ class Lease(models.Model):
 
     def __str__(self) -> str:
         return f"device {self.device_id} for job {self.job_id}"
+
+
+class Preemption(models.Model):
+    """An attempt was asked to leave although its job was not to end.
+
+    ``by`` names what asked where that was no round. ``acknowledged_at`` is when the job said that
+    it had heard; ``checkpoint_*`` is the last that it saved. ``forced``: it was killed when its
+    grace period was over. ``lost_steps`` is None where the job tells no steps; both are None until
+    the attempt has ended.
+    """
+
+    attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, related_name="preemption")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="preemptions")
+    for_job = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="+")
+    cause = models.CharField(max_length=16, choices=PreemptionCause)
+    by = models.CharField(max_length=200, blank=True)
+    rule = models.CharField(max_length=300)
+    grace_seconds = models.PositiveIntegerField()
+    asked_at = models.DateTimeField()
+    acknowledged_at = models.DateTimeField(null=True)
+    checkpoint_step = models.BigIntegerField(null=True)
+    checkpoint_sha256 = models.CharField(max_length=64, blank=True)
+    checkpoint_at = models.DateTimeField(null=True)
+    released_at = models.DateTimeField(null=True)
+    forced = models.BooleanField(default=False)
+    lost_steps = models.BigIntegerField(null=True)
+    lost_seconds = models.FloatField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=one_of("cause", PreemptionCause), name="preemption_cause_is_known"
+            ),
+        ]
+        indexes = [models.Index(fields=["job", "asked_at"], name="preemption_by_job")]
+
+    def __str__(self) -> str:
+        return f"{self.cause} of attempt {self.attempt_id}"
+
+
+class EvictionTally(models.Model):
+    """How often jobs of a virtual cluster have lost their devices, by reason."""
+
+    virtual_cluster = models.ForeignKey(
+        VirtualCluster, on_delete=models.CASCADE, related_name="evictions"
+    )
+    reason = models.CharField(max_length=16)
+    count = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["virtual_cluster", "reason"], name="eviction_tally_one_per_reason"
+            ),
+            models.CheckConstraint(condition=Q(count__gte=0), name="eviction_tally_counts_up"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.count} of virtual cluster {self.virtual_cluster_id}: {self.reason}"
+
+
+class WaitTally(models.Model):
+    """How many jobs of a virtual cluster waited so long for their first start.
+
+    ``wait_class`` counts through ``core.waits.BOUNDS``; ``seconds`` is the sum of these waits.
+    """
+
+    virtual_cluster = models.ForeignKey(
+        VirtualCluster, on_delete=models.CASCADE, related_name="waits", db_index=False
+    )
+    wait_class = models.PositiveSmallIntegerField()
+    count = models.PositiveBigIntegerField(default=0)
+    seconds = models.FloatField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["virtual_cluster", "wait_class"], name="wait_tally_one_per_class"
+            ),
+            models.CheckConstraint(
+                condition=Q(count__gte=0, seconds__gte=0), name="wait_tally_counts_up"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.count} of virtual cluster {self.virtual_cluster_id}: {self.wait_class}"

@@ -2,12 +2,17 @@
 
 from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
 from tenants.models.audit import AppendOnlyError, AuditAnchor, AuditEntry, AuditLink
-from tenants.models.forms import FormToken
-from tenants.models.sign_in import KnownSource, PasswordLink, SignInTally
-from tenants.models.tenants import Membership, Tenant, UidFloor
-from tenants.models.tokens import ApiToken
-from tenants.models.use import UsedSoFar
-from tenants.models.users import Language, Theme, User
+from tenants.models.tenants import Membership, Tenant, UidFloor, UsedSoFar
+from tenants.models.users import (
+    ApiToken,
+    FormToken,
+    KnownSource,
+    Language,
+    PasswordLink,
+    SignInTally,
+    Theme,
+    User,
+)
 
 __all__ = [
     "Announcement",

@@ -2,13 +2,16 @@
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.core.validators import RegexValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Lower
+from django.utils import timezone
 
 from tenants.messages import sentence
+from tenants.models.tenants import Tenant
 
 USERNAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}"
 """ASCII only: two names that look alike must be one name, and case is folded by the database."""
@@ -79,3 +82,129 @@ class User(AbstractUser):
     def is_cluster_admin(self) -> bool:
         """Whether this person runs the cluster; a deactivated one does not."""
         return self.is_active and self.is_superuser
+
+
+class ApiToken(models.Model):
+    """What is known of a key ``tsr_<prefix>_<secret>``: its prefix and the SHA-256 of the whole.
+
+    A plain SHA-256 suffices: the secret has 256 bits of entropy, there is nothing to guess.
+    """
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens"
+    )
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=8, unique=True)
+    digest = models.CharField(max_length=64)
+    scopes = models.JSONField(default=list)
+    tenant = models.ForeignKey(
+        Tenant, null=True, blank=True, on_delete=models.CASCADE, related_name="api_tokens"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-created_at", "-id")
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=~Q(name=""), name="apitoken_name_not_empty"),
+            models.CheckConstraint(condition=~Q(prefix=""), name="apitoken_prefix_not_empty"),
+            models.CheckConstraint(condition=~Q(digest=""), name="apitoken_digest_not_empty"),
+            models.CheckConstraint(
+                condition=Q(expires_at=None) | Q(expires_at__gt=F("created_at")),
+                name="apitoken_expires_after_created",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix})"
+
+
+class SignInTally(models.Model):
+    """Failed sign-ins of a name, a source, or both.
+
+    ``key`` is a keyed digest: a name that does not exist may be a password typed into the wrong
+    field. ``failures`` counts older ones less, as of ``at``.
+    """
+
+    key = models.CharField(max_length=64, unique=True)
+    failures = models.FloatField(default=0)
+    at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(failures__gte=0), name="signintally_failures_not_negative"
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["at"], name="signintally_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.failures:.1f} failed sign-ins"
+
+
+class KnownSource(models.Model):
+    """An address or a device (by a keyed digest) from which a person has signed in."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    key = models.CharField(max_length=64)
+    last_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["user", "key"], name="knownsource_one_per_key"),
+        ]
+        indexes: ClassVar = [models.Index(fields=["last_at"], name="knownsource_by_time")]
+
+    def __str__(self) -> str:
+        return f"known source of user {self.user_id}"
+
+
+class PasswordLink(models.Model):
+    """A one-time link; ``digest`` is the SHA-256 of its secret, which is not stored.
+
+    The row is deleted when the link is used, replaced, or the password changes.
+    """
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    digest = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["user"], name="passwordlink_one_per_user"),
+            models.CheckConstraint(condition=~Q(digest=""), name="passwordlink_digest_not_empty"),
+            models.CheckConstraint(
+                condition=Q(expires_at__gt=F("created_at")),
+                name="passwordlink_expires_after_created",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"password link of user {self.user_id}"
+
+
+class FormToken(models.Model):
+    """A submitted form: ``made`` is the primary key of the object that it created.
+
+    ``word`` is the one-time token of the rendered form, ``digest`` the hash of its fields. Rows
+    are deleted after a day.
+    """
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    word = models.CharField(max_length=32)
+    digest = models.CharField(max_length=64)
+    made = models.BigIntegerField(null=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "tenants_usedform"
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["user", "word"], name="formtoken_one_per_word"),
+        ]
+        indexes: ClassVar = [models.Index(fields=["at"], name="formtoken_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} submitted {self.word}"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from portal.web.components import words
-from tessera.cli.starts import in_words
+from tessera.cli.jobs import in_words
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from django.test import Client
 
 from portal import health
 from portal.heartbeats import BEAT_DUTY
-from portal.web.failing import _SENTENCES
+from portal.web.errors import _SENTENCES
 from scheduling.clusters.models import Node
 from scheduling.rounds.models import Round
 from tenants.clock import database_now

@@ -9,7 +9,7 @@ from portal.i18n import said
 from portal.templatetags.cluster import wants
 from scheduling.core.jobspec import Demand, MemberDemand, Within
 from scheduling.core.messages import message, sentence
-from scheduling.jobs.queries.requested import wants_in_words
+from scheduling.jobs.queries.job_columns import wants_in_words
 from tessera.messages import Listing, Message
 from tests.support.latin import english_in
 

@@ -10,11 +10,11 @@ from django.db import transaction
 from scheduling.clusters.models import Node, PriorityClass, Topology, VcLimit, VcQuota
 from scheduling.clusters.services.cluster_edits import MoveQuota
 from scheduling.clusters.services.inventory import apply_inventory
-from scheduling.clusters.services.member_limits import set_member_limits
 from scheduling.clusters.services.nodes import cordon_node, remove_node, update_node
 from scheduling.clusters.services.priority_classes import update_priority_class
 from scheduling.clusters.services.reconfiguration import reconfigure
 from scheduling.clusters.services.topology import DoesNotFitError
+from scheduling.clusters.services.virtual_clusters import set_member_limits
 from scheduling.core.lifecycle import JobEventKind
 from scheduling.jobs.models import JobEvent
 from scheduling.jobs.services.lifecycle import (

@@ -18,7 +18,7 @@ BUDGETS = {
         "NEW_STEP_SECONDS",
         "POLICY_SECONDS",
     ),
-    "scheduling.estimates.services.futures": ("POLICY_SECONDS",),
+    "scheduling.estimates.services.run_times": ("POLICY_SECONDS",),
     "scheduling.estimates.services.submit_plans": (
         "ALTERNATIVES_SECONDS",
         "CHOICE_SECONDS",

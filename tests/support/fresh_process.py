@@ -12,7 +12,7 @@ import pytest
 
 from portal.web import shared_parts
 from scheduling.clusters.queries import cluster, cluster_facts
-from scheduling.usage.queries import usage_of_jobs
+from scheduling.usage.queries import usage
 
 KEEPERS: Final = ("portal.api", "portal.templatetags", "portal.web", "scheduling.selectors",
                   "scheduling.topology.stored")  # fmt: skip
@@ -27,7 +27,7 @@ def fresh_process() -> Iterator[None]:
         patch.setattr(cluster_facts, "_NEWEST", cluster_facts._Newest())
         patch.setattr(cluster_facts, "_DEVICES", cluster_facts._Devices())
         patch.setattr(shared_parts, "_KNOWN", OrderedDict())
-        patch.setattr(usage_of_jobs, "_KEPT", usage_of_jobs._Kept())
+        patch.setattr(usage, "_KEPT", usage._Kept())
         for module, name, made in _remembering():
             patch.setattr(module, name, made)
         yield

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from scheduling.runs.queries.directives import DirectiveKind
+from scheduling.runs.queries.node_members import DirectiveKind
 from tessera import protocol
 from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import RunStatus

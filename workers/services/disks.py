@@ -11,7 +11,7 @@ from typing import Final
 from django.db import transaction
 
 from scheduling.clusters.models import Node
-from scheduling.notices.services.nodes import put_host_disk, put_node_disk
+from scheduling.notices.services.outbox import put_host_disk, put_node_disk
 from workers.models import DiskAlarm, Heartbeat
 from workers.transports.base import NodeLoad
 

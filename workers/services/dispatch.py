@@ -11,12 +11,12 @@ from typing import Any, Final
 from django.db.models import F, Q, QuerySet
 
 from scheduling.clusters.models import Device, Node
-from scheduling.clusters.queries.visible_paths import hidden_from_jobs, visible_to
+from scheduling.clusters.queries.node_isolation import hidden_from_jobs, visible_to
 from scheduling.core.jobspec import ArchiveSource, GitSource, RoleSpec, parse_stored
 from scheduling.enums import MemberStep
 from scheduling.jobs.models import Job, JobSecret
 from scheduling.runs.models import Attempt, Member
-from scheduling.runs.queries.directives import DirectiveKind, directive_of
+from scheduling.runs.queries.node_members import DirectiveKind, directive_of
 from scheduling.runs.services.attempts import mark_preparing
 from scheduling.secrets import UnreadableSecretError, unseal
 from tessera import protocol

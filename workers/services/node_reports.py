@@ -10,7 +10,7 @@ from scheduling.core.lifecycle import FailureClass
 from scheduling.core.watching.log_rules import RuleHit
 from scheduling.runs.models import Member
 from scheduling.runs.services import attempts
-from scheduling.runs.services.training_events import record_training_events
+from scheduling.runs.services.progress import record_training_events
 from scheduling.watching.services import log_rules
 from tessera.protocol import ExitRecord, Inventory
 from workers.services import disks, goodput, telemetry

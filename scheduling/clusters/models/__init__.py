@@ -1,11 +1,10 @@
 """Rows of clusters."""
 
-from scheduling.clusters.models.import_rules import ImportRule
-from scheduling.clusters.models.nodes import Device, Node, NodeTenancy
-from scheduling.clusters.models.topology import Topology
+from scheduling.clusters.models.nodes import Device, Node, NodeTenancy, Topology
 from scheduling.clusters.models.virtual_clusters import (
     VC_COLUMNS,
     ClusterRules,
+    ImportRule,
     PinnedCell,
     PriorityClass,
     VcLimit,

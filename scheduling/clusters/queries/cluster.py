@@ -8,10 +8,10 @@ from statistics import quantiles
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-from django.db.models import Count, Sum, TextField
+from django.db.models import Count, Q, Sum, TextField
 from django.db.models.functions import Cast
 
-from scheduling.clusters.models import VirtualCluster
+from scheduling.clusters.models import Node, VirtualCluster
 from scheduling.clusters.queries.cluster_facts import (
     ClusterFacts,
     DeviceFacts,
@@ -21,7 +21,7 @@ from scheduling.clusters.queries.cluster_facts import (
 from scheduling.clusters.queries.occupancy import Occupant, Sight, occupants, sight_of
 from scheduling.clusters.queries.shares import FreeChain, Missing
 from scheduling.common.timestamps import moment_of
-from scheduling.core.lifecycle import HOLDING, JobState
+from scheduling.core.lifecycle import HOLDING, LIVE, JobState
 from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
 from scheduling.jobs.models import Job
@@ -375,3 +375,31 @@ def _waits(viewer: Viewer, now: datetime) -> tuple[float | None, float | None]:
         return (waits[0], waits[0]) if waits else (None, None)
     deciles = quantiles(waits, n=10, method="inclusive")
     return deciles[4], deciles[8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """What is going on, in three numbers.
+
+    Attributes:
+        live_jobs: visible to the viewer and not ended.
+        nodes: all there are.
+        nodes_in_trouble: suspect or down, so that somebody has to look.
+    """
+
+    live_jobs: int
+    nodes: int
+    nodes_in_trouble: int
+
+
+def at_a_glance(viewer: Viewer) -> Glance:
+    """The numbers, in two queries."""
+    troubled = Q(state__in=(NodeState.SUSPECT, NodeState.DOWN))
+    nodes: dict[str, Any] = Node.objects.filter(removed_at=None).aggregate(
+        all=Count("id"), troubled=Count("id", filter=troubled)
+    )
+    return Glance(
+        live_jobs=Job.objects.visible_to(viewer).filter(state__in=LIVE).count(),
+        nodes=nodes["all"],
+        nodes_in_trouble=nodes["troubled"],
+    )

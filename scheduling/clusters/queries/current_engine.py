@@ -1,19 +1,111 @@
 """The cell engine as the next round begins, and what pages ask of it, asked once per state."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from threading import Lock
 from typing import Any, Final, TypeVar
 
-from scheduling.clusters.queries.fitting_sizes import FitRow, what_fits
-from scheduling.core.cells import CellEngine, ClusterSpec, Feasibility, SpecError, feasible
+from scheduling.core.cells import (
+    CellEngine,
+    ClusterSpec,
+    Feasibility,
+    SpecError,
+    feasible,
+    fitting_sizes,
+)
 from scheduling.core.cells.assignment import AssignedCell, assign
 from scheduling.core.cells.bindings import VirtualCell, cells_of
 from scheduling.core.cells.largest_gangs import LargestGang, largest_gangs
 from scheduling.core.cells.reconfiguration import Health, RunningGang, take_over
 from scheduling.core.round.engine_setup import SameSpec, empty_engine
 from scheduling.runs.queries.running import placeable_now, running_now
-from scheduling.topology.current import TopologyNow
+from scheduling.topology.current import ChainView, TopologyNow
+
+GANG_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Fit(StrEnum):
+    """When a gang of some size can start."""
+
+    NOW = "now"
+    LATER = "later"
+    BORROW = "borrow"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRow:
+    """Which gangs fit, for one device type: an answer for each of ``sizes``.
+
+    Attributes:
+        sizes: devices of the gang; larger than a node means whole nodes.
+        fits: in the same order.
+    """
+
+    device_type: str
+    sizes: tuple[int, ...]
+    fits: tuple[Fit, ...]
+
+
+def what_fits(topology: TopologyNow, engine: CellEngine, vc: str) -> tuple[FitRow, ...]:
+    """Which gangs fit a virtual cluster, by device type; of an engine in force."""
+    account = engine.free_view()["virtual_clusters"][vc]  # type: ignore[index]
+    promised = fitting_sizes(engine.spec, vc, engine.topology)
+    by_type: dict[str, list[ChainView]] = defaultdict(list)
+    for chain in topology.chains.values():
+        by_type[chain.device_type].append(chain)
+    rows = []
+    for device_type, chains in by_type.items():
+        now: dict[int, int] = defaultdict(int)
+        for chain in chains:
+            for size, count in account.get(chain.name, {}).get("largest_gang", {}).items():
+                now[size] = max(now[size], count)
+        largest = max(chain.devices for chain in chains)
+        sizes = tuple(size for size in GANG_SIZES if size <= 2 * largest)
+        rows.append(
+            FitRow(
+                device_type=device_type,
+                sizes=sizes,
+                fits=tuple(
+                    _fit(size, now=now, later=promised.get(device_type, {}), chains=chains)
+                    for size in sizes
+                ),
+            )
+        )
+    return tuple(rows)
+
+
+def _fit(
+    devices: int, *, now: Mapping[int, int], later: Mapping[int, int], chains: Sequence[ChainView]
+) -> Fit:
+    if _holds(devices, now, chains):
+        return Fit.NOW
+    if _holds(devices, later, chains):
+        return Fit.LATER
+    there = {
+        level.devices: level.cells
+        for chain in chains
+        for level in chain.levels[: chain.node_level]
+    }
+    return Fit.BORROW if _holds(devices, there, chains) else Fit.NEVER
+
+
+def _holds(devices: int, instances: Mapping[int, int], chains: Sequence[ChainView]) -> bool:
+    """Whether a gang of so many devices is among the instances by size.
+
+    A gang that is larger than a node is so many whole nodes.
+    """
+    for chain in chains:
+        node = chain.levels[chain.node_level - 1].devices
+        size = min(devices, node)
+        count = -(-devices // size)
+        if any(cell >= size and fit >= count for cell, fit in instances.items() if cell <= node):
+            return True
+    return False
+
 
 Made = TypeVar("Made")
 

@@ -1,21 +1,49 @@
 """Isolation of nodes: levels, owner, dedication and visible paths."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from django.db.models import F, FilteredRelation, Q, QuerySet
 
 from scheduling.clusters.models import Node
-from scheduling.clusters.queries.visible_paths import visible_to
+from scheduling.core.messages import sentence
+from scheduling.enums import NodeState
 from tenants.models import Tenant
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from tessera import job_networks
-from tessera.isolation import NONE, IsolationProbe, remedy
+from tessera.isolation import NONE, IsolationProbe, VisiblePath, remedy
 from tessera.job_networks import NetworkProbe
 from tessera.wire import ProtocolError
+
+
+def visible_to(stored: Sequence[Mapping[str, Any]], tenant_id: int) -> list[VisiblePath]:
+    """The paths of a node that jobs of a tenant see, in the order in which admins wrote them.
+
+    Args:
+        stored: ``Node.visible_paths``; an entry without tenants is for all.
+        tenant_id: of the job.
+    """
+    return [
+        VisiblePath(
+            path=entry["path"],
+            writable=bool(entry.get("writable")),
+            checkpoints=bool(entry.get("checkpoints")),
+        )
+        for entry in stored
+        if not entry.get("tenants") or tenant_id in entry["tenants"]
+    ]
+
+
+def hidden_from_jobs(stored: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The directories for checkpoints of a node: a job sees at most its own place in one.
+
+    Args:
+        stored: ``Node.visible_paths``.
+    """
+    return [entry["path"] for entry in stored if entry.get("checkpoints")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,3 +225,23 @@ def _paths(
         PathView(path=path, writable=writable, checkpoints=checkpoints)
         for path, writable, checkpoints in sorted(seen)
     )
+
+
+# Written by transports and the operating system: they may name hosts, ports, users and paths.
+_OF_CONTACT: Final = {
+    NodeState.SUSPECT: sentence("node-not-answered-while"),
+    NodeState.DOWN: sentence("node-not-answer"),
+}
+
+
+def state_reason_for(state: str, reason: str, *, may_manage: bool) -> str:
+    """Why a node is in its state.
+
+    Args:
+        state: of the node; of those who may not manage nodes, all that a lost contact tells.
+        reason: as it is stored. What an admin wrote to hold the node back is for everybody.
+        may_manage: the reader may manage nodes.
+    """
+    if may_manage or not reason:
+        return reason
+    return _OF_CONTACT.get(NodeState(state), reason)

@@ -12,10 +12,10 @@ from scheduling.clusters.queries.node_isolation import (
     NodeIsolation,
     isolation_of,
     names_of_tenants,
+    state_reason_for,
     with_networks,
     with_owners,
 )
-from scheduling.clusters.queries.node_reasons import state_reason_for
 from scheduling.clusters.queries.node_truth import TruthRow, truth_of
 from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep, NodeState

@@ -14,12 +14,14 @@ from scheduling.clusters.queries.virtual_clusters import spec_in_force
 from scheduling.clusters.services.import_checks import (
     PHYSICAL,
     VIRTUAL,
+    Owners,
+    find_owners,
     length_faults,
+    make_owners,
     quota_faults,
     refuse_archived,
     refuse_names,
 )
-from scheduling.clusters.services.import_owners import Owners, find_owners, make_owners
 from scheduling.clusters.services.shares import VcGuarantee, write_shares
 from scheduling.clusters.services.topology import (
     DevicesInUseError,

@@ -9,15 +9,37 @@ from django.db import transaction
 from scheduling.clusters.models import Node
 from scheduling.clusters.models.nodes import PLAIN_LEVELS
 from scheduling.clusters.services.inventory import apply_inventory
-from scheduling.clusters.services.node_networks import container_network, plain_network
 from scheduling.common.on_commit import node_has_changed, want_round
 from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.enums import MemberStep, NodeState
 from scheduling.jobs.services.lifecycle import Note, try_job_event
-from scheduling.notices.services.nodes import put_node_state
+from scheduling.notices.services.outbox import put_node_state
 from scheduling.runs.models import Attempt
 from tessera.inventory import Inventory
-from tessera.isolation import NONE, IsolationProbe, best_available
+from tessera.isolation import NONE, OWN_NETWORK, SHARED_NETWORK, IsolationProbe, best_available
+from tessera.job_networks import AUTO, SHARED, network_for
+
+
+def plain_network(found: Inventory, setting: str) -> str:
+    """The network of plain jobs of one instance; empty where none was tried.
+
+    Args:
+        found: what the node reported.
+        setting: of the node here; empty: that of its own file counts.
+    """
+    if not found.isolation or not found.networks:
+        return ""
+    if best_available(found.isolation, of=tuple(PLAIN_LEVELS)) == NONE:
+        return SHARED
+    return network_for(setting or found.job_network or AUTO, found.networks)
+
+
+def container_network(found: Inventory) -> str:
+    """The network of containers of one instance; empty without a container engine."""
+    if not found.docker:
+        return ""
+    return OWN_NETWORK if found.firewall else SHARED_NETWORK
+
 
 _SILENT: Final = "its node has not answered for a while"
 

@@ -12,7 +12,7 @@ from scheduling.common.edits import compare_and_set
 from scheduling.common.on_commit import node_has_changed, want_round
 from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep, NodeState
-from scheduling.notices.services.nodes import put_node_state
+from scheduling.notices.services.outbox import put_node_state
 from scheduling.runs.models import Member
 from tenants.audit import Actor, changed, record
 from tenants.errors import ConflictError, NotFoundError, StaleEditError

@@ -12,6 +12,7 @@ from typing import Any, TypedDict, Unpack
 from django.db import IntegrityError, transaction
 
 from scheduling.clusters.models import Node
+from scheduling.clusters.services.node_contact import plain_network
 from scheduling.clusters.services.node_holds import (
     cordon_node,
     declare_node_dead,
@@ -20,7 +21,6 @@ from scheduling.clusters.services.node_holds import (
     set_device_health,
     uncordon_node,
 )
-from scheduling.clusters.services.node_networks import plain_network
 from scheduling.clusters.services.node_removal import take_out_of_topology
 from scheduling.clusters.services.node_rows import (
     EMPTY_IT,
@@ -32,8 +32,7 @@ from scheduling.clusters.services.node_rows import (
     write_node,
 )
 from scheduling.clusters.services.node_tenancies import keep_tenancy
-from scheduling.clusters.services.node_tenants import in_rows
-from scheduling.clusters.services.node_values import fingerprint_of, node_faults
+from scheduling.clusters.services.node_values import fingerprint_of, in_rows, node_faults
 from scheduling.clusters.services.topology import in_turn, places_kept
 from scheduling.core.messages import sentence
 from scheduling.enums import NodeState

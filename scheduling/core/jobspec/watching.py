@@ -19,8 +19,8 @@ from scheduling.core.jobspec.table import (
 from scheduling.core.messages import sentence
 from scheduling.core.notices import JOB_WORDS
 from scheduling.core.watching.idleness import LEAST_NOTICE, IdlePolicy
-from scheduling.core.watching.log_rule_values import LONGEST_NAME
 from scheduling.core.watching.log_rules import (
+    LONGEST_NAME,
     LONGEST_PATTERN,
     LogAction,
     LogRuleSpec,

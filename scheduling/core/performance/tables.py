@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, log2
@@ -10,9 +11,105 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.performance.interference import Interference
-from scheduling.core.performance.restarts import RestartCosts
 from scheduling.core.policy_interface import PolicyJob, Shape
+
+_WEIGHT = 0.3
+
+
+class RestartCosts:
+    """Seconds by application and type; what has been seen replaces what was assumed."""
+
+    def __init__(self, default: float = 30.0) -> None:
+        """Assume ``default`` seconds.
+
+        Raises:
+            ValueError: it is negative.
+        """
+        if default < 0:
+            raise ValueError(f"a restart cannot cost {default} s")
+        self.default = default
+        self._seen: dict[tuple[str | None, str | None], float] = {}
+
+    def observe(self, application: str | None, device_type: str | None, seconds: float) -> None:
+        """Note what a restart took; later ones count more, so that a change is followed."""
+        for key in ((application, device_type), (application, None)):
+            before = self._seen.get(key, seconds)
+            self._seen[key] = before + _WEIGHT * (seconds - before)
+
+    def seconds(self, application: str | None, device_type: str | None = None) -> float:
+        """What the next one is expected to take."""
+        known = self._seen.get((application, device_type), self._seen.get((application, None)))
+        return self.default if known is None else known
+
+
+def elasticflow_overhead(devices: int, *, restarts: bool) -> float:
+    """Seconds that ElasticFlow's published simulator charges for a change to ``devices``."""
+    large = devices >= 256
+    fixed = (7.0 if large else 2.0) + ((47.0 if large else 27.0) if restarts else 0.0)
+    return fixed + 2.0 * (log2(max(1, devices)) + 1.0)
+
+
+class Interference:
+    """Mean relative rates by pair of applications and type.
+
+    A rate is relative to having the device alone: 1 means that the other one costs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+
+    def observe(
+        self, first: str, other: str, device_type: str, rates: tuple[float, float]
+    ) -> None:
+        """Note what both made, relative to having the device alone.
+
+        Raises:
+            ValueError: a rate is negative.
+        """
+        if min(rates) < 0:
+            raise ValueError(f"relative rates {rates} of {first} and {other} are below 0")
+        for pair, (mine, theirs) in (((first, other), rates), ((other, first), rates[::-1])):
+            sums = self._sums[(*pair, device_type)]
+            sums[0] += 1.0
+            sums[1] += mine
+            sums[2] += theirs
+            if first == other:
+                break
+
+    def add(self, other: "Interference") -> None:
+        """Take over everything that ``other`` has seen."""
+        for key, sums in other._sums.items():
+            mine = self._sums[key]
+            for place, value in enumerate(sums):
+                mine[place] += value
+
+    def pair(
+        self,
+        first: str | None,
+        other: str | None,
+        device_type: str,
+        *,
+        utils: tuple[float | None, float | None] = (None, None),
+    ) -> tuple[float, float]:
+        """Both relative rates: measured, or from how busy each keeps a device, or half each."""
+        if first is not None and other is not None:
+            count, mine, theirs = self._sums.get((first, other, device_type), (0.0, 0.0, 0.0))
+            if count:
+                return mine / count, theirs / count
+        return guessed(*utils)
+
+
+def guessed(first: float | None, other: float | None) -> tuple[float, float]:
+    """What is to be expected of two jobs that keep a device busy so much of the time.
+
+    As long as both together need no more than the device they do not disturb each other; beyond
+    that each loses in proportion.
+    """
+    if first is None or other is None:
+        return 0.5, 0.5
+    part = min(1.0, 1.0 / max(first + other, 1e-9))
+    return part, part
+
 
 #: Steps/s by number of devices.
 Sizes = Mapping[int, float]

@@ -5,16 +5,19 @@ to leave. So the next round, of this process or another, finds it again: nobody 
 devices meanwhile, and nobody else is ordered to leave in vain.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from scheduling.core.cells import CellEngine, GangRequest, GroupState, Placed
 from scheduling.core.cells.reconfiguration import RunningGang
-from scheduling.core.jobspec import Demand
+from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.lifecycle import PreemptionRule
+from scheduling.core.messages import message, sentence
+from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.round.gang_requests import group_name, parts_of, requests_of
 from scheduling.core.round.gates import closed_gate
-from scheduling.core.values import QueuedJob
+from scheduling.core.values import HoldingJob, Preemption, QueuedJob
 
 
 def read_claims(found: Any) -> dict[str, Any] | None:
@@ -88,4 +91,39 @@ def _placed(member: int, leaves: list[str], virtual: list[str]) -> Placed:
         leaves=tuple(leaves),
         virtual=tuple(virtual),
         chain="",
+    )
+
+
+INTER_VC_RULE: Final = sentence("victim-of-guarantee")
+INTRA_VC_RULE: Final = sentence("victim-of-priority")
+
+
+def order_out(victim: HoldingJob, job: QueuedJob) -> Preemption:
+    """The order to a running job to leave for ``job``, by the rule that allows it."""
+    same_vc = victim.vc == job.vc
+    own = PreemptionRule.INTRA_VC if same_vc else PreemptionRule.INTER_VC
+    borrows = victim.job_class is JobClass.OPPORTUNISTIC
+    return Preemption(
+        job_id=victim.id,
+        for_job=job.id,
+        rule=INTRA_VC_RULE if same_vc else INTER_VC_RULE,
+        cause=PreemptionRule.OPPORTUNISTIC if borrows else own,
+    )
+
+
+def waits_for(victims: Sequence[int]) -> Reason:
+    """What a job is told whose cells are being freed for it."""
+    return Reason(
+        code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
+        message=message("waits-for-victims", n=len(victims)),
+        blocked_by=tuple(victims),
+    )
+
+
+def given_to(others: Sequence[int]) -> Reason:
+    """What a job is told whose cells its policy has just given to others."""
+    return Reason(
+        code=ReasonCode.BEHIND_HIGHER_PRIORITY,
+        message=message("policy-gave-away"),
+        blocked_by=tuple(others),
     )

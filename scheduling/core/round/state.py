@@ -20,7 +20,14 @@ from scheduling.core.policies.guarding import TimeLimit
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.round import starting
 from scheduling.core.round.caps import DeviceUse, cut_down, grown_within_caps
-from scheduling.core.round.claims import claimed_requests, claims_of, groups_of
+from scheduling.core.round.claims import (
+    claimed_requests,
+    claims_of,
+    given_to,
+    groups_of,
+    order_out,
+    waits_for,
+)
 from scheduling.core.round.engine_setup import borrowed_devices, rebindings
 from scheduling.core.round.fairness import in_turn, tenant_weights
 from scheduling.core.round.gang_requests import job_of_group, requests_of
@@ -44,7 +51,6 @@ from scheduling.core.round.policy_answers import (
 )
 from scheduling.core.round.ports import Ports
 from scheduling.core.round.vc_views import VirtualClusterViews
-from scheduling.core.round.victims import given_to, order_out, waits_for
 from scheduling.core.values import (
     ClusterSnapshot,
     Preemption,

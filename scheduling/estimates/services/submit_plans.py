@@ -32,8 +32,7 @@ from scheduling.estimates.services.corrections import lessons_of
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.events import visible_jobs_among
 from scheduling.jobs.queries.submit_context import SubmitContext
-from scheduling.jobs.services.instances import parts_of_draft
-from scheduling.jobs.validation import InvalidJobError, ValidatedJob, check_draft
+from scheduling.jobs.validation import InvalidJobError, ValidatedJob, check_draft, parts_of_draft
 from scheduling.rounds.snapshot import RoundConfig
 from tenants.errors import DomainError, FieldError
 from tenants.models import Membership
@@ -340,7 +339,7 @@ class _Planning:
 
     def with_starts(self, plan: JobPlan, viewer: Viewer) -> JobPlan:
         """The plan with its start by the policies run forward, in limited time."""
-        from scheduling.estimates.services.futures import wait_of_draft  # noqa: PLC0415  brings NumPy
+        from scheduling.estimates.services.run_times import wait_of_draft  # noqa: PLC0415  brings NumPy
 
         wait = wait_of_draft(self.snapshot, self.job, seconds=STARTS_SECONDS)
         if wait is None:

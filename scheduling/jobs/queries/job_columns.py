@@ -1,11 +1,15 @@
 """Who may release a held job: its owner takes back what it held, a lead's hold only leads do."""
 
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from scheduling.core.messages import message
+from scheduling.core.jobspec import Demand, MemberDemand, Within
+from scheduling.core.messages import message, sentence
 from scheduling.jobs.models import Job
+from scheduling.rounds.models import QueueOrder
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.messages import Listing, Message
 
 ASK_A_LEAD: Final = message("ask-lead-to-release")
 
@@ -37,3 +41,61 @@ def waits_for_a_lead(viewer: Viewer, job: Job) -> bool:
     return job.held and is_left_to_leads(
         viewer, tenant=job.tenant_id, owner=job.owner_id, holder=job.held_by_id
     )
+
+
+_SHAPES = {
+    Within.PCIE: message("in-one-pcie"),
+    Within.SOCKET: message("in-one-socket"),
+    Within.NODE: message("in-one-node"),
+    Within.RACK: message("in-one-rack"),
+}
+_EACH = {
+    Within.PCIE: message("in-one-pcie-each"),
+    Within.SOCKET: message("in-one-socket-each"),
+    Within.NODE: message("in-one-node-each"),
+}
+
+
+def wants_in_words(demand: Demand) -> str:
+    """A demand as people say it: ``2 × 4 × A100 in one node each``."""
+    if len(demand.members) == 1:
+        return sentence(_member(demand.members[0]))
+    members = tuple(
+        message("wanted-by-role", role=member.role, wanted=_member(member))
+        for member in demand.members
+    )
+    return sentence(message("wanted-together", members=Listing(members)))
+
+
+def _member(member: MemberDemand) -> Message:
+    types = _types(member.device_types)
+    wanted = message("wanted-devices", devices=member.devices, types=types)
+    if member.count > 1:
+        wanted = message("wanted-instances", count=member.count, wanted=wanted)
+    shapes = _EACH if member.count > 1 and member.within is not Within.RACK else _SHAPES
+    shape = shapes.get(member.within)
+    if shape is not None and (member.devices > 1 or member.within is Within.RACK):
+        wanted = message("wanted-within", wanted=wanted, shape=shape)
+    if member.pinned_cell is None:
+        return wanted
+    return message("wanted-on-pinned-cell", wanted=wanted, pinned_cell=member.pinned_cell)
+
+
+def _types(types: Sequence[str]) -> Listing | Message:
+    return Listing(tuple(types), "or") if types else message("any-device")
+
+
+def jobs_ahead(virtual_clusters: Collection[int]) -> dict[int, int]:
+    """How many jobs each waiting job's policy tries before it, in its virtual cluster and class.
+
+    One query, and none where no virtual cluster is named. Jobs that may not start yet, or that
+    the policy does not try, are not in it.
+    """
+    if not virtual_clusters:
+        return {}
+    found: dict[int, int] = {}
+    lines = QueueOrder.objects.filter(pk__in=virtual_clusters)
+    for line in lines.values_list("guaranteed", "opportunistic"):
+        for jobs in line:
+            found.update(zip(jobs, range(len(jobs)), strict=True))
+    return found

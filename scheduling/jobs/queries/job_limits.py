@@ -6,15 +6,16 @@ from enum import StrEnum
 
 from django.db.models import Count
 
-from scheduling.jobs.job_limit_rows import (
+from scheduling.jobs.models import (
     CLUSTER,
     DEFAULT_PER_PERSON,
     DEFAULT_PER_TENANT,
+    Job,
     JobLimit,
+    JobQuerySet,
     member_key,
     tenant_key,
 )
-from scheduling.jobs.models import Job, JobQuerySet
 from tenants.models import Membership, Tenant
 
 

@@ -19,9 +19,12 @@ from scheduling.core.reasons import stored_steps, stored_text, with_message
 from scheduling.estimates.queries import Eta, eta_of, holds_for, is_of, no_estimate_of, steps_left
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.events import no_such_job
-from scheduling.jobs.queries.job_columns import ASK_A_LEAD, is_left_to_leads
-from scheduling.jobs.queries.jobs_ahead import jobs_ahead
-from scheduling.jobs.queries.requested import wants_in_words
+from scheduling.jobs.queries.job_columns import (
+    ASK_A_LEAD,
+    is_left_to_leads,
+    jobs_ahead,
+    wants_in_words,
+)
 from tenants.errors import InvalidError
 from tenants.models import User
 from tenants.viewers import Viewer

@@ -14,9 +14,8 @@ from scheduling.estimates.models import StartEstimate
 from scheduling.estimates.queries import Eta, eta_of, holds_for, is_of, no_estimate_of, steps_left
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.events import visible_jobs_among
-from scheduling.jobs.queries.job_columns import ASK_A_LEAD, waits_for_a_lead
+from scheduling.jobs.queries.job_columns import ASK_A_LEAD, jobs_ahead, waits_for_a_lead
 from scheduling.jobs.queries.jobs import visible_job
-from scheduling.jobs.queries.jobs_ahead import jobs_ahead
 from scheduling.rounds.queries import RoundHealth, newest_round, pulse_of
 from scheduling.runs.models import Attempt, Preemption
 from tenants.viewers import Viewer

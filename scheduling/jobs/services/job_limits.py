@@ -10,15 +10,15 @@ from typing import Final
 from django.db import transaction
 
 from scheduling.core.messages import sentence
-from scheduling.jobs.job_limit_rows import (
+from scheduling.jobs.models import (
     CLUSTER,
     DEFAULT_PER_PERSON,
     DEFAULT_PER_TENANT,
+    Job,
     JobLimit,
     member_key,
     tenant_key,
 )
-from scheduling.jobs.models import Job
 from tenants.audit import changed, record
 from tenants.errors import ConflictError, FieldError, InvalidError
 from tenants.models import Membership

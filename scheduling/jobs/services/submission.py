@@ -15,9 +15,8 @@ from scheduling.core.round.declared_terms import terms_document
 from scheduling.jobs.models import Job, JobDependency, JobEvent, JobSecret
 from scheduling.jobs.queries.submit_context import SubmitContext
 from scheduling.jobs.services.idempotency import NO_KEY, Key, read_key, refuse_used_key, used_key
-from scheduling.jobs.services.instances import parts_of_draft
 from scheduling.jobs.services.job_limits import require_room
-from scheduling.jobs.validation import InvalidJobError, ValidatedJob, check_draft
+from scheduling.jobs.validation import InvalidJobError, ValidatedJob, check_draft, parts_of_draft
 from scheduling.secrets import seal
 from tenants.audit import AuditChange, record_many
 from tenants.compiled_sql import CompiledInsert

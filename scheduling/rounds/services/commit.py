@@ -1,18 +1,25 @@
 """What a round does because of policies besides starts: refusals, faults, and the next wish."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from scheduling import ports
 from scheduling.clusters.models import VirtualCluster
-from scheduling.core.lifecycle import FailureClass, JobEventKind, PreemptionRule
+from scheduling.core.lifecycle import FailureClass, JobEventKind, JobState, PreemptionRule
+from scheduling.core.messages import sentence
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.round.decide import Line, Lines
 from scheduling.core.round.policy_answers import PLAIN, with_stand_in
-from scheduling.core.values import ClusterSnapshot, Preemption, Rejection, RoundResult
+from scheduling.core.values import ClusterSnapshot, Preemption, Rebinding, Rejection, RoundResult
 from scheduling.jobs.models import Job, JobSecret
-from scheduling.jobs.services.lifecycle import Note, try_job_event
+from scheduling.jobs.services.lifecycle import Note, record_job_events, try_job_event
+from scheduling.rounds.models import QueueOrder
+from scheduling.runs.models import Attempt, Lease
 from tenants.audit import Actor, record
 
 SYSTEM: Final = Actor.system("rounds")
@@ -94,3 +101,151 @@ def announce_wake(wake: float | None, *, now: datetime, round_seconds: float) ->
     if seconds < round_seconds:
         at = datetime.fromtimestamp(now.timestamp() + seconds, tz=UTC)
         transaction.on_commit(lambda: ports.bound().rounds.request_at(at))
+
+
+MAX_TEXT: Final = 500
+QUEUED: Final = JobState.QUEUED.value
+
+# A CASE with a branch for each job costs the square of their number. PostgreSQL reads all rows
+# from one parameter; for SQLite, which lives in this process, one statement is run over and over.
+_SQLITE: Final = """
+    UPDATE {table} SET reason_code = %s, reason_text = %s, reason = %s WHERE id = %s AND state = %s
+"""
+_POSTGRESQL: Final = """
+    UPDATE {table} SET reason_code = new.code, reason_text = new.text, reason = new.detail
+    FROM jsonb_to_recordset(%s::jsonb) AS new(id bigint, code text, text text, detail jsonb)
+    WHERE {table}.id = new.id AND {table}.state = %s
+"""
+
+
+def store_reasons(reasons: Mapping[int, Reason]) -> None:
+    """Write the reason of each job that is still queued."""
+    if not reasons:
+        return
+    table = connection.ops.quote_name(Job._meta.db_table)
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.executemany(_SQLITE.format(table=table), _rows(reasons))
+        else:
+            cursor.execute(_POSTGRESQL.format(table=table), [_document(reasons), QUEUED])
+
+
+def reason_detail(reason: Reason) -> dict[str, Any]:
+    """What is stored besides code and text."""
+    detail = reason.to_json()
+    if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
+        detail["waiting_for"] = list(reason.blocked_by)
+    return detail
+
+
+def _rows(reasons: Mapping[int, Reason]) -> list[tuple[str, str, str, int, str]]:
+    # Jobs that wait for the same share one reason, which is then spelled out once.
+    spelled = {
+        key: (reason.code.value, reason.text[:MAX_TEXT], json.dumps(reason_detail(reason)))
+        for key, reason in {id(reason): reason for reason in reasons.values()}.items()
+    }
+    return [(*spelled[id(reason)], job_id, QUEUED) for job_id, reason in reasons.items()]
+
+
+def _document(reasons: Mapping[int, Reason]) -> str:
+    spelled = {
+        key: {
+            "code": reason.code.value,
+            "text": reason.text[:MAX_TEXT],
+            "detail": reason_detail(reason),
+        }
+        for key, reason in {id(reason): reason for reason in reasons.values()}.items()
+    }
+    return json.dumps(
+        [{"id": job_id, **spelled[id(reason)]} for job_id, reason in reasons.items()]
+    )
+
+
+LOST: Final = "guarantee_lost"
+REGAINED: Final = "guarantee_regained"
+_LOST_TEXT: Final = sentence("borrows-now")
+_REGAINED_TEXT: Final = sentence("guaranteed-now")
+
+
+def write_rebindings(
+    *, rebindings: Iterable[Rebinding], round_number: int, now: datetime
+) -> tuple[int, ...]:
+    """Write the virtual leaf of each lease, and a line in each job's events; inside a round.
+
+    Jobs that let go of their devices meanwhile are left out.
+
+    Args:
+        rebindings: what the round has found.
+        round_number: which round, for the events.
+        now: the instant that is written.
+
+    Returns:
+        The jobs that were written.
+    """
+    wanted = {
+        (rebinding.job_id, leaf.address): leaf.virtual
+        for rebinding in rebindings
+        for leaf in rebinding.leaves
+    }
+    if not wanted:
+        return ()
+    rows = Lease.objects.filter(released_at=None, job_id__in={job_id for job_id, _ in wanted})
+    leases = []
+    for lease in rows.select_related("device").order_by("id"):
+        virtual = wanted.get((lease.job_id, lease.device.address))
+        if virtual is not None:
+            lease.virtual_cell = virtual
+            leases.append(lease)
+    Lease.objects.bulk_update(leases, ["virtual_cell"], batch_size=500)
+    lost = {lease.job_id for lease in leases if not lease.virtual_cell}
+    found = {lease.job_id for lease in leases}
+    _tell(lost, borrows=True, round_number=round_number, now=now)
+    _tell(found - lost, borrows=False, round_number=round_number, now=now)
+    return tuple(sorted(found))
+
+
+def _tell(jobs: set[int], *, borrows: bool, round_number: int, now: datetime) -> None:
+    if not jobs:
+        return
+    attempts = Attempt.objects.filter(job_id__in=jobs, ended_at=None)
+    attempts.update(opportunistic=borrows)
+    numbers = dict(attempts.values_list("job_id", "number"))
+    text = _LOST_TEXT if borrows else _REGAINED_TEXT
+    record_job_events(
+        notes={
+            job_id: Note(text=text, attempt=numbers.get(job_id), detail={"round": round_number})
+            for job_id in sorted(jobs)
+        },
+        kind=LOST if borrows else REGAINED,
+        now=now,
+    )
+
+
+def write_lines(lines: Lines) -> None:
+    """Store the lines that differ from what is stored, within the transaction of the round."""
+    stored = dict(QueueOrder.objects.values_list("virtual_cluster_id", "digest"))
+    rows = []
+    for vc_id in sorted(stored.keys() | lines.keys()):
+        line = lines.get(vc_id, Line())
+        digest = _digest(line)
+        if stored.get(vc_id) != digest:
+            rows.append(
+                QueueOrder(
+                    virtual_cluster_id=vc_id,
+                    guaranteed=line.guaranteed,
+                    opportunistic=line.opportunistic,
+                    digest=digest,
+                )
+            )
+    if rows:
+        QueueOrder.objects.bulk_create(
+            rows,
+            update_conflicts=True,
+            unique_fields=["virtual_cluster"],
+            update_fields=["guaranteed", "opportunistic", "digest"],
+        )
+
+
+def _digest(line: Line) -> str:
+    spelled = json.dumps([line.guaranteed, line.opportunistic])
+    return hashlib.sha256(spelled.encode()).hexdigest()[: QueueOrder.DIGEST_LENGTH]

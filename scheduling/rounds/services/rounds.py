@@ -22,16 +22,17 @@ from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.values import RoundResult
 from scheduling.jobs.services.lifecycle import queued_among
 from scheduling.rounds.models import Round
-from scheduling.rounds.services.bindings import write_rebindings
 from scheduling.rounds.services.commit import (
     announce_wake,
     audit_reverts,
     new_faults,
+    reason_detail,
     reject_jobs,
+    store_reasons,
     write_faults,
+    write_lines,
+    write_rebindings,
 )
-from scheduling.rounds.services.queue_order import write_lines
-from scheduling.rounds.services.reasons import reason_detail, store_reasons
 from scheduling.rounds.services.starts import create_attempts
 from scheduling.rounds.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
 from scheduling.rounds.snapshot.live_jobs import StoredReason

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from django.db.models import QuerySet
@@ -106,3 +107,27 @@ def open_members(viewer: Viewer, node_id: int) -> list[OpenMember]:
 def _open() -> QuerySet[Member]:
     """Members that are not known to be gone."""
     return Member.objects.filter(removed_at=None).exclude(step__in=GONE).order_by("id")
+
+
+class DirectiveKind(StrEnum):
+    """The next thing that a node has to do for one member."""
+
+    PREPARE = "prepare"
+    GO = "go"
+    CANCEL = "cancel"
+    STOP = "stop"
+    TUNE = "tune"
+    NOTHING = "nothing"
+
+
+def directive_of(member: Member) -> DirectiveKind:
+    """The directive for ``member``, from its step, its stop request and its settings."""
+    step = MemberStep(member.step)
+    if member.stop_asked_at is not None:
+        before_go = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.PREPARED)
+        return DirectiveKind.CANCEL if step in before_go else DirectiveKind.STOP
+    if step in (MemberStep.WAITING, MemberStep.PREPARING):
+        return DirectiveKind.PREPARE
+    if step is MemberStep.RUNNING and member.settings_told < member.settings_version:
+        return DirectiveKind.TUNE
+    return DirectiveKind.GO if step is MemberStep.STARTING else DirectiveKind.NOTHING

@@ -1,8 +1,10 @@
 """How often jobs had to leave their devices."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from scheduling.runs.models import EvictionTally
+from scheduling.core.waits import CLASSES, cumulated
+from scheduling.runs.models import EvictionTally, WaitTally
 
 
 def evictions_of(virtual_cluster_ids: Sequence[int]) -> Mapping[tuple[int, str], int]:
@@ -18,3 +20,37 @@ def evictions_of(virtual_cluster_ids: Sequence[int]) -> Mapping[tuple[int, str],
             "virtual_cluster_id", "reason", "count"
         )
     }
+
+
+@dataclass(slots=True)
+class Waits:
+    """The waits of one virtual cluster, of all jobs that ever started there.
+
+    Attributes:
+        counts: how many, by class.
+        seconds: their sum.
+    """
+
+    counts: list[int] = field(default_factory=lambda: [0] * CLASSES)
+    seconds: float = 0.0
+
+    @property
+    def within(self) -> tuple[tuple[str, int], ...]:
+        """Upper bounds, and how many waits did not pass them."""
+        return cumulated(self.counts)
+
+
+def waits_of(virtual_cluster_ids: Sequence[int]) -> Mapping[int, Waits]:
+    """The waits by virtual cluster, in one query.
+
+    Args:
+        virtual_cluster_ids: those that the reader may see.
+    """
+    found = {vc_id: Waits() for vc_id in virtual_cluster_ids}
+    rows = WaitTally.objects.filter(virtual_cluster_id__in=virtual_cluster_ids)
+    for vc_id, within, count, seconds in rows.values_list(
+        "virtual_cluster_id", "wait_class", "count", "seconds"
+    ):
+        found[vc_id].counts[within] += count
+        found[vc_id].seconds += seconds
+    return found

@@ -1,14 +1,18 @@
 """What running attempts have reported, summed up for the performance models of later rounds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
+from django.db import transaction
 from django.db.models import F
 
 from scheduling.core.performance.losses import with_loss
-from scheduling.jobs.models import Job
+from scheduling.jobs.models import Job, JobEvent
+from scheduling.jobs.services.lifecycle import Note, record_job_event
 from scheduling.runs.models import AttemptProgress, StepTally
+from scheduling.runs.services.receipts import CHECKPOINT
 
 MOST_KINDS: Final = 64
 """Of steps in one attempt; a job that tells another batch each time must not fill the database."""
@@ -86,3 +90,43 @@ def initial_batch_of(job_id: int) -> int | None:
     terms = Job.objects.unscoped().filter(pk=job_id).values_list("terms", flat=True).first()
     batches = (terms or {}).get("batch")
     return int(batches[0]) if batches else None
+
+
+MOST_OF_AN_ATTEMPT: Final = 500
+"""Of one kind; a job that saves every second must not fill the database.
+
+The newest is always among them: it says where training goes on, and what was lost."""
+
+
+@transaction.atomic
+def record_training_events(
+    *,
+    job_id: int,
+    attempt: int,
+    notes: Sequence[tuple[str, str, Mapping[str, Any]]],
+    now: datetime,
+) -> None:
+    """Add lines to the job's events; one that is there already is not added again.
+
+    Args:
+        job_id: whose.
+        attempt: its number.
+        notes: kind, a line for people, facts.
+        now: when they were heard.
+    """
+    rows = JobEvent.objects.filter(job_id=job_id, attempt=attempt)
+    has_saved = False
+    for kind in dict.fromkeys(kind for kind, _, _ in notes):
+        there = list(rows.filter(kind=kind).values_list("text", flat=True))
+        for text, facts in ((text, facts) for found, text, facts in notes if found == kind):
+            if text[:500] in there:
+                continue
+            if len(there) >= MOST_OF_AN_ATTEMPT:
+                rows.filter(kind=kind).latest("id").delete()
+            there.append(text[:500])
+            note = Note(attempt=attempt, text=text, detail=dict(facts))
+            record_job_event(job_id=job_id, kind=kind, now=now, note=note)
+            has_saved |= kind == CHECKPOINT
+    if has_saved:  # less of its work is at stake: rounds choose their victims by that
+        running = Job.objects.unscoped().filter(pk=job_id, attempts_made=attempt)
+        running.update(saved_at=now)

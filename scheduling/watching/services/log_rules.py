@@ -11,8 +11,8 @@ from django.db import IntegrityError, transaction
 from scheduling.common.edits import compare_and_set, text_errors
 from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.core.messages import sentence
-from scheduling.core.watching.log_rule_values import LONGEST_NAME
 from scheduling.core.watching.log_rules import (
+    LONGEST_NAME,
     LogAction,
     LogRuleSpec,
     Pattern,

@@ -1,10 +1,13 @@
 """What another policy would have made of past days: asked, answered apart, kept for a day."""
 
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from django.db import transaction
@@ -260,3 +263,34 @@ def forget_what_ifs(*, now: datetime) -> int:
     """Drop answers, and questions without one, a day after they were asked."""
     gone, _ = WhatIf.objects.unscoped().filter(asked_at__lt=now - KEPT).delete()
     return gone
+
+
+MOST_AT_ONCE: Final = 2
+"""One that answers, or is about to end, and one behind it that takes what came in meanwhile."""
+
+_started: Final[list["subprocess.Popen[bytes]"]] = []
+_STARTING: Final = Lock()
+
+
+def start_answering(*, project: Path) -> None:
+    """Start a process that answers what waits; it ends with this one, and at once if one answers.
+
+    None is started beside two that live: pages ask again while they wait, and under load a process
+    takes longer to begin than they take to ask.
+
+    Args:
+        project: the directory of ``manage.py``.
+    """
+    with _STARTING:
+        # Those that have ended are reaped here.
+        _started[:] = [process for process in _started if process.poll() is None]
+        if len(_started) >= MOST_AT_ONCE:
+            return
+        _started.append(
+            subprocess.Popen(
+                [sys.executable, "manage.py", "answer_what_ifs", "--with-parent"],
+                cwd=project,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        )

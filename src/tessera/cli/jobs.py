@@ -1,8 +1,10 @@
 """Commands for jobs: ``submit``, ``plan``, ``ps``, ``why``, ``stop`` and ``clone``."""
 
 import time
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from itertools import islice
+from math import inf
 from typing import Annotated, Any, Final
 
 import typer
@@ -22,9 +24,9 @@ from tessera.cli.output import (
 )
 from tessera.cli.session import Session
 from tessera.cli.specs import InlineJob, spec_of
-from tessera.cli.starts import in_words
-from tessera.cli.times import Utc, clock
+from tessera.cli.times import Utc, clock, shown
 from tessera.client import Client
+from tessera.ranges import StartRange, start_range, units
 from tessera.results import Job
 
 POLL_SECONDS = 0.5
@@ -281,3 +283,53 @@ def _say_end(job: Job, *, quiet: bool) -> Exit:
     if not quiet:
         err().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
     return exit_of_job(job.state)
+
+
+def in_words(seconds: Mapping[str, Any], now: datetime, *, utc: bool = False) -> str:
+    """A range of the API: ``in 15 min – 35 min``; over 12 h ``today 20:00 – 21:30 CET``.
+
+    Args:
+        seconds: ``p10`` and ``p90`` from now; ``open``: ``p90`` is only as far as was looked;
+            ``gate``: for how long a gate stays closed.
+        now: the present.
+        utc: show times of the day in UTC, else in the local time zone.
+    """
+    found = start_range(
+        float(seconds["p10"]),
+        inf if seconds.get("open") else seconds["p90"],
+        soonest=float(seconds.get("gate") or 0.0),
+    )
+    if found is None:
+        return "now"
+    if found.by_clock:
+        zone = shown(now + timedelta(seconds=found.low), utc=utc).tzname()
+        return f"{_by_the_clock(found, now, utc=utc)} {zone}"
+    if found.is_point:
+        return f"in {_length(found.low)}"
+    if found.high is None:
+        return f"in {_length(found.low)} or later" if found.low else "at any time"
+    low, high = _length(found.low), _length(found.high)
+    return f"in {low.split()[0] if found.has_one_unit else low} – {high}"
+
+
+def _by_the_clock(found: StartRange, now: datetime, *, utc: bool) -> str:
+    low = _clock(found.low, now, utc=utc)
+    day, _, time = low.rpartition(" ")
+    if found.is_point:
+        return f"at {time}" if day == "today" else low
+    if found.high is None:
+        return f"{low} or later"
+    high = _clock(found.high, now, utc=utc)
+    last_day, _, last_time = high.rpartition(" ")
+    return f"{low} – {last_time if last_day == day else high}"
+
+
+def _length(seconds: int) -> str:
+    return " ".join(" ".join(pair) for pair in units(seconds))
+
+
+def _clock(seconds: int, now: datetime, *, utc: bool) -> str:
+    at = shown(now + timedelta(seconds=seconds), utc=utc)
+    ahead = (at.date() - shown(now, utc=utc).date()).days
+    day = {0: "today", 1: "tomorrow"}.get(ahead, f"{at.day} {at:%b}")
+    return f"{day} {at:%H:%M}"

@@ -11,7 +11,7 @@ from scheduling.clusters.models import Node
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
 from scheduling.runs.models import Member
-from scheduling.runs.services.training_events import record_training_events
+from scheduling.runs.services.progress import record_training_events
 from tenants.roles import Scope
 from tests.factories.cluster import job_document, make_job
 from tests.factories.running import put_into, run_attempt

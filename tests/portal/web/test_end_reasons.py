@@ -13,8 +13,8 @@ from scheduling.estimates.services.run_times import run_times
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Member
 from scheduling.runs.services import attempts
+from scheduling.runs.services.progress import record_training_events
 from scheduling.runs.services.stopping import preempt_job
-from scheduling.runs.services.training_events import record_training_events
 from tenants.roles import Role
 from tessera import protocol
 from tests.factories.cluster import make_job, make_shared_cluster

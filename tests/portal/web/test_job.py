@@ -20,9 +20,9 @@ from scheduling.estimates.models import StartEstimate
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.rounds.models import QueueOrder, Round
 from scheduling.runs.models import Attempt, AttemptProgress
-from scheduling.runs.services import training_events
+from scheduling.runs.services import progress
+from scheduling.runs.services.progress import record_training_events
 from scheduling.runs.services.stopping import preempt_job
-from scheduling.runs.services.training_events import record_training_events
 from tenants.models import User
 from tenants.roles import Role
 from tests.factories.cluster import (
@@ -233,7 +233,7 @@ def test_an_attempt_that_saves_every_second_does_not_fill_the_events(
     nodes: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_job()
-    monkeypatch.setattr(training_events, "MOST_OF_AN_ATTEMPT", 3)
+    monkeypatch.setattr(progress, "MOST_OF_AN_ATTEMPT", 3)
     notes = [("checkpoint", f"Checkpoint {number}.", {}) for number in range(9)]
 
     record_training_events(job_id=job.pk, attempt=1, notes=notes, now=datetime.now(UTC))

@@ -9,7 +9,7 @@ import pytest
 from scheduling.clusters.models import Device, Node, VcQuota
 from scheduling.clusters.queries.cluster import cluster_snapshot, vc_uses
 from scheduling.clusters.queries.nodes import list_nodes, node_detail
-from scheduling.clusters.queries.vc_room import virtual_cluster_room
+from scheduling.clusters.queries.vc_cells import virtual_cluster_room
 from scheduling.clusters.queries.virtual_clusters import (
     list_virtual_clusters,
     virtual_cluster_detail,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from scheduling.clusters.models import Device, Node, Topology, VcQuota, VirtualCluster
-from scheduling.clusters.services.import_owners import slug_of
+from scheduling.clusters.services.import_checks import slug_of
 from scheduling.clusters.services.imports import import_hived
 from scheduling.clusters.services.nodes import add_node
 from scheduling.clusters.services.topology import DevicesInUseError, DoesNotFitError

@@ -6,8 +6,8 @@ import pytest
 
 from scheduling.clusters.models import Topology, VcLimit, VcQuota, VirtualCluster
 from scheduling.clusters.queries.virtual_clusters import virtual_cluster_detail
-from scheduling.clusters.services.member_limits import set_member_limits
 from scheduling.clusters.services.topology import DoesNotFitError
+from scheduling.clusters.services.virtual_clusters import set_member_limits
 from scheduling.core.lifecycle import JobState
 from scheduling.runs.models import Lease
 from tenants.errors import (

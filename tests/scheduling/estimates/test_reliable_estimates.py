@@ -22,7 +22,7 @@ from scheduling.estimates.services.estimates import estimate_starts
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.jobs import rows_of_jobs
 from scheduling.jobs.queries.why import Why, why
-from tessera.cli.starts import in_words
+from tessera.cli.jobs import in_words
 from tessera.ranges import start_range
 from tests.factories.cluster import NOW
 from tests.factories.scheduling import CONFIG, make_two_tenants, run_round, start, submit

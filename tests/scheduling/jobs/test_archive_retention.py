@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from scheduling.jobs.models import SourceArchive
-from scheduling.jobs.services.archive_retention import ARCHIVES_DIR, prune_archives
+from scheduling.jobs.services.archives import ARCHIVES_DIR, prune_archives
 from scheduling.maintenance.retention import Pruned, Retention, prune
 from tenants.audit import Actor
 from tenants.models import AuditEntry, Tenant, User

@@ -15,7 +15,7 @@ from scheduling.jobs.models import Job, JobEvent
 from scheduling.rounds.models import Round
 from scheduling.rounds.services import rounds
 from scheduling.runs.models import Attempt, EvictionTally, Lease, Member
-from scheduling.runs.queries.directives import DirectiveKind, directive_of
+from scheduling.runs.queries.node_members import DirectiveKind, directive_of
 from scheduling.runs.services import attempts, stopping
 from tenants.models import User
 from tenants.selectors import viewer_of

@@ -10,11 +10,10 @@ from scheduling.jobs.models import Job, JobEvent
 from scheduling.rounds.snapshot import take_snapshot
 from scheduling.runs.models import Attempt, Member, Preemption
 from scheduling.runs.queries.receipts import receipts_of_job
-from scheduling.runs.services import attempts, training_events
-from scheduling.runs.services.progress import Leading, add_attempt_progress
+from scheduling.runs.services import attempts, progress
+from scheduling.runs.services.progress import Leading, add_attempt_progress, record_training_events
 from scheduling.runs.services.receipts import settle_receipts
 from scheduling.runs.services.stopping import preempt_job
-from scheduling.runs.services.training_events import record_training_events
 from tenants.viewers import Viewer
 from tessera import protocol
 from tests.factories.attempts import members_of, run_members
@@ -91,7 +90,7 @@ def test_what_is_fetched_after_a_job_has_left_is_not_dated_after_it(job):
 
 
 def test_the_last_of_very_many_checkpoints_counts(job, monkeypatch):
-    monkeypatch.setattr(training_events, "MOST_OF_AN_ATTEMPT", 3)
+    monkeypatch.setattr(progress, "MOST_OF_AN_ATTEMPT", 3)
     report(job, 50)
     preempt(job)
     for step in (10, 20, 30, 40, 50):

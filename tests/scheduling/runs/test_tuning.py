@@ -8,7 +8,7 @@ from scheduling.clusters.models import VirtualCluster
 from scheduling.jobs.models import JobEvent
 from scheduling.rounds.snapshot import take_snapshot
 from scheduling.runs.models import Attempt, Member, StepTally
-from scheduling.runs.queries.directives import DirectiveKind, directive_of
+from scheduling.runs.queries.node_members import DirectiveKind, directive_of
 from scheduling.runs.services.attempts import mark_tuned
 from scheduling.runs.services.progress import Leading, add_attempt_progress
 from scheduling.runs.services.tuning import choose_batches

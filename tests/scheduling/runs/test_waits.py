@@ -7,7 +7,7 @@ import pytest
 from scheduling.clusters.models import VirtualCluster
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Attempt, Member, WaitTally
-from scheduling.runs.queries.waits import waits_of
+from scheduling.runs.queries.tallies import waits_of
 from scheduling.runs.services import attempts
 from scheduling.runs.services.tallies import add_waits, count_first_starts
 from tests.factories.cluster import (

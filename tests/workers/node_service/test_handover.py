@@ -12,8 +12,8 @@ from scheduling.clusters.services.nodes import drain_node
 from scheduling.core.lifecycle import JobState
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.runs.models import Attempt, Member
+from scheduling.runs.services.progress import record_training_events
 from scheduling.runs.services.stopping import stop_job
-from scheduling.runs.services.training_events import record_training_events
 from tenants.viewers import Viewer
 from tests.support.fake_transport import FakeNode
 from tests.workers.node_service.conftest import World, wait_for

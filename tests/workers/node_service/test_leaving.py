@@ -9,9 +9,8 @@ from scheduling.clusters.services.nodes import declare_node_dead
 from scheduling.core.lifecycle import JobState, PreemptionRule
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Preemption
-from scheduling.runs.services.progress import Leading, add_attempt_progress
+from scheduling.runs.services.progress import Leading, add_attempt_progress, record_training_events
 from scheduling.runs.services.stopping import preempt_job
-from scheduling.runs.services.training_events import record_training_events
 from tenants.viewers import Viewer
 from tests.support.clocks import choose_time
 from tests.workers.node_service.conftest import World, wait_for

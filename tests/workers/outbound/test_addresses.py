@@ -11,8 +11,7 @@ from scheduling.core.notices import sign
 from scheduling.notices.services.addresses import is_allowed, read_networks, refusal
 from scheduling.notices.services.deliveries import Parcel
 from tests.support.receivers import HookServer, hook_server
-from workers.outbound.addresses import RefusedAddressError, resolve
-from workers.outbound.posting import post
+from workers.outbound.posting import RefusedAddressError, post, resolve
 
 LOOPBACK = read_networks("127.0.0.0/8, ::1")
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -16,7 +16,7 @@ from tenants.models import User
 from tests.factories.scheduling import make_two_tenants, submit
 from tests.factories.tenants import make_viewer
 from tests.support.receivers import HookServer, MailServer, hook_server, mail_server
-from workers.outbound import delivering, mailing
+from workers.outbound import delivering
 from workers.outbound.delivering import Outbound, deliver
 from workers.tasks import notify
 
@@ -197,7 +197,7 @@ def test_a_letter_that_cannot_be_written_holds_no_other_mail_up(post_office):
         if not letters:
             letters.append(language)
             raise KeyError("hunter2")
-        return mailing.english(body, language, time_zone)
+        return delivering.english(body, language, time_zone)
 
     letters: list[str] = []
     deliver(replace(OUTBOUND, letter=letter), now=timezone.now)

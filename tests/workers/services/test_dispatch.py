@@ -8,7 +8,7 @@ import pytest
 from scheduling.clusters.models import Node
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.runs.models import Member
-from scheduling.runs.queries.directives import DirectiveKind
+from scheduling.runs.queries.node_members import DirectiveKind
 from tenants.models import AuditEntry
 from tests.factories.cluster import (
     NOW,

@@ -1,11 +1,15 @@
 """``tessera slurm sbatch ...``: Slurm's commands as words of the command line."""
 
+import os
 import shlex
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from tessera.cli.exits import UsageError
 from tessera.cli.session import Session
 from tessera.cli.slurm.lists import (
     run_sacct,
@@ -15,7 +19,45 @@ from tessera.cli.slurm.lists import (
 )
 from tessera.cli.slurm.nodes import run_sinfo
 from tessera.cli.slurm.sbatch import run_sbatch
-from tessera.cli.slurm.wrappers import write_wrappers
+
+_MARK: Final = "# Written by `tessera slurm wrappers`."
+
+
+def write_wrappers(directory: Path, names: Sequence[str]) -> None:
+    """Write an executable of each name that runs the command of that name.
+
+    Raises:
+        UsageError: a file of somebody else would be replaced, or nothing can be written there.
+    """
+    files = [directory / name for name in names]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        foreign = [str(file) for file in files if not _is_ours(file)]
+        if foreign:
+            raise UsageError(
+                f"{', '.join(foreign)} would be replaced: name a directory of its own"
+            )
+        for file in files:
+            _write(file)
+    except OSError as error:
+        raise UsageError(f"{error.filename or directory}: {error.strerror}") from error
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether nothing is lost when the file is written."""
+    if not os.path.lexists(file):
+        return True
+    return file.is_file() and not file.is_symlink() and _MARK in file.read_text(errors="replace")
+
+
+def _write(file: Path) -> None:
+    # -P: a directory in which somebody works may hold a folder `tessera`.
+    program = shlex.join([sys.executable, "-P", "-m", "tessera.cli", "slurm", file.name])
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    partial.write_text(f'#!/bin/sh\n{_MARK}\nexec {program} "$@"\n')
+    partial.chmod(0o755)
+    partial.replace(file)
+
 
 _AS_THEY_ARE: Final = {
     "ignore_unknown_options": True,

@@ -14,12 +14,14 @@ from scheduling.core.performance.convergence import (
     steps_left,
     steps_until_flat,
 )
-from scheduling.core.performance.interference import Interference, guessed
-from scheduling.core.performance.restarts import RestartCosts, elasticflow_overhead
 from scheduling.core.performance.tables import (
+    Interference,
+    RestartCosts,
     TableError,
     TableModel,
     Tables,
+    elasticflow_overhead,
+    guessed,
     merged,
     read_elasticflow,
     read_gavel,
