@@ -15,7 +15,7 @@ from scheduling.core.values import RoundResult
 from scheduling.rounds.services import evidence, rounds
 from scheduling.rounds.snapshot import Reading, RoundConfig
 from scheduling.runs.services import tuning
-from scheduling.sweeps import services
+from scheduling.sweeps import services as sweeps
 from scheduling.what_if.services import shadows, what_if
 from tenants.clock import database_now
 
@@ -115,7 +115,7 @@ def estimate_new_waits() -> None:
 
 def _feed_sweeps() -> None:
     try:
-        services.feed_sweeps()
+        sweeps.feed_sweeps()
     except Exception:
         logger.exception("no sweep was fed; the round runs without it")
 

@@ -54,7 +54,7 @@ def _postgresql(default: dict[str, Any], idle_seconds: float) -> dict[str, dict[
     given = {**_client_liveness(), **url_options}
     # The server uses the last value of an option, so the address may override the first ones.
     of_url = url_options.get("options", "")
-    # ``scheduling.rounds.snapshot.live_jobs`` parses some times as text, whatever the server's style.
+    # ``scheduling.rounds.snapshot.live_jobs`` parses some times as text in this style.
     always = "-c DateStyle=ISO"
     read_only = (
         "-c default_transaction_isolation=repeatable\\ read -c default_transaction_read_only=on"

@@ -26,8 +26,8 @@ from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.services.cluster_edits import ChangeVc
 from scheduling.clusters.services.reconfiguration import edit_virtual_cluster
+from scheduling.clusters.services.vc_values import MAX_SHADOW_POLICIES
 from scheduling.what_if.queries import PolicyInForce, ShadowTotal, policies_in_force
-from scheduling.what_if.services.shadows import MOST_SHADOWS
 from tenants.errors import DomainError, NotFoundError
 
 SPANS: Final = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
@@ -127,7 +127,7 @@ def _policies(
         ],
         "span": span,
         "names": policy_names(),
-        "most": MOST_SHADOWS,
+        "most": MAX_SHADOW_POLICIES,
     }
     return asked.render("policies/policies.html", context, status=422 if refused else 200)
 
@@ -149,7 +149,7 @@ def _shown(vc: PolicyInForce) -> dict[str, Any]:
         "vc": vc,
         "says": policy_summary(vc.policy),
         "rows": rows,
-        "can_add": vc.can_edit and len(vc.shadows) < MOST_SHADOWS,
+        "can_add": vc.can_edit and len(vc.shadows) < MAX_SHADOW_POLICIES,
     }
 
 

@@ -52,7 +52,7 @@ class Reason:
         blocked_by: ids of jobs that stand in the way; whoever shows them leaves out or counts
             those that the reader may not see.
         unblock: steps that would help, most useful first; empty: nothing to do but wait.
-        claims: the devices that it has claimed from jobs which leave for it (``core/round/claims.py``).
+        claims: devices claimed from jobs that leave for this one (``core.round.claims``).
         free: devices of the guarantee, or idle ones, that ``message`` leaves over; None: it
             counts nothing.
     """

@@ -143,7 +143,7 @@ class AttemptProgress(models.Model):
     """What an attempt has reported so far, summed up: what performance is learnt from.
 
     ``seconds`` and ``steps`` are those of its first rank, ``samples`` those of all ranks.
-    ``losses`` are points of step and loss over the whole of it (``scheduling.core.performance.losses``).
+    ``losses`` are points of step and loss over the whole attempt (``core.performance.losses``).
     ``batch``, ``accumulation`` and the gradient noise (of the initial batch) are the newest that
     it told.
     """

@@ -14,8 +14,14 @@ from portal.web import shared_parts
 from scheduling.clusters.queries import cluster, cluster_facts
 from scheduling.usage.queries import usage
 
-KEEPERS: Final = ("portal.api", "portal.templatetags", "portal.web", "scheduling.selectors",
-                  "scheduling.topology.stored")  # fmt: skip
+SUBJECTS: Final = ("clusters", "jobs", "runs", "rounds", "usage", "estimates", "what_if", "sweeps")
+KEEPERS: Final = (
+    "portal.api",
+    "portal.templatetags",
+    "portal.web",
+    "scheduling.topology",
+    *(f"scheduling.{subject}.queries" for subject in SUBJECTS),
+)
 """Rooms whose functions remember what they gave: pages, and what pages read."""
 
 

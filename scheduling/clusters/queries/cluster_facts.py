@@ -1,9 +1,8 @@
 """What the cluster is made of and who holds it: read as plain rows, derived once for all readers.
 
-Every request reads the rows, so that no process ever shows what another one has
-changed. What follows from the rows is worked out once for as long as they say the same: readers
-who read the same rows get the same facts. Nothing in the facts has been hidden yet; what a viewer
-may see of them is kept by exactly that which decides it (``scheduling.clusters.queries.occupancy``).
+Every request reads the rows, so no process shows what another one has changed since. Derived facts
+are cached until the rows change, so readers of the same rows get the same facts. The facts are not
+filtered by permissions: ``scheduling.clusters.queries.occupancy`` decides what a viewer may see.
 """
 
 from collections import OrderedDict, defaultdict

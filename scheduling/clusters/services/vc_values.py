@@ -12,10 +12,10 @@ from scheduling.clusters.services.cluster_rules import level_faults
 from scheduling.clusters.services.shares import policy_faults
 from scheduling.common.edits import count_errors, text_errors
 from scheduling.core.messages import sentence
-from scheduling.what_if.services.shadows import MOST_SHADOWS
 from tenants.errors import FieldError
 
 NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+MAX_SHADOW_POLICIES: Final = 4  # of one virtual cluster
 CAPS: Final = ("max_devices_per_user", "max_opportunistic_devices")
 
 
@@ -60,13 +60,15 @@ def value_faults(values: VcValues, names: Collection[str] = VC_COLUMNS) -> list[
 def shadow_faults(shadows: object) -> list[FieldError]:
     """What is wrong with a list of shadow policies, each a policy with its parameters."""
     given: list[Any] = list(shadows) if isinstance(shadows, list | tuple) else [shadows]
-    if len(given) > MOST_SHADOWS or not all(isinstance(shadow, Mapping) for shadow in given):
+    if len(given) > MAX_SHADOW_POLICIES or not all(
+        isinstance(shadow, Mapping) for shadow in given
+    ):
         return [
             FieldError(
                 field="shadows",
                 value=shadows,
                 message=sentence("not-shadow-policies"),
-                remedy=f"Give at most {MOST_SHADOWS} of {{policy, policy_args}}.",
+                remedy=f"Give at most {MAX_SHADOW_POLICIES} of {{policy, policy_args}}.",
             )
         ]
     return [

@@ -1,6 +1,6 @@
 """A cluster that lives on from a snapshot under its live policies, with run times as given.
 
-Every decision is the round's own (``scheduling.core.round.decide.decide``), on one engine that stays.
+Every decision is the round's own (``scheduling.core.round.decide``), on one engine that stays.
 The same world replays a trace with true run times and tries futures with drawn ones. Jobs keep
 what they have done when they are preempted, and run in proportion to their devices.
 """

@@ -211,8 +211,8 @@ class Facts:
         memory_peak: bytes per device.
         slower: sizes that have made it slower; the driver gives it none of them again.
         executors: processes that share each device on which it runs; 0: uneven numbers.
-        sharing: the pace of a process among so many on a device, relative to one alone, by type;
-            measured, but for a last one that is only hoped for (``core/performance/executors.py``).
+        sharing: by type, the speed of one of n processes on a device relative to one alone;
+            all are measured but the last, which is extrapolated (``core.performance.executors``).
     """
 
     executed: float = 0.0

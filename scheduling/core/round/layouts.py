@@ -1,8 +1,8 @@
 """How a job's logical workers lie on the devices that it gets: EasyScale's exact plan, sent down.
 
-One process (executor) runs on each device, or several where they have been seen to pay
-(``core/performance/executors.py``); faster devices run more workers, so that all are done with a step at about
-the same time.
+One process (executor) runs on each device, or several if measurements show a gain
+(``core.performance.executors``). Faster devices run more workers, so that all finish a step at
+about the same time.
 """
 
 from collections import Counter, defaultdict

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from scheduling.core.cells import (
     Bind,
@@ -18,60 +18,91 @@ from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.round.gang_requests import Restriction, requests_of
-from scheduling.core.round.node_tenancy import Nodes, Tier
-from scheduling.core.round.placement import never_together, refused, wait_reason
-from scheduling.core.values import QueuedJob
+from scheduling.core.round.node_tenancy import Nodes, Tenancies, Tier
+from scheduling.core.round.placement import (
+    Restrictions,
+    never_together,
+    refused,
+    wait_reason,
+)
+from scheduling.core.values import QueuedJob, VcFacts
 
-if TYPE_CHECKING:
-    from scheduling.core.round.state import RoundState
+
+class RoundBooks(Protocol):
+    """The state of a round as the placement of one job uses it (``round.state.RoundState``)."""
+
+    engine: CellEngine
+    vcs: dict[int, VcFacts]
+    restrictions: Restrictions
+    tenancies: Tenancies
+    refusals: dict[Hashable, tuple[int, Reason]]
+    counted: list[tuple[Reason, Wait, Remedies]]
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the books or of the owners of nodes."""
+
+    def remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
+        """Changes with which a refused job would start."""
+
+    def start(self, job: QueuedJob, groups: Sequence[str]) -> None:
+        """Record that a job starts on the devices of its groups."""
+
+    def preempt(
+        self, job: QueuedJob, decision: Preempt, groups: Sequence[str], others: Sequence[int]
+    ) -> Reason:
+        """Order the victims of a decision to leave for a job."""
+
+    def order_out(self, job: QueuedJob, victims: Sequence[int]) -> Reason:
+        """Order jobs to leave for another one."""
 
 
-def place(deciding: "RoundState", job: QueuedJob, question: Hashable) -> Reason | None:
+def place(state: RoundBooks, job: QueuedJob, question: Hashable) -> Reason | None:
     """Start a job, order others to leave for it, or say why it waits."""
-    restriction = deciding.restrictions.of(job)
+    restriction = state.restrictions.of(job)
     if restriction.reason is not None:
         return restriction.reason
-    requests = requests_of(job, deciding.vcs[job.vc].name)
+    requests = requests_of(job, state.vcs[job.vc].name)
     # Nobody has to leave for a part of a job whose other parts find no place.
-    reason = never_together(deciding.engine, requests)
+    reason = never_together(state.engine, requests)
     if reason is None:
         wait: Wait | None = None
-        for tier in deciding.tenancies.tiers(job, restriction.nodes):
-            with _following(deciding, job, tier):
-                answer = _place_on(deciding, job, requests, tier)
+        for tier in state.tenancies.tiers(job, restriction.nodes):
+            with _following(state, job, tier):
+                answer = _place_on(state, job, requests, tier)
             if answer is None or isinstance(answer, Reason):
                 return answer
             wait = answer.wait
-        reason = kept_off(deciding, job, requests, restriction)
+        reason = kept_off(state, job, requests, restriction)
         if reason is None and wait is not None:
-            found = deciding.remedies(wait, tier.nodes)
+            found = state.remedies(wait, tier.nodes)
             reason = wait_reason(wait, found)
             if wait.counts:
-                deciding.counted.append((reason, wait, found))
+                state.counted.append((reason, wait, found))
         # Each place that there was would have cost somebody else a guarantee.
-        reason = reason or deciding.tenancies.not_isolated(job)
-    deciding.refusals[question] = (deciding.version, reason)
+        reason = reason or state.tenancies.not_isolated(job)
+    state.refusals[question] = (state.version, reason)
     return reason
 
 
-def refusal(deciding: "RoundState", job: QueuedJob, restriction: Restriction) -> Reason | None:
+def refusal(state: RoundBooks, job: QueuedJob, restriction: Restriction) -> Reason | None:
     """Why a job of one part would not start after all that was decided; nothing changes."""
-    (request,) = requests_of(job, deciding.vcs[job.vc].name)
+    (request,) = requests_of(job, state.vcs[job.vc].name)
     wait: Wait | None = None
-    for tier in deciding.tenancies.tiers(job, restriction.nodes):
+    for tier in state.tenancies.tiers(job, restriction.nodes):
         try:
-            with _following(deciding, job, tier):
-                decision = deciding.engine.schedule(request, suggested=tier.nodes)
+            with _following(state, job, tier):
+                decision = state.engine.schedule(request, suggested=tier.nodes)
         except RequestError as error:
             return refused(error)
         if isinstance(decision, Wait):
             wait = decision
-        elif tier.cells is not None or _would_keep_promises(deciding, job, decision):
-            return None if _starts_alone(deciding, job, decision) else _WAITS
-    reason = kept_off(deciding, job, [request], restriction)
+        elif tier.cells is not None or _would_keep_promises(state, job, decision):
+            return None if _starts_alone(state, job, decision) else _WAITS
+    reason = kept_off(state, job, [request], restriction)
     if reason is None and wait is not None:
         reason = wait_reason(wait, Remedies(unblock=wait.unblock))
-    return reason or deciding.tenancies.not_isolated(job)
+    return reason or state.tenancies.not_isolated(job)
 
 
 _WAITS = Reason(
@@ -81,17 +112,17 @@ _WAITS = Reason(
 
 
 def kept_off(
-    deciding: "RoundState",
+    state: RoundBooks,
     job: QueuedJob,
     requests: Sequence[GangRequest],
     restriction: Restriction,
 ) -> Reason | None:
     """The rule about tenants and nodes without which a job would not wait; None for none."""
-    tenancies = deciding.tenancies
-    if tenancies.owners and _fits(deciding.engine, requests, restriction.nodes):
+    tenancies = state.tenancies
+    if tenancies.owners and _fits(state.engine, requests, restriction.nodes):
         return tenancies.not_isolated(job)
     for reason, nodes in restriction.lifted:
-        if _fits(deciding.engine, requests, nodes):
+        if _fits(state.engine, requests, nodes):
             return reason
     return None
 
@@ -106,11 +137,11 @@ class _Refused:
 
 
 def _place_on(
-    deciding: "RoundState", job: QueuedJob, requests: Sequence[GangRequest], tier: Tier
+    state: RoundBooks, job: QueuedJob, requests: Sequence[GangRequest], tier: Tier
 ) -> Reason | _Refused | None:
     """Place a job on some nodes; a refused placement leaves the books unchanged."""
-    engine, tenancies = deciding.engine, deciding.tenancies
-    before = _promises(deciding, job) if tier.cells is None else None
+    engine, tenancies = state.engine, state.tenancies
+    before = _promises(state, job) if tier.cells is None else None
     used: set[str] = set()
     groups: list[str] = []
     answer: Reason | _Refused | None = None
@@ -127,7 +158,7 @@ def _place_on(
         used |= _nodes_of(decision)
         if isinstance(decision, Preempt):
             if before is None or tenancies.keeps_promises(before):
-                return deciding.preempt(job, decision, groups, tenancies.in_the_way(job, used))
+                return state.preempt(job, decision, groups, tenancies.in_the_way(job, used))
             answer = _Refused(None)
             break
         engine.commit(decision)
@@ -135,43 +166,43 @@ def _place_on(
         answer = _Refused(None)
     others = tenancies.in_the_way(job, used) if answer is None else []
     if answer is None and not others:
-        deciding.start(job, groups)
+        state.start(job, groups)
         return None
     _release(engine, groups)
     if answer is None:
         tenancies.clear(job, used)
-        answer = deciding.order_out(job, others)
+        answer = state.order_out(job, others)
     return answer
 
 
-def _following(deciding: "RoundState", job: QueuedJob, tier: Tier) -> AbstractContextManager[None]:
+def _following(state: RoundBooks, job: QueuedJob, tier: Tier) -> AbstractContextManager[None]:
     """While a job is tried on a tier it opens no cells but those of the tier."""
     if tier.cells is None:
         return nullcontext()
-    return deciding.engine.reserved(deciding.vcs[job.vc].name, tier.cells)
+    return state.engine.reserved(state.vcs[job.vc].name, tier.cells)
 
 
-def _promises(deciding: "RoundState", job: QueuedJob) -> Mapping[str, int] | None:
+def _promises(state: RoundBooks, job: QueuedJob) -> Mapping[str, int] | None:
     """Devices that virtual clusters miss before a guaranteed job is placed; None: not asked."""
-    if not deciding.tenancies.bind or job.job_class is JobClass.OPPORTUNISTIC:
+    if not state.tenancies.bind or job.job_class is JobClass.OPPORTUNISTIC:
         return None
-    return deciding.tenancies.reservation.missing()
+    return state.tenancies.reservation.missing()
 
 
-def _would_keep_promises(deciding: "RoundState", job: QueuedJob, decision: Bind | Preempt) -> bool:
-    before = _promises(deciding, job)
+def _would_keep_promises(state: RoundBooks, job: QueuedJob, decision: Bind | Preempt) -> bool:
+    before = _promises(state, job)
     if before is None or isinstance(decision, Preempt):
         return True
-    deciding.engine.commit(decision)
-    kept = deciding.tenancies.keeps_promises(before)
-    deciding.engine.release(decision.request.group)
+    state.engine.commit(decision)
+    kept = state.tenancies.keeps_promises(before)
+    state.engine.release(decision.request.group)
     return kept
 
 
-def _starts_alone(deciding: "RoundState", job: QueuedJob, decision: Bind | Preempt) -> bool:
+def _starts_alone(state: RoundBooks, job: QueuedJob, decision: Bind | Preempt) -> bool:
     if isinstance(decision, Preempt):
         return False
-    return not deciding.tenancies.in_the_way(job, _nodes_of(decision))
+    return not state.tenancies.in_the_way(job, _nodes_of(decision))
 
 
 def _fits(engine: CellEngine, requests: Sequence[GangRequest], nodes: Nodes) -> bool:

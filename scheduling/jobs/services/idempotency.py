@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from scheduling.common.canonical_json import canonical_json
 from scheduling.jobs.models import Job
 from scheduling.jobs.validation import InvalidJobError
-from scheduling.rounds.services.evidence import canonical_json
 from scheduling.secrets import fingerprint
 from tenants.errors import ConflictError, DomainError
 from tenants.viewers import Viewer

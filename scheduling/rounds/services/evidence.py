@@ -12,6 +12,7 @@ import orjson
 import zstandard
 from django.db.models import F
 
+from scheduling.common.canonical_json import canonical_json
 from scheduling.core.values import ClusterSnapshot, RoundResult
 from scheduling.rounds.models import Round
 from scheduling.rounds.snapshot import Reading
@@ -19,21 +20,6 @@ from scheduling.rounds.snapshot import Reading
 ROUNDS_DIR: Final = "rounds"
 PER_FOLDER: Final = 1000
 FORMAT: Final = 1
-
-
-def canonical_json(value: object) -> bytes:
-    """One spelling for one value: sorted keys, no spaces, UTF-8; frozen values as plain data."""
-    options = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
-    return orjson.dumps(value, default=_plain, option=options)
-
-
-def _plain(value: Any) -> Any:
-    """What the writer does not know by itself."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, frozenset | set):
-        return sorted(value)
-    raise TypeError(f"a {type(value).__name__} has no place in a stored round")
 
 
 class _Spelled:

@@ -11,6 +11,8 @@ from typing import Any, Final
 from django.db import IntegrityError, transaction
 
 from scheduling.clusters.models import VirtualCluster
+from scheduling.clusters.services.vc_values import MAX_SHADOW_POLICIES
+from scheduling.common.canonical_json import canonical_json
 from scheduling.common.time_limits import time_limit
 from scheduling.core.policies import make_policy
 from scheduling.core.round.policy_answers import MakePolicy
@@ -18,11 +20,8 @@ from scheduling.core.round.shadow_decisions import ShadowAnswer, shadow_round
 from scheduling.core.round.stored import read_stored
 from scheduling.core.values import ClusterSnapshot, RoundResult
 from scheduling.rounds.models import Round
-from scheduling.rounds.services.evidence import canonical_json, read_round, store_shadows
+from scheduling.rounds.services.evidence import read_round, store_shadows
 from scheduling.what_if.models import ShadowDecision
-
-MOST_SHADOWS: Final = 4
-"""Shadows of one virtual cluster."""
 
 POLICY_SECONDS: Final = 30.0
 """How long a shadow may think: nobody waits for it."""
@@ -101,7 +100,7 @@ class _Deciding:
     ) -> Iterator[tuple[ShadowDecision, ShadowAnswer]]:
         """The decisions of one virtual cluster's shadows, unless it is younger than the round."""
         shadows = vc.shadows if vc.pk in self._known else []
-        for shadow in shadows[:MOST_SHADOWS]:
+        for shadow in shadows[:MAX_SHADOW_POLICIES]:
             policy, args = shadow["policy"], shadow["policy_args"]
             kind = shadow_kind(policy, args)
             begun = time.perf_counter()

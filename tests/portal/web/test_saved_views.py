@@ -10,7 +10,7 @@ from django.utils import timezone
 from scheduling.jobs.models import Job, JobTemplate, SavedView, Sweep
 from scheduling.jobs.services.holds import hold_job
 from scheduling.runs.models import Member
-from scheduling.sweeps import services
+from scheduling.sweeps import services as sweeps
 from scheduling.sweeps.services import feed_sweeps
 from tests.factories.cluster import job_document, make_job, make_virtual_cluster
 from tests.factories.running import put_into, run_attempt
@@ -256,18 +256,18 @@ def test_a_sweeps_job_that_starts_while_the_sweep_is_stopped_is_asked_to_leave(
 ) -> None:
     sweep_of(sign_in(client, "alice"), max_parallel="")
     sweep = Sweep.objects.unscoped().get()
-    first, move = sweep.first_job, services.try_job_events
+    first, move = sweep.first_job, sweeps.try_job_events
 
     def overtaken(**asked: Any) -> Any:
-        monkeypatch.setattr(services, "try_job_events", move)
+        monkeypatch.setattr(sweeps, "try_job_events", move)
         job = Job.objects.unscoped().get(pk=first)
         run_attempt(job, stage.nodes[1], now=timezone.now(), devices=(7,))
         put_into(job, "running", now=timezone.now())
         return move(**asked)
 
-    monkeypatch.setattr(services, "try_job_events", overtaken)
+    monkeypatch.setattr(sweeps, "try_job_events", overtaken)
 
-    asked = services.stop_sweep(sweep=sweep, viewer=make_viewer("alice"), now=timezone.now())
+    asked = sweeps.stop_sweep(sweep=sweep, viewer=make_viewer("alice"), now=timezone.now())
 
     assert asked == 6
     states = dict(Job.objects.unscoped().filter(pk__gte=first).values_list("id", "state"))

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.common.canonical_json import canonical_json
 from scheduling.core.policy_interface import Facts, Kind, Scale, Step, Terms
 from scheduling.core.round.decide import decide
 from scheduling.core.round.stored import UnreadableRoundError, read_stored
 from scheduling.core.values import JobFacts, RunObservation
-from scheduling.rounds.services.evidence import canonical_json
 from tests.factories.rounds import LANGUAGE, cluster_snapshot, jobs_started_by, queued_job
 
 
