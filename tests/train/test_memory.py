@@ -10,7 +10,7 @@ SOURCES = Path(__file__).parents[2] / "src"
 PAGES = 2048
 PROGRAM = f"""
 import resource
-from tessera.train.elastic import keep_freed_memory
+from tessera.train.memory import keep_freed_memory
 print(keep_freed_memory())
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -5,8 +5,6 @@ Needs PyTorch.
 
 from __future__ import annotations
 
-import ctypes
-import os
 import time
 from abc import ABC, abstractmethod
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional
@@ -15,28 +13,9 @@ import torch
 
 from tessera.train import control
 from tessera.train.lending import wait_for_threads
+from tessera.train.memory import keep_freed_memory
 from tessera.train.peers import Peers, newest
 from tessera.train.saving import Saver
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
-_LARGEST_ON_THE_HEAP = 32 << 20
-_NEVER = -1
-_CHOSEN_BY_USERS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
-
-
-def keep_freed_memory() -> bool:
-    """Let this process keep what it frees, up to tensors of 32 MiB; whether that was possible.
-
-    Nothing is changed where the environment chooses, or with another C library than glibc.
-    """
-    if any(name in os.environ for name in _CHOSEN_BY_USERS):
-        return False
-    try:
-        choose = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return False
-    kept = choose(_MMAP_THRESHOLD, _LARGEST_ON_THE_HEAP), choose(_TRIM_THRESHOLD, _NEVER)
-    return kept == (1, 1)
 
 
 class ResumeError(ValueError):

@@ -175,8 +175,8 @@ def test_no_child_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     script = f"""
 import sys, time
 from pathlib import Path
-from portal.supervisor.children import Child, Program
-program = Program(name="one", command=(sys.executable, "-c", {SLEEP!r}), environment={{}},
+from portal.supervisor.children import Child, ChildProgram
+program = ChildProgram(name="one", command=(sys.executable, "-c", {SLEEP!r}), environment={{}},
                   folder=Path("/"))
 child = Child(program=program, log=Path({str(tmp_path / "log")!r}), clock=time.monotonic)
 child.start()

@@ -173,7 +173,7 @@ def test_rest_and_pages_say_it_alike(client: Client, unreliable: Job) -> None:
         "jobs": [running.pk],
     }
     assert "No reliable estimate: 1 running job has no time limit." in page
-    assert f'Without a time limit: <a href="/jobs/{running.pk}/">' in page
+    assert f'Running jobs without a time limit: <a href="/jobs/{running.pk}/">' in page
     assert listed["expected_start"] is None
 
 
