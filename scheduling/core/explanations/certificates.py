@@ -1,8 +1,8 @@
-"""Reasons that anybody can check against the stored snapshot of their round.
+"""Certificates: reasons that anybody can check against the stored snapshot of their round.
 
-A certificate names the round and the hash of its snapshot, the job, the code and the sentence,
-and what can be counted by hand. ``check`` counts that again from the snapshot alone, and lets the
-round be decided once more: both have to say the same.
+A certificate contains the round, the hash of its snapshot, the job, the code, the sentence and the
+countable numbers. ``check`` counts again from the snapshot alone and decides the round again: both
+must agree.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -30,19 +30,19 @@ _CAPS: Final = frozenset({ReasonCode.USER_CAP_REACHED, ReasonCode.EXCEEDS_USER_M
 
 
 class CertificateError(ValueError):
-    """There is nothing to certify, or the document is no certificate."""
+    """The reason cannot be certified, or the document is not a valid certificate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Why a job waited in one round.
+    """Certificate why a job waited in one round.
 
     Attributes:
         round_number: of the round that decided.
-        snapshot: SHA-256 of what the round stored.
-        kind: gate, cap, count or search: what the facts are.
-        facts: numbers to be counted again; empty where only a search tells.
-        stood_in: virtual clusters (by id) whose policy failed: first in, first out decided.
+        snapshot: SHA-256 of the stored round.
+        kind: kind of the facts: gate, cap, count or search.
+        facts: numbers to count again; empty if only a search decides.
+        stood_in: virtual clusters (by id) whose policy failed, so FIFO decided.
     """
 
     job: int
@@ -70,10 +70,10 @@ class Certificate:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Certificate":
-        """Read what ``to_json`` wrote.
+        """Parse the output of ``to_json``.
 
         Raises:
-            CertificateError: it is none.
+            CertificateError: not valid.
         """
         try:
             if document["version"] != VERSION:
@@ -151,7 +151,7 @@ def _facts(
 
 
 def _cap(job: QueuedJob, snapshot: ClusterSnapshot, started: set[int]) -> dict[str, Any]:
-    """Devices of the person, in the virtual cluster and in the tenant, beside both caps."""
+    """Devices of the person in the virtual cluster and in the tenant, with both caps."""
     (vc,) = (vc for vc in snapshot.vcs if vc.id == job.vc)
     mine = [
         one for one in _devices(snapshot, started) if (one[2], one[3]) == (job.tenant, job.owner)
@@ -166,7 +166,7 @@ def _cap(job: QueuedJob, snapshot: ClusterSnapshot, started: set[int]) -> dict[s
 
 
 def _count(job: QueuedJob, snapshot: ClusterSnapshot, starts: Collection[Start]) -> dict[str, Any]:
-    """The guarantee in types that will do, and who of at least its priority holds what of it."""
+    """The guarantee in usable types, and its holders of at least the job's priority."""
     (vc,) = (vc for vc in snapshot.vcs if vc.id == job.vc)
     engine = empty_engine(snapshot.spec)
     guaranteed = guaranteed_devices(engine, vc.name)
@@ -200,13 +200,13 @@ def _guaranteed_holds(
     *,
     above: int | None = None,
 ) -> Iterator[tuple[int, list[HeldLeaf]]]:
-    """Jobs of at least a priority with what they hold of the guarantee after the round.
+    """Jobs of at least a priority with their share of the guarantee after the round.
 
     Args:
-        job: whose virtual cluster counts.
-        snapshot: what the round has read.
-        starts: what it has started.
-        above: the priority; None: that of ``job``, which cannot push these aside.
+        job: its virtual cluster counts.
+        snapshot: of the round.
+        starts: of the round.
+        above: the priority; None: that of ``job``, which cannot preempt these.
     """
     least = job.priority if above is None else above
     for one in snapshot.holding:
@@ -236,7 +236,7 @@ def _devices(snapshot: ClusterSnapshot, started: set[int]) -> list[tuple[int, in
 
 
 def _adds_up(kind: str, facts: Mapping[str, Any]) -> bool:
-    """Whether the numbers say by themselves that the job cannot start."""
+    """Whether the numbers alone prove that the job cannot start."""
     if kind == "cap":
         pairs = (("cap", "held"), ("cap_in_tenant", "held_in_tenant"))
         return any(

@@ -1,4 +1,4 @@
-"""Whether a job would start in a round, asked again and again for changes of the job."""
+"""Trials: whether changed versions of a job would start in a round."""
 
 from collections.abc import Collection
 from contextlib import nullcontext
@@ -19,12 +19,12 @@ from scheduling.core.values import ClusterSnapshot, JobFacts, QueuedJob
 
 
 class Trials:
-    """Whether a job would start in a round, asked again and again for changes of it.
+    """Trials of changed jobs in a round: whether each would start.
 
     Args:
-        snapshot: how things stand.
-        moving: the waiting jobs that the round would start, or for which others leave; the rest
-            of the queue is as if it were not there where the policy looks at each job by itself.
+        snapshot: of the round.
+        moving: the waiting jobs that the round would start, or for which others leave; the other
+            queued jobs are ignored where the policy looks at each job by itself.
         limit: bounds the time of each policy.
         make: builds a policy from its name and parameters.
     """
@@ -42,9 +42,9 @@ class Trials:
         self._after: RoundState | None = None
 
     def refusal(self, job: QueuedJob) -> Reason | None:
-        """Why ``job`` would wait, as it is here and not as it is in the snapshot; None: it starts.
+        """Return the reason why ``job``, not its version in the snapshot, waits; None: it starts.
 
-        It says less of what would help than a round does.
+        The reason has fewer remedies than that of a round.
         """
         if self._stands_alone(job):
             return self._at_once(job)
@@ -59,7 +59,7 @@ class Trials:
         return result.reasons[job.id]
 
     def _stands_alone(self, job: QueuedJob) -> bool:
-        """Whether nobody who waits matters to ``job``, and one question to the engine tells."""
+        """Whether no other waiting job affects ``job``, so that one engine request decides."""
         vc = next((vc for vc in self.snapshot.vcs if vc.id == job.vc), None)
         if vc is None or not is_plain(vc) or vc.policy_args.get("backfill") is False:
             return False
@@ -86,9 +86,9 @@ class Trials:
 
 
 def _asking(known: JobFacts, before: Demand | None, demand: Demand) -> JobFacts:
-    """What policies know of a job that asks for ``demand`` instead.
+    """The policy's view of a job that asks for ``demand`` instead.
 
-    An elastic job keeps its bounds; one that is just what it asked for goes with that.
+    An elastic job has the same bounds as before; a rigid one gets the new demand.
     """
     scale = known.terms.scale
     if scale is None or before is None or demand == before:

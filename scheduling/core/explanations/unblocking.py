@@ -1,9 +1,9 @@
-"""What the owner of a waiting job can change so that it starts now, each change tried out.
+"""Remedies: changes by the owner that let a waiting job start now, each one tried.
 
-Every step is a change of the job's document and was decided by the round itself before it is
-named. Where no single change helps, the smallest job that could be asked for is tried in every
-virtual cluster and class that is open to the owner: if even that is refused everywhere, no larger
-one starts either, and the refusals are the proof.
+Each remedy is a change of the job's document that the round itself has decided. If no single
+change helps, the smallest possible job is tried in every virtual cluster and class that is open to
+the owner: if even that is refused everywhere, no larger one starts either, and the refusals are
+the proof.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ from tessera.messages import Listing, Message, Parameter
 
 MOST_STEPS: Final = 5
 MOST_BETWEEN: Final = 3
-"""Trials between half of what was refused and that: exact up to 8 devices or instances."""
+"""Trials between half of the refused size and that size: exact up to 8 devices or instances."""
 
 GATES: Final = frozenset({ReasonCode.HELD, ReasonCode.NOT_BEFORE, ReasonCode.AFTER_JOB})
 """Reasons that the owner can take away by a word."""
@@ -43,14 +43,14 @@ PATIENCE: Final = frozenset(
         ReasonCode.WAITING_FOR_ROUND,
     }
 )
-"""Reasons that no change of the job takes away; it starts by itself when they are over."""
+"""Reasons that no change of the job removes; the job starts by itself when they are over."""
 
 Refusal = Callable[[QueuedJob], Reason | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """One line of the proof: the smallest job, asked for so, is refused."""
+    """One line of the proof: the refusal of the smallest job."""
 
     virtual_cluster: str
     job_class: str
@@ -70,12 +70,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sought:
-    """What was found.
+    """Result of the search for remedies.
 
     Attributes:
-        steps: each lets the job start by itself, the mildest first.
-        proof: why there is none; empty where there is one, or where only time helps.
-        is_whole: everything was tried that there is to try.
+        steps: remedies, each sufficient by itself, the mildest first.
+        proof: refusals if no remedy exists; empty if one does, or if only time helps.
+        is_whole: the search was complete.
     """
 
     steps: tuple[JobChange, ...] = ()
@@ -92,15 +92,15 @@ def seek(
     may: Callable[[JobChange], bool] = lambda _: True,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Sought:
-    """Find changes with which a waiting job would start now.
+    """Search for changes with which a waiting job would start now.
 
     Args:
         job: as it waits.
-        reason: why; None where nobody has said it.
-        room: what is open to its owner.
-        refusal: why a changed job would wait; None where it would start.
-        may: whether a change makes a document that would be accepted.
-        go_on: asked between trials; when it says no, what was found so far is all.
+        reason: the stored reason; None: not known.
+        room: the owner's options.
+        refusal: returns the reason why a changed job would wait; None: it starts.
+        may: returns whether a change results in an acceptable document.
+        go_on: called between trials; False ends the search.
     """
     code = reason.code if reason is not None else None
     if code in PATIENCE:
@@ -149,8 +149,8 @@ def milder(
         job: as it waits.
         step: with which it would start.
         refusal: why a changed job would wait; None where it would start.
-        may: whether a change makes a document that would be accepted.
-        go_on: asked between trials.
+        may: whether a change results in an acceptable document.
+        go_on: called between trials.
     """
     if step.kind not in SMALLER:
         return step
@@ -176,7 +176,7 @@ def _open_gates(
     may: Callable[[JobChange], bool],
     go_on: Callable[[], bool],
 ) -> Sought:
-    """The gates that the owner has closed, opened at once, and what has to change besides."""
+    """Open all gates that the owner has closed at once, with the further change needed."""
     opened, gates, changes = _opened(job)
     reason = refusal(opened)
     if reason is None:
@@ -302,7 +302,7 @@ def _sizes(largest: int) -> list[int]:
 
 
 def _cut(member: MemberDemand, most: int) -> tuple[MemberDemand, dict[str, Any]]:
-    """A role with at most so many instances of so many devices, wherever they are."""
+    """A role limited in instances and in devices per instance, without ``within``."""
     path = f"roles.{member.role}"
     count, devices = min(member.count, most), min(member.devices, most)
     small = replace(

@@ -1,4 +1,4 @@
-"""One waiting job, changed in one way at a time: what its owner could have asked for instead."""
+"""Variants of one waiting job: each changes one thing that the owner could have asked for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ class JobChange:
     Attributes:
         kind: devices, instances, type, class, pinned_cell, level, virtual_cluster, gate or
             smallest (several changes together).
-        how: the change, which ``message`` puts into a sentence.
-        changes: new values by path in the document; None takes a field away.
-        number: of devices or instances, where the job asks for fewer; else 0.
+        how: the change, for the sentence of ``message``.
+        changes: new values by path in the document; None removes a field.
+        number: of devices or instances, if the job asks for fewer; else 0.
     """
 
     kind: str
@@ -55,12 +55,12 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerOptions:
-    """What is open to the owner besides.
+    """Alternatives that are open to the owner.
 
     Attributes:
         home: the virtual cluster of the job.
         clusters: others of the tenant that the owner may use.
-        types: device types that there are.
+        types: existing device types.
     """
 
     home: VcFacts
@@ -69,11 +69,11 @@ class OwnerOptions:
 
 
 SMALLER: Final[Mapping[str, str]] = {"devices": "devices", "instances": "count"}
-"""What a role may ask less of, by kind of step; what that is called there."""
+"""Reducible fields of a role by kind of step, with their names."""
 
 
 def variants(job: QueuedJob, room: OwnerOptions) -> Iterator[tuple[QueuedJob, JobChange]]:
-    """The same job elsewhere, otherwise, or asking for less; each kind in turn."""
+    """Variants of the job elsewhere, otherwise, or smaller; each kind in turn."""
     kinds = (
         _borrowing(job),
         _unpinned(job),
@@ -115,7 +115,7 @@ def _unpinned(job: QueuedJob) -> Iterator[tuple[QueuedJob, JobChange]]:
 
 
 def _without_pins(job: QueuedJob) -> tuple[QueuedJob, dict[str, None]]:
-    """The job without pinned cells, and the fields of the document to be made empty for that."""
+    """The job without pinned cells, and the fields of the document to clear."""
     members = job.demand.members
     free = tuple(replace(member, pinned_cell=None) for member in members)
     changes = {f"roles.{m.role}.pinned_cell": None for m in members if m.pinned_cell is not None}
@@ -137,13 +137,13 @@ def _elsewhere(job: QueuedJob, room: OwnerOptions) -> Iterator[tuple[QueuedJob, 
 
 
 def moved(job: QueuedJob, vc: VcFacts) -> tuple[QueuedJob, dict[str, Any]]:
-    """The job in another virtual cluster, whose pinned cells are others, and the changes."""
+    """The job in another virtual cluster with other pinned cells, and the changes."""
     free, unpinned = _without_pins(job)
     return replace(free, vc=vc.id), {"virtual_cluster": vc.name, **unpinned}
 
 
 def _looser(job: QueuedJob) -> Iterator[tuple[QueuedJob, JobChange]]:
-    """The job with no word on racks, sockets and switches: an instance stays on one node."""
+    """The job without ``within`` on racks, sockets and switches: instances stay on one node."""
     tight = [
         m for m in job.demand.members if m.within is not Within.NODE and m.count * m.devices > 1
     ]
@@ -170,13 +170,13 @@ def _halved(job: QueuedJob, kind: str) -> Iterator[tuple[QueuedJob, JobChange]]:
 
 
 def asked(job: QueuedJob, kind: str) -> int:
-    """How many ``devices`` (of each instance) or ``instances`` the largest role asks for."""
+    """Number of ``devices`` (of each instance) or ``instances`` of the largest role."""
     found: int = getattr(_largest(job)[1], SMALLER[kind])
     return found
 
 
 def smaller(job: QueuedJob, kind: str, number: int) -> tuple[QueuedJob, JobChange]:
-    """The job with so many ``devices`` or ``instances`` in its largest role."""
+    """The job with the given number of ``devices`` or ``instances`` in its largest role."""
     place, largest = _largest(job)
     members = job.demand.members
     fewer = member_with(largest, SMALLER[kind], number)

@@ -1,1 +1,1 @@
-"""When waiting jobs will start: the live policies run forward over drawn run times."""
+"""Start estimates of waiting jobs: the live policies run forward over drawn run times."""

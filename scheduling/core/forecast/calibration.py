@@ -1,18 +1,18 @@
-"""Mixing what is forecast of a start, mending it by its errors, and measuring it.
+"""Calibration of start estimates: mixing, correction by past errors, and measured quality.
 
-Five forecasts are mixed: what comes from the futures, the same moved by what it missed lately,
-the usual waits of the virtual cluster, its present ones, and how long its queue takes to drain. At
+Five estimates are mixed: that of the simulated futures, the same shifted by its recent error, the
+usual waits of the virtual cluster, its present waits, and the time in which its queue drains. At
 each quantile the lowest and the highest are left out and the logarithms of the others are averaged
-(Jose and Winkler, International Journal of Forecasting 2008). A miss counts less where many
+(Jose and Winkler, International Journal of Forecasting 2008). An error counts less where many
 estimates were open at once, since all waits of one congestion are one error; for that reason
 weights are not learned from losses.
 
-Then both ends are drawn nearer to the middle with every start that was inside, and farther from it
-with every start beyond, so that the right share comes to lie inside (adaptive conformal inference,
-Gibbs and Candes, NeurIPS 2021). How far is bounded, since one congestion after many short waits
-would make ranges of months.
+Then each start inside the range narrows both ends, and each start outside widens them, so that the
+range reaches its coverage (adaptive conformal inference, Gibbs and Candes, NeurIPS 2021). The
+correction is bounded, since one congestion after many short waits would result in ranges of
+months.
 
-Nothing counts before the moment at which it was known; a job that still waits is above its upper
+Data counts only from the moment at which it was known; a job that still waits is above its upper
 end as soon as that has passed.
 """
 
@@ -35,29 +35,29 @@ from scheduling.core.forecast.usual import (
 
 MIDDLE: Final = 1
 OFFSET: Final = 900.0
-"""Seconds added before a logarithm is taken, so that a minute more or less is no great error."""
+"""Seconds added before a logarithm is taken, so that a minute is a small error."""
 
 TRUST: Final = 5.0
-"""So many errors of nothing stand beside those that the futures have made."""
+"""Number of zero errors that are added to the errors of the futures."""
 
 FORGETS: Final = 0.97
 """A past error counts so much as the one after it."""
 
 MOST_ERRORS: Final = 150
-"""So many past errors are looked at."""
+"""Maximum number of past errors."""
 
 FARTHEST: Final = 1.5
 """The futures are moved no farther by their errors, on the logarithmic scale."""
 
 STEP: Final = 0.05
-"""By how much of itself an end's distance from the middle changes for a full share of error."""
+"""Relative change of an end's distance from the middle for a full share of error."""
 
 NEAREST, WIDEST = 0.6, 1.4
 """Bounds of the factor by which an end's distance from the middle is stretched."""
 
 
 SPREAD: Final = 8.0
-"""A range whose end is more than this many times as far away as its begin is not shown."""
+"""Maximum ratio of the end of a range to its begin; larger ranges are not shown."""
 
 SOON: Final = OFFSET
 """Begins earlier than this many seconds count as this late: *within 2 h* is still useful."""
@@ -79,7 +79,7 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """When a job starts, in seconds from now at 10, 50 and 90 %, and how that was found."""
+    """Start of a job in seconds from now at 10, 50 and 90 %, and the method of the estimate."""
 
     quantiles: Quantiles
     basis: Basis
@@ -93,17 +93,17 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastEstimate:
-    """An estimate of old, as it came from the futures, and what became of it; in seconds.
+    """A past estimate as the futures gave it, and the actual wait; in seconds.
 
     Attributes:
-        quantiles: at 10, 50 and 90 %, before they were mended.
-        wait: from the estimate to the start, or to now for one that still waits.
+        quantiles: at 10, 50 and 90 %, before correction.
+        wait: from the estimate to the start, or to now while the job waits.
         started: whether the wait is over.
-        made: when it was made, on one clock for all.
-        waited: how long the job had waited by then.
-        first: it is the first that is known of its job, and so tells of its whole wait.
-        devices: how many the job asks for.
-        job: whose estimate it is; None: nobody asks.
+        made: time of the estimate, on one clock for all.
+        waited: wait of the job at that time.
+        first: the first known estimate of its job, so that it covers its whole wait.
+        devices: number of devices that the job asks for.
+        job: the job of the estimate; None: not needed.
     """
 
     quantiles: Quantiles
@@ -117,7 +117,7 @@ class PastEstimate:
 
 
 class Calibration:
-    """What estimates of old teach about the next ones; they are told in the order of time."""
+    """Corrections learned from past estimates, which are added in the order of time."""
 
     def __init__(self) -> None:
         self.stretch = [1.0, 1.0]
@@ -173,15 +173,15 @@ class Calibration:
         job: int | None = None,
         soonest: float = 0.0,
     ) -> Quantiles:
-        """The quantiles as they should be, in order and not before ``soonest``.
+        """Return the corrected quantiles, in order and not before ``soonest``.
 
         Args:
-            quantiles: as they came from the futures.
+            quantiles: from the futures.
             now: the present.
-            waited: how long the job has waited already.
-            devices: how many it asks for.
-            job: which it is, if estimates of it may have been kept.
-            soonest: seconds, not negative, before which it may not start whatever others did.
+            waited: wait of the job so far.
+            devices: number of devices that it asks for.
+            job: its id, if earlier estimates of it may be stored.
+            soonest: lower bound of the start in seconds, not negative, whatever other jobs do.
         """
         self._note_passed(now)
         ahead = sum(
@@ -198,7 +198,7 @@ class Calibration:
         return p10, p50, p90
 
     def keep(self, number: int, told: PastEstimate) -> None:
-        """An estimate was made; ``number`` is its name. What became of it is not looked at."""
+        """Store an estimate under ``number``, without its outcome."""
         now = told.made
         shown = self.mend(
             told.quantiles, now=now, waited=told.waited, devices=told.devices, job=told.job
@@ -232,7 +232,7 @@ class Calibration:
     def _mixed(
         self, quantiles: Quantiles, now: float, waited: float, needed: int
     ) -> Sequence[float]:
-        """Logarithms of what all forecasts say together, in order."""
+        """Logarithms of the mixed estimates, in order."""
         going_on = [
             now - kept.told.made + kept.told.waited
             for kept in self._open.values()
@@ -270,7 +270,7 @@ class _Kept:
 
 
 def learn(past: Sequence[PastEstimate], *, now: float) -> Calibration:
-    """What past estimates teach, told in any order.
+    """Build the calibration from past estimates in any order.
 
     Args:
         past: of one virtual cluster.
@@ -300,7 +300,7 @@ def _trimmed_mean(values: Sequence[float]) -> float:
 
 
 def _usual_miss(errors: Sequence[tuple[float, float]]) -> float:
-    """The median of errors with weights, the newest last, beside ``TRUST`` errors of nothing."""
+    """The weighted median of the errors, the newest last, with ``TRUST`` zero errors added."""
     weighted = [(0.0, TRUST)]
     weighted += [
         (error, weight * FORGETS**rank) for rank, (error, weight) in enumerate(reversed(errors))

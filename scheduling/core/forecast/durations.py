@@ -1,9 +1,9 @@
-"""How long jobs run: hazards by group, each group leaning on the one above it.
+"""Run times of jobs: hazards by group, each shrunk towards the group above it.
 
-Runs of the same person, program and virtual cluster are alike, but of most groups only a few runs
-are known. A discrete-time Kaplan-Meier estimate (Kaplan and Meier, JASA 1958) counts runs that
-still go on as far as they have come; the hazard of a group is drawn towards that of the wider
-group as if so many runs of that had been seen in it.
+Runs of the same person, program and virtual cluster are alike, but most groups have few known
+runs. A discrete-time Kaplan-Meier estimate (Kaplan and Meier, JASA 1958) counts unfinished runs up
+to their present age; the hazard of a group is drawn towards that of the wider group as by a fixed
+number of runs of it.
 """
 
 import re
@@ -22,7 +22,7 @@ EDGES: Final[Floats] = np.concatenate(([0.0], np.geomspace(1.0, 120 * 86400.0, 8
 """Bounds of the bins in seconds; the hazard within one is spread evenly over its logarithm."""
 
 LEAN: Final = 4.0
-"""So many runs of the wider group count in a narrower one."""
+"""Number of runs of the wider group that count in a narrower one."""
 
 _SHORT, _SHORT_HAZARD, _HAZARD, _PRIOR_RUNS = 60.0, 0.01, 0.05, 4.0
 _NUMBERS: Final = re.compile(r"[-_.]?[0-9]+$")
@@ -30,12 +30,12 @@ _NUMBERS: Final = re.compile(r"[-_.]?[0-9]+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTime:
-    """One stay on devices.
+    """One run of a job on devices.
 
     Attributes:
-        lineage: the groups that it belongs to, the widest first.
-        seconds: how long it has been running.
-        ended: it has left for good; otherwise it goes on, or was taken off its devices.
+        lineage: its groups, the widest first.
+        seconds: run time so far.
+        ended: the job has ended; otherwise it still runs, or was preempted.
     """
 
     lineage: Lineage
@@ -58,7 +58,7 @@ def lineage_of(
 
 
 class RunTimes:
-    """Run times of groups, from what has been seen of them."""
+    """Run times of groups, from observed runs."""
 
     def __init__(self, runs: Iterable[RunTime]) -> None:
         seen: dict[str, list[tuple[float, bool]]] = defaultdict(list)
@@ -76,7 +76,7 @@ class RunTimes:
         elapsed: float = 0.0,
         most: float | None = None,
     ) -> Floats:
-        """How much longer a job will run, at each of the chances that it has ended by then.
+        """Remaining run time of a job, at each of the given probabilities of its end.
 
         Args:
             lineage: its groups, the widest first.

@@ -1,8 +1,8 @@
-"""A cluster that lives on from a snapshot under its live policies, with run times as given.
+"""Forward simulation of a cluster from a snapshot under its live policies, with given run times.
 
-Every decision is the round's own (``scheduling.core.round.decide``), on one engine that stays.
-The same world replays a trace with true run times and tries futures with drawn ones. Jobs keep
-what they have done when they are preempted, and run in proportion to their devices.
+Every decision is the round's own (``scheduling.core.round.decide``), on one persistent engine. The
+same world replays a trace with true run times and tries futures with drawn ones. Preempted jobs
+lose no progress, and jobs run in proportion to their devices.
 """
 
 import heapq
@@ -33,7 +33,7 @@ from scheduling.core.values import (
 from tessera.isolation import NONE
 
 Remaining = Callable[[int], float]
-"""Seconds that a job still runs on what it asked for; asked once, when it first holds devices."""
+"""Remaining seconds of a job at its requested size; called once, when it first holds devices."""
 
 _NOTHING_KNOWN: Final = JobFacts()
 _END, _LEAVE, _GATE, _WAKE = range(4)
@@ -41,14 +41,14 @@ _END, _LEAVE, _GATE, _WAKE = range(4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastCourse:
-    """How a world is walked through.
+    """Settings of a walk through a world.
 
     Attributes:
-        horizon: seconds after which nobody looks any further.
+        horizon: seconds after which starts are not simulated.
         coarse: steps are at least such a part of the time that has passed.
         grace: seconds that a preempted job takes to leave.
-        tick: seconds between two rounds for policies that look at more than arrivals.
-        most_waiting: jobs of one virtual cluster and class that are looked at, first come first.
+        tick: seconds between two rounds for policies that depend on more than arrivals.
+        most_waiting: maximum jobs of one virtual cluster and class, first come first.
     """
 
     horizon: float = HORIZON
@@ -63,11 +63,11 @@ class _Life:
     """One job that holds devices or has held some.
 
     Attributes:
-        left: seconds to run on what it asked for.
+        left: remaining seconds at the requested size.
         since: when ``left`` was true.
-        rate: share of that which it has.
-        version: grows whenever what it holds changes.
-        ran: seconds that it has run until ``since``, as if on what it asked for.
+        rate: its share of the requested size.
+        version: increases with each change of its devices.
+        ran: seconds run until ``since``, as if at the requested size.
     """
 
     job: QueuedJob
@@ -98,7 +98,7 @@ class SimulatedCluster:
         self.holding = {job.id: job for job in snapshot.holding}
         self.known: dict[int, JobFacts] = dict(snapshot.known)
         self.reasons: Mapping[int, Any] = {}
-        # Ports come back with the jobs that end, and run out so rarely that nobody counts them.
+        # Ports return with the jobs that end, and run out so rarely that they are not counted.
         self._base, self._remaining = replace(snapshot, ports_left=None), remaining
         self._course = course or ForecastCourse()
         self._limit, self._make = limit, make
@@ -117,7 +117,7 @@ class SimulatedCluster:
             self._await_gate(waiting)
 
     def snapshot(self) -> ClusterSnapshot:
-        """What the round of this moment may know."""
+        """Return the snapshot for the round of this moment."""
         if self._ticks:
             self._update_known()
         return replace(
@@ -132,7 +132,7 @@ class SimulatedCluster:
         )
 
     def decide(self) -> RoundResult:
-        """One round, carried out at once."""
+        """Decide one round, and apply it at once."""
         result = decide(
             self.snapshot(),
             limit=self._limit,
@@ -157,7 +157,7 @@ class SimulatedCluster:
         return result
 
     def next_time(self) -> float | None:
-        """When the next decision is due; None: nothing will happen any more, or too late."""
+        """Return the time of the next decision; None: no more events, or too late."""
         events, course = self._events, self._course
         while events and self._is_stale(events[0]):
             heapq.heappop(events)
@@ -173,7 +173,7 @@ class SimulatedCluster:
         return due if due <= self._began + course.horizon else None
 
     def advance(self, to: float) -> None:
-        """Let everything happen until ``to``."""
+        """Process all events until ``to``."""
         events = self._events
         while events and events[0][0] <= to:
             at, kind, job_id, _version = event = heapq.heappop(events)
@@ -193,11 +193,11 @@ class SimulatedCluster:
             self._await_gate(job)
 
     def ran(self, job_id: int) -> float:
-        """Seconds that a live job has run here so far, as if on what it asked for."""
+        """Return the seconds that a live job has run here so far, as if at the requested size."""
         life = self._lives.get(job_id)
         return 0.0 if life is None else life.ran + (self.now - life.since) * life.rate
 
-    # What there is
+    # State
 
     def _looked_at(self) -> tuple[QueuedJob, ...]:
         most = self._course.most_waiting
@@ -255,7 +255,7 @@ class SimulatedCluster:
         life = self._lives.get(job_id)
         return life is None or life.version != version or job_id not in self.holding
 
-    # What happens
+    # Events
 
     def _start(self, start: Start) -> None:
         job = self.waiting.pop(start.job_id)
@@ -285,7 +285,7 @@ class SimulatedCluster:
         self._await_end(life)
 
     def _own_nodes(self, start: Start, tenant: int) -> None:
-        """Nodes that do not isolate jobs belong to the tenant of the first; nobody resets them."""
+        """Nodes that do not isolate jobs belong to the tenant of the first job, without resets."""
         taken = {member.node for member in start.members if member.isolation == NONE}
         if taken:
             nodes = (
@@ -332,7 +332,7 @@ class SimulatedCluster:
         life.since = self.now
 
     def _note_claims(self, result: RoundResult) -> None:
-        """Jobs keep what they have claimed until they start or give up."""
+        """Store each job's claims until it starts or drops them."""
         for job_id, job in self.waiting.items():
             reason = result.reasons.get(job_id)
             waits = reason is not None and reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT
@@ -341,7 +341,7 @@ class SimulatedCluster:
                 self.waiting[job_id] = replace(job, claims=claims)
 
     def _update_known(self) -> None:
-        """What policies see of jobs grows while they run."""
+        """Update the job facts of running jobs."""
         for job_id, held in self.holding.items():
             life, known = self._lives[job_id], self.known.get(job_id, _NOTHING_KNOWN)
             passed = self.now - life.since

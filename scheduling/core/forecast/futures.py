@@ -25,12 +25,12 @@ tomorrow's jobs are never quite like yesterday's, and they differ together."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What is known of one live job's run time.
+    """Known facts about one live job's run time.
 
     Attributes:
         elapsed: seconds that it has run so far, in all its attempts.
         most: seconds after which it is stopped, from its start; None: no such limit.
-        left: seconds that it still needs by its own reports; None: it does not say.
+        left: remaining seconds by its own reports; None: not reported.
     """
 
     lineage: Lineage
@@ -41,19 +41,19 @@ class Past:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Futures:
-    """What was seen in the futures that were tried.
+    """Results of the simulated futures.
 
     Attributes:
-        waits: seconds from the snapshot to the start by job, one for each future; infinite where
-            it did not start before the horizon.
-        tried: futures that were walked to their end.
+        waits: seconds from the snapshot to the start by job, one for each future; infinite if it
+            did not start before the horizon.
+        tried: completed futures.
     """
 
     waits: Mapping[int, tuple[float, ...]]
     tried: int
 
     def quantiles(self, job_id: int) -> tuple[float, float, float] | None:
-        """Seconds at 10, 50 and 90 %; None: it started in none, or nobody looked."""
+        """Seconds at 10, 50 and 90 %; None: it started in none, or was not simulated."""
         waits = sorted(self.waits.get(job_id, ()))
         if not waits or math.isinf(waits[0]):
             return None
@@ -64,7 +64,7 @@ class Futures:
 def jobs_without_limit(
     snapshot: ClusterSnapshot, job: QueuedJob, pasts: Mapping[int, Past]
 ) -> tuple[int, ...]:
-    """Running jobs of which nobody knows when they end at the latest, and which ``job`` awaits.
+    """Running jobs without a known latest end that ``job`` waits for.
 
     A guaranteed job awaits those of its virtual cluster; where none of them is without a limit,
     and for an opportunistic job, all running jobs count.
@@ -96,15 +96,15 @@ def try_futures(
     """Run the live policies forward several times.
 
     Args:
-        snapshot: where all futures begin.
-        times: how long jobs run.
-        pasts: what is known of the live jobs.
-        futures: how many are tried at most.
+        snapshot: start of all futures.
+        times: run times of jobs.
+        pasts: known facts of the live jobs.
+        futures: maximum number of futures.
         seed: the same seed draws the same futures.
-        course: how each is walked through.
-        wanted: the jobs whose starts matter; None: all that wait.
-        go_on: asked between steps; when it says no, the future that is under way is dropped, or
-            kept as far as it came if it is the first.
+        course: runs each future.
+        wanted: jobs whose starts matter; None: all waiting jobs.
+        go_on: called between steps; if it returns False, the running future is dropped, or cut off
+            there if it is the first.
         limit: bounds the time of each policy.
         make: builds a policy from its name and parameters.
     """
@@ -158,7 +158,7 @@ def _drawn(
     futures: int,
     seed: int,
 ) -> Callable[[int], "np.ndarray[tuple[int], np.dtype[np.float64]]"]:
-    """Remaining run times by job, one for each future; made when first asked for."""
+    """Remaining run times by job, one for each future; drawn at first use."""
     known: dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
     drift = np.exp(DRIFT * _normal_quantiles(futures, seed))
 

@@ -1,11 +1,11 @@
-"""How far forecasts look ahead."""
+"""Horizon of start estimates."""
 
 from typing import Final
 
 HORIZON: Final = 14 * 86400.0
-"""Seconds after which nobody looks any further: what starts later counts as if it came then."""
+"""Horizon in seconds; later starts count as if they came then."""
 
 
 def is_open(latest: float) -> bool:
-    """Whether a range that ends so many seconds after it was worked out ends beyond that."""
+    """Whether a range that ends the given seconds after its calculation exceeds the horizon."""
     return latest >= HORIZON

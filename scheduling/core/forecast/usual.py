@@ -1,11 +1,10 @@
-"""How long jobs of a virtual cluster usually wait, how long just now, and how its queue drains.
+"""Usual waits of a virtual cluster, its present waits, and the time in which its queue drains.
 
-What jobs waited that have started tells too little while a queue grows: those that wait longest
-have not started. So the newest waits are taken together with those that go on, which count as far
-as they have come (Kaplan and Meier, JASA 1958). Where queues are long, the delays of the last to
-leave and of those that still stand there are hard to beat (Ibrahim and Whitt, Manufacturing and
-Service Operations Management 2009). What stands before a job is given out about as fast as as much
-was given out before (Little, Operations Research 1961).
+Waits of started jobs are biased while a queue grows: those that wait longest have not started. So
+the newest waits are combined with the open ones, which count as censored (Kaplan and Meier, JASA
+1958). Where queues are long, the delays of the last to leave and of those still queued are hard to
+beat (Ibrahim and Whitt, Manufacturing and Service Operations Management 2009). The demand ahead of
+a job drains about as fast as an equal demand did before (Little, Operations Research 1961).
 """
 
 from bisect import bisect_right
@@ -17,24 +16,24 @@ Quantiles: TypeAlias = tuple[float, float, float]
 
 LEVELS: Final = (0.1, 0.5, 0.9)
 LEAST: Final = 5
-"""With fewer waits that are over there are no usual ones."""
+"""Minimum number of finished waits for a usual wait."""
 
 NEWEST: Final = 60
-"""So many of the newest waits are looked at."""
+"""Maximum number of the newest waits."""
 
 FRESH: Final = 15.0
-"""The weight of a wait falls to a third after so many newer ones."""
+"""Number of newer waits after which the weight of a wait falls to a third."""
 
 DRAINS: Final = (0.3, 0.7, 1.6)
 """Waits at the quantiles, as parts of the time in which as many devices were given out."""
 
 
 def usual_waits(ordered: Sequence[float], waited: float) -> Quantiles | None:
-    """How much longer others waited that had waited so long; of all where these were few.
+    """Remaining waits of those that had waited at least as long; of all where these were few.
 
     Args:
         ordered: whole waits that are over, in seconds, the shortest first.
-        waited: how long the job has waited already.
+        waited: wait of the job so far.
     """
     begin = bisect_right(ordered, waited)
     if len(ordered) - begin < LEAST:
@@ -48,12 +47,12 @@ def usual_waits(ordered: Sequence[float], waited: float) -> Quantiles | None:
 def present_waits(
     over: Sequence[float], going_on: Sequence[float], waited: float
 ) -> Quantiles | None:
-    """The same from the newest waits and those that go on; None: too few are over.
+    """The same from the newest waits and the open ones; None: too few have ended.
 
     Args:
         over: whole waits that are over, in seconds, in the order in which they ended.
-        going_on: how long the jobs that wait have waited so far.
-        waited: how long the job has waited already.
+        going_on: waits so far of the jobs that still wait.
+        waited: wait of the job so far.
     """
     if len(over) < LEAST:
         return None
@@ -69,14 +68,14 @@ def present_waits(
 def drained_waits(
     given: Sequence[tuple[float, int]], needed: int, *, now: float, began: float
 ) -> Quantiles | None:
-    """By the time in which as many devices were given out last; None: there were too few starts.
+    """Remaining wait by the time of the last equal drain; None: too few starts.
 
     Args:
-        given: when jobs that had waited started, in seconds, and on how many devices each (one or
-            more); in the order of time.
-        needed: devices of the job and of all that stand before it.
+        given: start times in seconds of jobs that had waited, and their devices (one or more); in
+            the order of time.
+        needed: devices of the job and of all jobs queued before it.
         now: the present.
-        began: when counting began; were fewer given out since then, the time is stretched.
+        began: start of counting; if fewer were given out since, the time is stretched.
     """
     if len(given) < LEAST:
         return None
@@ -107,12 +106,12 @@ def _ended_by(
             left *= max(0.0, 1.0 - weight / max(at_risk, weight))
             steps.append((seconds, 1.0 - left))
         at_risk -= weight
-    # Nobody knows how long the longest will go on: they count as over now.
+    # The end of the longest waits is unknown: they count as over now.
     return [*steps, (marks[-1][0], 1.0)]
 
 
 def _crossing(steps: Sequence[tuple[float, float]], level: float) -> float:
-    """Where a line through the steps reaches the level."""
+    """Time at which a line through the steps reaches the level."""
     before, below = steps[0]
     for seconds, share in steps[1:]:
         if share >= level:

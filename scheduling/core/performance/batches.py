@@ -1,4 +1,4 @@
-"""Which batch a running job should have: the one of the highest fitted goodput, with patience."""
+"""Choice of a running job's batch: the highest fitted goodput, with patience."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,7 @@ GAIN_TO_CHANGE: Final = 1.05
 """A new batch promises so much more goodput than the present one."""
 
 GROWTH: Final = 2.0
-"""A batch becomes at most so many times the largest that was seen: models err beyond."""
+"""Maximum factor from the largest measured batch to a new one: models err beyond."""
 
 STEPS_TO_KNOW: Final = 10
 """Steps of an attempt before its batch is judged."""
@@ -31,13 +31,13 @@ class BatchedJob:
     """A running job whose batch may change.
 
     Attributes:
-        type, nodes, devices: what it holds.
-        batch, accumulation: what it works with now.
-        steps: that the attempt has made.
+        type, nodes, devices: of its allocation.
+        batch, accumulation: its present values.
+        steps: of the attempt.
         unchanged: seconds since its batch was last chosen.
-        limits: between which its batch may be.
+        limits: bounds of its batch.
         noise: its gradient statistics.
-        seen: how long its steps took so far, on devices of this type.
+        seen: its measured step times so far, on devices of this type.
     """
 
     type: str
@@ -67,7 +67,7 @@ class Chosen:
 
 
 def choose_batch(job: BatchedJob) -> Chosen | None:
-    """The batch that a job should change to; None: it keeps what it has."""
+    """Return the batch that a job should change to; None: no change."""
     if job.steps < STEPS_TO_KNOW or job.unchanged < SECONDS_BETWEEN:
         return None
     model = fit_steps(job.seen)

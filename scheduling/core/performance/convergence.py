@@ -1,7 +1,7 @@
-"""How much training is left: Optimus' curve of the loss (EuroSys '18, section 3.1).
+"""Remaining training steps: Optimus' curve of the loss (EuroSys '18, section 3.1).
 
-Losses are taken to fall as ``1 / (b0 k + b1) + b2`` with ``k`` the step or epoch. For a fixed
-``b2`` the inverse of what is above it is linear in ``k``, so a grid over ``b2`` and non-negative
+Losses are assumed to fall as ``1 / (b0 k + b1) + b2`` with ``k`` the step or epoch. For a fixed
+``b2`` the inverse of the loss above it is linear in ``k``, so a grid over ``b2`` and non-negative
 least squares fit it in well under a millisecond.
 """
 
@@ -28,12 +28,12 @@ _ENOUGH = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossCurve:
-    """A fitted curve, in units of the largest loss that was seen.
+    """A fitted curve, in units of the largest observed loss.
 
     Attributes:
         slope: ``b0``, at least 0.
         offset: ``b1``, above 0.
-        floor: ``b2``, what the loss comes down to.
+        floor: ``b2``, the limit of the loss.
         error: root mean square of the residuals.
     """
 
@@ -47,7 +47,7 @@ class LossCurve:
         return 1.0 / (self.slope * step + self.offset) + self.floor
 
     def converged_at(self, decrease: float, every: float = 1.0) -> float:
-        """From which step on the loss falls by less than ``decrease`` over ``every`` steps.
+        """The step from which the loss falls by less than ``decrease`` over ``every`` steps.
 
         The curve is convex, so that once it is flat it stays so; inf if it never is, which
         cannot be for a positive ``decrease``.
@@ -92,7 +92,7 @@ def fit_losses(points: Sequence[tuple[float, float]]) -> LossCurve | None:
 def steps_left(
     points: Sequence[tuple[float, float]], *, decrease: float, every: float = 1.0
 ) -> float | None:
-    """Steps from the last point until the loss is flat; None while nothing can be said."""
+    """Steps from the last point until the loss is flat; None: not predictable yet."""
     curve = fit_losses(points)
     if curve is None:
         return None
@@ -100,11 +100,11 @@ def steps_left(
 
 
 def steps_until_flat(points: tuple[tuple[float, float], ...]) -> float | None:
-    """Steps from the last point until the loss falls by next to nothing; None: not to be said.
+    """Steps from the last point until the loss is nearly flat; None: not predictable.
 
-    Nothing is known of epochs, so that a stretch is a twentieth of the steps so far. The newest
-    point says how far it has come; where the others are enough, they make the curve, so that it is
-    fitted anew only when one of them has come, and not with every report.
+    Epochs are unknown, so a stretch is a twentieth of the steps so far. The newest point sets the
+    present progress; if the others are enough, they define the curve, so that it is fitted again
+    only when one of them is added, and not with every report.
     """
     curve = _curve(points[:-1] if len(points) > _ENOUGH else points)
     if curve is None:
@@ -130,7 +130,7 @@ def fit_speed(samples: Sequence[tuple[int, float]], batch: float) -> tuple[float
         The three coefficients, none below 0.
 
     Raises:
-        ValueError: there is no sample.
+        ValueError: no samples.
     """
     if not samples:
         raise ValueError("no measured step to fit a speed to")
@@ -156,13 +156,13 @@ def _fit_above(steps: Floats, losses: Floats, floor: float) -> LossCurve | None:
 
 
 def _near_neighbours(losses: Floats) -> npt.NDArray[np.bool_]:
-    """Which losses are not far off the median of the five around them."""
+    """Mask of losses close to the median of the five around them."""
     if len(losses) < 5:
         return np.ones(len(losses), dtype=np.bool_)
     padded = np.pad(losses, 2, mode="edge")
     medians = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
     off = np.abs(losses - medians)
     near: npt.NDArray[np.bool_] = off <= _OUTLIER * max(float(np.median(off)), 1e-3 * losses.max())
-    # What is steep at the beginning is no outlier.
+    # A steep beginning is not an outlier.
     near[:2] = True
     return near

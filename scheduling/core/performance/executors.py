@@ -1,8 +1,8 @@
-"""How many processes (executors) of a job pay on one device: measured by running with them.
+"""The best number of processes (executors) of a job on one device, by measurement.
 
-Nobody can tell beforehand whether a second process on a device fills its gaps or stands in its
-way. So a job whose owner allows several begins with one; when that has been measured, one more is
-tried once on each type, and kept where the device does more with it (EasyScale, SC '23, 3.4).
+Whether a second process on a device fills its gaps or slows it is not predictable. So a job whose
+owner allows several begins with one; when that has been measured, one more is tried once on each
+type, and retained where the device does more with it (EasyScale, SC '23, 3.4).
 """
 
 from collections import defaultdict
@@ -15,25 +15,25 @@ from scheduling.core.policy_interface import Alloc, PolicyJob
 from scheduling.core.values import RunObservation
 
 OWN_FAULTS: Final = frozenset({FailureClass.USER, FailureClass.RESOURCE_LIMIT})
-"""Failures that may come of a process too many on a device, as where its memory is full."""
+"""Failures that too many processes on a device may cause, such as full memory."""
 
 HOPE: Final = 1.05
-"""How much more a device is taken to do with one process more, until that has been tried."""
+"""Assumed gain of a device with one more process, until that has been tried."""
 
 
 def sharing_of(
     seen: Sequence[RunObservation], workers: int, most: int, *, failed: int | None = None
 ) -> Mapping[str, tuple[float, ...]]:
-    """The pace of one process among so many on a device, relative to a process alone, by type.
+    """Relative pace of one of n processes on a device, against a process alone, by type.
 
-    The first is 1; as many follow as have been measured long enough, and after them, where the
-    last was the best, one that is hoped for and not measured.
+    The first is 1; the sufficiently measured ones follow, and after them, if the last was the
+    best, one that is extrapolated and not measured.
 
     Args:
         seen: the job's runs.
         workers: its logical workers; each makes one mini-batch a step.
         most: processes that may share a device.
-        failed: the fewest with which a run of it has failed; these and more are not tried again.
+        failed: the smallest number with which a run has failed; it and more are not tried again.
     """
     most = most if failed is None else min(most, failed - 1)
     found: dict[str, tuple[float, ...]] = {}
@@ -51,9 +51,9 @@ def sharing_of(
 
 
 def shared_by(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
-    """The fewest processes that shared a device of a layout; 0: none did.
+    """Minimum number of processes that shared a device of a layout; 0: none did.
 
-    Where there were not as many on all devices, two are taken for the fewest.
+    With uneven numbers on the devices, two count as the minimum.
 
     Args:
         layout: of logical workers over processes.
@@ -64,19 +64,19 @@ def shared_by(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
 
 
 def executors_on(workers: int, devices: int, paces: Sequence[float]) -> int:
-    """With how many processes on each of some equal devices a step is shortest; rather fewer.
+    """Number of processes on each of some equal devices with the shortest step; ties to fewer.
 
     Args:
         workers: logical workers; each process has one at least.
-        devices: how many.
-        paces: of a process among so many on a device, as ``sharing_of`` has them.
+        devices: number of devices.
+        paces: of one of n processes on a device, from ``sharing_of``.
     """
     numbers = [n for n in range(1, len(paces) + 1) if n * devices <= workers]
     return min(numbers, key=lambda n: (_step(workers, devices, n, paces), n), default=1)
 
 
 def executors_in(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
-    """The processes on each device of a layout; 0: not as many on all; 1: there is no layout.
+    """Processes on each device of a layout; 0: uneven numbers; 1: no layout.
 
     Args:
         layout: of logical workers over processes.
@@ -87,15 +87,15 @@ def executors_in(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
 
 
 def sharing_gain(job: PolicyJob, kind: str, devices: int, executors: int | None) -> float:
-    """How many times as fast a job is with so many processes a device as with one.
+    """Speed of a job with several processes per device, relative to one.
 
     1 where that has not been measured.
 
     Args:
-        job: with its logical workers and what has been seen of it.
+        job: with its logical workers and measurements.
         kind: the type of the devices.
-        devices: how many.
-        executors: processes on each; None: as many as are best, as the driver takes them.
+        devices: number of devices.
+        executors: processes on each; None: the best number, as the driver chooses.
     """
     paces, workers = job.facts.sharing.get(kind, ()), job.terms.logical_workers
     if not paces or workers is None:
@@ -107,7 +107,7 @@ def sharing_gain(job: PolicyJob, kind: str, devices: int, executors: int | None)
 
 
 def fewer_are_faster(job: PolicyJob, held: Alloc | None) -> int | None:
-    """With how many processes a device a running job was faster; None: it is well as it is."""
+    """Faster number of processes per device of a running job; None: no change."""
     number = job.facts.executors
     kinds = {part.type for part in held.parts} if held is not None else set()
     workers = job.terms.logical_workers
@@ -128,7 +128,7 @@ def _step(workers: int, devices: int, executors: int, paces: Sequence[float]) ->
 
 
 def _measured(runs: Sequence[RunObservation], workers: int) -> Mapping[int, float]:
-    """Mini-batches per second of one process, by how many shared a device."""
+    """Mini-batches per second of one process, by the number that share a device."""
     batches: dict[int, float] = defaultdict(float)
     seconds: dict[int, float] = defaultdict(float)
     for run in runs:

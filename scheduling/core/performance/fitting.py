@@ -1,6 +1,6 @@
-"""Fitting the throughput model to the steps that a job has been seen to take.
+"""Fitting the throughput model to the observed steps of a job.
 
-Where nothing has been seen the priors are optimistic, so that a job is tried on more devices:
+Without observations the priors are optimistic, so that a job is tried on more devices:
 perfect scaling until several devices, several nodes or more than two devices have been used
 (Pollux, OSDI '21, section 4.1). The objective is the sum of two root mean squares, which has
 cusps where one of them is 0; damped Gauss-Newton steps on a quadratic that touches it from above
@@ -31,7 +31,7 @@ _ALPHA_C, _BETA_C, _ALPHA_N, _BETA_N, _ALPHA_R, _BETA_R, _GAMMA = range(7)
 
 
 class Observation(NamedTuple):
-    """One measured kind of step: where, at which batch per device, and how long it took.
+    """One measured kind of step: placement, batch per device, and time.
 
     Attributes:
         step: seconds of a step without accumulation.
@@ -47,13 +47,13 @@ class Observation(NamedTuple):
 
 @lru_cache(maxsize=8_192)
 def fit_throughput(observations: tuple[Observation, ...]) -> Throughput:
-    """The constants under which the model comes closest to what was seen.
+    """Return the constants under which the model fits the observations best.
 
     Minimises the root mean square errors of the logarithms of pass and step times, with a small
     weight on overlap and on growth of the exchange.
 
     Raises:
-        ValueError: there are no observations.
+        ValueError: no observations.
     """
     if not observations:
         raise ValueError("nothing has been observed")
@@ -168,7 +168,7 @@ class _Problem:
         )
 
     def slope(self, point: "_Point") -> tuple[Floats, Floats]:
-        """Gradient, and the curvature of a quadratic that lies above the objective."""
+        """Gradient, and the curvature of a quadratic upper bound of the objective."""
         count = len(self.batch)
         jacobian = np.zeros((2 * count + 3, 7))
         errors = np.zeros(2 * count + 3)
@@ -213,7 +213,7 @@ class _Point:
 
 
 def _hold(index: int, value: float, start: Floats, low: Floats, high: Floats) -> None:
-    """Take a constant out of the search: the observations say nothing of it."""
+    """Fix a constant that the observations do not determine."""
     start[index] = low[index] = high[index] = value
 
 

@@ -1,7 +1,7 @@
 """Goodput: steps of the initial batch per second, with the best batch and accumulation.
 
-Throughput times statistical efficiency (Pollux, OSDI '21, section 3). The batch sizes that are
-tried at each size are fixed by the job's limits, so their tables are made once and kept.
+Throughput times statistical efficiency (Pollux, OSDI '21, section 3). The job's limits determine
+the candidate batch sizes at each size, so their tables are computed once and cached.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class BatchChoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """Which batches a job may run with on one device type.
+    """Possible batches of a job on one device type.
 
     Attributes:
         initial: the total batch for which its learning rate was chosen; never less.
@@ -70,14 +70,14 @@ class Candidates:
 
 @lru_cache(maxsize=65_536)
 def candidates(limits: BatchLimits, devices: int) -> Candidates:
-    """Fifty total batches, spaced evenly by ratio, split over so many devices."""
+    """Fifty total batches, spaced evenly by ratio, split over a number of devices."""
     low = float(limits.largest)
     if not limits.fixed:
         low = float(max(limits.initial, limits.local_min * devices))
     local = np.geomspace(low, float(limits.largest), _SAMPLES) / devices
     accumulation = np.ceil(local / limits.local_max - _ROUNDING) - 1
     if devices == 1:
-        # One gradient alone says nothing of the noise that a larger batch would average out.
+        # One gradient alone has no information on the noise that a larger batch would average out.
         larger = local > limits.initial + _ROUNDING
         accumulation = np.where(larger, np.maximum(accumulation, 1), accumulation)
     batch = np.ceil(local / (accumulation + 1) - _ROUNDING)

@@ -1,9 +1,9 @@
-"""What jobs have shown of their performance so far, as the model that policies ask.
+"""The performance model for policies, learned from jobs' observations so far.
 
-Observations come in between decisions; a fit is made anew only for the job and type that
-something new was seen of. Tables of step times are kept until then, so that a decision only
-weighs them with the latest gradient statistics, and rows until those change as well. What has to
-be evaluated again is evaluated for all jobs at once.
+Observations arrive between decisions; only the jobs and types with new ones are fitted again.
+Tables of step times are cached until then, so that a decision only weighs them with the latest
+gradient statistics, and rows until those change as well. The stale rows of all jobs are evaluated
+at once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,17 +30,17 @@ from scheduling.core.policy_interface import PolicyJob, Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learner:
-    """What is known of a job before it runs.
+    """Known facts of a job before it runs.
 
     Attributes:
-        history: jobs with the same value share what is observed.
+        history: jobs with the same value share observations.
         limits: by device type; a job cannot run on other types.
-        requested: the batch that was asked for.
+        requested: the requested batch.
         speeds: samples per second of one replica by type, from a short profile.
-        rates: steps per second of the job as requested, by type, where that is known.
-        restart_seconds: what a start costs.
-        most_devices: that it may be tried on at all.
-        replicas: devices of one replica by type, where that is more than one.
+        rates: known steps per second of the job as requested, by type.
+        restart_seconds: cost of a start.
+        most_devices: maximum number of devices to try.
+        replicas: devices of one replica by type, if more than one.
     """
 
     history: str
@@ -64,7 +64,7 @@ class ObservationHistory:
         self.first_noise: Noise | None = None
 
     def add(self, device_type: str, observation: Observation) -> bool:
-        """Keep an observation; whether it is new."""
+        """Store an observation; return whether it is new."""
         seen = self.seen.setdefault(device_type, {})
         key = observation[:3]
         if key in seen:
@@ -76,7 +76,7 @@ class ObservationHistory:
         return True
 
     def fit(self, device_type: str) -> Throughput | None:
-        """The constants for a type; None if it was never seen there."""
+        """The constants for a type; None without observations there."""
         found = self.fits.get(device_type)
         if found is None and device_type in self.seen:
             found = fit_throughput(tuple(self.seen[device_type].values()))
@@ -96,7 +96,7 @@ class LearnedModel:
         self._rows: dict[tuple[str, _Sizes, bool], dict[int, _Row]] = {}
 
     def add(self, job_id: int, learner: Learner) -> None:
-        """Make a job known."""
+        """Add a job."""
         self._learners[job_id] = learner
         self._limits[job_id] = learner.limits
         self._requested[job_id] = {
@@ -106,7 +106,7 @@ class LearnedModel:
         self._histories.setdefault(learner.history, ObservationHistory())
 
     def forget(self, job_id: int) -> None:
-        """Drop a job; what it has shown stays if others share it."""
+        """Drop a job; its observations remain if others share them."""
         for known in (self._learners, self._limits, self._requested):
             known.pop(job_id)
         self._noise.pop(job_id, None)
@@ -114,7 +114,7 @@ class LearnedModel:
             rows.pop(job_id, None)
 
     def seed(self, history: str, device_type: str, observations: Iterable[Observation]) -> None:
-        """Put observations into a history from outside."""
+        """Add external observations to a history."""
         known = self._histories.setdefault(history, ObservationHistory())
         for observation in observations:
             known.add(device_type, observation)
@@ -134,14 +134,14 @@ class LearnedModel:
         return history.add(device_type, observation)
 
     def refit(self) -> None:
-        """Bring all fits up to date, so that the next decision makes none."""
+        """Update all fits, so that the next decision needs none."""
         for job_id, learner in self._learners.items():
             history = self._history(job_id)
             for device_type in learner.limits:
                 history.fit(device_type)
 
     def fitted(self, job_id: int, device_type: str) -> Throughput | None:
-        """The fit for a job on a type, if it has been seen there."""
+        """The fit for a job on a type, if it was observed there."""
         return self._history(job_id).fit(device_type)
 
     def noise(self, job_id: int) -> Noise | None:
@@ -194,11 +194,11 @@ class LearnedModel:
         return self._learners[job.id].speeds.get(device_type, 0.0)
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
-        """The most devices seen, by type."""
+        """Maximum observed devices, by type."""
         return self._history(job.id).largest
 
     def most_devices(self, job: PolicyJob, device_type: str) -> int:
-        """As far as the smallest batch per device lets the total stay within its limit."""
+        """Limit by the smallest batch per device and the limit of the total."""
         learner = self._learners[job.id]
         limits = learner.limits.get(device_type)
         if limits is None:
@@ -206,11 +206,10 @@ class LearnedModel:
         return min(learner.most_devices, limits.largest // limits.local_min)
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
-        """What a start costs."""
         return self._learners[job.id].restart_seconds
 
     def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
-        """Half a device each: nothing was seen of sharing."""
+        """Half a device each: sharing was not observed."""
         return 0.5, 0.5
 
     def _history(self, job_id: int) -> ObservationHistory:
@@ -229,15 +228,15 @@ _AT_ONCE: Final = 48
 
 @dataclass(slots=True)
 class _Row:
-    """A job's goodputs on some shapes, with what they follow from.
+    """A job's goodputs on some shapes, with their inputs.
 
     Attributes:
         values: by shape.
         version: of the fit.
         sizes: nodes and devices of the shapes.
-        table: the batches that are tried.
+        table: the candidate batches.
         model: the fit, until the steps were timed under it.
-        noise: the statistics that they were weighed with.
+        noise: the statistics of the weights.
         times: seconds of a step with each of them.
     """
 
@@ -305,7 +304,7 @@ def _tables(rows: Sequence[_Row]) -> list[Candidates]:
 
 @lru_cache(maxsize=1_024)
 def _by_type(shapes: tuple[Shape, ...]) -> tuple[tuple[str, slice | list[int], _Sizes], ...]:
-    """Each type's columns, as (type, where they stand, nodes and devices of each)."""
+    """Each type's columns, as (type, column indices, nodes and devices of each)."""
     columns: dict[str, list[int]] = {}
     for index, shape in enumerate(shapes):
         columns.setdefault(shape.type, []).append(index)

@@ -1,8 +1,8 @@
-"""What live jobs have shown of their speed, as the model that policies ask.
+"""The performance model for policies, from live jobs' reported speeds.
 
-Jobs of one application share what was seen. Where nothing was seen, twice the devices are taken to
-be twice as fast, and types to be to one another as for the jobs that were seen on several of them
-(alike before there are any); a first run on any size and type sets the scale.
+Jobs of one application share observations. Without any, twice the devices count as twice as fast,
+and types have the same ratios as for the jobs that ran on several of them (equal before there are
+any); a first run on any size and type sets the scale.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ _NOTHING = JobFacts()
 
 
 class LiveModel:
-    """The performance of live jobs as far as their reports tell it.
+    """The performance of live jobs by their reports.
 
     Attributes:
         speeds: of types that could be compared, relative to their mean.
@@ -49,7 +49,7 @@ class LiveModel:
         *,
         within_request: bool = False,
     ) -> Floats:
-        """Steps per second; of jobs whose batch may change, worth so many of the initial batch."""
+        """Steps per second; of jobs whose batch may change, in steps of the initial batch."""
         rows = [[self.rate(job, shape) for shape in shapes] for job in jobs]
         return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))
 
@@ -80,13 +80,13 @@ class LiveModel:
         return found.goodput * self._against(first, types, shape.type)
 
     def _against(self, first: str, tried: Iterable[str], kind: str) -> float:
-        """How fast a type is beside the first one, for which it is taken until it is tried."""
+        """Speed of a type relative to the first one, which stands in until it is tried."""
         if not self.speeds or kind in tried:
             return 1.0
         return self._speed(kind) / self._speed(first)
 
     def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
-        """As declared; else until the loss is flat, where it has been told often enough."""
+        """As declared; else until the loss is flat, if it was reported often enough."""
         if job.facts.steps_left is not None:
             return job.facts.steps_left
         return steps_until_flat(job.facts.losses)
@@ -100,7 +100,7 @@ class LiveModel:
         return self.rate(job, Shape(type=device_type, nodes=1, devices=1))
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
-        """The most devices on which it, or one of its application, has been seen, by type."""
+        """Maximum observed devices of it, or of one of its application, by type."""
         most: dict[str, int] = {}
         for run in self._seen.get(_history(job), ()):
             most[run.type] = max(most.get(run.type, 0), run.devices)
@@ -111,7 +111,7 @@ class LiveModel:
         return job.terms.scale.maximum if job.terms.scale else job.gang
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
-        """What its starts have taken; half a minute before the first."""
+        """Mean duration of its starts; half a minute before the first."""
         taken = self._known.get(job.id, _NOTHING).start_seconds
         return DEFAULT_RESTART_SECONDS if taken is None else taken
 
@@ -129,13 +129,13 @@ def _history(job: PolicyJob) -> str:
 
 @lru_cache(maxsize=65_536)
 def _rate(seen: tuple[RunObservation, ...], shape: Shape) -> float:
-    """Steps per second on a shape, a step being one of the smallest batch that was seen."""
+    """Steps per second on a shape, in steps of the smallest observed batch."""
     batch = _batch(seen)
     same = [run for run in seen if (run.type, run.nodes, run.devices) == tuple(shape)]
     if same:
         return sum(_work(run, batch) for run in same) / sum(run.seconds for run in same)
     there = tuple(run for run in seen if run.type == shape.type)
-    # A type that nobody has tried is taken for the first one on which the job was seen.
+    # An untried type counts as the first one on which the job was observed.
     fixed, shared = _fitted(there or tuple(run for run in seen if run.type == seen[0].type), batch)
     return 1.0 / (fixed + shared / shape.devices)
 
@@ -144,8 +144,8 @@ def _rate(seen: tuple[RunObservation, ...], shape: Shape) -> float:
 def _fitted(seen: tuple[RunObservation, ...], batch: float) -> tuple[float, float]:
     """Seconds of a step that no device shortens, and those that devices share.
 
-    Least squares of relative errors over both, neither below zero (Amdahl's law). Sizes that are
-    all alike say nothing of the first, so that a job is tried on more.
+    Least squares of relative errors over both, neither below zero (Amdahl's law). Equal sizes do
+    not determine the first, so that a job is tried on more.
     """
     ones = xx = x1 = y1 = xy = 0.0
     for run in seen:
@@ -167,10 +167,10 @@ def _fitted(seen: tuple[RunObservation, ...], batch: float) -> tuple[float, floa
 
 
 def _batch(seen: tuple[RunObservation, ...]) -> float:
-    """Samples of a step; 0 where a run has not told them, so that steps are counted."""
+    """Samples of a step; 0 if a run has not reported them, so that steps are counted."""
     return min(run.samples / run.steps for run in seen)
 
 
 def _work(run: RunObservation, batch: float) -> float:
-    """Steps of the smallest batch that a run has made."""
+    """Steps of a run, in steps of the smallest batch."""
     return run.samples / batch if batch > 0.0 else run.steps

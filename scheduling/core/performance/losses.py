@@ -1,4 +1,4 @@
-"""The losses of one run, few enough to keep: evenly over it, the further apart the longer."""
+"""The losses of one run, thinned for storage: evenly, with wider gaps the longer it runs."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -7,19 +7,19 @@ from math import isfinite
 from typing import Final
 
 KEPT: Final = 16
-"""Points of one run; when there are so many, every other one goes."""
+"""Maximum points of one run; then every other one is dropped."""
 
 TOLD: Final = 48
-"""Points of all runs of a job that are told, the newest ones."""
+"""Maximum points returned over all runs of a job, the newest."""
 
 
 def with_loss(
     points: Sequence[Sequence[float]], step: int, loss: float
 ) -> list[Sequence[float]] | None:
-    """The points with one more; None: it is too near to the one before to be kept.
+    """The points with one more; None: it is too close to the one before.
 
     Args:
-        points: (step, loss) as they were kept so far, the oldest first.
+        points: stored (step, loss) so far, the oldest first.
         step: number of the newest step.
         loss: of this step.
     """

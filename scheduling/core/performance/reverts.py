@@ -1,7 +1,7 @@
-"""Growths that made a job slower are taken back, whatever its policy hopes for.
+"""Reverts of growths that made a job slower, under any policy.
 
 Measured, not modelled: two runs of one job, one after the other, each long enough to be judged.
-A size that has failed once is not tried again, so that a job goes back at most once for each size.
+A failed size is not tried again, so that a job reverts at most once for each size.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def slower_sizes(seen: Sequence[RunObservation]) -> tuple[Slower, ...]:
     Args:
         seen: its runs, the oldest first.
     """
-    # What several processes on a device do to a job is no matter of its size.
+    # The effect of several processes on a device is independent of the job's size.
     judged = [run for run in seen if is_long(run) and run.executors <= 1]
     told = all(run.samples > 0.0 for run in judged)
     found: dict[tuple[str, int], Slower] = {}
@@ -56,22 +56,22 @@ def with_reverts(view: Snapshot, plan: Plan) -> Plan:
 
 
 def is_slower(job: PolicyJob, alloc: Alloc | None) -> bool:
-    """Whether a job has been slower on what it has there."""
+    """Whether a job has been slower on ``alloc``."""
     return alloc is not None and _found(job, alloc) is not None
 
 
 def is_long(run: RunObservation) -> bool:
-    """Whether a run says enough to be judged by it."""
+    """Whether a run is long enough to judge."""
     return run.steps >= STEPS_TO_JUDGE and run.seconds >= SECONDS_TO_JUDGE
 
 
 def pace(run: RunObservation, *, told: bool) -> float:
-    """Samples per second; steps where a run has not told its samples."""
+    """Samples per second; steps if a run has not reported its samples."""
     return (run.samples if told else run.steps) / run.seconds
 
 
 def _back(job: PolicyJob, alloc: Alloc) -> Alloc | None:
-    """What it should have instead; None: the plan may stand."""
+    """Its allocation before the change; None: the plan stays."""
     found = _found(job, alloc)
     if found is None or not job.allows(found.back_devices):
         return None

@@ -1,4 +1,4 @@
-"""How fast a job is expected to be at every size that it may have, and where more is no use."""
+"""Expected speed of a job at every size that it may have, and the size at which it saturates."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ MOST_SIZES: Final = 64
 class Prediction:
     """The expected goodput of a job by size, on one device type.
 
-    Nothing is known beyond the measured sizes: there the pace lies between no gain and perfect
-    scaling from the nearest measured size (``bounds``).
+    Beyond the measured sizes the pace is unknown: it is between no gain and perfect scaling from
+    the nearest measured size (``bounds``).
 
     Attributes:
         type: the device type.
         sizes: devices and steps per second (of the initial batch, where batches change).
-        requested: devices that it asks for.
-        saturates: the first measured size beyond which hardly anything is gained.
-        seen: sizes at which it has been measured.
+        requested: requested devices.
+        saturates: the first measured size beyond which the gain is negligible.
+        seen: measured sizes.
         bounds: the least and the most pace at each of ``sizes``.
         efficiencies: measured sizes of ``sizes`` with their pace as a share of perfect scaling
             from the smallest of them.
@@ -43,16 +43,16 @@ class Prediction:
 
     @property
     def has_gains(self) -> bool:
-        """Whether two sizes were measured, so that something can be said of gains."""
+        """Whether at least two sizes were measured, so that gains are known."""
         return len(self.seen) > 1
 
 
 def predicted(job: PolicyJob, known: JobFacts) -> Prediction | None:
-    """The curve of a job on the type on which it ran last; None before it told of steps.
+    """The curve of a job on the type of its last run; None before it has reported steps.
 
     Args:
-        job: with what its owner has declared.
-        known: what it has shown.
+        job: with its owner's declarations.
+        known: its observations.
     """
     if not known.seen:
         return None
@@ -99,7 +99,7 @@ def _bounds(n: int, measured: Sequence[tuple[int, float]]) -> tuple[float, float
 
 
 def _few(sizes: Sequence[int], gang: int) -> list[int]:
-    """At most `MOST_SIZES` of them, from the first to the last, with the one that is asked for."""
+    """At most `MOST_SIZES` of them, from the first to the last, with the requested one."""
     if len(sizes) <= MOST_SIZES:
         return list(sizes)
     stride = ceil(len(sizes) / (MOST_SIZES - 2))
@@ -107,7 +107,7 @@ def _few(sizes: Sequence[int], gang: int) -> list[int]:
 
 
 def _between(n: int, rate: Callable[[int], float], measured: Sequence[int]) -> float:
-    """The fitted pace at a size, which lies between those of its neighbours that were measured."""
+    """The fitted pace at a size, between those of its measured neighbours."""
     below = [size for size in measured if size < n]
     above = [size for size in measured if size > n]
     if n in measured or not below or not above:

@@ -1,4 +1,4 @@
-"""How fast types of devices are beside one another, from jobs that have run on several of them."""
+"""Relative speeds of device types, from jobs that have run on several of them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,23 +14,23 @@ from scheduling.core.performance.reverts import is_long, pace
 from scheduling.core.values import RunObservation
 
 SAME_BATCH: Final = 1.1
-"""Steps are compared whose batches differ by no more than this factor."""
+"""Maximum ratio of the batches of two compared steps."""
 
 _MOST: Final = log(64.0)
 
 
 def relative_speeds(histories: Iterable[Sequence[RunObservation]]) -> Mapping[str, float]:
-    """The speed of each type that can be compared with another; 1 is the mean of all of them.
+    """Return the speed of each comparable type, relative to the mean of all of them.
 
     Only runs of equal size are compared, so that no model is needed. Of two types the median of
-    all histories counts, so that what one job reports of itself says little of everybody's; the
-    speeds are those that explain the medians best (least squares of their logarithms).
+    all histories counts, so that one job's reports hardly affect the others; the speeds are those
+    that explain the medians best (least squares of their logarithms).
 
     Args:
         histories: the runs of a job, or of all jobs of an application, each.
 
     Returns:
-        Speeds by type; a type that was never compared is left out.
+        Speeds by type, without types that were never compared.
     """
     ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
     for runs in histories:
@@ -52,7 +52,7 @@ def relative_speeds(histories: Iterable[Sequence[RunObservation]]) -> Mapping[st
 
 @lru_cache(maxsize=8_192)
 def _compared(runs: tuple[RunObservation, ...]) -> tuple[tuple[tuple[str, str], float], ...]:
-    """Pairs of types with the logarithm of how much faster the first one was."""
+    """Pairs of types with the logarithm of the speed-up on the first one."""
     sizes: dict[tuple[int, int], dict[str, RunObservation]] = defaultdict(dict)
     for run in sorted(runs):
         kinds = sizes[run.nodes, run.devices]

@@ -1,10 +1,10 @@
-"""How long a live job's steps take, fitted to the steps that its reports have told of.
+"""Step times of live jobs, fitted to the reported steps.
 
 A step of ``a`` passes over ``m`` samples on each of ``n`` devices takes ``a (alpha_c + beta_c m)``
 and the exchange of gradients at its end, ``alpha + beta (n - 2)``: Pollux's model (OSDI '21,
-section 3.2) without overlap, since `tessera.train` exchanges when the last pass is over. So it is
-linear, and least squares of relative errors with no constant below zero have one answer. What was
-not seen is taken to cost nothing, which makes a job be tried on more devices.
+section 3.2) without overlap, since `tessera.train` exchanges after the last pass. So it is linear,
+and least squares of relative errors with non-negative constants have one solution. Unobserved
+terms count as 0, so that a job is tried on more devices.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from scheduling.core.policy_interface import Terms
 from scheduling.core.values import Timed
 
 _WEAK: Final = 1e-3
-"""Weight of what is believed where nothing was seen."""
+"""Weight of the prior for unobserved terms."""
 
 _BETWEEN_NODES: Final = 1.1
 """Between nodes an exchange is at least so much slower than inside one."""
@@ -27,7 +27,7 @@ _BETWEEN_NODES: Final = 1.1
 
 @lru_cache(maxsize=4_096)
 def fit_steps(seen: tuple[Timed, ...]) -> Throughput | None:
-    """The constants of a job on one device type; None where nothing was seen.
+    """The constants of a job on one device type; None without observations.
 
     Args:
         seen: steps on devices of that type.
@@ -88,7 +88,7 @@ def limits_of(terms: Terms) -> BatchLimits | None:
 
 
 def noise_of(told: tuple[float, float] | None) -> Noise | None:
-    """The gradient statistics that a job has told; None where they say nothing."""
+    """The reported gradient statistics of a job; None: not usable."""
     if told is None or sum(told) <= 0.0:
         return None
     return Noise(sqr=told[0], var=told[1])

@@ -17,7 +17,7 @@ _WEIGHT = 0.3
 
 
 class RestartCosts:
-    """Seconds by application and type; what has been seen replaces what was assumed."""
+    """Restart seconds by application and type; observed values replace assumed ones."""
 
     def __init__(self, default: float = 30.0) -> None:
         """Assume ``default`` seconds.
@@ -31,13 +31,13 @@ class RestartCosts:
         self._seen: dict[tuple[str | None, str | None], float] = {}
 
     def observe(self, application: str | None, device_type: str | None, seconds: float) -> None:
-        """Note what a restart took; later ones count more, so that a change is followed."""
+        """Add an observed restart; later ones weigh more, so that a change is followed."""
         for key in ((application, device_type), (application, None)):
             before = self._seen.get(key, seconds)
             self._seen[key] = before + _WEIGHT * (seconds - before)
 
     def seconds(self, application: str | None, device_type: str | None = None) -> float:
-        """What the next one is expected to take."""
+        """Return the expected seconds of the next restart."""
         known = self._seen.get((application, device_type), self._seen.get((application, None)))
         return self.default if known is None else known
 
@@ -61,7 +61,7 @@ class Interference:
     def observe(
         self, first: str, other: str, device_type: str, rates: tuple[float, float]
     ) -> None:
-        """Note what both made, relative to having the device alone.
+        """Add both observed rates, relative to having the device alone.
 
         Raises:
             ValueError: a rate is negative.
@@ -77,7 +77,7 @@ class Interference:
                 break
 
     def add(self, other: "Interference") -> None:
-        """Take over everything that ``other`` has seen."""
+        """Merge all observations of ``other``."""
         for key, sums in other._sums.items():
             mine = self._sums[key]
             for place, value in enumerate(sums):
@@ -91,7 +91,7 @@ class Interference:
         *,
         utils: tuple[float | None, float | None] = (None, None),
     ) -> tuple[float, float]:
-        """Both relative rates: measured, or from how busy each keeps a device, or half each."""
+        """Both relative rates: measured, or from each one's utilisation, or half each."""
         if first is not None and other is not None:
             count, mine, theirs = self._sums.get((first, other, device_type), (0.0, 0.0, 0.0))
             if count:
@@ -100,10 +100,10 @@ class Interference:
 
 
 def guessed(first: float | None, other: float | None) -> tuple[float, float]:
-    """What is to be expected of two jobs that keep a device busy so much of the time.
+    """Expected relative rates of two jobs from their utilisations of a device.
 
-    As long as both together need no more than the device they do not disturb each other; beyond
-    that each loses in proportion.
+    Up to a total utilisation of 1 they do not disturb each other; beyond that each loses in
+    proportion.
     """
     if first is None or other is None:
         return 0.5, 0.5
@@ -127,9 +127,9 @@ class Tables:
     """Measured rates.
 
     Attributes:
-        rates: by application (and batch size, where it matters) and type.
+        rates: by application (and batch size, if it matters) and type.
         spread: the same for devices on more nodes than are needed.
-        pairs: what two applications make together, by type.
+        pairs: rates of two applications on one device, by type.
     """
 
     rates: Mapping[tuple[str, int | None], Mapping[str, Sizes]]
@@ -179,11 +179,10 @@ class TableModel:
         return max(self._sizes(job, device_type, None), default=0)
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
-        """What a restart of this application takes."""
         return self._restarts.seconds(job.terms.application, device_type)
 
     def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
-        """What both make on shared devices."""
+        """Return both rates on shared devices."""
         return self._tables.pairs.pair(
             job.terms.application,
             other.terms.application,

@@ -1,8 +1,8 @@
-"""How long a step takes: Pollux's model of data-parallel training (OSDI '21, section 3.2).
+"""Throughput: Pollux's model of the step time in data-parallel training (OSDI '21, section 3.2).
 
 A pass over ``m`` samples on one device takes ``alpha_c + beta_c m``; exchanging gradients takes
-``alpha + beta (n - 2)`` on ``n`` devices, with one pair of constants inside a node and one
-between nodes; both overlap as far as ``gamma`` says (1: not at all, 10: almost entirely).
+``alpha + beta (n - 2)`` on ``n`` devices, with one pair of constants inside a node and one between
+nodes; ``gamma`` sets the overlap of both (1: none, 10: almost entire).
 """
 
 from typing import Any, Final, NamedTuple, TypeAlias
