@@ -85,10 +85,10 @@ __all__ = [
 
 
 def policy_class(name: str) -> type[Policy]:
-    """The class of a policy, by its name or an alias.
+    """Return the class of a policy by its name or an alias.
 
     Raises:
-        UnknownPolicyError: there is none; the message says which there are.
+        UnknownPolicyError: unknown name; the message lists the valid ones.
     """
     policy = POLICIES.get(ALIASES.get(name, name))
     if policy is None:
@@ -99,11 +99,11 @@ def policy_class(name: str) -> type[Policy]:
 
 
 def make_policy(name: str, args: Mapping[str, Any]) -> Policy:
-    """The policy ``name`` with ``args``, and with what they say is around it (``wrap``).
+    """Return the policy ``name`` with ``args``, in the policy rules that they name (``wrap``).
 
     Raises:
-        UnknownPolicyError: the name, a parameter's name, its type or size is wrong; the message
-            says what there is.
+        UnknownPolicyError: the name, a parameter's name, its type or size is not valid; the
+            message lists the valid ones.
     """
     policy = policy_class(name)
     own, wraps = parted(args)

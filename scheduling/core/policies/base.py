@@ -1,4 +1,4 @@
-"""What a policy is: a pure function of a snapshot and its own small state."""
+"""The interface of policies: pure functions of a snapshot and their own small state."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,7 +11,7 @@ __all__ = ["Need", "Policy", "label_of", "rigid_alloc"]
 
 
 class Need(StrEnum):
-    """What a policy must be told besides gangs and the order of arrival."""
+    """An input that a policy needs besides gangs and the order of arrival."""
 
     RUNTIME = "runtime"
     THROUGHPUT = "throughput"
@@ -24,13 +24,13 @@ class Need(StrEnum):
 
 
 class Policy(Protocol):
-    """Decides who gets how much; never where, never by clock, I/O or unseeded chance.
+    """Decides the devices of each job; no placement, no clock, no I/O, no unseeded chance.
 
     Attributes:
-        name: by which a virtual cluster chooses it.
-        aliases: other names that it answers to.
+        name: for the setting of a virtual cluster.
+        aliases: alternative names.
         summary: one line for lists.
-        needs: what it must be told.
+        needs: its required inputs.
         stateless: its plan depends on the snapshot alone, and planning again changes nothing.
     """
 
@@ -43,11 +43,11 @@ class Policy(Protocol):
     def __init__(self, **parameters: Any) -> None: ...
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """The desired state, and the policy's own state for the next round.
+        """Return the desired state, and the policy's own state for the next round.
 
         Args:
             snapshot: the virtual cluster's private view.
-            state: what the last call returned (empty at first); JSON values only.
+            state: returned by the last call (empty at first); JSON values only.
         """
         ...
 

@@ -1,8 +1,8 @@
 """First in, first out, with priorities: the order of arrival inside each priority.
 
-With ``backfill`` (the default) a job that does not fit lets smaller ones pass, as HiveD under a
-default pod queue does; without it the queue's head holds back whoever stands behind it, so that a
-large gang is never starved by small jobs.
+With ``backfill`` (the default) smaller jobs pass a job that does not fit, as in HiveD under a
+default pod queue; without it the queue's head blocks all jobs behind it, so that a large gang is
+never starved by small jobs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from scheduling.core.policy_interface import JobPhase, Plan, Snapshot
 
 
 class Arrived(Protocol):
-    """A job, as far as the order of arrival goes."""
+    """A job in the order of arrival."""
 
     @property
     def id(self) -> int:
@@ -51,7 +51,7 @@ class Fifo:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Keep what runs, and try everything that waits in order."""
+        """Leave running jobs alone, and try all waiting ones in order."""
         queued, leaving = JobPhase.QUEUED, JobPhase.LEAVING
         ordered = self.in_order(job for job in snapshot.jobs if job.phase is queued)
         allocs = {
@@ -68,5 +68,5 @@ class Fifo:
         return plan, state
 
     def in_order(self, waiting: Iterable[J]) -> list[J]:
-        """All that this policy has to say of jobs that wait, whatever else is known of them."""
+        """This policy's whole order of waiting jobs, independent of other facts."""
         return sorted(waiting, key=lambda job: (-job.priority, job.submitted, job.id))

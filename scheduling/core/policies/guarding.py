@@ -23,18 +23,18 @@ def guarded_plan(
     limit: TimeLimit = nullcontext,
     check: PlanCheck = check_plan,
 ) -> tuple[Plan, Mapping[str, Any], str | None]:
-    """A plan that may be carried out, whatever the policy does.
+    """Return a legal plan, whatever the policy does.
 
     Args:
-        policy: anything that claims to be one.
-        snapshot: what it may know.
-        state: what its last call returned.
-        limit: made by the driver, which has the clock.
-        check: what the driver asks of a plan.
+        policy: any implementation.
+        snapshot: input of the policy.
+        state: returned by its last call.
+        limit: from the driver, which has the clock.
+        check: the driver's check of a plan.
 
     Returns:
-        The plan and the policy's new state; or, when the policy raises, takes too long or
-        returns an illegal plan, one that keeps what runs, the old state, and what went wrong.
+        The plan and the policy's new state; or, if the policy raises, exceeds its time or returns
+        an illegal plan, one that leaves running jobs alone, the old state, and the fault.
     """
     try:
         with limit():

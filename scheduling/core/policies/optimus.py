@@ -1,8 +1,8 @@
-"""Optimus: devices to whoever's completion they hasten most (Peng et al., EuroSys '18, section 4).
+"""Optimus: devices to the largest gain in completion time (Peng et al., EuroSys '18, section 4).
 
 Every job first gets its smallest size, in order of arrival; then one step after the other goes to
-the job with the largest gain in remaining time per device. How many steps are left and how fast
-they are is the model's to say: the fit of loss curves and speeds (section 3), or an oracle.
+the job with the largest gain in remaining time per device. The model supplies the remaining steps
+and their speed: the fit of loss curves and speeds (section 3), or an oracle.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ from scheduling.core.policy_interface import Alloc, Part, Plan, PolicyJob, Snaps
 
 @runtime_checkable
 class CountsSteps(Protocol):
-    """A model that can say how many steps a job has left at a given batch."""
+    """A model that returns the remaining steps of a job at a given batch."""
 
     def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
-        """Steps at a total batch size (None: as it trains now); None: nobody knows."""
+        """Steps at a total batch size (None: the present one); None: unknown."""
         ...
 
 
@@ -86,7 +86,7 @@ class Optimus:
 
 
 class _Growth:
-    """What the next size of each job is, and what it brings."""
+    """The next size of each job, and its gain."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class _Growth:
 
 
 def _remaining(snapshot: Snapshot, job: PolicyJob, young: float) -> float:
-    """Steps left; where nobody knows, as many as it has done."""
+    """Remaining steps; if unknown, the number of finished ones."""
     left = None
     if isinstance(snapshot.model, CountsSteps):
         left = snapshot.model.steps_left(job, job.terms.batch)
@@ -148,7 +148,7 @@ def _kind(room: FreeDevices, job: PolicyJob, devices: int) -> str | None:
 
 
 def _alloc(job: PolicyJob, kind: str, devices: int) -> Alloc:
-    """So many devices of a type at the requested batch; what the job holds if it is the same."""
+    """The given devices of a type at the requested batch; the present allocation if equal."""
     held = job.alloc
     batch = job.terms.batch
     is_same = held is not None and held.share is None and held.batch == batch

@@ -1,4 +1,4 @@
-"""Typed parameters of policies: what each takes, between which bounds, and what it means."""
+"""Typed parameters of policies: type, bounds and help text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -11,7 +11,7 @@ from scheduling.core.messages import sentence
 _KEY: Final = "parameter"
 _PART: Final = "part"
 NO_PARAMETER: Final[Mapping[str, bool]] = MappingProxyType({_PART: True})
-"""The metadata of a dataclass field that is no parameter: what makes the policy hands it in."""
+"""Metadata of a dataclass field that is not a parameter: the creator of the policy sets it."""
 
 _WORDS: Final = {
     bool: sentence("kind-boolean"),
@@ -35,7 +35,7 @@ class Parameter:
         low: the smallest value, for numbers.
         high: the largest value, for numbers.
         choices: all values, for words.
-        reads: makes something of a word; a ``ValueError`` says what would do.
+        reads: parses a word; a ``ValueError`` names the valid ones.
         text: one line for forms and help.
     """
 
@@ -49,10 +49,10 @@ class Parameter:
     reads: Callable[[str], object] | None = None
 
     def check(self, value: Any) -> Any:
-        """``value`` as this parameter's type.
+        """Return ``value`` as this parameter's type.
 
         Raises:
-            ValueError: its type or size is wrong; the message says what will do.
+            ValueError: its type or size is wrong; the message names the valid ones.
         """
         if self.kind is float and type(value) is int:
             value = self._as_float(value)
@@ -69,7 +69,7 @@ class Parameter:
         return value
 
     def read(self, text: str) -> Any:
-        """The value that ``text`` stands for on a command line.
+        """Parse ``text`` from a command line.
 
         Raises:
             ValueError: as for ``check``.

@@ -1,4 +1,4 @@
-"""What can be said of a plan without knowing the policy: is it legal, what fits, what changes."""
+"""Checks of plans without the policy: legality, fit, changes."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,11 @@ from scheduling.core.policy_interface import Alloc, JobPhase, Part, Plan, Policy
 
 
 class IllegalPlanError(ValueError):
-    """A plan breaks a rule that every plan must keep."""
+    """A plan breaks a rule for all plans."""
 
 
 class AllocationChange(StrEnum):
-    """What a plan means for one job."""
+    """Effect of a plan on one job."""
 
     START = "start"
     KEEP = "keep"
@@ -27,7 +27,7 @@ class AllocationChange(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
-    """One job's way from what it holds to what it is to hold."""
+    """One job's change from its present to its planned size."""
 
     job_id: int
     change: AllocationChange
@@ -35,7 +35,7 @@ class SizeChange:
 
 
 def keep_running(snapshot: Snapshot) -> Plan:
-    """The plan of last resort: what runs goes on, and the rest is tried in order of arrival."""
+    """Fallback plan: running jobs continue, and the rest is tried in order of arrival."""
     allocs = {
         job.id: job.alloc if job.alloc is not None else rigid_alloc(job)
         for job in snapshot.jobs
@@ -49,7 +49,7 @@ def keep_running(snapshot: Snapshot) -> Plan:
 
 
 def rigid_alloc(job: PolicyJob) -> Alloc:
-    """The allocation that gives a rigid job exactly what it asks for."""
+    """Return the requested allocation of a rigid job."""
     if job.asked is not None:
         return job.asked
     return Alloc(
@@ -66,11 +66,11 @@ def rigid_alloc(job: PolicyJob) -> Alloc:
 
 
 def check_plan(snapshot: Snapshot, plan: Plan) -> None:
-    """Refuse a plan that no driver may carry out.
+    """Raise if a driver must not apply the plan.
 
     Raises:
-        IllegalPlanError: it gives more than there is, splits a gang, uses a size, a type or a
-            share that the job does not allow, or takes devices from a job that must keep them.
+        IllegalPlanError: the plan exceeds the capacity, splits a gang, uses a size, a type or a
+            share that the job does not allow, or takes devices from a job that must retain them.
     """
     jobs = {job.id: job for job in snapshot.jobs}
     for job_id, alloc in plan.allocs.items():
@@ -82,9 +82,9 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> None:
 
 
 class PlanChecker:
-    """``check_plan`` for one driver whose jobs keep their demands and terms: it remembers.
+    """``check_plan`` with a cache, for one driver whose jobs' demands and terms do not change.
 
-    An allocation that was found right for a job is not looked at again while the pool is the same.
+    A valid allocation of a job is not checked again while the pool is the same.
     """
 
     def __init__(self) -> None:
@@ -112,10 +112,10 @@ class PlanChecker:
 
 
 def settle(snapshot: Snapshot, plan: Plan) -> dict[int, Alloc]:
-    """What each job is to hold when a plan meets plain counts of devices.
+    """Return the allocation of each job when a plan meets plain counts of devices.
 
     Allocations without a type get the type with most free devices. Of an offer, running jobs
-    keep theirs and the waiting ones are tried in order.
+    retain theirs and the waiting ones are tried in order.
     """
     free = {
         name: snapshot.pool.room(name)
@@ -141,10 +141,10 @@ def settle(snapshot: Snapshot, plan: Plan) -> dict[int, Alloc]:
 def settle_offer(
     plan: Plan, jobs: Mapping[int, PolicyJob], free: dict[str, int]
 ) -> dict[int, Alloc]:
-    """What the waiting jobs of an offer get of ``free`` devices, which becomes less.
+    """Return the allocations of an offer's waiting jobs, and subtract them from ``free``.
 
-    The answer is that of ``settle`` where all that runs keeps what it has. Who asks for the same
-    as somebody before it who did not fit is not tried again.
+    The result equals that of ``settle`` if all running jobs retain their devices. A job with the
+    same demand as an earlier one that did not fit is not tried again.
     """
     settled: dict[int, Alloc] = {}
     refused: dict[int, Demand] = {}
@@ -170,7 +170,7 @@ def settle_offer(
 
 
 def _taken(alloc: Alloc, free: dict[str, int]) -> int:
-    """Take an allocation out of what is free; how many devices that were."""
+    """Subtract an allocation from the free devices; return its number of devices."""
     if alloc.share is not None:
         return 0
     for part in alloc.parts:
@@ -179,7 +179,7 @@ def _taken(alloc: Alloc, free: dict[str, int]) -> int:
 
 
 def steps(snapshot: Snapshot, plan: Plan) -> tuple[SizeChange, ...]:
-    """What has to happen, by job, so that a plan comes true; who goes on waiting is left out."""
+    """Return the changes by job that a plan requires, without jobs that continue to wait."""
     settled = settle(snapshot, plan)
     return tuple(
         step
@@ -242,7 +242,7 @@ def _fitted(alloc: Alloc, job: PolicyJob, free: Mapping[str, int]) -> Alloc | No
 
 
 def _check_rest(snapshot: Snapshot, plan: Plan, jobs: Mapping[int, PolicyJob]) -> None:
-    """What is to be checked of a plan beside each allocation by itself."""
+    """Check the parts of a plan that concern more than one allocation."""
     leaving, running = JobPhase.LEAVING, JobPhase.RUNNING
     for job in snapshot.jobs:
         if job.phase is leaving and job.id in plan.allocs:

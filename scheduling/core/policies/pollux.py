@@ -42,7 +42,7 @@ class Pollux:
         fairness: power of the mean (the paper's p); the lower, the more equal.
         population: matrices of each generation.
         generations: at most; fewer where matrices are so large that a plan would take minutes.
-        growth: a job may grow to this many times the most devices that it has been seen on.
+        growth: maximum ratio of a job's devices to the most that it has been measured on.
         most_devices: of any one job.
     """
 
@@ -136,7 +136,7 @@ class Pollux:
         )
 
     def _most(self, snapshot: Snapshot, job: PolicyJob, kind: str) -> int:
-        """As far as it may grow from what it was seen on; never less than its smallest size."""
+        """Growth limit from its observed sizes; never less than its smallest size."""
         least = job.least
         held = job.alloc.devices if is_pinned(job) and job.alloc else 0
         seen = snapshot.model.profiled(job).get(kind, 0)
@@ -145,7 +145,7 @@ class Pollux:
 
 
 def _kinds(snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> dict[int, str]:
-    """The type that each job stays on: what it has, else the one with most devices per job."""
+    """The fixed type of each job: the present one, else the one with most devices per job."""
     kinds: dict[int, str] = {}
     count = dict.fromkeys(sorted(snapshot.capacity), 0)
     held = {job.id: job.alloc.parts[0].type for job in jobs if job.alloc}
@@ -199,7 +199,7 @@ def _fair(snapshot: Snapshot, job: PolicyJob, kind: str, fair: int) -> int:
 
 
 def _restart_factor(snapshot: Snapshot, job: PolicyJob, kind: str) -> float:
-    """How much of its life a job that restarts once more would have been running.
+    """Running fraction of a job's life if it restarts once more.
 
     Never quite nothing: a job of this very instant would otherwise gain by no devices at all.
     """
@@ -209,7 +209,7 @@ def _restart_factor(snapshot: Snapshot, job: PolicyJob, kind: str) -> float:
 
 
 def _current(jobs: Sequence[PolicyJob], kind: str, capacity: Genomes) -> Genomes:
-    """The matrix in force; where a job's nodes are not known it lies on those with most room."""
+    """The matrix in force; jobs with unknown nodes are put on those with most room."""
     current = np.zeros((len(jobs), len(capacity)), dtype=np.int16)
     free = capacity.copy()
     unknown: list[tuple[int, int]] = []
@@ -238,7 +238,7 @@ def _current(jobs: Sequence[PolicyJob], kind: str, capacity: Genomes) -> Genomes
 def _start(
     problem: GeneticProblem, jobs: Sequence[PolicyJob], state: Mapping[str, Any]
 ) -> Genomes:
-    """What is in force, and the best matrices of the last round with new jobs left out."""
+    """The matrix in force, and the best ones of the last round extended by new jobs."""
     count, nodes = problem.current.shape
     start = np.zeros((1 + _REMEMBERED, count, nodes), dtype=np.int16)
     start[0] = problem.current
@@ -258,6 +258,6 @@ def _written(rows: Genomes) -> list[list[int]]:
 
 
 def _alloc(job: PolicyJob, kind: str, row: list[int]) -> Alloc:
-    """Devices by node as an allocation; what the job holds if it is the same."""
+    """Devices by node as an allocation; the present allocation if equal."""
     alloc = Alloc(parts=(Part(n=sum(row), type=kind),), layout=tuple(row))
     return job.alloc if is_pinned(job) and job.alloc else alloc

@@ -1,4 +1,4 @@
-"""What a device-hour of each type costs, as somebody writes it down for a policy."""
+"""Prices of a device-hour by type, as text for a policy."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,10 +22,10 @@ _USE: Final = sentence("price-pairs")
 
 @lru_cache(maxsize=256)
 def read_prices(text: str) -> Mapping[str, float]:
-    """Prices by type in ``TYPE=PRICE,TYPE=PRICE``; an empty text has none.
+    """Parse prices by type from ``TYPE=PRICE,TYPE=PRICE``; an empty text has none.
 
     Raises:
-        ValueError: it is not of that form; the message says what is.
+        ValueError: wrong form; the message shows the right one.
     """
     if len(text) > LONGEST:
         raise ValueError(_USE)
@@ -45,12 +45,12 @@ def read_prices(text: str) -> Mapping[str, float]:
 
 
 def prices_parameter() -> Any:
-    """The parameter of a policy to which prices matter; empty: what the view says."""
+    """The price parameter of a policy; empty: the view's prices."""
     return parameter("", _TEXT, reads=read_prices)
 
 
 def priced(snapshot: Snapshot, prices: str) -> Snapshot:
-    """The view with these prices in it; types without one keep theirs."""
+    """The view with these prices; types without one retain theirs."""
     given = read_prices(prices)
     if not given:
         return snapshot

@@ -2,9 +2,9 @@
 
 A job's attained service is devices times seconds. In the first form (discretised 2D-LAS, section
 3.2) a job starts in the first queue and sinks by one queue at every threshold; queues are served
-in order, each first in, first out, whatever runs now. In the second form (2D-Gittins, section
-3.3) past jobs tell how likely a job with this much service is to end soon, and the likeliest goes
-first; the index is taken anew only when a job changes its queue. Jobs are rigid.
+in order, each first in, first out, running jobs included. In the second form (2D-Gittins, section
+3.3) past jobs give the probability that a job with this much service ends soon, and the likeliest
+goes first; the index is updated only when a job changes its queue. Jobs are rigid.
 """
 
 from bisect import bisect_right
@@ -30,7 +30,7 @@ class Tiresias:
 
     Attributes:
         form: ``las``, or ``gittins`` for the order by the Gittins index of past jobs.
-        queues: how many there are.
+        queues: number of queues.
         threshold: device-seconds after which a job leaves the first queue.
         factor: each threshold over the one before.
         promote: a job that has waited this many times as long as it has run starts again in the
@@ -52,10 +52,10 @@ class Tiresias:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Let jobs sink, then give each its gang in order of the queues.
+        """Demote jobs, then allocate each gang in order of the queues.
 
-        The state holds for each job its queue, when it entered it, its index, and service and
-        run time at the last promotion; and for ``gittins`` what past jobs have had.
+        The state contains each job's queue, its entry time, its index, and service and run time at
+        the last promotion; and for ``gittins`` the service of past jobs.
         """
         jobs = present(snapshot)
         history = self._history(snapshot, state)
@@ -83,7 +83,7 @@ class Tiresias:
         now: float,
         index: "_GittinsIndex | None",
     ) -> "_Entry":
-        """Where a job stands now."""
+        """Present queue entry of a job."""
         before = _Entry(since=now) if known is None else _Entry.from_json(known)
         entry = self._promoted(job, before, now)
         service = job.facts.gpu_seconds - entry.base_service
@@ -117,7 +117,7 @@ class Tiresias:
     def _next_demotion(
         self, now: float, jobs: Sequence[PolicyJob], plan: Plan, entries: Mapping[int, "_Entry"]
     ) -> float | None:
-        """When the first of those that get devices sinks."""
+        """Time of the first demotion among the jobs that get devices."""
         times = [
             now + (self._threshold(entry.queue) - served) / job.gang
             for job in jobs
@@ -134,7 +134,7 @@ class Tiresias:
         here = {str(job.id) for job in snapshot.jobs}
         last = state.get("last", {"at": snapshot.now, "jobs": {}})
         elapsed = snapshot.now - last["at"]
-        # Whoever ran has left at some time since then: half of it, for want of better.
+        # A job that ran has left at some time since then: half of it as an estimate.
         gone = [
             service + devices * elapsed / 2
             for job_id, (service, devices) in last["jobs"].items()
@@ -174,7 +174,7 @@ class _Entry:
 
 
 class _GittinsIndex:
-    """How likely a job is to end within a quantum of service, over what that costs (3.3)."""
+    """Probability that a job ends within a quantum of service, over its expected cost (3.3)."""
 
     def __init__(self, samples: Sequence[float]) -> None:
         self._samples = sorted(samples)
@@ -198,7 +198,7 @@ def _with_batch(alloc: Alloc, batch: int | None) -> Alloc:
 
 
 def _standing(snapshot: Snapshot, jobs: Sequence[PolicyJob], plan: Plan) -> dict[str, Any]:
-    """What every job has had, and on how many devices it goes on."""
+    """Service of every job, and its present number of devices."""
     return {
         "at": snapshot.now,
         "jobs": {

@@ -1,9 +1,9 @@
-"""Which combinators stand around a policy, as people choose them: by name, with parameters.
+"""Policy rules around a policy, selected by name, with parameters.
 
 They are the value of one more parameter of every policy, ``wrap``, a mapping of names to
-parameters. The order of nesting is fixed, since most others make no sense: a policy that fails is
-replaced inside, so that the rules around it hold for its stand-in too, and ceilings are outermost,
-so that nobody passes them.
+parameters. The order of nesting is fixed, since most others are useless: a failing policy is
+replaced inside, so that its rules apply to the replacement too, and caps are outermost, so that no
+rule exceeds them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from scheduling.core.policies.combinators import (
 )
 from scheduling.core.policies.parameters import UnknownPolicyError, checked, read_args, shown
 
-#: The parameter of every policy that says what is around it.
+#: The parameter of every policy with its policy rules.
 WRAP: Final = "wrap"
 
 #: By name, from the innermost to the outermost.
@@ -46,10 +46,10 @@ Wraps = Mapping[str, Mapping[str, Any]]
 
 
 def parted(args: Mapping[str, Any]) -> tuple[dict[str, Any], Wraps]:
-    """The policy's own parameters, and what is around it.
+    """Split off the policy's own parameters from its policy rules.
 
     Raises:
-        UnknownPolicyError: what is around it is no mapping of mappings.
+        UnknownPolicyError: the rules are not a mapping of mappings.
     """
     own = {name: value for name, value in args.items() if name != WRAP}
     wraps = args.get(WRAP, {})
@@ -65,10 +65,10 @@ def parted(args: Mapping[str, Any]) -> tuple[dict[str, Any], Wraps]:
 
 
 def wrapped(policy: Policy, wraps: Wraps) -> Policy:
-    """``policy`` with combinators around it.
+    """Return ``policy`` inside its policy rules.
 
     Raises:
-        UnknownPolicyError: there is no such combinator, or it does not take these parameters.
+        UnknownPolicyError: a rule is unknown, or does not accept its parameters.
     """
     for name in wraps:
         _combinator(name)
@@ -79,10 +79,10 @@ def wrapped(policy: Policy, wraps: Wraps) -> Policy:
 
 
 def read_wraps(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What ``NAME[:ARG=VALUE,...]`` texts, one for each combinator, stand for.
+    """Parse ``NAME[:ARG=VALUE,...]`` texts, one for each policy rule.
 
     Raises:
-        UnknownPolicyError: one is malformed, unknown or stands there twice.
+        UnknownPolicyError: a text is malformed, unknown or repeated.
     """
     found: dict[str, dict[str, Any]] = {}
     for text in texts:

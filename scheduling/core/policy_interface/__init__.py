@@ -1,7 +1,7 @@
-"""What a policy sees and says: the frozen values of one virtual cluster's plan.
+"""The interface of policies: the frozen input and output of one virtual cluster's plan.
 
-Production rounds and the simulator build the same values. What a live round does not know yet
-keeps its default, so that a view of 10,000 jobs costs no more than the facts that are in it.
+Production rounds and the simulator build the same values. Facts that a live round does not know
+yet have their defaults, so that a view of 10,000 jobs costs only its known facts.
 """
 
 from scheduling.core.policy_interface.jobs import (

@@ -1,4 +1,4 @@
-"""A job as a policy sees it, and what it may hold."""
+"""A job in the view of a policy, and its possible allocations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class JobPhase(StrEnum):
-    """How a policy sees a job's state."""
+    """State of a job in the view of a policy."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -20,7 +20,7 @@ class JobPhase(StrEnum):
 
 
 class Event(StrEnum):
-    """What called for this plan."""
+    """Trigger of this plan."""
 
     ARRIVAL = "arrival"
     COMPLETION = "completion"
@@ -30,7 +30,7 @@ class Event(StrEnum):
 
 
 class Kind(StrEnum):
-    """How a job can be run on more or fewer devices."""
+    """Elasticity of a job: how it runs on more or fewer devices."""
 
     RIGID = "rigid"
     ELASTIC = "elastic"
@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
 
 class Step(StrEnum):
-    """Which sizes between a job's smallest and largest are possible."""
+    """Possible sizes between a job's smallest and largest."""
 
     ANY = "any"
     POWER_OF_TWO = "pow2"
@@ -78,13 +78,13 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alloc:
-    """How much a job gets in a round. Most have one part; a mix of types has several.
+    """Devices of a job in a round. Most have one part; a mix of types has several.
 
     Attributes:
         batch: total batch size in samples; None: the job chooses.
         share: None: whole devices.
-        layout: how the job lies on what it gets, in the policy's own terms (logical workers by
-            device, devices by virtual node); None: left to the driver.
+        layout: of the job on its devices, in the policy's own terms (logical workers by device,
+            devices by virtual node); None: left to the driver.
     """
 
     parts: tuple[Part, ...]
@@ -127,7 +127,7 @@ class Scale:
     quantum: int = 1
 
     def allows(self, devices: int) -> bool:
-        """Whether the job can run on so many devices."""
+        """Whether the job can run on a number of devices."""
         if not self.minimum <= devices <= self.maximum:
             return False
         if self.step is Step.POWER_OF_TWO:
@@ -148,19 +148,19 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the owner has declared besides the gang; never changes while the job lives.
+    """The owner's declarations besides the gang; constant while the job lives.
 
     Attributes:
-        scale: None: exactly the gang that was asked for.
+        scale: None: exactly the requested gang.
         deadline: seconds since the epoch.
         estimate: declared run time in seconds at the requested size.
         application: jobs of one application behave alike (recurring runs of one program).
         batch: requested total batch size.
         max_batch: largest total batch size that the owner allows.
-        max_local_batch: samples that one device holds at once.
-        total_steps: after which the training is done, in steps of the initial batch.
-        logical_workers: how many train, whatever the devices; None: it has none.
-        executors: the most processes that may share a device.
+        max_local_batch: maximum samples on one device at once.
+        total_steps: length of the training, in steps of the initial batch.
+        logical_workers: number of training workers, whatever the devices; None: not used.
+        executors: maximum number of processes that may share a device.
     """
 
     tenant: int = 0
@@ -183,7 +183,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slower:
-    """A size at which a job was slower than at a smaller one, to which it goes back."""
+    """A size at which a job was slower than at a smaller one, to which it reverts."""
 
     type: str
     devices: int
@@ -193,7 +193,7 @@ class Slower:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What has been seen of a job so far.
+    """Observed facts of a job so far.
 
     Attributes:
         executed: seconds during which it held devices.
@@ -201,15 +201,15 @@ class Facts:
         by_type: device-seconds by type.
         last_run: when it last held devices; None: never.
         last_queued: when it last began to wait; None: at its submission.
-        restarts: how often it was started again or moved.
+        restarts: number of further starts and moves.
         recovering: it holds devices but is still busy with a restart.
         steps_done: in steps of the initial batch size.
-        steps_left: None: nobody knows.
+        steps_left: None: unknown.
         losses: the tail of (step, training loss).
         step_time: seconds; None: not measured.
         util: of its devices, 0 to 1.
         memory_peak: bytes per device.
-        slower: sizes that have made it slower; the driver gives it none of them again.
+        slower: sizes that have slowed it down; the driver does not use them again.
         executors: processes that share each device on which it runs; 0: uneven numbers.
         sharing: by type, the speed of one of n processes on a device relative to one alone;
             all are measured but the last, which is extrapolated (``core.performance.executors``).
@@ -239,18 +239,18 @@ NO_FACTS: Final = Facts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyJob:
-    """A job as a policy sees it: facts only, nothing physical.
+    """A job in the view of a policy: facts only, nothing physical.
 
     Attributes:
         id: breaks every tie.
         owner: the person, by number.
         priority: -1 for opportunistic jobs, else 0 to 1000.
         submitted: seconds since the epoch.
-        demand: the gang it wants.
+        demand: the requested gang.
         phase: waiting, running or leaving.
         since: when the phase began, seconds since the epoch.
-        alloc: what it holds now.
-        asked: the gang as an allocation, where the driver has it at hand; None: ``demand`` says.
+        alloc: its present allocation.
+        asked: the gang as an allocation, if the driver has computed it; None: see ``demand``.
     """
 
     id: int
@@ -268,23 +268,23 @@ class PolicyJob:
 
     @property
     def gang(self) -> int:
-        """The devices that were asked for."""
+        """The requested devices."""
         return self.demand.devices
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Types that will do for every member, the best first; empty: any."""
+        """Usable types for every member, the best first; empty: any."""
         return self.demand.members[0].device_types
 
     def allows(self, devices: int) -> bool:
-        """Whether the job can run on so many devices."""
+        """Whether the job can run on a number of devices."""
         scale = self.terms.scale
         return devices == self.gang if scale is None else scale.allows(devices)
 
     def cut(self, alloc: Alloc, most: int) -> Alloc | None:
-        """As much of ``alloc`` as ``most`` devices are; None: the job has no size so small.
+        """``alloc`` cut down to ``most`` devices; None: the job has no such small size.
 
-        Mixes of types and shares of devices stay whole.
+        Mixes of types and shares of devices are not cut.
         """
         if alloc.devices <= most:
             return alloc

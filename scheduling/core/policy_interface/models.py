@@ -1,4 +1,4 @@
-"""What is known of the jobs' performance; the only thing policies ask about it."""
+"""The performance model of the jobs: the only source of performance for policies."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -25,7 +25,7 @@ class Shape(NamedTuple):
 
 
 class Model(Protocol):
-    """The only source of performance; no policy knows what is behind it."""
+    """The interface of performance models; policies do not know the implementation."""
 
     def goodputs(
         self,
@@ -58,15 +58,15 @@ class Model(Protocol):
         ...
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
-        """The most devices on which it has been seen to run, by type; empty before its start."""
+        """Maximum measured devices, by type; empty before its start."""
         ...
 
     def most_devices(self, job: PolicyJob, device_type: str) -> int:
-        """The most devices of a type that its batch limits let it use."""
+        """Maximum devices of a type by its batch limits."""
         ...
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
-        """What a start, a move or a change of size costs."""
+        """Cost of a start, a move or a change of size."""
         ...
 
     def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
@@ -75,7 +75,7 @@ class Model(Protocol):
 
 
 class LinearModel:
-    """What can be said before anything is measured: twice the devices, twice the speed."""
+    """The default model without measurements: twice the devices, twice the speed."""
 
     def __init__(self, types: Mapping[str, TypeInfo] = _NOTHING) -> None:
         self._types = types
@@ -106,7 +106,7 @@ class LinearModel:
         return self._speed(device_type)
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
-        """What it holds now."""
+        """Present devices by type."""
         parts = job.alloc.parts if job.alloc else ()
         return {part.type: part.n for part in parts if part.type is not None}
 

@@ -1,4 +1,4 @@
-"""One virtual cluster at one instant, and what its policy wants of it."""
+"""The input and the plan of one virtual cluster's policy at one instant."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What one virtual cluster's policy may know: its private view at one instant.
+    """The private view of one virtual cluster for its policy at one instant.
 
     Attributes:
         now: seconds since the epoch.
         round_seconds: the interval between two rounds.
-        seed: the only chance that a policy may use.
-        pool: what there is to give.
-        jobs: all that wait, run or leave in this virtual cluster, by id.
-        model: what is known of the jobs' performance.
+        seed: the only source of chance for a policy.
+        pool: available devices.
+        jobs: all waiting, running and leaving jobs of this virtual cluster, by id.
+        model: performance of the jobs.
     """
 
     now: float
@@ -44,7 +44,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """What the policy keeps for a waiting job: ``n`` devices of ``type`` from ``time`` on."""
+    """Reservation for a waiting job: ``n`` devices of ``type`` from ``time`` on."""
 
     time: float
     n: int
@@ -53,19 +53,19 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A desired state, not a list of commands: a job without an allocation is not to run.
+    """A desired state, not a list of commands: a job without an allocation does not run.
 
     Attributes:
-        allocs: by job; running jobs that are to go on are in it too.
-        order: in which the placement is tried, first come first.
-        strict: a job that cannot be placed holds back those after it.
-        offer: waiting jobs in ``order`` are tried as long as they fit, so that their allocations
-            together may exceed the capacity; without it all of ``allocs`` is meant.
-        reject: jobs that are refused for good.
+        allocs: by job, including running jobs that continue.
+        order: of the placements.
+        strict: a job that cannot be placed blocks those after it.
+        offer: waiting jobs in ``order`` are tried while they fit, so that their allocations
+            together may exceed the capacity; without it the plan means all of ``allocs``.
+        reject: jobs that are rejected permanently.
         hold: reservations for jobs that cannot start yet.
-        wake: the next instant at which the policy wants to be asked, seconds since the epoch.
-        why: one line for each job that the policy itself lets wait, best a ``Sentence``.
-        notes: what the policy says of itself (a bound on its gap, how many were tried).
+        wake: the next instant at which the policy needs a plan, seconds since the epoch.
+        why: one line for each job that the policy itself lets wait, preferably a ``Sentence``.
+        notes: statistics of the policy (a bound on its gap, number of trials).
     """
 
     allocs: Mapping[int, Alloc]

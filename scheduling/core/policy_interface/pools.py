@@ -1,4 +1,4 @@
-"""What there is to give, and to whom."""
+"""The device pool of a virtual cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeInfo:
-    """What is known of a device type.
+    """Known facts of a device type.
 
     Attributes:
         nodes: nodes of this type in the virtual view.
         node_devices: devices of each.
         most_nodes: nodes over which one job may be spread; None: all.
-        memory: bytes per device; None: not known.
+        memory: bytes per device; None: unknown.
         price: cost of a device-hour, in any unit.
-        speed: relative to a reference type, or to the mean of all that were compared.
+        speed: relative to a reference type, or to the mean of all compared types.
     """
 
     nodes: int = 1
@@ -36,7 +36,7 @@ class Pool:
     Attributes:
         capacity: guaranteed devices by type.
         borrow: devices that may be borrowed now, by type.
-        types: what is known of each type.
+        types: facts of each type.
         cells: free cells by type, for each level from the smallest up.
     """
 

@@ -1,7 +1,7 @@
-"""Policies made of policies: each keeps the inner one's decisions but for one rule of its own.
+"""Policy rules around policies: each applies the inner one's decisions, changed by one rule.
 
-The state of a combinator is the inner policy's, so that a virtual cluster may put one around its
-policy, or take it away, without losing what the policy remembers.
+The state of a rule is the inner policy's, so that a virtual cluster may add or remove one without
+losing its policy's state.
 """
 
 from scheduling.core.policies.combinators.base import Combinator

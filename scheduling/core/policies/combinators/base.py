@@ -1,4 +1,4 @@
-"""What all combinators are: a policy around another one, with the inner one's state."""
+"""The base of policy rules: a policy around another one, with the inner one's state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,10 +13,10 @@ _ALL_NEEDS: Final[frozenset[Need]] = frozenset(Need)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combinator:
-    """A policy around another one.
+    """A policy rule around another policy.
 
     Attributes:
-        inner: whose decisions are kept, but for one rule; it is no parameter.
+        inner: its decisions apply but for one rule; not a parameter.
     """
 
     inner: Policy = field(metadata=NO_PARAMETER)
@@ -33,12 +33,12 @@ class Combinator:
         return f"{label_of(self.inner)}+{self.name}"
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """What the inner policy says."""
+        """Return the inner plan."""
         return self.inner.plan(snapshot, state)
 
 
 def without(plan: Plan, dropped: set[int], why: str) -> Plan:
-    """``plan`` but for some jobs, which are told ``why``."""
+    """``plan`` without some jobs, which get the reason ``why``."""
     if not dropped:
         return plan
     return replace(

@@ -1,4 +1,4 @@
-"""Combinators that fill up: by somebody else's order, or with what is left and lent."""
+"""Policy rules that fill up: in another policy's order, or with idle and lent devices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ from scheduling.core.policy_interface import JobPhase, Plan, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfilled(Combinator):
-    """The inner policy's order, with reservations that nobody may put off.
+    """The inner policy's order, with reservations that no job may delay.
 
-    Sizes are those that were asked for: of an elastic policy only its order is left.
+    Sizes are the requested ones: of an elastic policy only its order remains.
 
     Attributes:
-        reservations: whose start must not be put off.
+        reservations: the jobs whose start must not be delayed.
         depth: jobs that hold a reservation at most, with ``all``.
         padding: an estimate is taken to be this much too short.
     """
@@ -35,7 +35,7 @@ class Backfilled(Combinator):
     summary: ClassVar[str] = sentence("summary-filling")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Walk the waiting jobs in the inner plan's order; those it leaves out come last."""
+        """Walk the waiting jobs in the inner plan's order; jobs not in it come last."""
         plan, after = self.inner.plan(snapshot, state)
         rank = {job_id: place for place, job_id in enumerate(plan.order)}
         waiting = sorted(
@@ -50,7 +50,7 @@ class Backfilled(Combinator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opportunistic(Combinator):
-    """The inner policy decides for guaranteed jobs; the others get what is left or lent."""
+    """The inner policy decides for guaranteed jobs; the others get idle or lent devices."""
 
     name: ClassVar[str] = "opportunistic"
     summary: ClassVar[str] = sentence("summary-lending")

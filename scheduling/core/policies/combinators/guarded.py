@@ -41,7 +41,7 @@ class Guarded(Combinator):
 
     Attributes:
         fallback: the name of another policy, of those that order jobs and need no time.
-        limit: bounds the time of a call; the driver, which has the clock, makes it.
+        limit: bounds the time of a call; created by the driver, which has the clock.
     """
 
     fallback: str = parameter("fifo", sentence("param-fallback"), choices=tuple(FALLBACKS))
@@ -51,10 +51,10 @@ class Guarded(Combinator):
     summary: ClassVar[str] = sentence("summary-guarded")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """The inner plan if it may be carried out; else its notes say what went wrong.
+        """Return the inner plan if it is legal; else its notes contain the fault.
 
-        ``instead`` in them names the policy that decides: where ``fallback`` fails too, what runs
-        is kept and the rest is first in, first out.
+        ``instead`` in them names the policy that decides: if ``fallback`` fails too, running jobs
+        are left alone and the rest is first in, first out.
         """
         plan, after, fault = guarded_plan(self.inner, snapshot, state, limit=self.limit)
         if fault is None:

@@ -16,11 +16,11 @@ from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hysteresis(Combinator):
-    """Running jobs change size, type or processes a device only where that pays for the restart.
+    """Running jobs change size, type or processes per device only if that pays for the restart.
 
     Attributes:
-        min_run: seconds that a job runs as it is before it is changed.
-        min_gain: a change must bring so much more work over the horizon, as a part.
+        min_run: minimum seconds without a change before the next one.
+        min_gain: minimum gain of work over the horizon, as a part.
         horizon: seconds over which a change must pay.
     """
 
@@ -32,7 +32,7 @@ class Hysteresis(Combinator):
     summary: ClassVar[str] = sentence("summary-steady")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Take changes back that do not pay, where what the job had is still free."""
+        """Revert changes that do not pay, if the job's previous devices are still free."""
         plan, after = self.inner.plan(snapshot, state)
         if plan.offer:
             return plan, after
@@ -65,12 +65,12 @@ class Hysteresis(Combinator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCeiling(Combinator):
-    """No account holds more devices than its ceiling, whatever the inner policy gives it.
+    """Limits the devices of each account, whatever the inner policy gives it.
 
     Attributes:
-        most: devices of an account (a tenant, else an owner) that has no ceiling of its own.
-        ceilings: devices by account (a tenant, or below -1 an owner); tenants' own ones count
-            too. They are for code, and no parameter.
+        most: maximum devices of an account (a tenant, else an owner) without its own limit.
+        ceilings: devices by account (a tenant, or below -1 an owner); tenants' own limits apply
+            too. Set by code; not a parameter.
     """
 
     most: int = parameter(100_000, sentence("param-most-held"), low=1, high=100_000)
@@ -80,7 +80,7 @@ class DeviceCeiling(Combinator):
     summary: ClassVar[str] = sentence("summary-ceilings")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Hide whoever cannot start, and drop what goes beyond; what runs is never taken."""
+        """Hide jobs that cannot start, and drop the excess; running jobs are never taken."""
         books = self._books(snapshot)
         hidden = {
             job.id
@@ -98,7 +98,7 @@ class DeviceCeiling(Combinator):
         return _held_down(view, kept, books), after
 
     def _books(self, snapshot: Snapshot) -> "_Books":
-        """What each account holds now, and may hold."""
+        """Present devices and limit of each account."""
         most: dict[int, float] = {
             tenant.id: tenant.ceiling for tenant in snapshot.tenants if tenant.ceiling is not None
         }
@@ -110,9 +110,9 @@ class DeviceCeiling(Combinator):
         return books
 
     def _beyond(self, view: Snapshot, plan: Plan, books: "_Books") -> tuple[Plan, set[int]]:
-        """The plan with starts at the sizes that ceilings leave, and who has none such.
+        """The plan with starts at sizes within the limits, and the jobs without such a size.
 
-        The inner plan's first ones come first.
+        The first jobs of the inner plan come first.
         """
         jobs = {job.id: job for job in view.jobs}
         rank = {job_id: place for place, job_id in enumerate(plan.order)}
@@ -151,9 +151,9 @@ class _Books:
 
 
 def _held_down(snapshot: Snapshot, plan: Plan, books: _Books) -> Plan:
-    """``plan`` without growths beyond a ceiling, where what the job has is still free.
+    """``plan`` without growth beyond a limit, if the job's previous devices are still free.
 
-    Devices that are borrowed count like any others.
+    Borrowed devices count like any others.
     """
     jobs = {job.id: job for job in snapshot.jobs}
     grown = [
@@ -186,14 +186,14 @@ def _same(job: PolicyJob, held: Alloc, alloc: Alloc) -> bool:
     """Whether ``alloc`` changes nothing: neither sizes and types nor processes on a device."""
     if held.sizes != alloc.sizes:
         return False
-    # Uneven numbers of processes are nobody's to change.
+    # Uneven numbers of processes cannot be changed.
     return job.facts.executors < 1 or all(
         part.executors in (None, job.facts.executors) for part in alloc.parts
     )
 
 
 def _rate(snapshot: Snapshot, job: PolicyJob, alloc: Alloc, executors: int | None = None) -> float:
-    """Steps/s, the parts of a mix added up, each with as many processes a device as are told."""
+    """Steps/s, summed over the parts of a mix, each with the given processes per device."""
     return sum(
         snapshot.model.rate(job, shape_of(snapshot, kind, part.n))
         * sharing_gain(job, kind, alloc.devices, executors or part.executors)

@@ -1,4 +1,4 @@
-"""Combinators that put somebody first: who has waited too long, and whose deadline is near."""
+"""Policy rules for urgent jobs: long waits, and deadlines in danger."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,14 +16,14 @@ from scheduling.core.policy_interface import JobPhase, Plan, PolicyJob, Pool, Re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveHead(Combinator):
-    """Who has waited too long gets the next devices: nobody starts before him on his types.
+    """A job that has waited too long gets the next devices: no start before it on its types.
 
-    Nobody can tell of every job whether it will ever fit. So places are kept for it in turns, with
-    pauses of once, three, seven times as long as a turn between them; who stays stands in the way
-    of others for an ever smaller part of the time.
+    Not every job is known to fit ever. So devices are reserved for it in turns, with pauses of
+    once, three, seven times the length of a turn between them; a job that stays blocks others for
+    an ever smaller part of the time.
 
     Attributes:
-        patience: seconds that a job waits before places are kept for it.
+        patience: seconds that a job waits before devices are reserved for it.
         longest: seconds of a turn.
     """
 
@@ -67,7 +67,7 @@ class ReserveHead(Combinator):
         return replace(held, hold={**held.hold, head.id: kept}), after
 
     def _head(self, snapshot: Snapshot, plan: Plan) -> PolicyJob | None:
-        """The job whose turn it is: the highest priority and the earliest, later on the next."""
+        """The job of the present turn: the highest priority and the earliest, later the next."""
         turns = {
             job.id: turn
             for job in snapshot.jobs
@@ -82,11 +82,11 @@ class ReserveHead(Combinator):
             (job for job in snapshot.jobs if job.id in turns),
             key=lambda job: (-job.priority, job.submitted, job.id),
         )
-        # Jobs that came at one instant have their turns together, and would all be behind one.
+        # Jobs of one instant have their turns together, and would all be behind one.
         return heads[turns[heads[0].id] % len(heads)] if heads else None
 
     def _turn(self, job: PolicyJob, now: float) -> int | None:
-        """How many turns a job has had before the one that it has now; None: it has none now."""
+        """Number of a job's turns before the present one; None: it has none now."""
         waited = now - (job.facts.last_queued or job.since) - self.patience
         if waited < 0.0:
             return None
@@ -118,7 +118,7 @@ class DeadlineGuard(Combinator):
     """Jobs whose deadline is in danger come before the inner policy's choice.
 
     Attributes:
-        slack: what is known of the time to go counts so many times.
+        slack: factor on the known remaining time.
     """
 
     slack: float = parameter(1.1, sentence("param-time-weight"), low=1.0, high=10.0)

@@ -1,4 +1,4 @@
-"""Who gets the free GPUs: EasyScale's inter-job scheduling (SC '23, algorithm 1)."""
+"""EasyScale's inter-job scheduling of free GPUs (SC '23, algorithm 1)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,16 +8,16 @@ from scheduling.core.policies.easyscale.intra import Threads, Workers, best_thre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainee:
-    """A job as the inter-job scheduler sees it.
+    """A job for the inter-job scheduler.
 
     Attributes:
-        types: the types that it may use, the preferred one first.
+        types: its usable types, the preferred one first.
         least: GPUs below which it does not run.
-        gpus: what it has; empty while it waits.
-        wanted: what it is to come back with, while it waits after it had to leave.
-        mixes: it may hold several types at once, its operators being alike on all of them.
-        allows: whether it can run on so many GPUs in all.
-        barred: numbers of GPUs by type that have been tried and were slower than promised.
+        gpus: present GPUs; empty while it waits.
+        wanted: its next GPUs, while it waits after it had to leave.
+        mixes: it may use several types at once, its operators being alike on all of them.
+        allows: whether it can run on a total number of GPUs.
+        barred: numbers of GPUs by type that have been tried and were slower than predicted.
     """
 
     id: int
@@ -34,15 +34,15 @@ class Trainee:
 def share_out(
     trainees: Sequence[Trainee], free: Mapping[str, int], *, most_waste: float
 ) -> dict[int, Threads]:
-    """Admit who waits, then let grow who gains most.
+    """Admit waiting jobs, then grow those that gain most.
 
-    Running jobs keep what they have. Waiting jobs come first, in the order given, each with its
+    Running jobs retain their GPUs. Waiting jobs come first, in the order given, each with its
     least number of GPUs of its best type with room; then each job proposes one growth per type,
     and the proposals that gain most per GPU are accepted, one per job at most.
 
     Args:
         trainees: running and waiting jobs, the earliest first.
-        free: GPUs by type that nobody has.
+        free: idle GPUs by type.
         most_waste: the greatest share of power that a proposal may lose.
 
     Returns:
@@ -89,7 +89,7 @@ def share_out(
 def _begin(job: Trainee, left: Mapping[str, int]) -> Threads | None:
     """The least that a waiting job runs on: its best type with room, that one alone.
 
-    One that left to come back at another size has that one, where there is still room for it.
+    One that left to return at another size gets that one, if there is still room for it.
     Sizes at which a GPU would have nothing to do (3 for 4 workers) are passed over where there is
     room for the next one; else the job begins at its least, with that GPU idle.
     """
@@ -113,7 +113,7 @@ def _begin(job: Trainee, left: Mapping[str, int]) -> Threads | None:
 
 
 def _growable(job: Trainee, now: Threads, left: Mapping[str, int]) -> dict[str, int]:
-    """What a job may ask for: more of the types it has, and others where it may mix."""
+    """Types in which a job may grow: those it has, and others if it may mix."""
     return {
         kind: left.get(kind, 0)
         for kind in job.types

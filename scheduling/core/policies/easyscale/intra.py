@@ -1,4 +1,4 @@
-"""Which GPU runs how many of a job's logical workers: EasyScale's intra-job planning.
+"""EasyScale's intra-job planning: the number of a job's logical workers on each GPU.
 
 EasyScale (SC '23, equations 1a to 1e) minimises the waste of a job that has ``maxP`` logical
 workers (EasyScaleThreads) on GPUs of several types. Its performance is ``maxP`` over the time of
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """A job's logical workers and how fast a GPU runs them.
+    """A job's logical workers and their speed on a GPU.
 
     Attributes:
-        most: logical workers, at least 1; the most GPUs that the job can use.
-        rates: logical workers' mini-batches/s that one executor makes, by type, for each number
-            of executors on a GPU: ``rates[type][m - 1]`` with ``m`` of them. Types on which the
-            job cannot run are left out.
+        most: number of logical workers, at least 1; the most GPUs that the job can use.
+        rates: mini-batches/s of the logical workers of one executor, by type, for each number of
+            executors on a GPU: ``rates[type][m - 1]`` with ``m`` of them, without types on which
+            the job cannot run.
     """
 
     most: int
@@ -27,7 +27,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threads:
-    """How the logical workers are spread.
+    """Distribution of the logical workers.
 
     Attributes:
         gpus: GPUs by type, those without work left out.
@@ -59,7 +59,7 @@ def best_threads(workers: Workers, gpus: Mapping[str, int]) -> Threads | None:
 
     Args:
         workers: the job.
-        gpus: how many of each type it has.
+        gpus: number of each type it has.
 
     Returns:
         The spread of the workers; None when the job can run on none of the GPUs.
@@ -94,19 +94,18 @@ def growths(
     most_waste: float,
     allows: Callable[[int], bool] = lambda _gpus: True,
 ) -> dict[str, tuple[Threads, float]]:
-    """One proposal for each type: how many more GPUs of it pay best.
+    """One proposal for each type: the additional GPUs of it that pay best.
 
     Args:
         workers: the job.
-        now: what it has.
-        free: GPUs that it may ask for, by type.
+        now: its present GPUs.
+        free: available GPUs by type.
         most_waste: configurations that lose a greater share are not proposed.
-        allows: whether the job can run on so many GPUs in all.
+        allows: whether the job can run on a total number of GPUs.
 
     Returns:
-        By type the configuration and its gain in speed per GPU that it adds. A proposal grows
-        one type, is faster than now, and has at most twice the GPUs and no more of them than
-        there are logical workers.
+        By type the configuration and its gain in speed per added GPU. A proposal grows one type,
+        is faster than now, and has at most twice the GPUs and at most as many as logical workers.
     """
     found: dict[str, tuple[Threads, float]] = {}
     most = min(2 * now.total, workers.most)
@@ -140,7 +139,7 @@ def _room(workers: Workers, gpus: Mapping[str, int], seconds: float) -> int:
 
 
 def _spread(workers: Workers, gpus: Mapping[str, int], seconds: float) -> Threads:
-    """The configuration of a step of ``seconds``; GPUs that stay without work are left out."""
+    """The configuration of a step of ``seconds``, without idle GPUs."""
     used: dict[str, int] = {}
     executors: dict[str, int] = {}
     threads: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """EasyScale: elastic jobs with a fixed number of logical workers, on mixed types (SC '23).
 
-Every job plans how its logical workers lie on what it has (``intra``) and proposes growths;
+Every job plans the layout of its logical workers on its devices (``intra``) and proposes growths;
 between jobs, waiting ones are admitted with their least first, and then the proposals that gain
-most per GPU are accepted (``inter``). A growth that turns out slower is taken back.
+most per GPU are accepted (``inter``). A growth that turns out slower is reverted.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ class EasyScale:
 
     Attributes:
         most_waste: configurations that lose a greater part of their devices' power are left out.
-        mix: a job may hold several types at once.
-        revert: a growth that has made a job slower is taken back and not tried again.
+        mix: a job may use several types at once.
+        revert: a growth that has made a job slower is reverted and not tried again.
     """
 
     most_waste: float = parameter(0.3, sentence("param-power-loss"), low=0.0, high=1.0)
@@ -46,7 +46,7 @@ class EasyScale:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Take back what failed, admit, and let grow."""
+        """Revert failed growths, admit, and grow."""
         jobs = present(snapshot)
         room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
@@ -74,7 +74,7 @@ class EasyScale:
         serve_rest((job for job in jobs if job.id not in memory), room, allocs)
         ordered = [*mine, *(job for job in jobs if job.id not in memory)]
         plan = meant(allocs, ordered, why=dict.fromkeys(sorted(memory), _WAITS))
-        # Who is leaving to come back at another size comes back to what is known of it.
+        # A job that is leaving to return at another size returns to its known best.
         leaving = {str(job.id) for job in snapshot.jobs if job.phase is JobPhase.LEAVING}
         kept = {job: state[job] for job in sorted(leaving & state.keys())}
         return plan, kept | {str(job): memory[job] for job in sorted(memory)}
@@ -82,14 +82,14 @@ class EasyScale:
     def _remember(
         self, job: PolicyJob, snapshot: Snapshot, state: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """What is known of a job's sizes: where it is, since when, at what pace, what failed."""
+        """State of a job's sizes: present size, start, pace, failed sizes."""
         known = state.get(str(job.id), {})
         held = _by_type(job.alloc)
         wanted = dict(known.get("wanted", {}))
         pace = 1.0 / job.facts.step_time if job.facts.step_time else None
         barred = list(known.get("barred", []))
         if held != known.get("gpus"):
-            # What it had before is kept, to be compared with and to go back to.
+            # Its previous size is stored, for the comparison and for a revert.
             before = known if known.get("pace") else known.get("before", {})
             return {
                 "gpus": held,
@@ -165,7 +165,7 @@ def _alloc(job: PolicyJob, trainee: Trainee, threads: Threads) -> Alloc:
         level = job.demand.members[0].within.value
         parts = tuple(Part(n=n, type=kind, level=level) for kind, n in sorted(gpus.items()))
     if job.terms.executors > 1 and len(gpus) == 1:
-        # On a mix the driver decides by itself: what types are to one another it knows better.
+        # On a mix the driver decides by itself: it knows the ratios of the types better.
         ((kind, n),) = gpus.items()
         paces = job.facts.sharing.get(kind, (1.0,))
         number = executors_on(trainee.workers.most, n, paces)

@@ -1,1 +1,1 @@
-"""ElasticFlow (ASPLOS '23): deadlines promised at admission, and kept by elastic shares."""
+"""ElasticFlow (ASPLOS '23): deadlines guaranteed at admission by elastic shares."""

@@ -1,4 +1,4 @@
-"""What ElasticFlow has promised: renewed in every round, never broken for a newcomer."""
+"""ElasticFlow's admitted shares: renewed in every round, never revoked for a newcomer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from scheduling.core.policy_interface import PolicyJob, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """A contract that has been accepted, the type on which it runs, and when on how much."""
+    """An accepted contract, its type, and its devices over time."""
 
     contract: Contract
     type: str
@@ -48,10 +48,10 @@ class Books:
         self.promises: dict[int, Promise] = {}
 
     def renew(self, jobs: Sequence[PolicyJob], before: Mapping[str, Any]) -> None:
-        """Take over what was promised, with the work that is left now.
+        """Take over the admitted shares, with the remaining work.
 
-        The shares are computed anew. Where that finds no room for all, what is left of the old
-        ones is kept, which is enough as long as the rates are what they were said to be.
+        The shares are computed again. If they do not fit together, the rest of the old ones
+        applies, which is enough as long as the rates are as predicted.
         """
         for job in jobs:
             old = before.get(str(job.id))
@@ -73,7 +73,7 @@ class Books:
             self._write(kind, mine, profiles)
 
     def admit_all(self, jobs: Sequence[PolicyJob]) -> list[PolicyJob]:
-        """Admit new jobs in order, and return those whose deadline cannot be promised.
+        """Admit new jobs in order, and return those whose deadline cannot be guaranteed.
 
         Many at once are tried together, and by halves where that fails, since each trial
         computes everybody's shares.
@@ -104,7 +104,7 @@ class Books:
         return []
 
     def _admit(self, job: PolicyJob) -> bool:
-        """Promise a new job its deadline if that breaks nobody else's."""
+        """Admit a new job with its deadline if that breaks no other."""
         for kind in one_type(job, sorted(self.free)):
             contract = self._contract(job, kind)
             if contract is None:
@@ -135,7 +135,7 @@ class Books:
         return worth >= min(promise.contract.steps, planned) * (1 - 1e-9)
 
     def next_change(self) -> float | None:
-        """When a share changes next."""
+        """Time of the next change of a share."""
         now = self.snapshot.now
         ends = [
             time
@@ -157,7 +157,7 @@ class Books:
         }
 
     def _contract(self, job: PolicyJob, kind: str) -> Contract | None:
-        """What a job asks for on a type; None if nobody knows how much that is."""
+        """A job's requirement on a type; None: its work is not known."""
         rates = rates_by_size(self.snapshot, job, kind, self.snapshot.pool.capacity.get(kind, 0))
         if not rates or job.terms.deadline is None:
             return None

@@ -1,7 +1,7 @@
-"""Admission without compromise for few jobs: is there any way at all to keep all deadlines?
+"""Exact admission for few jobs: whether any schedule meets all deadlines.
 
-Filling backwards in the order of the deadlines misses some sets of jobs that can be served. For a
-few jobs over a few slots an integer program looks at all ways.
+Filling backwards in the order of the deadlines misses some feasible sets of jobs. For a few jobs
+over a few slots an integer program covers all schedules.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _MOST_COLUMNS = 3000
 
 
 def any_way(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profile] | None:
-    """Profiles that keep all deadlines, slot by slot; None: there are none, or too many slots."""
+    """Profiles that meet all deadlines, slot by slot; None: none exist, or too many slots."""
     end = max((horizon.slot_after(contract.deadline) for contract in contracts), default=0.0)
     slots = _slots(horizon, end)
     if len(slots) * sum(len(contract.rates) for contract in contracts) > _MOST_COLUMNS:
@@ -54,7 +54,7 @@ def any_way(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profil
 def _keep_deadline(
     program: LinearProgram, contract: Contract, slots: Sequence[ShareSpan]
 ) -> dict[tuple[int, int], int]:
-    """A contract's columns, by slot and size, which must come to all of its work in time."""
+    """A contract's columns, by slot and size, which must add up to all of its work in time."""
     columns: dict[tuple[int, int], int] = {}
     worth: list[float] = []
     for number, slot in enumerate(slots):
@@ -91,7 +91,7 @@ def _keep_capacity(
 
 
 def _slots(horizon: Horizon, end: float) -> list[ShareSpan]:
-    """Slot by slot what is free until ``end``; empty when that is too long to look at."""
+    """Free devices by slot until ``end``; empty if there are too many slots."""
     count = (end - horizon.now) / horizon.slot
     if count > _MOST_COLUMNS:
         return [ShareSpan(horizon.now, end, 0)] * (_MOST_COLUMNS + 1)

@@ -1,9 +1,9 @@
-"""ElasticFlow: deadlines are promised at admission and kept by elastic shares (ASPLOS '23).
+"""ElasticFlow: deadlines guaranteed at admission by elastic shares (ASPLOS '23).
 
-Admission control promises: a job with a deadline is admitted only if its minimum satisfactory
-share fits beside those of all others. Resource allocation gives what is left to whoever makes
-most of it; there the next step goes to the job whose added devices do most work, in device-time
-of its smallest size. Jobs without a deadline are best effort.
+Admission control: a job with a deadline is admitted only if its minimum satisfactory share fits
+together with all others. Resource allocation gives the rest to the jobs that gain most; there the
+next step goes to the job whose added devices do most work, in device-time of its smallest size.
+Jobs without a deadline are best effort.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ class ElasticFlow:
 
     Attributes:
         slot: seconds between changes of size.
-        slack: work counts so many times, against errors of the estimate.
-        restarts: restart costs count so many times.
-        reject: a job whose deadline cannot be kept is refused; else it is best effort.
-        exact_jobs: up to so many jobs with a deadline, admission looks at all ways.
+        slack: factor on the work, against errors of the estimate.
+        restarts: factor on restart costs.
+        reject: a job whose deadline cannot be met is rejected; else it is best effort.
+        exact_jobs: maximum number of jobs with a deadline for an exact admission.
     """
 
     slot: float = parameter(60.0, sentence("param-resize-interval"), low=1.0, high=86_400.0)
@@ -51,7 +51,7 @@ class ElasticFlow:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Renew the promises, admit who is new, and share out the present."""
+        """Renew the admitted shares, admit new jobs, and share out the present."""
         jobs = present(snapshot)
         room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
@@ -98,7 +98,7 @@ class ElasticFlow:
         room: FreeDevices,
         allocs: dict[int, Alloc],
     ) -> None:
-        """The promised shares of the present, then step by step what is left."""
+        """The admitted shares of the present, then the rest step by step."""
         kinds: dict[int, str] = {}
         start: dict[int, int] = {}
         rates: dict[int, Mapping[int, float]] = {}
@@ -127,20 +127,20 @@ class ElasticFlow:
             if n > 0:
                 allocs[job_id] = _sized(by_id[job_id], kinds[job_id], n)
                 _take(room, by_id[job_id], kinds[job_id], n - start[job_id])
-        # Whoever borrows, or fits only on two types, takes what nobody else wants.
+        # Jobs that borrow, or fit only on two types, get idle devices.
         serve_rest((job for job in jobs if job.id not in books.promises), room, allocs)
 
 
 def _next_size(
     rates: Mapping[int, float], n: int, promise: Promise | None, books: Books
 ) -> int | None:
-    """The next size that is faster, and with which a promise is still kept."""
+    """The next size that is faster, and still meets an admitted deadline."""
     faster = (m for m in sorted(rates) if m > n and rates[m] > rates.get(n, 0.0))
     return next((m for m in faster if promise is None or books.keeps(promise, m)), None)
 
 
 def _gain(rates: Mapping[int, float], n: int, m: int) -> float:
-    """Work per added device, in units of a device at the smallest size; whoever has none first."""
+    """Work per added device, in units of a device at the smallest size; jobs without any first."""
     smallest = min(rates)
     added = (rates[m] - rates.get(n, 0.0)) / (m - n) * smallest / rates[smallest]
     return added + (1e6 if n == 0 else 0.0)

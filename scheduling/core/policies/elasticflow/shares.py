@@ -1,4 +1,4 @@
-"""Minimum satisfactory shares: the fewest devices with which a job still meets its deadline.
+"""Minimum satisfactory shares: the fewest devices with which a job meets its deadline.
 
 ElasticFlow (ASPLOS '23, admission control). A job's share is filled backwards from its deadline,
 so that the nearest future stays free for others; jobs are served in the order of their deadlines.
@@ -28,9 +28,9 @@ class Contract:
 
     Attributes:
         rates: steps/s by number of devices; only sizes at which it can run.
-        steps: that are left.
-        restart: seconds that every change of size costs.
-        held: devices that it has now.
+        steps: remaining steps.
+        restart: cost of each change of size in seconds.
+        held: its present devices.
     """
 
     id: int
@@ -91,7 +91,7 @@ class Horizon:
         return max(self.now, ceil(time / self.slot - 1e-9) * self.slot)
 
     def take(self, profile: Iterable[ShareSpan]) -> bool:
-        """Take a profile out; False, and nothing is taken, where so much is not free."""
+        """Subtract a profile; return False, without a change, if not enough is free."""
         before = list(self.spans)
         for span in profile:
             self._split(span.start)
@@ -107,7 +107,7 @@ class Horizon:
         return True
 
     def until(self, deadline: float) -> list[ShareSpan]:
-        """What is free up to the end of the deadline's slot, the latest first."""
+        """Free devices up to the end of the deadline's slot, the latest first."""
         end = self.slot_after(deadline)
         self._split(end)
         found: list[ShareSpan] = []
@@ -132,10 +132,10 @@ def _start(span: ShareSpan) -> float:
 
 
 def minimum_share(contract: Contract, horizon: Horizon) -> Profile | None:
-    """The profile of the smallest level at which the deadline is met; None: it cannot be.
+    """The profile of the smallest level that meets the deadline; None: impossible.
 
-    At each level the slots are filled backwards from the deadline with as many devices as are
-    free, up to the level. ``horizon`` is not used up.
+    At each level the slots are filled backwards from the deadline with the free devices, up to the
+    level. ``horizon`` is not modified.
     """
     if contract.steps <= 0:
         return ()
@@ -174,7 +174,7 @@ def _filled(
         if size == 0 or end <= span.start:
             continue
         rate = contract.rates[size]
-        # A restart is paid at the beginning of every span but one that goes on with its size.
+        # A restart is paid at the beginning of every span but one that continues with its size.
         later = taken[-1] if taken else None
         if later is not None and later.n == size and later.start == span.end:
             done += rate * min(contract.restart, later.end - later.start)
@@ -194,7 +194,7 @@ def _enough(contract: Contract, taken: Sequence[ShareSpan], now: float) -> bool:
 
 
 def trimmed(profile: Iterable[ShareSpan], now: float) -> Profile:
-    """What is still to come of a profile."""
+    """The future part of a profile."""
     return tuple(
         span._replace(start=max(now, span.start)) for span in profile if span.end > now + 1e-9
     )

@@ -1,4 +1,4 @@
-"""How many devices of one type are free from when on: the calendar behind backfill."""
+"""Calendar of free devices of one type, for backfill."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -6,19 +6,18 @@ from math import inf
 
 
 class Calendar:
-    """A step function from time to free devices that only ever gets less."""
+    """A step function from time to free devices that only ever decreases."""
 
     def __init__(
         self, *, now: float, free: int, returns: Iterable[tuple[float, int]], overrun: float = 60.0
     ) -> None:
-        """Begin with what is free and what comes back.
+        """Create the calendar from the free devices and their returns.
 
         Args:
-            now: where the calendar begins.
+            now: start of the calendar.
             free: devices free now.
-            returns: when how many come back.
-            overrun: a job that has outlived its estimate is taken to last this much longer,
-                seconds above 0.
+            returns: times and numbers of returning devices.
+            overrun: assumed remaining seconds, above 0, of a job that has outlived its estimate.
         """
         steps: dict[float, int] = {}
         for time, n in returns:
@@ -41,7 +40,7 @@ class Calendar:
         return min(self._free[first:last])
 
     def earliest(self, n: int, seconds: float) -> float:
-        """The first time from which ``n`` devices stay free for ``seconds``; inf if never."""
+        """The first time from which ``n`` devices are free for ``seconds``; inf if never."""
         start = inf
         for index, (time, free) in enumerate(zip(self._times, self._free, strict=True)):
             if free < n:
@@ -54,10 +53,10 @@ class Calendar:
         return inf
 
     def reserve(self, *, start: float, seconds: float, n: int) -> None:
-        """Take ``n`` devices out of ``[start, start + seconds)``.
+        """Reserve ``n`` devices in ``[start, start + seconds)``.
 
         Raises:
-            ValueError: so many are not free for so long.
+            ValueError: fewer are free in that span.
         """
         end = start + seconds
         if self.least_free(start, end) < n:
@@ -68,7 +67,7 @@ class Calendar:
             self._free[index] -= n
 
     def _split(self, time: float) -> int:
-        """The index of the step that begins at ``time``, which is made if there is none."""
+        """The index of the step that begins at ``time``, which is inserted if needed."""
         index = bisect_left(self._times, time)
         if index == len(self._times) or self._times[index] != time:
             self._times.insert(index, time)

@@ -1,4 +1,4 @@
-"""Backfill: jobs may pass a head that does not fit, as long as no reservation is put off.
+"""Backfill: jobs may pass a head that does not fit, if no reservation is delayed.
 
 EASY (Lifka, JSSPP '95) reserves for the head of the queue alone, conservative backfill (Mu'alem
 and Feitelson, TPDS '01) for every job that waits. Both are one walk with a different number of
@@ -18,8 +18,8 @@ class Waiting:
 
     Attributes:
         n: devices.
-        types: the types that will do, the best first.
-        seconds: for how long it will run by its owner's estimate, inf when there is none.
+        types: usable types, the best first.
+        seconds: its estimated run time by its owner, inf if unknown.
     """
 
     id: int
@@ -38,7 +38,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillResult:
-    """What a walk decides.
+    """Result of a walk.
 
     Attributes:
         starts: type by job, for those that start now, in order.
@@ -56,17 +56,17 @@ def backfill(
     now: float,
     reservations: int,
 ) -> BackfillResult:
-    """Walk the queue in order and start all that put off no reservation.
+    """Walk the queue in order and start all jobs that delay no reservation.
 
     Args:
-        queue: who waits, the head first.
-        calendars: one per type; they are used up.
+        queue: waiting jobs, the head first.
+        calendars: one per type; they are modified.
         now: the time of the round.
-        reservations: how many waiting jobs of each type hold one: 1 for EASY, as many as there
-            are jobs for conservative backfill. Those beyond wait without.
+        reservations: number of waiting jobs of each type that get one: 1 for EASY, the number of
+            jobs for conservative backfill. Those beyond wait without.
 
     Returns:
-        Starts and reservations. A job that can never fit holds none and starts never.
+        Starts and reservations. A job that can never fit has none and never starts.
     """
     starts: dict[int, str] = {}
     holds: dict[int, Hold] = {}

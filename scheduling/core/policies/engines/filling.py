@@ -1,7 +1,7 @@
-"""Progressive filling: whoever has the smallest share is served next, down a tree of accounts.
+"""Progressive filling: the smallest share is served next, down a tree of accounts.
 
 Dominant resource fairness (Ghodsi et al., NSDI '11, section 4.2) fills flat accounts so; queues
-with guarantees are the same walk on a tree with another measure of a share.
+with guarantees use the same walk on a tree with another measure of a share.
 """
 
 import heapq
@@ -19,14 +19,14 @@ _FIRST_OWNER: Final = -2
 
 @dataclass(slots=True, kw_only=True)
 class FairAccount:
-    """A tenant, or an owner where no tenants are known.
+    """A tenant, or an owner if no tenants are known.
 
     Attributes:
         id: the tenant's; below -1 for owners, -1 for the root.
-        weight: what its share is measured by, above 0.
-        ceiling: devices that it may hold at most.
+        weight: unit of its share, above 0.
+        ceiling: maximum number of devices.
         held: devices by type.
-        waiting: its own jobs, in the order in which they are to be served.
+        waiting: its own jobs, in the order of service.
     """
 
     id: int
@@ -47,19 +47,19 @@ Share = Callable[[FairAccount], float]
 
 
 class FillBounds(Protocol):
-    """What else bounds a job besides its account's ceiling and the room that there is."""
+    """Bounds on a job besides its account's limit and the free devices."""
 
     def take(self, job: PolicyJob, devices: int) -> None:
-        """Count what a job gets."""
+        """Count the devices of a job."""
         ...
 
     def allows(self, job: PolicyJob, devices: int) -> bool:
-        """Whether a job may have so many devices; who may not is passed over."""
+        """Whether a job may have a number of devices; if not, it is skipped."""
         ...
 
 
 def account_of(job: PolicyJob, tenants: Container[int]) -> int:
-    """Whose account a job is on: its tenant's if the view knows that one, else its owner's."""
+    """Account of a job: its tenant's if the view knows that one, else its owner's."""
     return job.terms.tenant if job.terms.tenant in tenants else _FIRST_OWNER - job.owner
 
 
@@ -98,17 +98,17 @@ def fill(
     strict: bool = False,
     limits: FillBounds | None = None,
 ) -> dict[int, Alloc]:
-    """Serve the account with the smallest share, again and again, until nothing fits.
+    """Serve the account with the smallest share repeatedly until nothing fits.
 
     Args:
         snapshot: the private view.
         root: the tree.
         accounts: all accounts by id.
-        share: how well an account is served; it must rise with what it holds.
-        order: in which an account's jobs are served.
-        keep: running jobs keep what they have; else all start from nothing.
+        share: measure of an account; it must rise with its devices.
+        order: of an account's jobs.
+        keep: running jobs retain their devices; else all start from nothing.
         strict: an account whose first job does not fit gets nothing more in this round.
-        limits: bounds for jobs besides.
+        limits: further bounds for jobs.
 
     Returns:
         Allocations by job. Jobs that borrow come after all others, in the same way.
@@ -174,7 +174,7 @@ def _below_ceilings(path: Sequence[FairAccount], devices: int) -> bool:
 
 
 def _rebuild(account: FairAccount, share: Share) -> bool:
-    """Put the children that have somebody waiting on their heaps; whether there is anybody."""
+    """Push the children with waiting jobs on their heaps; return whether there are any."""
     waits = bool(account.waiting)
     account.heap = []
     for child in account.children:
@@ -182,7 +182,7 @@ def _rebuild(account: FairAccount, share: Share) -> bool:
             heapq.heappush(account.heap, (share(child), child.id, child))
             waits = True
     if account.waiting and account.children:
-        # A tenant with tenants below it may have jobs of its own: they wait in a leaf beside them.
+        # A tenant with tenants below it may have jobs of its own: they wait in a sibling leaf.
         leaf = FairAccount(id=account.id, weight=account.weight, waiting=account.waiting)
         leaf.held = account.held
         account.waiting = deque()

@@ -1,8 +1,8 @@
-"""Search: which devices of which node each job gets, by a genetic algorithm over whole matrices.
+"""Genetic search over whole matrices of jobs by nodes with their numbers of devices.
 
-A genome is a matrix of jobs by nodes that says how many devices of a node a job has; a population
-is an array of them, so that every step of the algorithm is one over many genomes at once. Most of
-a genome is empty, so that a step which changes few rows or columns takes these out of it.
+A genome is a matrix of jobs by nodes with the devices of each job on each node; a population is an
+array of them, so that every step of the algorithm covers many genomes at once. Most of a genome is
+empty, so a step that changes few rows or columns extracts these.
 """
 
 from collections.abc import Iterator
@@ -25,18 +25,18 @@ _RESET, _THIN, _ZERO, _GREEDY, _PACKED = 0.1, 0.1, 0.1, 0.3, 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneticProblem:
-    """What a genome is worth, and which genomes there are.
+    """The fitness of genomes, and the valid ones.
 
     Attributes:
         capacity: devices of each node.
         speedups: of each job by nodes and devices, shape ``(jobs, nodes + 1, devices + 1)``.
-        sizes: the largest size of each job that is no more than so many devices, 0 for none.
-        current: the genome that is in force.
+        sizes: the largest size of each job up to a number of devices, 0 for none.
+        current: the genome in force.
         factors: by which a job's speed-up falls if its row differs from the current one.
         pinned: jobs whose rows must not change.
         power: of the mean over jobs; the lower, the more equal.
         weight: on every speed-up before a small constant is added.
-        at_once: entries of genomes in one step, so that what is worked out on the way is small.
+        at_once: entries of genomes in one step, to bound the intermediate arrays.
     """
 
     capacity: Genomes
@@ -104,14 +104,14 @@ def search(
     generations: int,
     rng: np.random.Generator,
 ) -> Genomes:
-    """The last population, the fittest first; it holds the best that was ever seen.
+    """Return the last population, the fittest first, including the best ever seen.
 
     Args:
-        problem: what is searched.
-        start: genomes to begin with, at least one; they are repaired first.
+        problem: to search.
+        start: initial genomes, at least one; they are repaired first.
         population: genomes of each generation.
         generations: at most; twenty in a row without a better one end the search.
-        rng: all chance.
+        rng: the only source of chance.
     """
     copies = start[np.arange(population) % len(start)]
     _mutate(problem, copies[len(start) :], rng)
@@ -163,7 +163,7 @@ def _crossed(genomes: Genomes, values: Floats, rng: np.random.Generator) -> Geno
 
 
 def _mutate(problem: GeneticProblem, genomes: Genomes, rng: np.random.Generator) -> None:
-    """Put some rows as they are in force, take some devices, give some jobs another size."""
+    """Mutate: reset some rows to those in force, remove some devices, resize some jobs."""
     count, jobs, nodes = genomes.shape
     index, job = np.nonzero(rng.random((count, jobs)) < _RESET)
     genomes[index, job] = problem.current[job]
@@ -174,7 +174,7 @@ def _mutate(problem: GeneticProblem, genomes: Genomes, rng: np.random.Generator)
 
 
 def _resize(problem: GeneticProblem, genomes: Genomes, rng: np.random.Generator) -> None:
-    """Give one job of each genome another size, on free devices or, by chance, on anybody's."""
+    """Resize one job of each genome, on free devices or, by chance, on occupied ones."""
     count, jobs, nodes = genomes.shape
     if not count:
         return
@@ -185,14 +185,14 @@ def _resize(problem: GeneticProblem, genomes: Genomes, rng: np.random.Generator)
     packed = rng.random((count, 1)) < _PACKED
     free = problem.capacity - genomes.sum(axis=1)
     room = np.where(greedy, problem.capacity, np.maximum(free, 0))
-    # A job that is too large for all nodes together has no size, and stays without devices.
+    # A job that is too large for all nodes together has no size, and gets no devices.
     largest = np.maximum(problem.sizes[job].max(axis=1), 1)
     wanted = problem.sizes[job, rng.integers(1, largest + 1, size=count, dtype=np.int16)]
     order = np.argsort(rng.random((count, nodes)) - free * packed)
     filled = np.minimum(np.take_along_axis(room, order, axis=1).cumsum(axis=1), wanted[:, None])
     row = np.zeros((count, nodes), dtype=np.int16)
     np.put_along_axis(row, order, np.diff(filled, axis=1, prepend=0).astype(np.int16), axis=1)
-    # Others give way where a greedy job takes what is not free.
+    # Others give way where a greedy job takes occupied devices.
     over = greedy & (row > free)
     index, node = np.nonzero(over)
     genomes[index, :, node] = 0
@@ -200,7 +200,7 @@ def _resize(problem: GeneticProblem, genomes: Genomes, rng: np.random.Generator)
 
 
 def _part_spread(genomes: Genomes, turns: Floats) -> None:
-    """Leave each node the one job on several nodes whose turn is the latest, and take the rest."""
+    """Leave each node one multi-node job, that with the latest turn, and remove the others."""
     index, job = np.nonzero(np.count_nonzero(genomes, axis=2) > 1)
     if not len(index):
         return
@@ -213,7 +213,7 @@ def _part_spread(genomes: Genomes, turns: Floats) -> None:
 
 
 def _clip(genomes: Genomes, free: Genomes, backwards: Bools) -> None:
-    """Give no more than is free of each node, the first jobs first; ``backwards``: the last."""
+    """Limit each node to its free devices, the first jobs first; ``backwards``: the last."""
     index, node = np.nonzero(genomes.sum(axis=1) > free)
     columns, turned = genomes[index, :, node], backwards[index]
     columns[turned] = columns[turned, ::-1]
@@ -223,7 +223,7 @@ def _clip(genomes: Genomes, free: Genomes, backwards: Bools) -> None:
 
 
 def _kept(lines: Genomes, most: NDArray[np.integer[Any]]) -> Genomes:
-    """Each line cut down to so many devices, its first entries kept."""
+    """Each line limited to a number of devices, its first entries first."""
     kept = np.minimum(lines.cumsum(axis=1, dtype=np.int32), most[:, None])
     cut: Genomes = np.diff(kept, axis=1, prepend=0).astype(np.int16)
     return cut

@@ -44,7 +44,7 @@ class LinearProgram:
 
     @property
     def size(self) -> int:
-        """How many variables there are."""
+        """Number of variables."""
         return len(self._integral)
 
     def variables(

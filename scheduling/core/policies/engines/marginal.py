@@ -1,4 +1,4 @@
-"""Marginal greedy: give the next step to whoever gains most by it, until nothing fits."""
+"""Marginal greedy: the next step goes to the largest gain, until nothing fits."""
 
 import heapq
 from collections.abc import Callable, Mapping
@@ -12,18 +12,17 @@ def greedy_marginal(
     free: Mapping[str, int],
     pool_of: Callable[[int], str] = lambda _job: "",
 ) -> dict[int, int]:
-    """Raise the counts of ``start`` one step after the other, the greatest gain first.
+    """Raise the counts of ``start`` one step after the other, the largest gain first.
 
-    For gains that fall with every step and steps of one size the result is optimal; that is how
-    Optimus (EuroSys '18, section 4.1) and ElasticFlow (ASPLOS '23) use it.
+    For gains that fall with every step and steps of one size the result is optimal; Optimus
+    (EuroSys '18, section 4.1) and ElasticFlow (ASPLOS '23) use it so.
 
     Args:
-        start: devices by job to begin with; they are not taken from ``free``.
-        step: the next count of a job after ``n``, None when it is at its end.
-        gain: what a job gains by going from one count to the next; steps that gain nothing
-            are not taken.
+        start: initial devices by job; they are not taken from ``free``.
+        step: the next count of a job after ``n``, None at its end.
+        gain: of a job from one count to the next; steps without a gain are not taken.
         free: devices left by pool.
-        pool_of: the pool from which a job takes its devices.
+        pool_of: the pool of a job.
 
     Returns:
         The counts by job. Equal gains go to the smaller id.
@@ -45,7 +44,7 @@ def greedy_marginal(
     while heap:
         _, job, following = heapq.heappop(heap)
         pool, needed = pool_of(job), following - counts[job]
-        # What does not fit now never will: what is free only falls.
+        # A step that does not fit now never will: ``free`` only falls.
         if needed > left.get(pool, 0):
             continue
         left[pool] = left.get(pool, 0) - needed

@@ -1,4 +1,4 @@
-"""Columns of sizes as they would be on another type's nodes, for jobs not seen on theirs yet."""
+"""Columns of sizes projected to another type's nodes, for jobs not measured on theirs yet."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,13 +12,13 @@ Ints = NDArray[np.int64]
 
 
 class ShapeSet(NamedTuple):
-    """All shapes that a round has to know of, each once.
+    """All shapes of a round, each once.
 
     Attributes:
-        shapes: the columns' own and what stands for them elsewhere; a type's side by side.
-        own: where each column stands among them.
-        elsewhere: which of them stands for each column when it is seen from each type, shape
-            ``(types, columns)``.
+        shapes: the columns' own and their equivalents on other types; grouped by type.
+        own: index of each column among them.
+        elsewhere: index of the equivalent of each column as seen from each type, shape ``(types,
+            columns)``.
     """
 
     shapes: tuple[Shape, ...]

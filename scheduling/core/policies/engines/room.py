@@ -1,4 +1,4 @@
-"""What is left to give while a plan is made, and which allocation a gang gets from it."""
+"""Free devices while a plan is built, and the allocation that a gang gets from them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -18,12 +18,12 @@ def present(snapshot: Snapshot) -> list[PolicyJob]:
 
 
 def borrows(job: PolicyJob) -> bool:
-    """Whether a job lives on what nobody else has a claim to."""
+    """Whether a job uses devices outside its guarantee."""
     return job.job_class is JobClass.OPPORTUNISTIC
 
 
 def is_pinned(job: PolicyJob) -> bool:
-    """Whether a job runs and must keep what it has."""
+    """Whether a job runs and must retain its devices."""
     return job.phase is JobPhase.RUNNING and not job.terms.preemptible
 
 
@@ -39,7 +39,7 @@ def one_type(job: PolicyJob, kinds: Iterable[str]) -> list[str]:
 
 
 def on_type(job: PolicyJob, kind: str) -> Alloc:
-    """The whole gang on one type; what it holds already if that is the same."""
+    """The whole gang on one type; its present allocation if that is the same."""
     held = job.alloc
     whole = held is not None and held.share is None and held.devices == job.gang
     if held is not None and whole and all(part.type == kind for part in held.parts):
@@ -49,14 +49,14 @@ def on_type(job: PolicyJob, kind: str) -> Alloc:
 
 
 def shape_of(snapshot: Snapshot, kind: str, devices: int) -> Shape:
-    """So many devices of a type on as few nodes as will hold them."""
+    """A number of devices of a type on as few nodes as possible."""
     info = snapshot.pool.types.get(kind)
     per_node = info.node_devices if info else devices
     return Shape(type=kind, nodes=max(1, ceil(devices / max(1, per_node))), devices=devices)
 
 
 class FreeDevices:
-    """Free devices by type. Guaranteed jobs have the guarantee alone, others what is lent too."""
+    """Free devices by type: the guarantee for guaranteed jobs, lent ones too for others."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._own = dict(snapshot.pool.capacity)
@@ -75,15 +75,15 @@ class FreeDevices:
         return self._own.get(kind, 0) + lent
 
     def free_for(self, job: PolicyJob) -> dict[str, int]:
-        """Devices that ``job`` may have, by type, of the types that will do for it."""
+        """Devices available to ``job``, by type, of its usable types."""
         allowed = job.types or tuple(self._kinds)
         return {kind: self.free(kind, job) for kind in allowed if kind in self._kinds}
 
     def fit(self, job: PolicyJob) -> Alloc | None:
-        """What the whole gang gets: what it holds if that is still possible, else what fits.
+        """Return the whole gang's allocation: the present one if possible, else one that fits.
 
-        Types are tried in the order in which the job names them, those of a job that names none
-        by how much is free.
+        Types are tried in the order in which the job names them, those of a job without types by
+        the number of free devices.
         """
         held = job.alloc
         if held is not None and held.share is None and held.devices == job.gang:
@@ -106,7 +106,7 @@ class FreeDevices:
         return alloc if tuple(parts) == alloc.parts else replace(alloc, parts=tuple(parts))
 
     def take(self, job: PolicyJob, alloc: Alloc) -> None:
-        """Take ``alloc`` out; who borrows takes what is lent before what is guaranteed."""
+        """Subtract ``alloc``; a job that borrows takes lent devices before guaranteed ones."""
         for part in alloc.parts:
             if part.type is None:
                 continue
@@ -118,7 +118,7 @@ class FreeDevices:
                 self._own_borrowed[part.type] = before + max(0, part.n - lent)
 
     def give_back(self, job: PolicyJob, alloc: Alloc) -> None:
-        """Put what ``job`` has taken back; who borrows gives guaranteed devices back first."""
+        """Return the devices of ``job``; a job that borrows returns guaranteed devices first."""
         for part in alloc.parts:
             if part.type is None:
                 continue
@@ -130,7 +130,7 @@ class FreeDevices:
             self._lent[part.type] = self._lent.get(part.type, 0) + part.n - own
 
     def take_pinned(self, jobs: list[PolicyJob]) -> dict[int, Alloc]:
-        """Take out what must not be touched, and return it."""
+        """Subtract the pinned allocations, and return them."""
         pinned = {job.id: job.alloc or rigid_alloc(job) for job in jobs if is_pinned(job)}
         for job in jobs:
             if job.id in pinned:
@@ -138,7 +138,7 @@ class FreeDevices:
         return pinned
 
     def _choices(self, job: PolicyJob, alloc: Alloc) -> Iterator[tuple[str, ...]]:
-        """For each part the types that will do, none meaning any; what is held stays put."""
+        """For each part the usable types, none meaning any; present devices stay."""
         if job.alloc is not None and alloc is job.alloc:
             for part in alloc.parts:
                 yield () if part.type is None else (part.type,)

@@ -1,4 +1,4 @@
-"""How fast a job is at each size that it can have."""
+"""Speed of a job at each possible size."""
 
 from math import isfinite
 
@@ -7,10 +7,10 @@ from scheduling.core.policy_interface import PolicyJob, Snapshot, Step
 
 
 def sizes_of(job: PolicyJob, most: int) -> list[int]:
-    """Sizes up to ``most``: the gang alone if it is rigid, else powers of two between its bounds.
+    """Sizes up to ``most``: the gang alone if it is rigid, else powers of two in its bounds.
 
-    Powers of two are what buddy cells hold without fragments (ElasticFlow, job placement); the
-    gang's own size and the smallest one are always among them.
+    Buddy cells fit powers of two without fragments (ElasticFlow, job placement); the gang's own
+    size and the smallest one are always among them.
     """
     scale = job.terms.scale
     if scale is None or len(job.demand.members) > 1:
@@ -23,6 +23,6 @@ def sizes_of(job: PolicyJob, most: int) -> list[int]:
 
 
 def rates_by_size(snapshot: Snapshot, job: PolicyJob, kind: str, most: int) -> dict[int, float]:
-    """Steps/s on so many devices of a type, for the sizes at which the job runs at all."""
+    """Steps/s on n devices of a type, for the sizes at which the job can run."""
     found = {n: snapshot.model.rate(job, shape_of(snapshot, kind, n)) for n in sizes_of(job, most)}
     return {n: rate for n, rate in found.items() if isfinite(rate) and rate > 0}

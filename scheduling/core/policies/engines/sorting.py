@@ -20,17 +20,17 @@ def sorted_policy(
     only: Callable[[PolicyJob], bool] = lambda _job: True,
     wake: float | None = None,
 ) -> Plan:
-    """Walk all jobs in order of ``key`` and give each its whole gang while there is room.
+    """Walk all jobs in order of ``key`` and give each its whole gang while devices are free.
 
     Running jobs have no advantage but their place in the order: one that the walk does not reach
-    is suspended. Those that cannot be preempted come first, those that borrow last.
+    is suspended. Non-preemptible jobs come first, those that borrow last.
 
     Args:
         snapshot: the private view.
         key: the order; the id breaks ties.
         strict: the first job that does not fit ends the walk.
-        only: jobs for which it is False are given nothing.
-        wake: when the order changes next, as far as the policy can tell.
+        only: jobs for which it is False get nothing.
+        wake: time of the next change of the order, if the policy knows it.
     """
     jobs = present(snapshot)
     room = FreeDevices(snapshot)
@@ -50,7 +50,7 @@ def sorted_policy(
 
 
 def serve_rest(jobs: Iterable[PolicyJob], room: FreeDevices, allocs: dict[int, Alloc]) -> None:
-    """Give what is left to ``jobs`` that have nothing yet: who borrows last, each by arrival."""
+    """Give the rest to ``jobs`` without devices: those that borrow last, each by arrival."""
     for job in sorted(jobs, key=lambda job: (borrows(job), job.submitted, job.id)):
         alloc = room.fit(job) if job.id not in allocs else None
         if alloc is not None:
@@ -65,7 +65,7 @@ def meant(
     why: Mapping[int, str] | None = None,
     wake: float | None = None,
 ) -> Plan:
-    """A plan that means what it says, with a line for everybody who waits."""
+    """A plan with exact allocations (no offer), with a line for each waiting job."""
     lines = {job.id: WAITS for job in ordered if job.id not in allocs}
     return Plan(
         allocs=dict(sorted(allocs.items())),

@@ -1,7 +1,7 @@
-"""From fractions of time to rounds: who is to run now so that in the long run all get theirs.
+"""Time sharing: rounds that give each combination its fraction of time in the long run.
 
-Gavel (OSDI '20, section 5): a combination's priority on a type is the fraction that it is to get
-over the fraction that it has got, and rounds are filled in the order of the priorities.
+Gavel (OSDI '20, section 5): a combination's priority on a type is its target fraction over its
+received fraction, and rounds are filled in the order of the priorities.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ _NEVER_SERVED = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeShare:
-    """What one combination of jobs is to get on one type.
+    """Target time of one combination of jobs on one type.
 
     Attributes:
         jobs: one job, or two that share devices.
@@ -22,7 +22,7 @@ class TimeShare:
         share: the fraction of time, above 0.
         received: seconds on this type since the fractions were set.
         deficit: seconds that it was owed when the fractions were set.
-        n: devices that it holds while it runs.
+        n: devices while it runs.
     """
 
     jobs: Combination
@@ -40,17 +40,17 @@ def choose_round(
     totals: Mapping[str, float],
     taken: Callable[[int], bool] = lambda _job: False,
 ) -> list[TimeShare]:
-    """The claims that are served in this round, the most urgent first.
+    """Return the claims that are served in this round, the most urgent first.
 
     Args:
         claims: all of them; a claim without a share is never served.
         free: devices by type.
-        totals: seconds that all combinations together have had by type.
+        totals: seconds received by all combinations together by type.
         taken: jobs that run already for another reason.
 
     Returns:
-        Claims that fit together, each job in one of them at most. What does not fit is passed
-        over, so that no device is idle for which there is a claim.
+        Claims that fit together, each job in at most one of them. A claim that does not fit is
+        skipped, so that no device is idle that has a claim.
     """
     left = dict(free)
     chosen: list[TimeShare] = []

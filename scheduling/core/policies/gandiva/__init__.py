@@ -1,1 +1,1 @@
-"""Gandiva (OSDI '18): time slices, packing, migration and growing, by what is measured."""
+"""Gandiva (OSDI '18): time slices, packing, migration and growth by measured rates."""

@@ -1,7 +1,7 @@
-"""Packing: two jobs on one device for as long as they make more together than in turns.
+"""Packing: two jobs on one device while they gain more together than in turns.
 
 Gandiva (OSDI '18, section 4.1): packing is tried while the cluster is overloaded, lowest
-utilisation first, and undone where the measured rates say so.
+utilisation first, and undone if the measured rates are too low.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from scheduling.core.policy_interface import JobPhase, PolicyJob, Snapshot
 
 Pair = tuple[int, int]
 
-#: With so many others a job is tried at most, so that a long queue costs no more than a short one.
+#: Maximum number of partners tried for a job, which bounds the cost of a long queue.
 _TRIES: Final = 20
 
 
 @dataclass(slots=True, kw_only=True)
 class Packs:
-    """Who shares a device with whom, what each made alone, and which pairs have failed."""
+    """Pairs that share a device, each job's rate alone, and failed pairs."""
 
     pairs: list[Pair] = field(default_factory=list)
     barred: set[Pair] = field(default_factory=set)
@@ -26,7 +26,7 @@ class Packs:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Packs":
-        """What ``to_state`` wrote."""
+        """Parse the output of ``to_state``."""
         return cls(
             pairs=[(a, b) for a, b in state.get("pairs", [])],
             barred={(a, b) for a, b in state.get("barred", [])},
@@ -42,7 +42,7 @@ class Packs:
         }
 
     def measure(self, jobs: Mapping[int, PolicyJob]) -> None:
-        """Note what jobs make alone, and undo packs that make less than one device's worth."""
+        """Store the rates of jobs alone, and undo packs slower than one device alone."""
         self.alone = {job: pace for job, pace in self.alone.items() if job in jobs}
         self.barred = {pair for pair in self.barred if jobs.keys() >= set(pair)}
         self.pairs = [pair for pair in self.pairs if jobs.keys() >= set(pair)]
@@ -57,7 +57,7 @@ class Packs:
                 self.barred.add(pair)
 
     def choose(self, jobs: Sequence[PolicyJob], snapshot: Snapshot, kinds: Sequence[str]) -> None:
-        """Pack whoever can be, the least utilised first, where more is to be expected."""
+        """Pack suitable jobs, the least utilised first, if the expected rate is higher."""
         packed = {job for pair in self.pairs for job in pair}
         able = sorted(
             (

@@ -1,10 +1,9 @@
-"""Gandiva: what is measured decides; nobody waits for long (OSDI '18).
+"""Gandiva: time slices, packing, migration and growth by measured rates (OSDI '18).
 
 Sections 4.1 and 4.2: jobs that do not fit take turns, a slice of time each; while the cluster is
 overloaded, small jobs are packed onto shared devices; when it is not, jobs move to types on which
-they are faster and those that allow it grow into what is idle. Which node and device it is, is
-not a policy's business here: the preference for nodes with gangs of the same size is the
-allocator's.
+they are faster and those that allow it grow into idle devices. The policy does not choose nodes or
+devices: the preference for nodes with gangs of the same size is the allocator's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,8 +37,8 @@ class Gandiva:
     Attributes:
         quantum: seconds of a slice of time.
         packing: small jobs may share a device while the cluster is overloaded.
-        migrate: a job moves to a type with room on which it is faster by so many times.
-        grow_after: seconds for which devices have to be idle before somebody grows.
+        migrate: minimum speed-up for a move to a type with room.
+        grow_after: seconds of idle devices before a job grows.
     """
 
     quantum: float = parameter(60.0, sentence("param-slice"), low=1.0, high=86_400.0)
@@ -54,7 +53,7 @@ class Gandiva:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Seat the gangs, run the row whose turn it is, and fill what is left."""
+        """Seat the gangs, run the row whose turn it is, and fill the rest."""
         jobs = present(snapshot)
         room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
@@ -99,7 +98,7 @@ class Gandiva:
         packs: Packs,
         before: Mapping[int, Seat],
     ) -> tuple[list[PackedGang], Packs]:
-        """What has to be seated: jobs, and packs while more is asked for than there is."""
+        """Gangs to seat: jobs, and packs while demand exceeds the capacity."""
         packs.measure(mine)
         alone = [_gang(job, snapshot, free) for job in mine.values()]
         overloaded = any(place.row > 0 for place in seat(alone, free, before).values())
@@ -118,7 +117,7 @@ class Gandiva:
         free: Mapping[str, int],
         seats: dict[int, Seat],
     ) -> dict[int, Seat]:
-        """Move gangs to a faster type with room, as long as nobody takes turns."""
+        """Move gangs to a faster type with room, unless gangs take turns."""
         if any(place.row for place in seats.values()):
             return seats
         left = dict(free)
@@ -143,7 +142,7 @@ class Gandiva:
     def _turn(
         self, snapshot: Snapshot, state: Mapping[str, Any], seats: Mapping[int, Seat]
     ) -> tuple[int, float]:
-        """Which row runs, and since when."""
+        """The running row, and its start."""
         rows = max((place.row for place in seats.values()), default=0) + 1
         row = int(state.get("row", 0)) % rows
         turned = float(state.get("turned", snapshot.now))
@@ -158,7 +157,7 @@ class Gandiva:
         room: FreeDevices,
         allocs: dict[int, Alloc],
     ) -> None:
-        """Into what is idle, up to a node; the next plan gives it back to whoever needs it."""
+        """Grow into idle devices, up to a node; the next plan returns them to waiting jobs."""
         for job in mine.values():
             alloc = allocs.get(job.id)
             if (
@@ -200,7 +199,7 @@ def _run(
     mine: Mapping[int, PolicyJob],
     room: FreeDevices,
 ) -> dict[int, Alloc]:
-    """What the gangs get that run now, each on the type where it sits, as far as there is room."""
+    """Allocations of the gangs that run now, each on its seated type, within the free devices."""
     partner = dict(packs.pairs)
     allocs: dict[int, Alloc] = {}
     for gang in gangs:

@@ -15,7 +15,7 @@ class PackedGang:
     Attributes:
         key: of the job, or of the first job of a pack.
         n: devices.
-        types: on which it can be, the best first.
+        types: possible types, the best first.
     """
 
     key: int
@@ -34,15 +34,15 @@ class Seat:
 def seat(
     gangs: Sequence[PackedGang], capacity: Mapping[str, int], before: Mapping[int, Seat]
 ) -> dict[int, Seat]:
-    """A place for each gang that can fit at all, in as few rows as first fit needs.
+    """A seat for each gang that can fit at all, in as few rows as first fit needs.
 
-    Gangs stay where they were; newcomers take the first row with room. Then the last row is
-    emptied into the others as far as they have room, and rows without a gang are closed.
+    Gangs stay in place; new ones take the first row with room. Then the gangs of the last row move
+    to the others as far as they have room, and empty rows are closed.
 
     Args:
         gangs: in order of arrival.
         capacity: devices by type, the same in every row.
-        before: places of the last time.
+        before: previous seats.
     """
     rows: list[dict[str, int]] = []
     seats: dict[int, Seat] = {}
@@ -78,7 +78,7 @@ def _empty_last_rows(
     rows: list[dict[str, int]],
     sit: Callable[[PackedGang, int, str], bool],
 ) -> None:
-    """Move gangs of the last row forwards until none can; an emptied row makes another last."""
+    """Move gangs of the last row forwards until none can; an emptied row is closed."""
     moved = True
     while moved:
         moved = False

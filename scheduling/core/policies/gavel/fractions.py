@@ -29,11 +29,11 @@ _UNKNOWN_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GavelView:
-    """Jobs and types as Gavel's programs count them.
+    """Jobs and types as inputs of Gavel's programs.
 
     Attributes:
         kinds: the types, in the order of the columns.
-        instance: what the programs work on.
+        instance: input of the programs.
     """
 
     snapshot: Snapshot
@@ -49,7 +49,7 @@ class GavelView:
         free: Mapping[str, int],
         aware: bool,
     ) -> "GavelView":
-        """The view of ``jobs`` on what is ``free``."""
+        """Return the view of ``jobs`` on the ``free`` devices."""
         kinds = tuple(sorted(kind for kind, n in free.items() if n > 0))
         rates = np.zeros((len(jobs), len(kinds)))
         for row, job in enumerate(jobs):
@@ -66,7 +66,7 @@ class GavelView:
         return cls(snapshot=snapshot, jobs=tuple(jobs), kinds=kinds, instance=instance)
 
     def with_pairs(self) -> "GavelView":
-        """The same with all pairs that together make more than one of them, the best first."""
+        """The same with all pairs that are faster together than one of them, the best first."""
         found: list[tuple[float, int, int, Floats]] = []
         alone = self.instance.alone
         model = self.snapshot.model
@@ -89,7 +89,7 @@ class GavelView:
         return replace(self, instance=with_pairs(self.instance, pairs))
 
     def isolated_after(self, before: Mapping[str, Any]) -> dict[str, list[float]]:
-        """By job: seconds that its steps so far would have taken in isolation, steps, rate now."""
+        """By job: seconds in isolation for its steps so far, steps, rate now."""
         rates = isolated_shares(self.instance)
         after = {}
         for job, rate in zip(self.jobs, rates, strict=True):
@@ -125,7 +125,7 @@ class GavelView:
         return found
 
     def _evened(self, matrix: Floats) -> Floats:
-        """Jobs that are alike get alike fractions: the mean of optima is one as well."""
+        """Equal jobs get equal fractions: the mean of optima is one as well."""
         alike: dict[tuple[Any, ...], list[int]] = {}
         for row, job in enumerate(self.jobs):
             key = (job.gang, job.types, *self.instance.alone[row].tolist())
@@ -187,7 +187,7 @@ class GavelView:
         return (-job.priority, job.submitted, job.id)
 
     def _steps_left(self) -> Floats:
-        """What is left by what is known: steps, else the declared time, else an hour's worth."""
+        """Remaining work: steps if known, else the declared time, else an hour's worth."""
         best = self.instance.alone.max(axis=1, initial=0.0)
         left = []
         for job, rate in zip(self.jobs, best, strict=True):
@@ -198,7 +198,7 @@ class GavelView:
             if job.terms.estimate is not None:
                 seconds = max(1.0, job.terms.estimate - job.facts.executed)
             left.append(float(rate) * seconds)
-        # Who is all but done counts as a little more, so that the numbers stay comparable.
+        # A nearly complete job counts as a little more, so that the numbers remain comparable.
         steps = np.array(left)
         enough: Floats = np.maximum(steps, 1e-5 * steps.max(initial=1.0))
         return enough

@@ -19,10 +19,10 @@ _ITERATIONS: Final = 50
 
 
 def max_min_fairness(instance: Fractions, weights: Floats) -> Floats:
-    """Fractions under which the worst-off job is best off (section 4.1).
+    """Fractions that maximise the minimum normalised throughput (section 4.1).
 
-    A job is as well off as its throughput compares with ``equal_shares``, per unit of its weight
-    and times the devices that it holds.
+    It is a job's throughput over its ``equal_shares``, per unit of its weight and times the
+    devices that it holds.
 
     Args:
         instance: the jobs.
@@ -39,7 +39,7 @@ def least_makespan(instance: Fractions, steps_left: Floats) -> Floats:
     """Fractions under which the last job to end ends first (section 4.2).
 
     Throughputs are to be in proportion to the steps that are left: the least of
-    ``throughput / steps_left`` is raised as far as it goes, and its inverse is the makespan.
+    ``throughput / steps_left`` is maximised, and its inverse is the makespan.
     """
     return _raise_the_least(instance, _per_reference(instance, steps_left))
 
@@ -49,20 +49,20 @@ def finish_time_fairness(
 ) -> Floats:
     """Fractions that lower the worst finish-time fairness of all (section 4.2; Themis, NSDI '20).
 
-    A job's finish-time fairness is the time from its arrival to its end over what that would be
-    with a ``J``-th of the cluster to itself.
+    A job's finish-time fairness is the time from its arrival to its end over the same time with a
+    ``J``-th of the cluster to itself.
 
     Args:
         instance: the jobs.
-        steps_left: steps to go, shape ``(J,)``.
+        steps_left: remaining steps, shape ``(J,)``.
         age: seconds since arrival.
-        isolated_seconds: what the steps done so far would have taken in isolation.
+        isolated_seconds: seconds of the steps done so far in isolation.
     """
     whole = isolated_seconds + steps_left / np.maximum(isolated_shares(instance), 1e-12)
     able = _able(instance)
     best = least_makespan(instance, steps_left)
     worst = np.inf
-    # Dinkelbach's iteration: throughputs in proportion to what the last level asks for lower it.
+    # Dinkelbach's iteration: throughputs in proportion to the last level's requirement lower it.
     for _ in range(_ITERATIONS):
         throughputs = instance.throughputs(best)[able]
         if not len(throughputs) or throughputs.min() <= 0:
@@ -89,8 +89,8 @@ def max_sum_throughput(
     Args:
         instance: the jobs.
         prices: of a device of each type; None: throughput alone counts.
-        least: steps/s that each job must have for its deadline; these rows are dropped
-            together when they cannot all be kept.
+        least: required steps/s of each job for its deadline; these rows are dropped together if
+            they cannot all be met.
         relative: each job counts by the share of its best type's throughput; else jobs with
             quick steps get everything.
     """
@@ -123,9 +123,9 @@ def max_sum_throughput(
 def in_order(instance: Fractions, order: Sequence[int]) -> Floats:
     """First in, first out: each job in turn on its fastest type with room (section 4.2).
 
-    A job that does not fit is passed over. Each that is taken runs all the time; with pairs, one
-    that does not fit alone joins the job with which the two together make most of the devices,
-    when that is more than 1.5 devices' worth; the first that finds no such place ends the search.
+    A job that does not fit is skipped. Each admitted job runs all the time; with pairs, one that
+    does not fit alone joins the job with the best common throughput, if that is more than 1.5
+    devices' worth; the first that finds no such place ends the search.
     """
     fractions = np.zeros((len(instance.sharings), len(instance.capacity)))
     free = instance.capacity.copy()
@@ -145,7 +145,7 @@ def in_order(instance: Fractions, order: Sequence[int]) -> Floats:
 
 
 def _join(instance: Fractions, fractions: Floats, taken: dict[int, int], job: int) -> bool:
-    """Let ``job`` share with the best of the jobs taken alone; False when none is good enough."""
+    """Add the best sharing of ``job`` with the jobs taken alone; False if none is good enough."""
     alone = instance.alone
     best = (1.5, -1, -1, -1)
     for row in range(instance.jobs, len(instance.sharings)):
@@ -187,7 +187,7 @@ def _per_reference(instance: Fractions, reference: Floats) -> Floats:
 def _raise_the_least(instance: Fractions, scaled: Floats) -> Floats:
     """Maximise the least of ``throughput * scaled`` over jobs with ``scaled > 0``.
 
-    A second program divides what the least do not need, so that nothing is left idle.
+    A second program divides the surplus of the least, so that nothing is idle.
     """
     program = FractionProgram(instance)
     if not np.any(scaled > 0):
@@ -203,7 +203,7 @@ def _raise_the_least(instance: Fractions, scaled: Floats) -> Floats:
         )
     found = program.program.maximise(level, np.ones(1))
     program.program.at_least(level, np.ones(1), found.value * (1 - 1e-9))
-    # Where numbers of very different sizes meet, rounding may leave no room for a second look.
+    # With numbers of very different sizes, rounding may leave no room for a second solve.
     with suppress(InfeasibleError):
         found = program.program.maximise(
             np.concatenate([columns for columns, _ in terms]),

@@ -32,14 +32,14 @@ class Gavel:
     """Optimise fractions of time on each type, then give out rounds by who is furthest behind.
 
     Attributes:
-        objective: what the fractions are best for.
-        aware: count how fast each type is; else all types count alike.
+        objective: of the fractions.
+        aware: use the speed of each type; else all types count alike.
         sharing: pairs of jobs may share devices.
         relative: throughputs count relative to each job's best type.
-        within: how a tenant's weight goes to its jobs, with ``hierarchical``.
-        quantum: seconds between two rotations; in between only free places are given out.
-        reset_seconds: what was received counts for at least so long.
-        spare: who has no fraction may have what is left.
+        within: distribution of a tenant's weight to its jobs, with ``hierarchical``.
+        quantum: seconds between two rotations; in between only free devices are given out.
+        reset_seconds: minimum seconds for which received time counts.
+        spare: jobs without a fraction may have idle devices.
         prices: of device-hours by type, for ``cost``.
     """
 
@@ -124,7 +124,7 @@ class Gavel:
     def _give_out(
         self, snapshot: Snapshot, turns: Turns, able: Sequence[PolicyJob], room: FreeDevices
     ) -> list[TimeShare]:
-        """Who runs: everybody anew when the quantum is over, else who runs already and others."""
+        """Jobs to run: all chosen again after the quantum, else running ones and further ones."""
         claims = turns.claims({job.id: job.gang for job in able}, snapshot.round_seconds / 2)
         free = {kind: room.free(kind) for kind in room.kinds}
         totals: dict[str, float] = {}
@@ -148,7 +148,7 @@ class Gavel:
 def _spare_claims(
     able: Sequence[PolicyJob], room: FreeDevices, chosen: Sequence[TimeShare]
 ) -> list[TimeShare]:
-    """Claims without a share on what is left, type by type, in the order of the jobs."""
+    """Claims without a share on idle devices, type by type, in the order of the jobs."""
     left = {kind: room.free(kind) for kind in room.kinds}
     for claim in chosen:
         left[claim.type] -= claim.n

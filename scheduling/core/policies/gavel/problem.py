@@ -33,10 +33,10 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fractions:
-    """An instance: who may run how fast on what, and how much of it there is.
+    """An instance: jobs, their throughputs on each type, and the capacities.
 
     Attributes:
-        scale: devices that each job holds while it runs, shape ``(J,)``.
+        scale: devices of each job while it runs, shape ``(J,)``.
         capacity: devices of each type, shape ``(K,)``.
         sharings: the first ``J`` are the jobs alone, in order; pairs follow.
     """
@@ -47,7 +47,7 @@ class Fractions:
 
     @property
     def jobs(self) -> int:
-        """How many jobs there are."""
+        """Number of jobs."""
         return len(self.scale)
 
     @property
@@ -67,7 +67,7 @@ class Fractions:
 
 
 def jobs_alone(rates: Floats, scale: Floats, capacity: Floats) -> Fractions:
-    """An instance in which nobody shares a device.
+    """An instance without sharing.
 
     Args:
         rates: steps/s, shape ``(J, K)``; a job that is larger than all of a type cannot run there.
@@ -106,7 +106,7 @@ def equal_shares(instance: Fractions) -> Floats:
     """Steps/s of each job if all had the same mix of types, the cluster being split in time.
 
     This is the reference of max-min fairness: the devices of each type over the number of jobs,
-    scaled so that nobody has more than all the time.
+    scaled so that no job has more than all the time.
     """
     mix = instance.capacity / max(1, instance.jobs)
     return instance.alone @ (mix / max(float(mix.sum()), 1e-12))
@@ -152,12 +152,12 @@ class FractionProgram:
         return np.concatenate(columns), np.concatenate(factors)
 
     def keep_throughput(self, job: int, least: float) -> int:
-        """Add a row: the job makes at least ``least`` steps/s."""
+        """Add a row: the job runs at ``least`` steps/s or more."""
         columns, factors = self.throughput(job)
         return self.program.at_least(columns, factors, least)
 
     def matrix(self, solution: Floats) -> Floats:
-        """The fractions in a solution, shape ``(M, K)``, without what rounding has left over."""
+        """The fractions in a solution, shape ``(M, K)``, without rounding errors."""
         found: Floats = np.clip(solution[self.x], 0.0, 1.0)
         found[found < 1e-9] = 0.0
         return found

@@ -1,4 +1,4 @@
-"""Gavel's memory: what has been received since the fractions were set (OSDI '20, section 5)."""
+"""Gavel's state: time received since the fractions were set (OSDI '20, section 5)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from scheduling.core.policy_interface import Alloc, JobPhase, PolicyJob, Snapsho
 
 @dataclass(slots=True, kw_only=True)
 class Turns:
-    """Seconds by combination and type, with what was owed when they were last set to nothing.
+    """Seconds by combination and type, with the deficits at the last reset.
 
     Attributes:
-        at: when this was written.
-        reset: when the seconds began to count.
-        rotated: when all places were last given anew.
-        jobs: those for which the fractions were computed.
+        at: time of this state.
+        reset: start of counting.
+        rotated: time of the last rotation.
+        jobs: jobs of the fractions.
         fractions: by combination and type.
     """
 
@@ -30,7 +30,7 @@ class Turns:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], now: float) -> "Turns":
-        """What ``to_state`` wrote; a beginning if it is empty."""
+        """Parse the output of ``to_state``; empty: a new state."""
         return cls(
             at=float(state.get("at", now)),
             reset=float(state.get("reset", now)),
@@ -61,7 +61,7 @@ class Turns:
         self.at = snapshot.now
 
     def start_over(self, now: float) -> None:
-        """Count from nothing, and remember what was owed."""
+        """Reset the counts, and store the deficits."""
         elapsed = now - self.reset
         for combination, row in self.fractions.items():
             had = self.received.get(combination, {})
@@ -72,14 +72,14 @@ class Turns:
         self.reset = now
 
     def forget(self, jobs: Iterable[int]) -> None:
-        """Drop whoever is not there any more."""
+        """Drop jobs that have left."""
         there = set(jobs)
         for table in (self.fractions, self.received, self.owed):
             for combination in [c for c in table if not there >= set(c)]:
                 del table[combination]
 
     def claims(self, sizes: Mapping[int, int], seed_seconds: float) -> list[TimeShare]:
-        """What everybody is to get, newcomers counted as if they had had ``seed_seconds``."""
+        """Target time of all jobs, newcomers counted as if they had had ``seed_seconds``."""
         return [
             TimeShare(
                 jobs=combination,
@@ -95,7 +95,7 @@ class Turns:
 
 
 def running_claims(snapshot: Snapshot) -> set[tuple[Combination, str]]:
-    """Which combinations hold which type now."""
+    """Present combinations on each type."""
     return {(combination, kind) for combination, kind, _ in _held(snapshot, snapshot.now)}
 
 

@@ -2,8 +2,8 @@
 
 Entities have weights; an entity's weight goes to its jobs that can still gain, either in
 proportion to theirs ("fairness") or to the first of them alone ("fifo"). The level of all rises
-together until some cannot rise further; those keep what they have and their weight goes to the
-others, until nobody can rise.
+together until some cannot rise further; those are fixed and their weight goes to the others, until
+no job can rise.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _TIGHT = 1e-7
 
 
 class EntityPolicy(StrEnum):
-    """How an entity divides its weight among its jobs."""
+    """Distribution of an entity's weight among its jobs."""
 
     FAIRNESS = "fairness"
     FIFO = "fifo"
@@ -37,11 +37,10 @@ def water_fill(
     policies: Sequence[EntityPolicy],
     rounds: int = 1000,
 ) -> Floats:
-    """Fractions that are max-min fair between entities and by each one's policy within.
+    """Return fractions that are max-min fair between entities and follow each one's policy within.
 
-    A positive price of a job's row says that the level cannot rise without it, in every optimum;
-    so one program a step finds jobs that are at their end, where the paper solves a
-    mixed-integer one.
+    A positive price of a job's row proves that the level cannot rise without it, in every optimum;
+    so one program per step finds saturated jobs, where the paper solves a mixed-integer one.
 
     Args:
         instance: the jobs.
@@ -49,7 +48,7 @@ def water_fill(
         entity_weights: above 0, by entity.
         job_weights: above 0, by job.
         policies: by entity.
-        rounds: steps at most; each settles at least one job.
+        rounds: maximum number of steps; each settles at least one job.
 
     Returns:
         Fractions, shape ``(M, K)``.
@@ -96,13 +95,13 @@ def _weights(
 def _raise_together(
     instance: Fractions, scaled: Floats, level: Floats, weights: Floats
 ) -> tuple[Floats, float, Floats]:
-    """Raise all levels by their weights times one number, as far as it goes."""
+    """Raise all levels by their weights times one number, as far as possible."""
     program = FractionProgram(instance)
     rise = program.program.variables(1)
     rows: dict[int, int] = {}
     for job in map(int, np.flatnonzero(scaled > 0)):
         columns, factors = program.throughput(job)
-        # What is settled may fall short by rounding alone.
+        # Settled jobs may fall short by rounding alone.
         floor = float(level[job]) * (1 - 1e-9)
         rows[job] = program.program.at_least(
             np.concatenate((columns, rise)),

@@ -1,7 +1,7 @@
 """First in, first out with reservations: EASY and conservative backfill.
 
-EASY: Lifka, JSSPP '95; conservative: Mu'alem and Feitelson, IEEE TPDS 2001. Unlike
-``fifo``, whose backfill lets anybody pass, nobody may pass here who would put off a reservation.
+EASY: Lifka, JSSPP '95; conservative: Mu'alem and Feitelson, IEEE TPDS 2001. Unlike ``fifo``, whose
+backfill lets any job pass, no job may pass that would delay a reservation.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Backfill:
     """Priority, then arrival; shorter jobs pass where they put off no reservation.
 
     Attributes:
-        reservations: whose start must not be put off.
+        reservations: the jobs whose start must not be delayed.
         depth: jobs that hold a reservation at most, with ``all``.
         padding: an estimate is taken to be this much too short.
     """
@@ -47,7 +47,7 @@ class Backfill:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Keep what runs, start what may start, and write down the reservations."""
+        """Keep running jobs, start those that may start, and store reservations."""
         waiting = sorted(
             (job for job in snapshot.jobs if job.phase is JobPhase.QUEUED),
             key=lambda job: (borrows(job), -job.priority, job.submitted, job.id),
@@ -55,7 +55,7 @@ class Backfill:
         return self.plan_in_order(snapshot, waiting), state
 
     def plan_in_order(self, snapshot: Snapshot, waiting: list[PolicyJob]) -> Plan:
-        """The same for an order that somebody else has chosen."""
+        """The same for a given order."""
         running = [job for job in present(snapshot) if job.phase is JobPhase.RUNNING]
         room = FreeDevices(snapshot)
         allocs: dict[int, Alloc] = {}
@@ -82,7 +82,7 @@ class Backfill:
     def _walk(
         self, snapshot: Snapshot, waiting: list[PolicyJob], room: FreeDevices
     ) -> tuple[dict[int, Alloc], dict[int, Reservation]]:
-        """Who starts, and who has a reservation; what a job borrows is not in the calendars."""
+        """Starts and reservations; borrowed devices are not in the calendars."""
         calendars = {kind: self._calendar(snapshot, kind, room.free(kind)) for kind in room.kinds}
         typed = [job for job in waiting if not borrows(job) and _is_one_piece(job)]
         found = backfill(
@@ -95,7 +95,7 @@ class Backfill:
         held = bool(found.holds)
         for job in waiting:
             chosen = found.starts.get(job.id)
-            # What has no calendar of its own starts only where nobody waits with a reservation.
+            # Allocations without a calendar start only while no job waits with a reservation.
             unlisted = borrows(job) or (not held and not _is_one_piece(job))
             if chosen is None and not unlisted:
                 continue

@@ -2,8 +2,8 @@
 
 Vavilapalli et al., SoCC '13 (YARN); the substrate of Philly (Jeon et al., ATC '19, section 2.3).
 Tenants are queues in a tree. The child that uses the smallest part of its guarantee is offered
-devices first; what a queue does not use is lent to the others, up to their ceilings. With
-preemption, queues above their ideal share give back whole gangs, the youngest first.
+devices first; the unused part of a queue is lent to the others, up to their limits. With
+preemption, queues above their ideal share return whole gangs, the youngest first.
 """
 
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ class Capacity:
     """The queue with the smallest part of its guarantee in use is served next.
 
     Attributes:
-        strict: a queue's head that does not fit holds back its own queue.
-        preempt: queues above their ideal share give back what others wait for.
-        dead_zone: a queue may stay this much above its ideal share, as a part of it.
-        most_preempted: of all devices, the part that is taken back in one round at most.
-        minimum_user_limit_percent: users share their queue equally, but none has to do with less
-            than this part of it. YARN's default, 100, lets one user have all of it.
-        user_limit_factor: of its queue's guarantee, what one user may hold at most; 0: no bound
-            (YARN's default is 1). Where no tenants are known, all are users of the whole pool.
+        strict: a queue's head that does not fit blocks its own queue.
+        preempt: queues above their ideal share return devices that others wait for.
+        dead_zone: tolerance above the ideal share, as a part of it.
+        most_preempted: maximum part of all devices that is taken back in one round.
+        minimum_user_limit_percent: users share their queue equally, but no limit is below this
+            part of it. YARN's default, 100, lets one user have all of it.
+        user_limit_factor: maximum of one user, in its queue's guarantees; 0: no bound (YARN's
+            default is 1). If no tenants are known, all are users of the whole pool.
     """
 
     strict: bool = parameter(False, sentence("param-strict-queue"))
@@ -107,7 +107,7 @@ class Capacity:
         )
         for job in victims:
             queue = account_of(job, tenants)
-            # A gang goes only if its queue stays at its share without it.
+            # A gang is taken only if its queue stays at its share without it.
             above = used[queue] > ideal[queue] * (1 + self.dead_zone)
             if above and used[queue] - job.gang >= ideal[queue] - 1e-9 and job.gang <= budget:
                 back.add(job.id)
@@ -117,10 +117,10 @@ class Capacity:
 
 
 def ideal_shares(snapshot: Snapshot, demand: Mapping[int, int]) -> dict[int, float]:
-    """Devices that each queue should have: its guarantee first, then the rest by guarantees.
+    """Return the ideal devices of each queue: its guarantee first, then the rest by guarantees.
 
-    Water filling over the leaves: nobody is given more than it asks for, and what some leave
-    goes to the others in proportion.
+    Water filling over the leaves: no queue gets more than it asks for, and the unused rest goes to
+    the others in proportion.
     """
     guarantees = {tenant.id: _guarantee(tenant) for tenant in snapshot.tenants}
     weights = {queue: max(1e-9, guarantees.get(queue, 1.0)) for queue in demand}
@@ -145,7 +145,7 @@ def _guarantee(tenant: Tenant) -> float:
 
 
 def _without(snapshot: Snapshot, back: frozenset[int]) -> Snapshot:
-    """The view without the gangs that give back; what is to become free counts as free."""
+    """The view without the gangs that return devices; these count as free."""
     if not back:
         return snapshot
     return replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.id not in back))

@@ -19,9 +19,9 @@ from scheduling.core.policy_interface import Plan, PolicyJob, Snapshot
 
 
 def remaining_seconds(job: PolicyJob, snapshot: Snapshot) -> float:
-    """How long a job still runs at its requested size, by what is known; inf when nothing is.
+    """Remaining seconds of a job at its requested size; inf if unknown.
 
-    The steps that are left come first, the declared run time is the second choice.
+    The remaining steps come first, the declared run time is the second choice.
     """
     if job.facts.steps_left is not None:
         rates = [

@@ -25,7 +25,7 @@ class Philly:
     """Quotas as in ``capacity``, with a locality that is relaxed by waiting.
 
     Attributes:
-        relax_seconds: how long a gang waits for one domain before it asks for a wider one.
+        relax_seconds: wait of a gang for one domain before it asks for a wider one.
         full: from this part of devices in use on, queues above their share give back.
     """
 
@@ -65,9 +65,9 @@ class Philly:
     def _level(
         self, job: PolicyJob, asked: Within, kind: str | None, n: int, snapshot: Snapshot
     ) -> str:
-        """The tightest domain that holds all ``n``, or as wide a one as the waiting has earned.
+        """The tightest domain with ``n`` free devices, or as wide a one as the wait has earned.
 
-        What the job itself asks for is never relaxed.
+        The job's own ``within`` is never relaxed.
         """
         info = snapshot.pool.types.get(kind or "")
         in_node = info is None or n <= info.node_devices

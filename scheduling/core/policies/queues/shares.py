@@ -1,9 +1,9 @@
-"""Dominant resource fairness, and weighted fair shares that remember.
+"""Dominant resource fairness, and weighted fair shares with decayed usage.
 
-DRF: Ghodsi et al., NSDI '11, section 4, with the types of devices as resources. Fair
-shares with decayed usage are those of batch systems (Kay and Lauder, CACM 1988): what a tenant
-has had lately counts against it, so that whoever has just released a large gang is not at once
-the first again.
+DRF: Ghodsi et al., NSDI '11, section 4, with the types of devices as resources. Fair shares with
+decayed usage are those of batch systems (Kay and Lauder, CACM 1988): a tenant's recent usage
+counts against it, so that a tenant that has just released a large gang is not at once the first
+again.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class DominantShare:
     """The tenant with the smallest dominant share is served next.
 
     Attributes:
-        preempt: shares are filled from nothing in every round; else running jobs keep theirs.
+        preempt: shares are filled from nothing in every round; else running jobs retain theirs.
     """
 
     preempt: bool = parameter(False, sentence("param-preempt-tenants"))
@@ -55,9 +55,9 @@ class FairShare:
     """The tenant that has had and holds least for its weight is served next.
 
     Attributes:
-        half_life: seconds after which what was received counts half.
+        half_life: seconds after which received device-time counts half.
         preempt: as for ``DominantShare``.
-        prices: a device counts as much as it costs.
+        prices: weights of devices.
     """
 
     half_life: float = parameter(
@@ -73,10 +73,10 @@ class FairShare:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Progressive filling by usage and holdings together.
+        """Progressive filling by the sum of usage and present devices.
 
-        Whoever holds ``n`` devices for ever has a decayed usage of ``n * half_life / ln 2``, so
-        that usage and holdings are added as devices.
+        A tenant with ``n`` devices for ever has a decayed usage of ``n * half_life / ln 2``, so
+        usage and present devices are added as devices.
         """
         snapshot = priced(snapshot, self.prices)
         usage = self._usage(snapshot, state)
@@ -110,17 +110,17 @@ class FairShare:
             cost = sum(part.n * prices.get(part.type or "", 1.0) for part in job.alloc.parts)
             number = account_of(job, tenants)
             usage[number] = usage.get(number, 0.0) + seconds * cost
-        # What is less than a device-second will never matter again.
+        # Less than a device-second is negligible from now on.
         return {number: value for number, value in usage.items() if value >= 1.0}
 
 
 def in_turn(job: PolicyJob) -> tuple[Any, ...]:
-    """Within an account: priority, then who runs already, then arrival."""
+    """Order within an account: priority, then running jobs, then arrival."""
     return (-job.priority, job.phase is not JobPhase.RUNNING, job.submitted)
 
 
 def by_arrival(job: PolicyJob) -> tuple[Any, ...]:
-    """Within an account whose jobs have no claim to what they hold: priority, then arrival."""
+    """Order within an account with preemptible allocations: priority, then arrival."""
     return (-job.priority, job.submitted)
 
 
@@ -129,7 +129,7 @@ def _kinds(snapshot: Snapshot) -> list[str]:
 
 
 def _filled(snapshot: Snapshot, share: Callable[[FairAccount], float], *, preempt: bool) -> Plan:
-    """Serve whoever has the smallest share, again and again, until nothing more fits."""
+    """Serve the smallest share repeatedly until nothing more fits."""
     root, accounts = tree(snapshot)
     allocs = fill(
         snapshot,

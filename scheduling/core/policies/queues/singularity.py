@@ -1,9 +1,9 @@
-"""Singularity: every job preemptible and elastic, with tiers that promise a part of full speed.
+"""Singularity: preemptible, elastic jobs, with tiers that guarantee a part of full speed.
 
-Shukla et al., arXiv 2202.07848 (its service tiers). A tier's promise is the part of its ideal
-speed that a job gets over a window; the text gives no algorithm, so the rounds here are our own
-reading. Jobs shrink to divisors of their size, since replicas are spliced onto fewer devices with
-the same number of ranks on each.
+Shukla et al., arXiv 2202.07848 (its service tiers). A tier guarantees a part of a job's ideal
+speed over a window; the text gives no algorithm, so the rounds here are our own reading. Jobs
+shrink to divisors of their size, since replicas are spliced onto fewer devices with the same
+number of ranks on each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ class Singularity:
     """Tiers before fairness: promises are kept first, then what is left is divided.
 
     Attributes:
-        premium: part of full speed that the tier ``premium`` promises.
-        standard: the same for ``standard``; every other tier promises nothing.
-        window: seconds over which the promised part counts.
+        premium: fraction of full speed that the tier ``premium`` guarantees.
+        standard: the same for ``standard``; every other tier guarantees nothing.
+        window: seconds over which the guaranteed fraction counts.
     """
 
     premium: float = parameter(0.95, sentence("param-premium"), low=0.0, high=1.0)
@@ -44,7 +44,7 @@ class Singularity:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Keep the promises, then give the rest to whoever has had least."""
+        """Meet the guarantees, then give the rest to the jobs with the least usage."""
         achieved = self._achieved(snapshot, state)
         jobs = present(snapshot)
         refused = self._not_admitted(jobs, snapshot)
@@ -79,10 +79,10 @@ class Singularity:
         return found
 
     def _urgency(self, job: PolicyJob, achieved: Mapping[int, float]) -> tuple[Any, ...]:
-        """Promises in danger first, the worst of the best tier; then basic jobs by what they had.
+        """Guarantees in danger first, the worst of the best tier; then basic jobs by usage.
 
-        A standard job above its promise comes between the two, the one with least surplus first.
-        Tenths, and who runs before who waits, keep jobs from taking turns for nothing.
+        A standard job above its guarantee comes between the two, the one with least surplus first.
+        Rounding to tenths, and running before waiting, prevent needless turns.
         """
         lack = self._target(job) - achieved[job.id]
         owed = lack > 0 or _rank(job) == 0
@@ -92,7 +92,7 @@ class Singularity:
         return (group, tenths, waits, -job.priority, job.submitted, job.id)
 
     def _not_admitted(self, jobs: Sequence[PolicyJob], snapshot: Snapshot) -> frozenset[int]:
-        """Jobs that have never run and whose promise does not fit beside the others'."""
+        """Jobs that have never run and whose guarantee does not fit with the others'."""
         promised = 0.0
         refused: set[int] = set()
         newest_last = sorted(
@@ -108,7 +108,7 @@ class Singularity:
         return frozenset(refused)
 
     def _promise(self, job: PolicyJob, room: FreeDevices, allocs: dict[int, Alloc]) -> None:
-        """The smallest size that keeps the promise, else the largest below it that fits."""
+        """The smallest size that meets the guarantee, else the largest below it that fits."""
         sizes = splices(job)
         enough = [size for size in sizes if size >= self._target(job) * job.gang]
         fewer = [size for size in reversed(sizes) if size not in enough]
@@ -129,7 +129,7 @@ def splices(job: PolicyJob) -> list[int]:
 
 
 def sized(job: PolicyJob, size: int, room: FreeDevices) -> Alloc | None:
-    """So many devices of one type: of the one that it holds if possible, else with most room."""
+    """Allocation on one type: the present one if possible, else the one with most room."""
     if size == job.gang:
         return room.fit(job)
     level = job.demand.members[0].within.value

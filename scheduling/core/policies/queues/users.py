@@ -1,10 +1,9 @@
-"""How much one person may hold of a queue: the user limits of Hadoop YARN's capacity scheduler.
+"""User limits within a queue: those of Hadoop YARN's capacity scheduler.
 
-Of a queue's capacity each of its active users may hold an equal part, but never has to do with
-less than ``minimum-user-limit-percent`` of it; and none holds more than ``user-limit-factor``
-times the queue's guarantee, however idle the rest is (Hadoop's documentation, "Capacity
-Scheduler", queue properties). A queue's capacity is its guarantee, or what it uses where that is
-more.
+Each active user of a queue may use an equal part of its capacity, with at least
+``minimum-user-limit-percent`` of it; and at most ``user-limit-factor`` times the queue's
+guarantee, however idle the rest is (Hadoop's documentation, "Capacity Scheduler", queue
+properties). A queue's capacity is its guarantee, or its use if that is more.
 """
 
 from collections import defaultdict
@@ -14,20 +13,20 @@ from scheduling.core.policies.engines.room import borrows
 from scheduling.core.policy_interface import JobPhase, PolicyJob, Snapshot
 
 ALL: Final = 100
-#: Whoever is in no tenant that the view knows is a user of the whole pool.
+#: A person without a tenant known to the view is a user of the whole pool.
 _POOL: Final = -1
 _SLACK: Final = 1e-9
 
 
 class UserLimits:
-    """What each person holds of each queue, and whether it may be more.
+    """Each person's devices in each queue, and the limit.
 
-    Borrowing is neither limited nor counted: it takes nothing from anybody.
+    Borrowing is neither limited nor counted: it uses only idle devices.
 
     Args:
         snapshot: the private view.
-        percent: no user's limit is below this part of the queue; 100: users share nothing.
-        factor: of the queue's guarantee, one user's most; 0: no bound.
+        percent: lower bound of a user's limit in percent of the queue; 100: no sharing.
+        factor: maximum of one user, in queue guarantees; 0: no bound.
     """
 
     def __init__(self, snapshot: Snapshot, percent: int, factor: float) -> None:
@@ -43,14 +42,14 @@ class UserLimits:
         self.refused: set[int] = set()
 
     def take(self, job: PolicyJob, devices: int) -> None:
-        """Count what a job gets."""
+        """Count the devices of a job."""
         if not borrows(job):
             queue = self._queue(job)
             self._used[queue] += devices
             self._held[queue, job.owner] += devices
 
     def allows(self, job: PolicyJob, devices: int) -> bool:
-        """Whether its owner may hold so many devices more; who holds none may start one gang.
+        """Whether its owner may have n more devices; an owner without any may start one gang.
 
         Without that a gang above the limit would never start.
         """

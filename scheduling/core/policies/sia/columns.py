@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SiaColumns:
-    """All configurations, one column each; kept from round to round, so the same if identical.
+    """All configurations, one column each; cached across rounds, so identity means equality.
 
     Attributes:
         types: device types in the pool's order.
@@ -31,11 +31,11 @@ class SiaColumns:
     places: Mapping[tuple[str | None, int], int]
 
     def up_to(self, devices: int) -> tuple["SiaColumns", Ints]:
-        """The columns of so many devices at most, and where they stand among all."""
+        """The columns of at most n devices, and their indices among all."""
         return _up_to(self, devices)
 
     def held(self, alloc: Alloc | None) -> int | None:
-        """The column of what a job holds; None: it holds nothing, or something else."""
+        """The column of a job's present allocation; None: no allocation, or another one."""
         if alloc is None or len(alloc.parts) != 1:
             return None
         return self.places.get((alloc.parts[0].type, alloc.parts[0].n))

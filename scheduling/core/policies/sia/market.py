@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """Jobs with the same possible types and sizes, and what each is worth to each of them."""
+    """Jobs with the same possible types and sizes, and the value of each to each job."""
 
     jobs: Sequence[PolicyJob]
     kinds: Ints
@@ -27,11 +27,11 @@ class _Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarketProgram:
-    """One choice for each job under the capacities: what the solver is given.
+    """The input of the solver: one choice for each job under the capacities.
 
     Attributes:
         jobs: ids, rising.
-        allocs: what each column means.
+        allocs: allocation of each column.
         worth: shape ``(jobs, columns)``; -inf: impossible.
         uses: devices of each type, by column.
         capacity: by type.
@@ -45,7 +45,7 @@ class MarketProgram:
 
 
 class Market:
-    """Collects what every job could have; ``plan`` says what each gets."""
+    """Collects the options of every job; ``plan`` returns the allocations."""
 
     def __init__(self, columns: SiaColumns, capacity: Mapping[str, int]) -> None:
         self._types = columns.types
@@ -54,7 +54,7 @@ class Market:
         self._offers: list[_Offer] = []
 
     def pin(self, job: PolicyJob) -> None:
-        """Leave a job what it holds, whatever else happens."""
+        """Fix a job's present allocation."""
         alloc = job.alloc
         if alloc is None:
             return

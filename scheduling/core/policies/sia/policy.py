@@ -39,11 +39,11 @@ class Sia:
     Attributes:
         fairness: the power; negative: slow jobs weigh more.
         waiting_cost: of a job without devices; one at its smallest goodput costs 1.
-        growth: how many times its largest size so far a job may get.
+        growth: maximum ratio of a job's size to its largest size so far.
         most_devices: for one job.
         request_caps_batch: goodput is estimated for batches up to the requested one only.
         bootstrap: a job that has not run yet is judged by a short profile on each type.
-        gap: certified distance from the optimum within which an answer will do.
+        gap: accepted certified distance from the optimum.
     """
 
     fairness: float = parameter(-0.5, sentence("param-fairness"), low=-5.0, high=5.0)
@@ -70,7 +70,7 @@ class Sia:
         return self.market(snapshot).plan(gap=self.gap), state
 
     def market(self, snapshot: Snapshot) -> Market:
-        """What every job could have and what it is worth, before anything is decided."""
+        """Return the options of every job and their values, before the decision."""
         columns = columns_of(snapshot.pool.types, snapshot.capacity)
         market = Market(columns, snapshot.capacity)
         free = []
@@ -102,10 +102,10 @@ class Sia:
         return self._worth(snapshot, jobs, rows, [columns.held(job.alloc) for job in jobs])
 
     def _most_devices(self, snapshot: Snapshot, job: PolicyJob) -> int:
-        """Replicas up to which a job may grow now: twice its largest size on any type so far.
+        """Maximum replicas of a job now: twice its largest size on any type so far.
 
-        It begins with one; where its owner allows none so small, ``scaled_goodputs`` knows the
-        smallest size of each type.
+        It begins with one; if its owner does not allow that, ``scaled_goodputs`` uses the smallest
+        size of each type.
         """
         if job.terms.kind is Kind.ELASTIC:
             return job.terms.scale.maximum if job.terms.scale else job.gang
@@ -121,7 +121,7 @@ class Sia:
     def _offer_rigid(
         self, market: Market, snapshot: Snapshot, job: PolicyJob, columns: SiaColumns
     ) -> None:
-        """One column per type, worth the gang times how much faster than the slowest it is."""
+        """One column per type, worth the gang times the speed-up over the slowest type."""
         kinds, rates = [], []
         for kind, name in enumerate(columns.types):
             rate = snapshot.model.rate(job, shape_of(snapshot, name, job.gang))
@@ -146,7 +146,7 @@ class Sia:
         rows: Floats,
         held: Sequence[int | None],
     ) -> Floats:
-        """What each column adds to the objective; at most 0: no better than to wait."""
+        """The value of each column in the objective; at most 0: no better than to wait."""
         running = [row for row, column in enumerate(held) if column is not None]
         columns = [column for column in held if column is not None]
         factors = np.ones(len(jobs))
@@ -161,7 +161,7 @@ class Sia:
         return worth
 
     def _restart_factor(self, snapshot: Snapshot, job: PolicyJob) -> float:
-        """By how much moving is damped: the part of its life not lost to restarts (eq. 2)."""
+        """Damping factor of moves: the part of its life not lost to restarts (eq. 2)."""
         cost = _MEASURED_RESTARTS.get(job.terms.application or "")
         if cost is None:
             cost = snapshot.model.restart_seconds(job)
@@ -173,5 +173,5 @@ class Sia:
 
 
 def _must_stay(job: PolicyJob) -> bool:
-    """Whether a job keeps what it holds: it is busy with a restart, or may not be preempted."""
+    """Whether a job retains its devices: it is busy with a restart, or not preemptible."""
     return job.alloc is not None and (job.facts.recovering or not job.terms.preemptible)

@@ -1,7 +1,7 @@
 """The rows of Sia's matrix: each job's goodput at every configuration, over its smallest one.
 
-Where a job has not run on a type its goodput there is projected from a type on which it has, by
-the ratio of throughputs on one device (section 3.2, bootstrapping).
+If a job has not run on a type, its goodput there is projected from a type on which it has, by the
+ratio of throughputs on one device (section 3.2, bootstrapping).
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 NOTHING = 1e-4
 _LARGEST = float(np.finfo(np.float64).max)
 _BOUNDS = (4, 16, 1 << 30)
-#: Jobs from which on it pays to look at small and large ones apart.
+#: Minimum number of jobs for separate handling of small and large ones.
 _MANY = 48
 
 
@@ -98,7 +98,7 @@ def _by_bound(most: Ints) -> dict[int, Ints]:
 
 
 def _relative_speeds(snapshot: Snapshot, job: PolicyJob, columns: SiaColumns) -> Floats:
-    """How much faster than on the slowest type one replica is, by column."""
+    """Speed of one replica relative to the slowest type, by column."""
     speeds = np.array([snapshot.model.speed(job, name) for name in columns.types])
     slowest = speeds[speeds > 0.0].min(initial=np.inf)
     return np.asarray((speeds / slowest)[columns.kinds])
@@ -111,7 +111,7 @@ def _replicas(snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SiaColumns
 
 
 def _permitted(jobs: Sequence[PolicyJob], columns: SiaColumns) -> NDArray[np.bool_]:
-    """Columns whose type and size the owner allows."""
+    """Columns allowed by the owner's type and size limits."""
     return np.array([_permits(job.types, job.terms.scale, columns) for job in jobs])
 
 

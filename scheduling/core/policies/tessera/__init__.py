@@ -1,4 +1,4 @@
-"""Tessera's own policy: completion times looked at over a horizon, restarts paid in seconds."""
+"""Tessera's own policy: completion times over a horizon, with restarts as cost in seconds."""
 
 from scheduling.core.policies.tessera.policy import Tessera
 

@@ -13,7 +13,7 @@ from scheduling.core.policy_interface import Model, PolicyJob, Scale, Shape, Sna
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-#: Up to so many nodes every number of them is a size; beyond it they grow by half.
+#: Number of nodes up to which each number is a size; beyond it they grow by half.
 _EVERY_NODE: Final = 4
 
 
@@ -23,7 +23,7 @@ class SizeColumns:
 
     Attributes:
         types: device types, in the pool's order.
-        shapes: of each column, packed on as few nodes as will do.
+        shapes: of each column, packed on as few nodes as possible.
         kinds: the index of each column's type.
         sizes: devices of each column.
         nodes: nodes of each column.
@@ -36,13 +36,13 @@ class SizeColumns:
     nodes: Ints
 
     def uses(self) -> Ints:
-        """What each column takes of each type, shape ``(columns, types)``."""
+        """Use of each type by each column, shape ``(columns, types)``."""
         table = np.zeros((len(self.shapes), len(self.types)), dtype=np.int64)
         table[np.arange(len(self.shapes)), self.kinds] = self.sizes
         return table
 
     def find(self, device_type: str | None, devices: int) -> int | None:
-        """The column of so many devices of a type."""
+        """The column of n devices of a type."""
         for index, shape in enumerate(self.shapes):
             if shape.type == device_type and shape.devices == devices:
                 return index
@@ -66,7 +66,7 @@ def columns_of(snapshot: Snapshot, jobs: Iterable[PolicyJob], finer: int) -> Siz
 
 
 def allowed(columns: SizeColumns, snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> Flags:
-    """Which columns each job may have, shape ``(jobs, columns)``."""
+    """Allowed columns of each job, shape ``(jobs, columns)``."""
     model = snapshot.model
     table = np.zeros((len(jobs), len(columns.shapes)), dtype=np.bool_)
     for row, job in enumerate(jobs):
@@ -98,7 +98,7 @@ def _possible(sizes: bytes, kinds: bytes, bounds: tuple[tuple[int, int], ...]) -
 
 @lru_cache(maxsize=4_096)
 def _of_scale(sizes: bytes, scale: Scale | None, gang: int) -> Flags:
-    """Columns whose size the owner allows."""
+    """Columns allowed by the owner's size limits."""
     devices = np.frombuffer(sizes, dtype=np.int64)
     if scale is None:
         return np.asarray(devices == gang)

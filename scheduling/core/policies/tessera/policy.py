@@ -1,4 +1,4 @@
-"""The policy of a round: rates, work left, what each size is worth, and one assignment."""
+"""The policy of a round: rates, remaining work, value of each size, and one assignment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,21 +40,21 @@ class Tessera:
 
     Attributes:
         power: of the speed in the objective.
-        order: how much less work left counts.
-        belief: how much of a guess of it counts.
+        order: weight of less remaining work.
+        belief: factor on a guess of it.
         horizon: seconds over which a restart must pay.
         trust: spans of the horizon that are added to a job's own time between restarts.
-        caution: by which the restart of a running job counts more than its seconds.
+        caution: factor on the restart seconds of a running job.
         growth: steps before a job of unknown size, for each one behind it.
-        start: seconds on its least size that a job of unknown size is taken to need at least.
-        first: seconds that a job is taken to need before it has ever run.
+        start: minimum assumed seconds on its least size for a job of unknown size.
+        first: assumed seconds of a job that has never run.
         scaling: power of the size with which a job speeds up before it has ever run.
-        unseen: power by which sizes that were never tried are discounted.
-        spread: factor for several nodes where a job was only seen on one.
+        unseen: power by which untried sizes are discounted.
+        spread: factor for several nodes if a job was only measured on one.
         fairness: finish-time fairness above which a job counts more.
-        rise: how fast it counts more beyond that.
+        rise: growth of that weight beyond it.
         finer: sizes between two powers of two.
-        remember: expect of a job what its application's past jobs have needed.
+        remember: estimate a job by its application's past jobs.
         gap: distance from the optimum at which the search may stop.
     """
 
@@ -120,7 +120,7 @@ class Tessera:
         columns: SizeColumns,
         state: Mapping[str, Any],
     ) -> Floats:
-        """What each column is worth to each job."""
+        """The value of each column to each job."""
         rates = predicted_rates(
             snapshot,
             jobs,
@@ -158,7 +158,7 @@ def _alloc(shape: Shape) -> Alloc:
 
 
 def _left_over(snapshot: Snapshot, columns: SizeColumns, allocs: Mapping[int, Alloc]) -> Ints:
-    """Devices of each type beside those that jobs must keep."""
+    """Devices of each type except those that jobs must retain."""
     free = np.array([snapshot.capacity[name] for name in columns.types], dtype=np.int64)
     for alloc in allocs.values():
         for part in alloc.parts:

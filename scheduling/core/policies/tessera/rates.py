@@ -1,4 +1,4 @@
-"""How fast each job would be at each size, with priors where nothing was seen.
+"""Rates of each job at each size, with priors for unmeasured sizes.
 
 A job that has not run yet is judged by one device's speed on each type and by the gang that its
 owner asked for; a type on which it has not run, by the ratio of speeds to one on which it has.
@@ -18,7 +18,7 @@ from scheduling.core.policies.tessera.columns import Flags, SizeColumns
 from scheduling.core.policy_interface import PolicyJob, Snapshot
 
 Floats = NDArray[np.float64]
-#: Beyond the gang that was asked for, a job that nobody has seen is taken to gain little.
+#: Beyond the requested gang, an unmeasured job is assumed to gain little.
 _BEYOND_GANG: Final = 0.3
 
 
@@ -30,7 +30,7 @@ class Rates:
         table: shape ``(jobs, columns)``; 0 where a job cannot be.
         known: jobs whose rates are in steps; the others' are only relative to each other.
         least: of each job at its least size, on the type that is best for it.
-        asked: likewise at the size that its owner asked for, or at the next smaller one.
+        asked: likewise at the requested size, or at the next smaller one.
     """
 
     table: Floats
@@ -49,7 +49,7 @@ def predicted_rates(
     unseen: float,
     spread: float,
 ) -> Rates:
-    """The model's goodputs, filled in and discounted where nothing was seen.
+    """The model's goodputs, filled in and discounted without observations.
 
     Args:
         snapshot: for pool and model.
@@ -58,7 +58,7 @@ def predicted_rates(
         allowed: columns that each job may have.
         scaling: the power of the size with which a job is taken to speed up before it has run.
         unseen: the power with which sizes that do not count as tried are discounted.
-        spread: the factor for several nodes where a job has only been seen on one.
+        spread: the factor for several nodes if a job was only measured on one.
     """
     model = snapshot.model
     seen = seen_from_each(columns.types, columns.shapes, _nodes(snapshot, columns))
@@ -73,7 +73,7 @@ def predicted_rates(
     largest = np.array(
         [[profile.get(name, 0) for name in columns.types] for profile in profiles]
     ).reshape(speeds.shape)
-    # Twice the largest size of a type, the largest of all, and what was asked for count as tried.
+    # Twice the largest size of a type, the largest of all, and the requested one count as tried.
     most = np.maximum(largest.max(axis=1, initial=0)[:, None], gangs)
     tried = np.maximum(2 * largest, most)[:, columns.kinds]
     node = np.array(_nodes(snapshot, columns), dtype=np.int64)[columns.kinds]
@@ -92,7 +92,7 @@ def _project(
     elsewhere: Floats,
     speeds: Floats,
 ) -> None:
-    """Fill in types on which a job has not run, from the one on which it was seen largest."""
+    """Fill in types on which a job has not run, from the one with its largest measured size."""
     by_source: dict[str, list[int]] = defaultdict(list)
     for row in np.flatnonzero(np.isnan(table).any(axis=1)).tolist():
         ran = profiles[row]
@@ -118,7 +118,7 @@ def _before_start(
 
 
 def _least(table: Floats, columns: SizeColumns) -> Floats:
-    """The best rate at the least size at which a job makes any progress."""
+    """The best rate at the least size at which a job can run."""
     sizes = np.where(table > 0.0, columns.sizes, np.iinfo(np.int64).max)
     smallest = sizes.min(axis=1, initial=np.iinfo(np.int64).max)[:, None]
     least: Floats = np.where(sizes == smallest, table, 0.0).max(axis=1, initial=0.0)
@@ -126,7 +126,7 @@ def _least(table: Floats, columns: SizeColumns) -> Floats:
 
 
 def _asked(table: Floats, columns: SizeColumns, gangs: NDArray[np.int64]) -> Floats:
-    """The best rate at the largest size that is no more than the gang."""
+    """The best rate at the largest size up to the gang's."""
     within = np.where((table > 0.0) & (columns.sizes <= gangs), columns.sizes, 0)
     largest = within.max(axis=1, initial=0)[:, None]
     at = np.where(largest > 0, within == largest, table > 0.0)

@@ -1,7 +1,7 @@
-"""How much work each job has left: declared, known from its application's past, or guessed.
+"""Remaining work of each job: declared, known from its application's past, or guessed.
 
-Guesses follow what is usual for running jobs: whoever has run long will run long, so that the
-expectation grows with what is behind a job.
+Guesses follow the usual pattern of running jobs: the longer a job has run, the longer it will run,
+so that the expectation grows with its finished work.
 """
 
 from bisect import bisect_right
@@ -17,19 +17,19 @@ from scheduling.core.policies.tessera.rates import Rates
 from scheduling.core.policy_interface import PolicyJob
 
 Floats = NDArray[np.float64]
-#: Totals of an application that are kept, the latest.
+#: Maximum number of stored totals of an application, the latest.
 _KEPT: Final = 64
-#: Of what is behind a job, the least that is ever taken to be before it.
+#: Minimum remaining work, as a part of the finished work.
 _LEAST: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Work left, by job.
+    """Remaining work by job.
 
     Attributes:
         steps: expected until it is complete.
-        guessed: nobody has said so much, and no past job either.
+        guessed: neither declared nor known from a past job.
     """
 
     steps: Floats
@@ -51,7 +51,7 @@ def steps_left(
         jobs: one each.
         rates: of the jobs.
         sizes: sorted totals of past jobs by application.
-        growth: how much is before a job for each step that is behind it.
+        growth: remaining steps of a job for each finished one.
         start: seconds at its least size, on its best type, that every job is taken to need.
         first: seconds at its best size that are before a job that has never run.
     """
@@ -70,7 +70,7 @@ def steps_left(
 
 
 def _told(job: PolicyJob, asked: float, sizes: Mapping[str, Sequence[float]]) -> float | None:
-    """Steps left by what was declared, or by what is usual for the application."""
+    """Remaining steps as declared, or as usual for the application."""
     done = job.facts.steps_done
     if job.facts.steps_left is not None:
         return job.facts.steps_left
@@ -82,13 +82,13 @@ def _told(job: PolicyJob, asked: float, sizes: Mapping[str, Sequence[float]]) ->
 
 
 def remembered(jobs: Sequence[PolicyJob], state: Mapping[str, Any]) -> dict[str, Any]:
-    """The policy's state after this round: who is there, and how large past jobs were.
+    """Return the policy's state after this round: present jobs, and the sizes of past jobs.
 
-    A job that is no longer there counts as complete with the steps that it had last.
+    A job that has left counts as complete with its last steps.
 
     Args:
-        jobs: that are there now.
-        state: after the round before.
+        jobs: present jobs.
+        state: of the round before.
     """
     there = {
         str(job.id): [job.terms.application, job.facts.steps_done]

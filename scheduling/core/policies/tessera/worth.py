@@ -1,9 +1,8 @@
-"""What each size is worth to each job: its speed over a horizon, net of the restart.
+"""Value of each size to each job: its speed over a horizon, net of the restart.
 
 The objective of a round is the sum over jobs of ``weight * (speed / steps left) ** power``. The
-fraction is one over the time in which a job would be complete at the speed it makes on average
-over the horizon, so that short jobs count more, and with a power below 1 no job is left without
-anything for long.
+fraction is one over the completion time at the average speed over the horizon, so that short jobs
+count more, and with a power below 1 no job starves.
 """
 
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ _PRIORITY_DOUBLES: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class JobStanding:
-    """Where each job stands.
+    """Inputs of the objective by job.
 
     Attributes:
         left: expected steps until it is complete.
@@ -44,16 +43,16 @@ class JobStanding:
 def restart_costs(
     snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SizeColumns, factor: float
 ) -> Floats:
-    """Seconds without progress that each size begins with, shape ``(jobs, columns)``.
+    """Seconds without progress at the start of each size, shape ``(jobs, columns)``.
 
-    Every start and change costs a restart; going on costs what is left of one that is under way.
+    Every start and change costs a restart; continuing costs the rest of a restart under way.
 
     Args:
-        snapshot: for the model and the time.
+        snapshot: has the model and the time.
         jobs: one row each.
         columns: one column each.
-        factor: by which the restart of a running job counts more, since whoever is moved for
-            somebody else's sake will often be moved back.
+        factor: on the restart of a running job, since a job that is moved for another's sake will
+            often be moved back.
     """
     model = snapshot.model
     starts = np.array([model.restart_seconds(job) for job in jobs]).reshape(-1, 1)
@@ -75,10 +74,10 @@ def held_column(job: PolicyJob, columns: SizeColumns) -> int | None:
 
 
 def horizons(jobs: Sequence[PolicyJob], usual: float, trust: float) -> Floats:
-    """Seconds for which each job is expected to stay as it will be.
+    """Expected seconds for which each job retains its size.
 
     The mean time between its restarts so far, with ``trust`` spans of the usual length added to
-    them: who has been moved often will be moved again soon, so that a move pays less.
+    them: a job that was moved often will be moved again soon, so that a move pays less.
     """
     executed = np.array([job.facts.executed for job in jobs])
     restarts = np.array([job.facts.restarts for job in jobs])
@@ -137,10 +136,10 @@ def fair_speeds(
 
 
 def unfairness(snapshot: Snapshot, jobs: Sequence[PolicyJob], standing: JobStanding) -> Floats:
-    """Finish-time fairness that each job is headed for if it had its fair speed from now on.
+    """Expected finish-time fairness of each job at its fair speed from now on.
 
-    Its age and the time that is left, over the time of a whole run at the fair speed; neither
-    depends on what it holds now, so that a plan does not change its own reasons.
+    Its age and its remaining time, over the time of a whole run at the fair speed; neither depends
+    on its present devices, so that a plan does not change its own reasons.
     """
     age = np.array([snapshot.now - job.submitted for job in jobs])
     restart = np.array([snapshot.model.restart_seconds(job) for job in jobs])
@@ -153,7 +152,7 @@ def unfairness(snapshot: Snapshot, jobs: Sequence[PolicyJob], standing: JobStand
 
 
 def weights(jobs: Sequence[PolicyJob], unfair: Floats, *, bound: float, rise: float) -> Floats:
-    """How much each job counts: its owner's weight, its priority, and how unfairly it has fared.
+    """Weight of each job: from its owner's weight, its priority, and its unfairness.
 
     Args:
         jobs: one each.
@@ -178,7 +177,7 @@ def believed(work: Floats, guessed: Flags, belief: float) -> Floats:
 
     Args:
         work: seconds at the least size, by job.
-        guessed: jobs whose work nobody knows.
+        guessed: jobs of unknown work.
         belief: the power with which a guess's distance from an hour counts.
     """
     drawn: Floats = _TYPICAL * (work / _TYPICAL) ** belief
@@ -186,14 +185,14 @@ def believed(work: Floats, guessed: Flags, belief: float) -> Floats:
 
 
 def worths(rates: Rates, speeds: Floats, work: Floats, *, power: float, order: float) -> Floats:
-    """What each size adds to the objective, shape ``(jobs, columns)``, before weights.
+    """The value of each size in the objective, shape ``(jobs, columns)``, before weights.
 
     Args:
         rates: of the jobs; their speeds at the least size are the unit.
         speeds: net of restarts.
-        work: seconds left at the least size, by job.
+        work: remaining seconds at the least size, by job.
         power: of the speed.
-        order: the power with which jobs with less work left count more.
+        order: power by which jobs with less remaining work count more.
     """
     unit = np.where(rates.least > 0.0, rates.least, 1.0)[:, None]
     found: Floats = (speeds / unit) ** power / np.where(work > 0.0, work, np.inf)[:, None] ** order

@@ -1,9 +1,9 @@
 """Prices of capacities: the Lagrangian dual by cutting planes, with a basis of a few columns.
 
-Every point that is tried gives one column (what all jobs together would take there, and what that
-is worth); a linear program over those columns, with one row per capacity and one for their
-weights, gives the next prices. It is solved by revised simplex steps on a basis of that size.
-Points between the best prices so far and the program's keep it from swinging.
+Every tried point gives one column (the total use of all jobs there, and its value); a linear
+program over those columns, with one row per capacity and one for their weights, gives the next
+prices. It is solved by revised simplex steps on a basis of that size. Points between the best
+prices so far and the program's damp its oscillation.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _MOST_PIVOTS: Final = 200
 _REDUCED: Final = 1e-9
 #: Slopes of the basis up to this are level.
 _LEVEL: Final = 1e-12
-#: How often the program's own prices are tried instead of a point on the way to them.
+#: Interval of tries at the program's own prices instead of a point on the way to them.
 _DIRECT: Final = 4
 
 
@@ -42,7 +42,7 @@ class Priced:
     fits: bool = False
 
     def blend(self, problem: Problem, jobs: Ints) -> Floats:
-        """What jobs take of each capacity on average over the weighted relaxations."""
+        """Average use of each capacity over the weighted relaxations."""
         blend = np.zeros((len(jobs), len(problem.capacity)))
         for weight, picks in zip(self.weights.tolist(), self.picks, strict=True):
             blend += weight * problem.uses[picks[jobs]]
@@ -50,10 +50,10 @@ class Priced:
 
 
 class _Master:
-    """The linear program over relaxations: slacks first, then nothing at all, then the tried.
+    """The linear program over relaxations: slacks first, then the empty one, then the tried.
 
-    There are a few rows only, so it is kept in plain lists: arrays of four numbers cost more in
-    calls than in arithmetic.
+    It has few rows, so it uses plain lists: arrays of four numbers cost more in calls than in
+    arithmetic.
     """
 
     def __init__(self, capacity: Floats) -> None:
@@ -94,7 +94,7 @@ class _Master:
         return sum(map(mul, duals, self._right)), prices
 
     def _newest(self) -> int | None:
-        """The column that came last, if it helps; of those before it none did."""
+        """The last added column, if it helps; none of those before it did."""
         gain = self._values[-1] - sum(map(mul, self._duals, self._columns[-1]))
         return len(self._right) + len(self._values) - 1 if gain > _REDUCED else None
 
@@ -114,7 +114,7 @@ class _Master:
         return reduced.index(most)
 
     def _enter(self, index: int) -> None:
-        """Put a column into the basis for the first one that reaches 0."""
+        """Exchange a column with the first one in the basis that reaches 0."""
         inverse, at, tried = self._inverse, self._at, index - len(self._right)
         column = self._columns[tried] if tried >= 0 else self._units[index]
         direction = [sum(map(mul, row, column)) for row in inverse]
@@ -148,7 +148,7 @@ def _unit(count: int, row: int) -> list[float]:
 
 
 def find_prices(problem: Problem, start: Floats | None, tolerance: float) -> Priced:
-    """Prices at which the relaxation's bound is as low as it gets.
+    """Prices with the lowest bound of the relaxation.
 
     Args:
         problem: the problem.

@@ -30,14 +30,14 @@ class Relaxed(NamedTuple):
 class Problem:
     """Maximise the sum of one value per row, where the columns' uses fit the capacities.
 
-    Uses and capacities are whole numbers kept as floats: products with prices would copy integers
-    each time, and up to 2**53 nothing is lost.
+    Uses and capacities are whole numbers as floats: products with prices would copy integers each
+    time, and up to 2**53 nothing is lost.
 
     Attributes:
-        values: shape ``(jobs, 1 + choices)``; column 0 is to have nothing, -inf is impossible.
+        values: shape ``(jobs, 1 + choices)``; column 0 is no allocation, -inf is impossible.
         uses: shape ``(1 + choices, capacities)``.
         capacity: of each resource.
-        thrift: what was taken off the values for each device used.
+        thrift: deduction from the values for each device used.
         rows: 0, 1, ... once per job.
     """
 
@@ -49,7 +49,7 @@ class Problem:
 
     @classmethod
     def of(cls, values: Floats, uses: Ints, capacity: Ints, thrift: float) -> "Problem":
-        """Check the arrays and put the empty choice in front.
+        """Check the arrays and prepend the empty choice.
 
         Raises:
             ValueError: shapes do not match, a value is infinite, or a use or a capacity is
@@ -78,7 +78,7 @@ class Problem:
         return cls(full, columns, capacity.astype(np.float64), each, np.arange(jobs))
 
     def worth(self, prices: Floats) -> Floats:
-        """Values less what the uses cost, shape of ``values``."""
+        """Values minus the cost of the uses, shape of ``values``."""
         worth: Floats = self.values - self.uses @ prices
         return worth
 

@@ -1,4 +1,4 @@
-"""A good answer at once: relaxations blended job by job, made to fit, then filled up."""
+"""A quick answer: relaxations blended job by job, repaired to fit, then filled up."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from scheduling.core.policies.engines.assignment.problem import Floats, Ints
 from scheduling.core.policies.engines.assignment.search import Core, Found
 
 _MOST_MOVES = 10_000
-#: Departures that are looked at first, and how many times more where they do not suffice.
+#: Initial number of departures, and the factor of growth if they do not suffice.
 _FEW = 2_000
 _MORE = 8
 _GOLDEN = (5**0.5 - 1) / 2
@@ -42,12 +42,12 @@ class _Moves:
             starts=np.searchsorted(jobs, np.arange(len(problem.values) + 1)),
             change=problem.uses.take(columns, axis=0) - problem.uses.take(picks[jobs], axis=0),
             gains=problem.values[jobs, columns] - problem.values[jobs, picks[jobs]],
-            # Where nothing has a price, making room is still worth something.
+            # If no capacity has a price, freed room still has a value.
             prices=np.maximum(prices, max(1e-3 * prices.max(), 1e-12)),
         )
 
     def take(self, index: int) -> None:
-        """Let one job have another column."""
+        """Change one job's column."""
         job, column = self.jobs[index], self.columns[index]
         change, gain = self.change[index].copy(), self.gains[index]
         self.picks[job] = column
@@ -61,7 +61,7 @@ class _Moves:
         after = self.excess + self.change
         over = np.maximum(self.excess, 0)
         relief = (over - np.maximum(after, 0)) @ self.prices
-        loss = -self.gains - relief  # what is freed beyond the excess is lost for now
+        loss = -self.gains - relief  # use freed beyond the excess is lost for now
         ratio = np.where(relief > 0.0, (loss + relief) / np.maximum(relief, 1e-300), np.inf)
         index = int(ratio.argmin())
         if ratio[index] == np.inf:
@@ -105,7 +105,7 @@ def _made_to_fit(moves: _Moves) -> bool:
 def _blended(core: Core) -> Ints:
     """Each job's column from one of the weighted relaxations, so that together they almost fit.
 
-    Jobs that differ alike between the relaxations stand side by side and take turns.
+    Jobs that differ alike between the relaxations are adjacent and take turns.
     """
     priced = core.priced
     table = np.array(priced.picks)
@@ -118,7 +118,7 @@ def _blended(core: Core) -> Ints:
 
 
 def _level(core: Core, count: int) -> float:
-    """The loss up to which lie so many departures, or all, besides the picks themselves."""
+    """The loss that covers the given number of departures, or all, besides the picks."""
     count += len(core.losses)
     if core.losses.size <= count:
         return float(np.finfo(np.float64).max)

@@ -1,9 +1,9 @@
-"""The exact part: all ways to depart from the relaxation that lose no more than is allowed.
+"""Exact search: all departures from the relaxation that lose no more than allowed.
 
-At given prices the value of any answer is the relaxation's bound, less what each job loses by
-departing from its best column, less the price of what is left over. So the best answer departs
-only in jobs and columns whose loss is within the distance between bound and optimum: the core.
-It is searched job by job, keeping for each use of the capacities the least loss.
+At given prices the value of any answer is the relaxation's bound, less each job's loss by
+departing from its best column, less the price of the unused capacity. So the best answer departs
+only in jobs and columns whose loss is within the distance between bound and optimum: the core. It
+is searched job by job, with the least loss for each use of the capacities.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What the search starts from, whatever it may lose.
+    """Inputs of the search, independent of the allowed loss.
 
     Attributes:
         problem: the problem.
         priced: its prices and the relaxation there.
-        losses: what each column loses against its job's best one, shape of the values.
+        losses: of each column against its job's best one, shape of the values.
         seconds: each job's least loss by departing, sorted.
     """
 
@@ -49,9 +49,9 @@ class Found:
     """The best answer of one search.
 
     Attributes:
-        loss: against the bound; infinite: there is none within what was allowed.
+        loss: against the bound; infinite: none within the allowed loss.
         picks: the column of each job.
-        complete: nothing was cut off, so there is no better answer.
+        complete: nothing was cut off, so no better answer exists.
     """
 
     loss: float
@@ -60,7 +60,7 @@ class Found:
 
 
 class _Stage(NamedTuple):
-    """A contested job: how each of its columns changes the use, and what it loses."""
+    """A contested job: the change of use and the loss of each of its columns."""
 
     job: int
     columns: Ints
@@ -85,12 +85,12 @@ class _Stages(NamedTuple):
 
 
 def search(core: Core, allowed: float, beam: int) -> Found:
-    """The answer that loses least, if it loses no more than ``allowed``.
+    """Return the answer that loses least, if it loses no more than ``allowed``.
 
     Args:
         core: the losses at the prices.
         allowed: the most that an answer may lose against the bound.
-        beam: the most uses to keep at a time; beyond it those near the relaxation's blend stay.
+        beam: maximum number of uses at a time; beyond it those near the relaxation's blend stay.
     """
     problem, prices = core.problem, core.priced.prices
     stages = _stages(core, allowed)
@@ -132,7 +132,7 @@ def search(core: Core, allowed: float, beam: int) -> Found:
 
 
 def _stages(core: Core, allowed: float) -> _Stages:
-    """The jobs with several columns within what may be lost."""
+    """The jobs with several columns within the allowed loss."""
     problem, picks = core.problem, core.priced.relaxed.picks
     inside = core.losses <= allowed
     contested = np.flatnonzero(inside.sum(axis=1) > 1)
@@ -159,7 +159,7 @@ def _stages(core: Core, allowed: float) -> _Stages:
 
 
 def _aims(core: Core, stages: list[_Stage]) -> Floats:
-    """The excess after each stage if its jobs took what they take in the relaxation's blend."""
+    """The excess after each stage if its jobs took their use in the relaxation's blend."""
     jobs = np.array([stage.job for stage in stages])
     problem, relaxed = core.problem, core.priced.relaxed
     changes = core.priced.blend(problem, jobs) - problem.uses[relaxed.picks[jobs]]
@@ -174,7 +174,7 @@ def _from_each(changes: Floats) -> Floats:
 
 
 def _factors(spans: Floats) -> Ints | None:
-    """What turns a use of the capacities into one number; None: the numbers are too large."""
+    """Factors that map a use of the capacities to one number; None: the numbers are too large."""
     factors = [1]
     for span in spans[::-1].tolist():
         factors.append(factors[-1] * int(span))

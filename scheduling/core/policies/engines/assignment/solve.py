@@ -1,4 +1,4 @@
-"""One choice per job under capacities: prices, and an exact search of what they leave open."""
+"""Assignment of one choice per job under capacities: prices, and an exact search of the core."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,11 +27,11 @@ class Assignment:
 
     Attributes:
         choices: of each job; -1: none.
-        value: what the choices are worth together.
-        bound: no answer is worth more.
+        value: total value of the choices.
+        bound: upper bound on the value of any answer.
         prices: of each capacity, to start the next round's search from.
-        exact: the search was complete, so nothing better exists (beyond the preference for
-            fewer devices).
+        exact: the search was complete, so no better answer exists (beyond the preference for fewer
+            devices).
     """
 
     choices: Ints
@@ -55,21 +55,20 @@ def assign(
     gap: float = 1e-3,
     thrift: float = 1e-7,
 ) -> Assignment:
-    """Choose at most one column for each job so that all fit and are worth most.
+    """Choose at most one column for each job so that all fit, with the largest total value.
 
-    The answer is optimal or within ``gap`` of a bound that is reported with it. Of answers that
-    are worth the same the one that uses less is taken, then one that the order of jobs and
-    columns decides; the same arguments give the same answer.
+    The answer is optimal or within ``gap`` of a bound that is reported with it. Of answers with
+    equal value the one that uses less is taken, then one by the order of jobs and columns; the
+    same arguments give the same answer.
 
     Args:
-        values: shape ``(jobs, choices)``; -inf or nan where a job cannot have a choice, and
-            nothing is chosen that is worth no more than 0.
-        uses: shape ``(choices, capacities)``: what each choice takes.
-        capacity: what there is of each.
-        prices: those of an earlier answer, to begin with; any give the same bounds, near ones
-            sooner.
-        gap: relative; the search goes on until it is this close, or has proved its answer best.
-        thrift: what a device is worth, as a part of the largest value.
+        values: shape ``(jobs, choices)``; -inf or nan where a job cannot have a choice, and only
+            values above 0 are chosen.
+        uses: shape ``(choices, capacities)``: use of each choice.
+        capacity: total of each.
+        prices: start values from an earlier answer; any give the same bounds, near ones sooner.
+        gap: relative; the search continues until it is this close, or the answer is proved best.
+        thrift: value of a device, as a part of the largest value.
 
     Raises:
         ValueError: shapes do not match, a value is infinite, a use or a capacity is negative.
@@ -84,7 +83,7 @@ def assign(
 
 
 def _found(problem: Problem, priced: Priced, gap: float) -> Found | None:
-    """A quick answer, and the search of larger and larger cores for what it may have missed.
+    """A quick answer, and the search of larger and larger cores for a better one.
 
     None: even wide searches had to cut off too much.
     """
@@ -117,7 +116,7 @@ def _found(problem: Problem, priced: Priced, gap: float) -> Found | None:
 
 
 def _loss_of(core: Core, contested: int) -> float:
-    """The loss within which no more than so many jobs are contested."""
+    """The loss within which at most the given number of jobs are contested."""
     seconds = core.seconds
     return float(seconds[contested]) if contested < len(seconds) else np.inf
 

@@ -1,4 +1,4 @@
-"""The same problem given whole to HiGHS: the last resort, and the check of the decomposition."""
+"""The whole problem solved by HiGHS: the fallback, and the check of the decomposition."""
 
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ class NoSolutionError(RuntimeError):
 def solve_whole(
     values: Floats, uses: Ints, capacity: Ints, *, gap: float = 1e-4
 ) -> tuple[Ints, float]:
-    """Each job's choice (-1: none), and an upper bound on what all choices can be worth.
+    """Each job's choice (-1: none), and an upper bound on the value of all choices.
 
     Args:
         values: shape ``(jobs, choices)``; only positive ones are ever chosen.
