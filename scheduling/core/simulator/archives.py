@@ -13,15 +13,15 @@ _PIECE: Final = 1 << 20
 
 
 def text_of(content: bytes, source: str, *, most: int) -> str:
-    """The text that a plain, gzip or zip file holds; a zip file holds one file alone.
+    """Return the text of a plain, gzip or zip file; a zip file must contain one file.
 
     Args:
         content: the whole file.
         source: its name, for errors.
-        most: bytes that it may unpack to.
+        most: maximum unpacked bytes.
 
     Raises:
-        TraceError: it is cut off or damaged, unpacks to more than ``most`` bytes, or is no UTF-8.
+        TraceError: cut off, damaged, larger than ``most`` bytes unpacked, or not valid UTF-8.
     """
     if content.startswith(_GZIP):
         content = _gunzipped(content, source, most)

@@ -38,10 +38,10 @@ Shares = Mapping[str, Mapping[str, int]]
 
 
 def read_shares(texts: list[str], cluster: SimCluster) -> Shares:
-    """The guarantees that texts such as ``vision=aws:2,rtx:1`` describe.
+    """Parse guarantees from texts such as ``vision=aws:2,rtx:1``.
 
     Raises:
-        SimulationError: one is not of that form, or more is promised than there is.
+        SimulationError: a text is malformed, or the sum exceeds the cluster.
     """
     shares: dict[str, dict[str, int]] = {}
     promised = dict.fromkeys(cluster.types, 0)
@@ -97,7 +97,7 @@ def guarantee(nodes: Mapping[str, int], cluster: SimCluster) -> dict[str, int]:
 
 
 class CellBook:
-    """Who holds which devices, as the cell engine places them."""
+    """Devices of each job, as the cell engine places them."""
 
     def __init__(self, cluster: SimCluster, shares: Shares, vcs: list[str]) -> None:
         self._cluster = cluster
@@ -107,7 +107,7 @@ class CellBook:
         self._down: set[tuple[str, int]] = set()
 
     def take(self, job_id: int, alloc: Alloc, types: tuple[str, ...]) -> Alloc | None:
-        """Bind cells of the job's virtual cluster; None: there are none now.
+        """Bind cells of the job's virtual cluster; None: none are free.
 
         Raises:
             SimulationError: the allocation mixes device types.
@@ -134,7 +134,7 @@ class CellBook:
         return alloc if part.type == kind else replace(alloc, parts=(replace(part, type=kind),))
 
     def release(self, job_id: int) -> None:
-        """Give a job's cells back."""
+        """Free a job's cells."""
         if self._held.pop(job_id, None) is not None:
             self._engine.release(str(job_id))
 
@@ -179,7 +179,7 @@ class PerVirtualCluster:
 
     Attributes:
         inner: decides for each of them.
-        pools: what each is guaranteed, by the tenant's number.
+        pools: guarantee of each, by the tenant's number.
     """
 
     inner: Policy

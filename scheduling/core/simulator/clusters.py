@@ -48,7 +48,7 @@ class SimCluster:
 
     @property
     def infos(self) -> Mapping[str, TypeInfo]:
-        """What a policy is told of each type."""
+        """Facts of each type for a policy."""
         return MappingProxyType(
             {
                 name: TypeInfo(nodes=group.nodes, node_devices=group.devices)
@@ -57,7 +57,7 @@ class SimCluster:
         )
 
     def packed(self, device_type: str, devices: int) -> tuple[int, ...]:
-        """The tightest shape of so many devices: whole nodes, then the rest."""
+        """The tightest shape of a number of devices: whole nodes, then the rest."""
         whole, rest = divmod(devices, self.groups[device_type].devices)
         return (self.groups[device_type].devices,) * whole + ((rest,) if rest else ())
 

@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from scheduling.core.simulator.errors import SimulationError
 
-#: Figures of which less is better, with what they are called and their unit.
+#: Figures that are better when lower, with their labels and units.
 METRICS: Final[Mapping[str, tuple[str, str]]] = {
     "avg_jct_h": ("Mean completion", "h"),
     "p50_jct_h": ("Median completion", "h"),
@@ -42,7 +42,7 @@ class ComparisonRun:
 
     @property
     def pair(self) -> tuple[str, int]:
-        """What it shares with the runs that it is compared with."""
+        """The fields shared with the compared runs."""
         return self.workload, self.seed
 
 
@@ -52,10 +52,10 @@ class Ratio:
 
     Attributes:
         mean: arithmetic mean of the ratios.
-        geometric: their geometric mean, which the interval is about.
-        low: of the 95 % interval; None: there is too little to say.
-        method: where the interval comes from: ``t`` over the logarithms of pairs, ``bootstrap``
-            over the jobs of the only pair, or nothing.
+        geometric: their geometric mean, the centre of the interval.
+        low: of the 95 % interval; None: too few data.
+        method: of the interval: ``t`` over the logarithms of pairs, ``bootstrap`` over the jobs of
+            the only pair, or empty.
     """
 
     mean: float
@@ -78,12 +78,12 @@ class Ratio:
 
 
 def ratio(runs: Sequence[ComparisonRun], policy: str, baseline: str, metric: str) -> Ratio | None:
-    """How a policy's figure compares with the baseline's.
+    """Comparison of a policy's figure with the baseline's.
 
     Args:
         runs: all runs.
-        policy: whose figure.
-        baseline: whose it is divided by.
+        policy: of the figure.
+        baseline: of the divisor.
         metric: a key of ``METRICS``.
 
     Returns:

@@ -15,7 +15,7 @@ _IDLE_ROUNDS: Final = 2_000
 
 @dataclass(slots=True)
 class _Tally:
-    """What is counted while the clock runs."""
+    """Counters of a run."""
 
     rounds: int = 0
     decisions: list[float] = field(default_factory=list)
@@ -41,18 +41,17 @@ def simulate(
 
     Args:
         world: the jobs and the cluster, under its rules.
-        policy: decides.
+        policy: for the decisions.
         rules: the rules' name, for the result.
         workload: the trace's name, for the result.
-        timer: seconds of a clock, to measure decisions with; it decides nothing.
-        horizon: simulated seconds after which the jobs that are left count as censored.
+        timer: clock in seconds, only to measure decisions.
+        horizon: simulated seconds after which the remaining jobs count as censored.
         on_round: gets the state after each decision.
         on_progress: gets the number of jobs that have left and the simulated time after each
             decision.
 
     Returns:
-        The outcome. It also ends, with censored jobs, when the policy leaves everything idle
-        for 2,000 rounds in a row.
+        The outcome. It also ends, with censored jobs, after 2,000 idle rounds in a row.
     """
     began = timer()
     tally = _Tally()
@@ -85,7 +84,7 @@ def simulate(
 
 
 def _advance(world: World, time: float, tally: _Tally) -> None:
-    """Let the world go on to ``time``, and count what is in use until then."""
+    """Advance the world to ``time``, and count the devices in use until then."""
     seconds = time - world.now
     tally.device_seconds += world.busy * seconds
     tally.active_seconds += seconds if world.active else 0.0

@@ -1,4 +1,4 @@
-"""How long jobs run that a trace only gives steps of: from the tables beside the traces."""
+"""Run times of jobs whose trace gives steps only: from the tables of the artefacts."""
 
 import json
 import re
@@ -13,12 +13,12 @@ from scheduling.core.simulator.traces import FileReader, Trace, TraceJob
 _GAVEL: Final = ("simulation_throughputs.json", "physical_cluster_throughputs.json")
 _CRIUS: Final = "prof_database.json"
 _CRIUS_KEY: Final = re.compile(r"(\d{1,4})_([A-Za-z0-9-]+)_\1_n_(\d{1,4})_d")
-#: Seconds of a job on what it asked for, by device type.
+#: Seconds of a job at its requested size, by device type.
 Seconds = Mapping[str, float]
 
 
 def seconds_by_type(trace: Trace, cluster: SimCluster, files: FileReader) -> list[Seconds]:
-    """Each job's run time on so many devices as it asked for; empty: nothing was measured.
+    """Each job's run time on its requested devices; empty: not measured.
 
     Args:
         trace: the jobs; recorded durations hold on every type.
@@ -26,7 +26,7 @@ def seconds_by_type(trace: Trace, cluster: SimCluster, files: FileReader) -> lis
         files: finds the artefact's tables.
 
     Raises:
-        SimulationError: a job has no duration, and there is no table for its format.
+        SimulationError: a job has no duration, and its format has no table.
         TraceError: a table cannot be read.
     """
     untimed = next((job for job in trace.jobs if job.duration is None), None)

@@ -1,8 +1,8 @@
-"""What can be wrong with the input of a simulation."""
+"""Errors in the input of a simulation."""
 
 
 class SimulationError(ValueError):
-    """A simulation cannot be run as it was asked for."""
+    """The requested simulation cannot be run."""
 
 
 class TraceError(SimulationError):
@@ -21,5 +21,5 @@ class TraceError(SimulationError):
         super().__init__(f"{where}: {message}")
 
     def __reduce__(self) -> tuple[type["TraceError"], tuple[str, int, str]]:
-        """How it comes from one process to another."""
+        """Support for pickling between processes."""
         return type(self), (self.source, self.line, self._message)

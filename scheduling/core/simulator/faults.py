@@ -1,4 +1,4 @@
-"""Nodes that fail and come back: when, and whose devices they take along."""
+"""Node failures and repairs: their times, and the devices affected."""
 
 import heapq
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class NodeFaults:
 
     @property
     def next_time(self) -> float | None:
-        """When the next node changes; None: none ever does."""
+        """Time of the next change of a node; None: no faults."""
         return self._changes[0].time if self._changes else None
 
     def until(self, time: float) -> Iterator[NodeChange]:
@@ -66,7 +66,7 @@ class NodeFaults:
 
 
 class NodeBook:
-    """Which nodes the devices of each job are on; a gang is packed onto the freest nodes."""
+    """Nodes of each job's devices; a gang is packed onto the freest nodes."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._size = {kind: group.devices for kind, group in cluster.groups.items()}
@@ -77,7 +77,7 @@ class NodeBook:
         self._held: dict[int, list[tuple[str, int, int]]] = {}
 
     def take(self, job_id: int, alloc: Alloc, types: tuple[str, ...]) -> Alloc:
-        """Put a job on nodes that are up; there must be enough free devices."""
+        """Place a job on nodes that are up, which must have enough free devices."""
         held: list[tuple[str, int, int]] = []
         for part in alloc.parts:
             kind = part.type or ""

@@ -1,4 +1,4 @@
-"""Which nodes a job gets when a plan only says how many devices of which type.
+"""Placement of jobs on nodes when a plan gives only numbers of devices by type.
 
 Nodes of one type are alike and numbered from 0; a placement is the node of each device.
 """
@@ -10,13 +10,13 @@ from scheduling.core.simulator.clusters import NodeGroup
 
 
 def pack(group: NodeGroup, sizes: Sequence[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
-    """Place everything anew: large jobs first, on whole nodes as far as they go.
+    """Place all jobs again: large jobs first, on whole nodes as far as possible.
 
-    A pointer moves on from job to job, so that small jobs are spread over the nodes.
+    A pointer advances from job to job, so that small jobs are spread over the nodes.
 
     Args:
         group: the nodes.
-        sizes: (job, devices); together no more than there are.
+        sizes: (job, devices); together at most the capacity.
 
     Returns:
         The node of each device, by job.
@@ -48,7 +48,7 @@ def keep(
     sizes: Sequence[tuple[int, int]],
     held: Mapping[int, tuple[int, ...]],
 ) -> dict[int, tuple[int, ...]]:
-    """Place large jobs first and leave those where they are whose devices nobody larger took.
+    """Place large jobs first and leave jobs in place if no larger one took their devices.
 
     Args:
         group: the nodes.
@@ -78,12 +78,12 @@ def keep(
 
 
 def shape_of(nodes: Sequence[int]) -> tuple[int, ...]:
-    """Devices per node, in the order in which the nodes come."""
+    """Devices per node, in the order of the nodes."""
     return tuple(len(list(run)) for _node, run in groupby(nodes))
 
 
 def spread_evenly(devices: int, most_nodes: int) -> tuple[int, ...]:
-    """The shape of so many devices over at most so many nodes, all but the last alike."""
+    """The shape of a number of devices over a maximum number of nodes, all but the last alike."""
     each = -(-devices // most_nodes)
     whole, rest = divmod(devices, each)
     return (each,) * whole + ((rest,) if rest else ())

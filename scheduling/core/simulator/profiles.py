@@ -77,7 +77,7 @@ class TypeProfile:
         """Seconds of a step and of its exchange; (-1, -1) for a batch outside the profile.
 
         Raises:
-            SimulationError: the profile says nothing of such a placement.
+            SimulationError: the profile does not contain such a placement.
         """
         key = placement, batch
         found = self._known.get(key)
@@ -97,7 +97,7 @@ class TypeProfile:
         return max(fitting)
 
     def largest_batch_on(self, devices: int) -> int | None:
-        """The largest batch per device of any placement of so many devices."""
+        """The largest batch per device of any placement of a number of devices."""
         return self._largest_by_devices.get(devices)
 
     def speed(self, devices: int = 1) -> float:
@@ -152,10 +152,10 @@ class TypeProfile:
 
 
 class AppProfile:
-    """One application: its types' step times and how its gradients develop.
+    """One application: its types' step times and its gradient statistics over time.
 
     Attributes:
-        epochs: after so many it is complete.
+        epochs: length of its training.
         initial_batch: the smallest total batch.
         largest_batch: the largest total batch.
         milestones: progress at the end of each epoch, in steps of the initial batch.

@@ -1,4 +1,4 @@
-"""What a report draws of a simulation: the course of load and queue, and who held what when."""
+"""Recording of a simulation for the charts of a report: load, queue, and devices of jobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _MOST_POINTS: Final = 1_200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldSpan:
-    """A time during which a job held the same devices.
+    """A span in which a job had the same devices.
 
     Attributes:
         kind: the device types, joined by ``+``.
@@ -23,14 +23,14 @@ class HoldSpan:
 
 
 class Recorder:
-    """Gets a world's state after each decision and keeps what can be drawn.
+    """Records a world's state after each decision for the charts.
 
-    The course is thinned by half whenever it grows too long; only the jobs that come first are
-    drawn one by one.
+    The course is thinned by half whenever it exceeds its limit; only the first jobs have their own
+    lines.
     """
 
     def __init__(self, *, most_jobs: int = 120, most_spans: int = 2_500) -> None:
-        """Keep at most so many jobs and spans of theirs."""
+        """Limit the number of jobs and their spans."""
         self.points: list[tuple[float, int, int]] = []
         self.spans: list[HoldSpan] = []
         self._open: dict[str, tuple[float, str, int]] = {}
@@ -41,7 +41,7 @@ class Recorder:
         self._seen = 0
 
     def __call__(self, state: Mapping[str, Any]) -> None:
-        """Take one state as ``World.timeline`` gives it: (time, jobs waiting, devices busy)."""
+        """Record one state from ``World.timeline``: (time, jobs waiting, devices busy)."""
         time = float(state["time_s"])
         holding = {
             name: held for name, item in state["jobs"].items() if (held := _held(item)) is not None
@@ -54,11 +54,11 @@ class Recorder:
         self._follow(time, holding)
 
     def close(self, ends: Mapping[str, float | None], now: float) -> None:
-        """End what is still open.
+        """End all open spans.
 
         Args:
-            ends: when each job was complete; None: never.
-            now: when the simulation ended.
+            ends: completion of each job; None: never.
+            now: end of the simulation.
         """
         for name, (start, kind, devices) in sorted(self._open.items()):
             end = ends.get(name)

@@ -18,11 +18,11 @@ class Result:
     """A finished simulation.
 
     Attributes:
-        rounds: decisions that were asked of the policy.
-        decision_ms: how long each counted decision took, in milliseconds.
-        busy: device-seconds held, over the seconds in which any job was active.
+        rounds: calls of the policy.
+        decision_ms: duration of each counted decision, in milliseconds.
+        busy: device-seconds in use, over the seconds in which any job was active.
         ftf: finish-time fairness by job, for complete jobs.
-        fallbacks: what the policy failed at, in words.
+        fallbacks: faults of the policy, in words.
     """
 
     policy: str
@@ -43,7 +43,7 @@ class Result:
 
     @property
     def refused(self) -> int:
-        """Jobs that were never let in."""
+        """Jobs that were never admitted."""
         return sum(job.refused is not None for job in self.jobs)
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Result:
 
 
 class Contention:
-    """How many jobs were active on average during a span of time."""
+    """Average number of active jobs during a span of time."""
 
     def __init__(self, jobs: Sequence[JobRecord]) -> None:
         steps: dict[float, int] = {}

@@ -17,7 +17,7 @@ class Row:
     cells: Mapping[str, str]
 
     def text(self, column: str) -> str:
-        """What stands in a column, which must not be empty."""
+        """Return the text of a column, which must not be empty."""
         value = self.cells.get(column, "").strip()
         if not value:
             raise TraceError(self.source, self.line, f"{column} is empty")
@@ -53,7 +53,7 @@ class Row:
         return int(number)
 
     def has(self, column: str) -> bool:
-        """Whether something stands in a column."""
+        """Whether a column is not empty."""
         return bool(self.cells.get(column, "").strip())
 
     def fault(self, message: str) -> TraceError:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from scheduling.core.policy_interface import Kind, Scale
 
-#: The text of a file by its path below the profiles' directory; None: there is no such file.
+#: The text of a file by its path below the profiles' directory; None: no such file.
 FileReader: TypeAlias = Callable[[str], str | None]
 
 
@@ -17,17 +17,17 @@ class TraceJob:
 
     Attributes:
         submitted: seconds from the trace's start.
-        devices: devices that were asked for.
-        duration: seconds that it runs on what was asked for; None: profiles tell.
-        steps: iterations that it makes at its batch size; None: the trace does not say.
-        application: the program, by the name under which profiles know it.
+        devices: requested devices.
+        duration: seconds at its requested size; None: from profiles.
+        steps: iterations at its batch size; None: unknown.
+        application: the program, by its name in profiles.
         batch: requested total batch size.
-        estimate: run time that the owner declares, in seconds.
+        estimate: declared run time in seconds.
         deadline: seconds from the trace's start.
-        types: device types that will do; empty: any.
-        scale: sizes at which a job that is not rigid can run; None: the rules say.
-        priority: higher ones come first under policies that look at it.
-        extra: what only one format has.
+        types: usable device types; empty: any.
+        scale: sizes at which a job that is not rigid can run; None: set by the rules.
+        priority: higher ones come first under policies that use it.
+        extra: fields of one format only.
     """
 
     name: str
@@ -50,10 +50,10 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """The jobs in the order in which they stand in their file.
+    """The jobs in the order of their file.
 
     Attributes:
-        left_out: how many lines of the file are no job that can be simulated, by the reason.
+        left_out: number of lines without a valid job, by the reason.
     """
 
     name: str
@@ -64,12 +64,12 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """What a policy may see in a simulation.
+    """Knowledge of a policy in a simulation.
 
     Attributes:
-        oracle: true performance instead of what the job itself has shown.
-        size_aware: how much work is left is declared.
-        shared_history: jobs of one application share what was observed.
+        oracle: true performance instead of the job's own observations.
+        size_aware: the remaining work is declared.
+        shared_history: jobs of one application share observations.
     """
 
     oracle: bool = False
@@ -77,5 +77,5 @@ class Knowledge:
     shared_history: bool = False
 
 
-#: What the job itself has shown, and nothing else.
+#: The job's own observations only.
 NO_KNOWLEDGE: Final = Knowledge()

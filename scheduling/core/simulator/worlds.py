@@ -1,4 +1,4 @@
-"""What a rule set is: the world that a policy's plans are tried in."""
+"""The interface of rule sets: the simulated world for a policy's plans."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ from scheduling.core.simulator.traces import NO_KNOWLEDGE, FileReader, Knowledge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What goes wrong and what it costs, under rules that are nobody's record.
+    """Failures and their costs, under rules without a recorded artefact.
 
     Attributes:
         node_mtbf: mean seconds until a node fails, exponentially distributed; None: never.
         node_repair: mean seconds until it is back, exponentially distributed.
-        restart_seconds: what going on, or going on at another size, costs.
-        checkpoint_seconds: work between two checkpoints; a failure takes what came after the
-            last one. 0: every step is kept.
-        estimate_noise: standard deviation of the logarithm of what declared sizes are wrong by.
+        restart_seconds: cost of continuing, at the same or another size.
+        checkpoint_seconds: work between two checkpoints; a failure loses the work after the last
+            one. 0: no step is lost.
+        estimate_noise: standard deviation of the logarithm of the error of declared sizes.
     """
 
     node_mtbf: float | None = None
@@ -31,19 +31,19 @@ class Conditions:
     estimate_noise: float = 0.0
 
 
-#: Nothing fails, and what is declared is true.
+#: No failures, and exact declarations.
 FAIR_WEATHER: Final = Conditions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Everything that a simulated world is built from.
+    """Inputs of a simulated world.
 
     Attributes:
         files: reads the profiles, for rules that need them.
-        interval: seconds between two rounds; None: what is usual for the rules.
-        shares: guaranteed nodes by virtual cluster and type; empty: there is one pool for all.
-        needs: what the policy must be told, which spares the world the rest; None: everything.
+        interval: seconds between two rounds; None: default of the rules.
+        shares: guaranteed nodes by virtual cluster and type; empty: one pool for all.
+        needs: required inputs of the policy, so that others are skipped; None: all.
     """
 
     trace: Trace
@@ -59,15 +59,15 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """What became of a job.
+    """Outcome of a job.
 
     Attributes:
         submitted: seconds from the trace's start, as all times here.
         started: when it first held devices; None: never.
         finished: None: not within the simulation.
-        failures: how often a node failed under it.
-        lost: device-seconds of work that had to be done again.
-        refused: why it was never let in, in words.
+        failures: number of node failures during its runs.
+        lost: device-seconds of repeated work.
+        refused: why it was rejected, in words.
     """
 
     name: str
@@ -82,7 +82,7 @@ class JobRecord:
 
 
 class World(Protocol):
-    """Jobs on a cluster under one set of rules; the driver tells it when to move on."""
+    """Jobs on a cluster under one set of rules; the driver advances its time."""
 
     @property
     def now(self) -> float:
@@ -90,9 +90,7 @@ class World(Protocol):
         ...
 
     @property
-    def cluster(self) -> SimCluster:
-        """What the jobs run on."""
-        ...
+    def cluster(self) -> SimCluster: ...
 
     @property
     def finished(self) -> bool:
@@ -116,27 +114,27 @@ class World(Protocol):
 
     @property
     def changed(self) -> bool:
-        """Whether jobs or what is known of them differ from the snapshot before the last one."""
+        """Whether jobs or their known facts differ from the snapshot before the last one."""
         ...
 
     def next_time(self, wake: float | None) -> float | None:
-        """When the next decision is due; None: nothing will ever happen again.
+        """Time of the next decision; None: no more events.
 
         Args:
-            wake: the instant that the last plan asked for.
+            wake: the wake time of the last plan.
         """
         ...
 
     def advance(self, to: float) -> None:
-        """Let all jobs run until ``to``."""
+        """Run all jobs until ``to``."""
         ...
 
     def snapshot(self) -> Snapshot | None:
-        """What the policy may know now; None: there is nothing to decide."""
+        """Return the policy's input now; None: nothing to decide."""
         ...
 
     def apply(self, plan: Plan) -> None:
-        """Give devices as planned."""
+        """Apply the planned allocations."""
         ...
 
     def records(self) -> tuple[JobRecord, ...]:
@@ -144,11 +142,11 @@ class World(Protocol):
         ...
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
-        """Run time of a job alone on so many devices at its best batch; None: it cannot."""
+        """Run time of a job alone on n devices at its best batch; None: it cannot."""
         ...
 
     def restart_seconds(self, index: int) -> float:
-        """What each start of a job costs."""
+        """Cost of each start of a job."""
         ...
 
     def timeline(self) -> Mapping[str, Any]:

@@ -50,16 +50,16 @@ FORMATS: Final[Mapping[str, TraceFormat]] = MappingProxyType(
 
 
 def read_trace(text: str, source: str, format_name: str = "auto") -> Trace:
-    """The trace in ``text``.
+    """Return the trace in ``text``.
 
     Args:
         text: the whole file.
         source: its name, for errors.
-        format_name: one of ``FORMATS``, or ``auto`` to tell it from the header.
+        format_name: one of ``FORMATS``, or ``auto`` to detect it from the header.
 
     Raises:
-        TraceError: the file is malformed or holds no job.
-        SimulationError: there is no such format.
+        TraceError: the file is malformed or contains no job.
+        SimulationError: unknown format.
     """
     if format_name == "auto":
         format_name = _guess(text, source)

@@ -23,12 +23,11 @@ _TYPES: Final = ("strict", "soft", "best")
 def read_chronus(text: str, source: str) -> Trace:
     """The jobs that had devices; ``user`` is a tenant, expected times count from the submission.
 
-    A soft job's deadline is the first of its times, after which it is worth less; all of them
-    are kept as ``expected`` with their ``values``.
+    A soft job's deadline is the first of its times, after which its value falls; all of them are
+    in ``expected`` with their ``values``.
 
     Raises:
-        TraceError: a column is missing or unknown, a value is out of bounds, or an id stands
-            there twice.
+        TraceError: a column is missing or unknown, a value is out of bounds, or an id is repeated.
     """
     rows = read_rows(text, source, required=COLUMNS, optional=_OPTIONAL)
     return lines.read_jobs(rows, source, "chronus", _job)

@@ -1,6 +1,6 @@
-"""Jobs of Crius (EuroSys '26): models of billions of parameters, so many iterations on a type.
+"""Jobs of Crius (EuroSys '26): models of billions of parameters, with iterations on a type.
 
-How long they run comes from the artefact's table of iteration times, among the profiles.
+Their durations come from the artefact's table of iteration times, among the profiles.
 """
 
 from typing import Final
@@ -24,8 +24,7 @@ def read_crius(text: str, source: str) -> Trace:
     """The jobs, in the order of the file; times in seconds on the trace's own clock.
 
     Raises:
-        TraceError: a column is missing or unknown, a value is out of bounds, or an id stands
-            there twice.
+        TraceError: a column is missing or unknown, a value is out of bounds, or an id is repeated.
     """
     rows = read_rows(text, source, required=COLUMNS, optional=("deadline",))
     return lines.read_jobs(rows, source, "crius", _job)

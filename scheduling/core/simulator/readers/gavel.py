@@ -1,8 +1,8 @@
 """Traces of Gavel (OSDI '20) and Shockwave (NSDI '23): one job a line, no header, tabs between.
 
-Three layouts are told apart by how many cells a line has. A job makes so many steps; how long
-they take comes from the artefact's table of throughputs, among the profiles. Commands are never
-run or kept.
+The number of cells of a line distinguishes three layouts. A line gives a job's number of steps;
+their duration comes from the artefact's table of throughputs, among the profiles. Commands are
+never run or stored.
 """
 
 import re

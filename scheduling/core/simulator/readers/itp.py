@@ -21,8 +21,7 @@ def read_itp(text: str, source: str) -> Trace:
     """The jobs, in the order of the file; times in seconds from the trace's start.
 
     Raises:
-        TraceError: a column is missing or unknown, a value is out of bounds, or an id stands
-            there twice.
+        TraceError: a column is missing or unknown, a value is out of bounds, or an id is repeated.
     """
     header = text.partition("\n")[0]
     other = "submit_time" in header and "submission_time" not in header

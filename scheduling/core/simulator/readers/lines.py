@@ -1,4 +1,4 @@
-"""What all readers of recorded jobs share: bounds of values, and one job a name."""
+"""Shared checks of the readers of recorded jobs: bounds of values, and unique names."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from scheduling.core.simulator.traces import Trace, TraceJob
 
 #: A gang of more devices than any cluster has is a slip of the pen.
 MOST_DEVICES: Final = 1_000_000
-#: Seconds; above them sums of times are no longer exact to the microsecond.
+#: Seconds; in larger values sums of times are no longer exact to the microsecond.
 MOST_SECONDS: Final = 1e10
 MOST_STEPS: Final = 1e15
 
@@ -18,13 +18,13 @@ MOST_STEPS: Final = 1e15
 def read_jobs(
     rows: Iterable[Row], source: str, name: str, read: Callable[[Row], TraceJob | str]
 ) -> Trace:
-    """The trace that a table's rows make.
+    """The trace of a table's rows.
 
     Args:
         rows: the lines of the file.
         source: its name.
         name: the format's name.
-        read: a row's job, or in words why there is none to simulate.
+        read: returns a row's job, or in words why it cannot be simulated.
 
     Raises:
         TraceError: a row is malformed, or two jobs have one name.
@@ -55,20 +55,20 @@ def devices(row: Row, column: str) -> int:
 
 
 def seconds(row: Row, column: str, *, unit: float = 1.0) -> float:
-    """A time of 0 or more; ``unit`` is what one stands for."""
+    """A time of 0 or more; ``unit`` is its length in seconds."""
     return row.number(column, minimum=0.0, maximum=MOST_SECONDS / unit) * unit
 
 
 def optional_seconds(row: Row, column: str) -> float | None:
-    """A time, where one stands there."""
+    """A time, if present."""
     return seconds(row, column) if row.has(column) else None
 
 
 def steps(row: Row, column: str) -> float | None:
-    """Iterations, where they stand there."""
+    """Iterations, if present."""
     return row.number(column, minimum=0.0, maximum=MOST_STEPS) if row.has(column) else None
 
 
 def batch(row: Row, column: str) -> int | None:
-    """A total batch size, where it stands there."""
+    """A total batch size, if present."""
     return row.whole(column, minimum=1) if row.has(column) else None

@@ -22,11 +22,10 @@ _MILLI: Final = 1e-3
 
 
 def read_muri(text: str, source: str) -> Trace:
-    """The jobs; the time that a step takes of each resource is kept as ``stages``, in seconds.
+    """The jobs; the step's time on each resource is in ``stages``, in seconds.
 
     Raises:
-        TraceError: a column is missing or unknown, a value is out of bounds, or an id stands
-            there twice.
+        TraceError: a column is missing or unknown, a value is out of bounds, or an id is repeated.
     """
     rows = read_rows(text, source, required=COLUMNS, optional=(*_STAGES, "interval", "priority"))
     return lines.read_jobs(rows, source, "muri", _job)

@@ -12,13 +12,13 @@ _OPTIONAL: Final = ("cpu_milli", "memory_mib", "gpu_spec", "qos", "pod_phase", "
 
 
 def read_openb(text: str, source: str) -> Trace:
-    """The pods that had devices; what was created and never scheduled has no duration to know.
+    """The pods that had devices; pods that were never scheduled have no known duration.
 
-    A fraction of a device becomes a whole one here; what was asked for is kept as ``gpu_milli``.
+    A fraction of a device becomes a whole one here; the request is in ``gpu_milli``.
 
     Raises:
-        TraceError: a column is missing or unknown, a value is out of bounds, or a name stands
-            there twice.
+        TraceError: a column is missing or unknown, a value is out of bounds, or a name is
+            repeated.
     """
     rows = read_rows(text, source, required=COLUMNS, optional=_OPTIONAL)
     return lines.read_jobs(rows, source, "openb", _job)

@@ -11,7 +11,7 @@ _COLUMNS: Final = ("name", "time", "application", "num_replicas", "batch_size")
 
 
 def read_pollux(text: str, source: str) -> Trace:
-    """The workload in ``text``.
+    """Return the workload in ``text``.
 
     Args:
         text: a table with the columns ``name``, ``time`` (seconds), ``application``,
@@ -19,8 +19,8 @@ def read_pollux(text: str, source: str) -> Trace:
         source: the file's name, for errors.
 
     Raises:
-        TraceError: a column is missing or unknown, a value is out of bounds, or a name stands
-            there twice.
+        TraceError: a column is missing or unknown, a value is out of bounds, or a name is
+            repeated.
     """
     jobs: list[TraceJob] = []
     lines: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What simulated training jobs of Pollux's and Sia's artefacts have in common: epochs."""
+"""Epochs: the common part of simulated training jobs of Pollux's and Sia's artefacts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class EpochJob(ABC):
 
     @abstractmethod
     def _choose_batch(self, model: LearnedModel) -> None:
-        """Set the batch of the next steps, from what is known."""
+        """Set the batch of the next steps from the known facts."""
 
     def _train(
         self, start: float, seconds: float, milestones: Sequence[float], model: LearnedModel
@@ -53,7 +53,7 @@ class EpochJob(ABC):
 
         Args:
             start: when it begins.
-            seconds: how long at most.
+            seconds: maximum duration.
             milestones: progress at the end of each epoch.
             model: learns from each rate, and helps to choose the batch after it.
         """

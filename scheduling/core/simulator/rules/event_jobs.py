@@ -1,4 +1,4 @@
-"""One job under the rules without rounds: what it holds, what is done of it, what is seen."""
+"""One job under the rules without rounds: its devices, progress and observed facts."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,14 +49,14 @@ class Asking:
 
 
 class EventJob:
-    """One job; what is left is counted in seconds of one device of its best type.
+    """One job; its remaining work is counted in seconds of one device of its best type.
 
     Attributes:
-        seconds: its run time on what it asked for, by type.
-        left: work to do.
+        seconds: its run time at its requested size, by type.
+        left: remaining work.
         rate: of it, done per second.
-        view: what the policy saw last.
-        version: grows whenever what it holds changes.
+        view: the policy's last view.
+        version: increases with each change of its devices.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class EventJob:
 
     @property
     def end(self) -> float:
-        """When it is complete if nothing changes; it must hold devices."""
+        """Completion time if nothing changes; it must hold devices."""
         return self.mark + self.countdown + self.left / self.rate
 
     @property
@@ -165,7 +165,7 @@ class EventJob:
         )
 
     def fail(self, now: float, checkpoint: float) -> None:
-        """Lose what was done after the last checkpoint, with the devices still held."""
+        """Lose the work after the last checkpoint, with the devices still held."""
         self.run(now)
         self.failures += 1
         if checkpoint > 0.0:
@@ -174,7 +174,7 @@ class EventJob:
             self.lost += again
 
     def with_facts(self, *, size_aware: bool) -> PolicyJob:
-        """What the policy sees of it, with all that has been seen so far."""
+        """The policy's view of it, with all observations so far."""
         if not self.starts and not size_aware:
             return self.view
         done = self._work - self.left
@@ -207,7 +207,7 @@ class EventJob:
 def waiting_view(
     index: int, job: TraceJob, tenant: int, asking: Asking, estimate: float | None
 ) -> PolicyJob:
-    """What a policy sees of a job before its first start."""
+    """The policy's view of a job before its first start."""
     demand, asked = asking.of(job)
     scale = None
     if job.kind is not Kind.RIGID:
@@ -238,12 +238,12 @@ def waiting_view(
 def why_never(
     job: TraceJob, seconds: Mapping[str, float], capacity: Mapping[str, int]
 ) -> str | None:
-    """Why a job can never run even if nobody else were there, in words; None: it can.
+    """The reason why a job can never run even alone, in words; None: it can.
 
     Args:
-        job: what it asks for.
+        job: with its demand.
         seconds: its run time by type.
-        capacity: all devices that it could have, by type.
+        capacity: all devices that it could use, by type.
     """
     if not seconds:
         return "nothing was measured of it on these types"

@@ -1,8 +1,8 @@
-"""Rules without rounds: a decision at each arrival, completion and instant that a policy names.
+"""Rules without rounds: a decision at each arrival, completion and wake time of a policy.
 
-A job runs for its recorded duration on what it asked for; on more or fewer devices it runs
-proportionally faster or slower. What it has done is kept when it stops, and going on, or going on
-at another size, costs what the model says of a restart; the first start is free. Nodes may fail.
+A job runs for its recorded duration at its requested size; on more or fewer devices it runs
+proportionally faster or slower. It loses no progress when it stops, and continuing, at the same or
+another size, costs the model's restart time; the first start is free. Nodes may fail.
 """
 
 import heapq
@@ -44,7 +44,7 @@ _NOISE_STREAM: Final = 1_000_003
 
 
 class EventModel(LinearModel):
-    """Linear speeds; with an oracle also how much slower a job is on which type."""
+    """Linear speeds; with an oracle also the slowdown of a job on each type."""
 
     def __init__(
         self, types: Mapping[str, TypeInfo], jobs: "list[EventJob] | None", restart: float
@@ -54,7 +54,7 @@ class EventModel(LinearModel):
         self._restart = restart
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
-        """What going on costs under these conditions."""
+        """Restart cost under these conditions."""
         return self._restart
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
@@ -115,7 +115,6 @@ class EventWorld:
 
     @property
     def cluster(self) -> SimCluster:
-        """What the jobs run on."""
         return self._setup.cluster
 
     @property
@@ -140,7 +139,7 @@ class EventWorld:
 
     @property
     def changed(self) -> bool:
-        """Whether a job came or went before the last snapshot."""
+        """Whether a job arrived or left before the last snapshot."""
         return self._changed
 
     def next_time(self, wake: float | None) -> float | None:
@@ -161,7 +160,7 @@ class EventWorld:
         return min(times, default=None)
 
     def advance(self, to: float) -> None:
-        """Let all jobs run until ``to``; those on a node that fails wait again from then on."""
+        """Run all jobs until ``to``; those on a failed node wait again from then on."""
         ends = self._ends
         while ends and ends[0][0] <= to + DONE:
             _end, index, version = heapq.heappop(ends)
@@ -204,7 +203,7 @@ class EventWorld:
         return self._snapshot
 
     def apply(self, plan: Plan) -> None:
-        """Give devices as planned; refused jobs leave."""
+        """Apply the planned allocations; rejected jobs leave."""
         assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
         held = self._held
         if self._setup.shares and self._only_offers(plan):
@@ -255,7 +254,7 @@ class EventWorld:
         )
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
-        """Its work over so many devices, as far as it can use them."""
+        """Its work over the given devices, as far as it can use them."""
         run = self._jobs[index]
         seconds = run.seconds.get(device_type)
         if seconds is None:
@@ -268,7 +267,7 @@ class EventWorld:
         return 0.0
 
     def timeline(self) -> Mapping[str, Any]:
-        """Who holds what."""
+        """Devices over time."""
         held = {
             self._jobs[index].job.name: {part.type: part.n for part in alloc.parts}
             for index, alloc in sorted(self._held.items())
@@ -276,7 +275,7 @@ class EventWorld:
         return {"time_s": self._now, "active": self.active, "gpus_busy": self.busy, "jobs": held}
 
     def _admit(self) -> bool:
-        """Make jobs active whose time has come, but for those that can never run."""
+        """Activate arrived jobs, except those that can never run."""
         arrived = False
         while self._waiting and self._waiting[-1].job.submitted <= self._now:
             run = self._waiting.pop()
@@ -290,13 +289,13 @@ class EventWorld:
         return arrived
 
     def _reachable(self, run: EventJob) -> Mapping[str, int]:
-        """Devices by type that a job could have if nobody else were there."""
+        """Devices by type that a job could have alone on the cluster."""
         if not self._setup.shares:
             return self.cluster.capacity
         return guarantee(self._setup.shares[self._vcs[run.index]], self.cluster)
 
     def _only_offers(self, plan: Plan) -> bool:
-        """Whether all that runs keeps what it has, and the rest is tried in order."""
+        """Whether all running jobs retain their devices, and the rest is tried in order."""
         allocs, order, held = plan.allocs, set(plan.order), self._held
         return (
             plan.offer
@@ -307,7 +306,7 @@ class EventWorld:
         )
 
     def _offer_cells(self, plan: Plan) -> None:
-        """Try those who wait in order; who finds no cell may hold back his virtual cluster."""
+        """Try waiting jobs in order; one without a cell may block its virtual cluster."""
         blocked: set[str] = set()
         for index in plan.order:
             if self._vcs[index] in blocked:
@@ -341,7 +340,7 @@ class EventWorld:
             self._book.release(run.index)
 
     def _suffer(self, book: NodeBook | CellBook) -> None:
-        """Let nodes fail and come back."""
+        """Process failures and repairs of nodes."""
         for change in self._faults.until(self._now):
             for index in [] if change.is_up else book.on(change.device_type, change.node):
                 run = self._jobs[index]
@@ -354,20 +353,20 @@ class EventWorld:
             self._broke = True
             devices = self.cluster.groups[change.device_type].devices
             self._free[change.device_type] += devices if change.is_up else -devices
-        # A guarantee stays what it is: the engine knows which cells are unhealthy.
+        # The guarantee does not change: the engine knows which cells are unhealthy.
         if self._broke and not self._setup.shares:
             self._pool = Pool(capacity=MappingProxyType(book.capacity()), types=self.cluster.infos)
 
 
 def _virtual_clusters(setup: Setup) -> list[str]:
-    """Where each job belongs: to a virtual cluster, or, without any, to its tenant."""
+    """Virtual cluster of each job, or, without any, its tenant."""
     if setup.shares:
         return assigned(setup.trace, setup.shares, setup.cluster, setup.seed)
     return [job.tenant for job in setup.trace.jobs]
 
 
 def _event_jobs(setup: Setup, vcs: list[str]) -> Iterator[EventJob]:
-    """The jobs with their run times, and with what their owners say of them."""
+    """The jobs with their run times, and with their owners' declarations."""
     names = sorted(setup.shares or set(vcs))
     tenants = {name: number for number, name in enumerate(names, start=1)}
     seconds = seconds_by_type(setup.trace, setup.cluster, setup.files)

@@ -1,8 +1,8 @@
 """The rules of Pollux's artefact (OSDI '21): fixed rounds on nodes of one type.
 
-Every round all jobs advance by the interval, then the policy sees the jobs that have been
-submitted and are not complete. A job whose count stays keeps its nodes; the others take from the
-node with most free devices, unless the plan names the nodes itself.
+Every round all jobs advance by the interval, then the policy sees the submitted, incomplete jobs.
+A job whose count is unchanged retains its nodes; the others take from the node with most free
+devices, unless the plan names the nodes itself.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class PolluxWorld(RoundWorld[PolluxJob]):
         self._alone: dict[tuple[str, int], float | None] = {}
 
     def apply(self, plan: Plan) -> None:
-        """Give devices as planned."""
+        """Apply the planned allocations."""
         allocs = self._settled(plan)
         nodes = self._place(plan)
         for index, job in self._active.items():
@@ -66,7 +66,7 @@ class PolluxWorld(RoundWorld[PolluxJob]):
             job.place(nodes.get(index, ()), batch, self._now, self._model)
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
-        """Run time of a job alone on so many devices at its best batch; None: it cannot."""
+        """Run time of a job alone on n devices at its best batch; None: it cannot."""
         app = self._jobs[index].app
         devices = min(devices, app.most_devices)
         key = app.name, devices
@@ -75,11 +75,11 @@ class PolluxWorld(RoundWorld[PolluxJob]):
         return self._alone[key]
 
     def restart_seconds(self, index: int) -> float:
-        """What each start of a job costs."""
+        """Cost of each start of a job."""
         return RESTART_SECONDS
 
     def timeline(self) -> Mapping[str, Any]:
-        """Who holds what."""
+        """Devices over time."""
         return {
             "time_s": self._now,
             "active": self.active,
@@ -109,7 +109,7 @@ class PolluxWorld(RoundWorld[PolluxJob]):
         return job.attained
 
     def _declared(self, job: PolluxJob) -> tuple[Demand, Terms]:
-        """What never changes of a job's view."""
+        """The constant facts of a job's view."""
         most = self._group.total if job.app.program.adapts else 1
         terms = Terms(
             kind=Kind.ADAPTIVE,
@@ -164,7 +164,7 @@ class PolluxWorld(RoundWorld[PolluxJob]):
         return nodes
 
     def _wanted(self, index: int) -> tuple[int, ...] | None:
-        """The nodes that the plan names, or those that the job has if its count stays."""
+        """The nodes that the plan names, or the job's present ones if its count is unchanged."""
         alloc, held = self._allocs[index], self._active[index].nodes
         layout = alloc.layout or ()
         if len(layout) == self._group.nodes and sum(layout) == alloc.devices:

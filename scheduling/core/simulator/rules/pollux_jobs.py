@@ -30,13 +30,13 @@ _ROUNDING: Final = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What the artefact fixes for a program beside what was measured of it.
+    """The artefact's settings for a program besides its measurements.
 
     Attributes:
-        epochs: after which a job is complete.
+        epochs: length of the training.
         initial_batch: the total batch at which a step counts as one.
-        largest_local: a bound on the batch of one device, below what was measured.
-        adapts: it can change its size and its batch; if not it runs on one device.
+        largest_local: a bound on the batch of one device, below the measured one.
+        adapts: it can change its size and its batch; if not, it runs on one device.
     """
 
     epochs: int
@@ -85,7 +85,7 @@ class Application:
 
     @property
     def most_devices(self) -> int:
-        """As far as the smallest batch per device lets the total stay within its limit."""
+        """Limit by the smallest batch per device and the limit of the total."""
         return self.limits.largest // self.limits.local_min if self.program.adapts else 1
 
     def gains(self, batch: int) -> tuple[float, ...]:
@@ -176,13 +176,13 @@ class PolluxJob(EpochJob):
     def place(
         self, nodes: tuple[int, ...], batch: int | None, now: float, model: LearnedModel
     ) -> None:
-        """Give devices; whatever changes the list of their nodes is a start.
+        """Set the devices; any change in the list of their nodes is a start.
 
         Args:
-            nodes: the node of each device; empty takes all of them, which costs nothing.
+            nodes: the node of each device; empty takes all of them, which is free.
             batch: a fixed total batch; None: the job chooses.
             now: the simulated time.
-            model: what is known of the job.
+            model: known facts of the job.
         """
         if not self.app.program.adapts and batch is None:
             batch = self.job.batch
@@ -222,7 +222,7 @@ class PolluxJob(EpochJob):
         return self.app.gains(batch)[self.epoch] / (step + self.accumulation * (step - sync))
 
     def _choose_batch(self, model: LearnedModel) -> None:
-        """The requested batch, or the job's own choice from what it has seen."""
+        """The requested batch, or the job's own choice from its observations."""
         app, devices = self.app, self.devices
         if self.batch is not None:
             self.local_batch, self.accumulation = app.split(self.batch, devices)

@@ -1,4 +1,4 @@
-"""What policies may know of jobs under the rules of Pollux's artefact."""
+"""The policies' model of jobs under the rules of Pollux's artefact."""
 
 from scheduling.core.performance.fitting import Observation
 from scheduling.core.performance.goodput import Noise
@@ -11,7 +11,7 @@ from scheduling.core.simulator.traces import Knowledge
 
 
 class PolluxModel(LearnedModel):
-    """What jobs have shown; with an oracle also true speeds, with sizes also what is left."""
+    """Observed performance; with an oracle true speeds, with sizes also the remaining work."""
 
     def __init__(self, cluster: SimCluster, knowledge: Knowledge) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class PolluxModel(LearnedModel):
         self._rates: dict[tuple[str, int, int], float] = {}
 
     def introduce(self, job: PolluxJob) -> None:
-        """Make a job known when it comes."""
+        """Add a job on its arrival."""
         app = job.app
         shared = self._knowledge.oracle or self._knowledge.shared_history
         history = app.name if shared else f"job {job.index}"
@@ -44,7 +44,7 @@ class PolluxModel(LearnedModel):
             self.seed_noise(history, Noise(*app.profile.noise(app.limits.initial, 0)))
 
     def forget(self, job_id: int) -> None:
-        """Drop a job; what it has shown stays if others share it."""
+        """Drop a job; its observations remain if others share them."""
         del self._jobs[job_id]
         super().forget(job_id)
 
@@ -78,7 +78,7 @@ class PolluxModel(LearnedModel):
         return profile.iteration(batch, last) - profile.iteration(batch, mine.epoch)
 
     def _learned_rate(self, job: PolluxJob, shape: Shape, batch: int) -> float:
-        """The rate that the job's own steps let expect; before them, one a second and device."""
+        """The expected rate by the job's own steps; before them, one a second and device."""
         fit = self.fitted(job.index, shape.type)
         if fit is None:
             return float(shape.devices)

@@ -1,4 +1,4 @@
-"""What rule sets with fixed rounds share: who waits, who is there, and the snapshot of a round."""
+"""The common part of rule sets with fixed rounds: queue, present jobs, and the snapshot."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ _INTERVAL: Final = 60.0
 
 
 class RoundJob(Protocol):
-    """What the shared part needs of a job under any of these rules.
+    """A job's interface to the common part of the rules.
 
     Attributes:
         index: its place in the trace.
-        job: as the trace has it.
-        learnt: something new was seen of it since the last snapshot.
+        job: from the trace.
+        learnt: new observations since the last snapshot.
         started: when it first held devices; None: never.
         finished: when it was complete; None: not yet.
     """
@@ -45,10 +45,10 @@ _Job = TypeVar("_Job", bound=RoundJob)
 
 
 class RoundWorld(ABC, Generic[_Job]):
-    """Jobs that advance by a fixed interval, after which the policy is asked.
+    """Jobs that advance by a fixed interval, after which the policy decides.
 
-    A rule set says how a job looks to the policy, what is to be known of it when it comes and
-    forgotten when it goes, how it trains, and how a plan is carried out.
+    A rule set defines the policy's view of a job, the known facts when it arrives and those
+    dropped when it ends, its training, and the application of a plan.
     """
 
     def __init__(self, setup: Setup, jobs: Sequence[_Job], model: Model, pool: Pool) -> None:
@@ -75,7 +75,6 @@ class RoundWorld(ABC, Generic[_Job]):
 
     @property
     def cluster(self) -> SimCluster:
-        """What the jobs run on."""
         return self._setup.cluster
 
     @property
@@ -100,7 +99,7 @@ class RoundWorld(ABC, Generic[_Job]):
 
     @property
     def changed(self) -> bool:
-        """Whether a job came or went, or something new was seen, before the last snapshot."""
+        """Whether a job arrived or left, or was observed again, before the last snapshot."""
         return self._changed
 
     def next_time(self, wake: float | None) -> float | None:
@@ -108,7 +107,7 @@ class RoundWorld(ABC, Generic[_Job]):
         return self._now + self._interval
 
     def advance(self, to: float) -> None:
-        """Let all jobs train until ``to``."""
+        """Train all jobs until ``to``."""
         for job in list(self._active.values()):
             self._train(job, to - self._now)
             if job.finished is not None:
@@ -157,13 +156,13 @@ class RoundWorld(ABC, Generic[_Job]):
         )
 
     def _settled(self, plan: Plan) -> dict[int, Alloc]:
-        """What the jobs of the last snapshot are to hold."""
+        """Allocations for the jobs of the last snapshot."""
         assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
         self._allocs = settle(self._snapshot, plan)
         return self._allocs
 
     def _admit(self) -> bool:
-        """Make jobs active whose time has come."""
+        """Activate arrived jobs."""
         arrived = False
         while self._waiting and self._waiting[-1].job.submitted <= self._now:
             job = self._waiting.pop()
@@ -173,23 +172,23 @@ class RoundWorld(ABC, Generic[_Job]):
         return arrived
 
     def _prepare(self) -> None:
-        """What is left to do before a snapshot is taken; nothing unless the rules say so."""
+        """Prepare a snapshot; does nothing by default."""
 
     @abstractmethod
     def _introduce(self, job: _Job) -> None:
-        """Make known what can be known of a job when it comes."""
+        """Add the known facts of a job when it arrives."""
 
     @abstractmethod
     def _forget(self, job: _Job) -> None:
-        """Drop what only mattered while a job was there."""
+        """Drop the facts of a job that has ended."""
 
     @abstractmethod
     def _train(self, job: _Job, seconds: float) -> None:
-        """Let a job train from now on."""
+        """Start the training of a job."""
 
     @abstractmethod
     def _view(self, job: _Job) -> PolicyJob:
-        """How the policy sees a job."""
+        """The policy's view of a job."""
 
     @abstractmethod
     def _attained(self, job: _Job) -> float:

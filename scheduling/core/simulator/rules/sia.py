@@ -1,7 +1,7 @@
 """The rules of Sia's artefact (SOSP '23): fixed rounds, profiles as truth, placement by shape.
 
-Every round all jobs advance by the interval, then the policy sees the jobs that have been
-submitted and are not complete. A start costs what the application's checkpoint costs.
+Every round all jobs advance by the interval, then the policy sees the submitted, incomplete jobs.
+A start costs the application's checkpoint time.
 """
 
 from collections import defaultdict
@@ -71,7 +71,7 @@ class SiaWorld(RoundWorld[SimJob]):
         return time
 
     def apply(self, plan: Plan) -> None:
-        """Give devices as planned, and count them for the coming round."""
+        """Apply the planned allocations, and count them for the coming round."""
         allocs = self._settled(plan)
         placed = self._place(plan)
         for index, job in self._active.items():
@@ -87,7 +87,7 @@ class SiaWorld(RoundWorld[SimJob]):
             self._gpu_seconds[index] += alloc.devices * self._interval
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
-        """Run time of a job alone on so many devices at its best batch; None: it cannot."""
+        """Run time of a job alone on n devices at its best batch; None: it cannot."""
         job = self._jobs[index]
         key = job.app.name, device_type, devices
         if key not in self._alone:
@@ -96,11 +96,11 @@ class SiaWorld(RoundWorld[SimJob]):
         return self._alone[key]
 
     def restart_seconds(self, index: int) -> float:
-        """What each start of a job costs."""
+        """Cost of each start of a job."""
         return self._jobs[index].rules.restart_seconds
 
     def timeline(self) -> Mapping[str, Any]:
-        """Who holds what."""
+        """Devices over time."""
         return {
             "time_s": self._now,
             "active": self.active,
@@ -166,7 +166,7 @@ class SiaWorld(RoundWorld[SimJob]):
         return self._gpu_seconds[job.index]
 
     def _introduce(self, job: SimJob) -> None:
-        """What can be known of a job when it comes."""
+        """Add the known facts of a job when it arrives."""
         trace, app = job.job, job.app
         knowledge = self._setup.knowledge
         shared = knowledge.oracle or knowledge.shared_history
@@ -250,7 +250,7 @@ class SiaWorld(RoundWorld[SimJob]):
         )
 
     def _place(self, plan: Plan) -> dict[int, tuple[int, ...]]:
-        """Devices per node for each job; parts with a level are packed anew, others stay."""
+        """Devices per node for each job; parts with a level are packed again, others stay."""
         by_type: dict[str, list[tuple[int, int]]] = defaultdict(list)
         anew: set[str] = set()
         rank = {job_id: place for place, job_id in enumerate(plan.order)}

@@ -27,13 +27,13 @@ _ROUNDING: Final = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppRules:
-    """What the artefact fixes for an application beside its profile.
+    """The artefact's settings for an application besides its profile.
 
     Attributes:
         initial_batch: the total batch of its first validation file; others double it.
-        epochs: after which a job is complete.
-        restart_seconds: of each start, in which it holds devices and makes no progress.
-        slowdown: by which real runs were slower than the profiles.
+        epochs: length of the training.
+        restart_seconds: of each start, in which it uses devices and makes no progress.
+        slowdown: of real runs against the profiles.
     """
 
     initial_batch: int
@@ -116,14 +116,14 @@ class SimJob(EpochJob):
         now: float,
         model: LearnedModel,
     ) -> None:
-        """Give devices; another type or shape is a start, other nodes of one shape are free.
+        """Set the devices; another type or shape is a start, other nodes of one shape are free.
 
         Args:
             device_type: of all devices.
             placement: devices per node, in order.
             batch: a fixed total batch; None: the job chooses.
             now: the simulated time.
-            model: what is known of the job.
+            model: known facts of the job.
         """
         same_batch = batch == self.batch
         self.batch = batch
@@ -178,7 +178,7 @@ class SimJob(EpochJob):
         return float(worth / seconds / self.rules.slowdown)
 
     def _choose_batch(self, model: LearnedModel) -> None:
-        """The job's own choice, as its agent makes it after every start and every step."""
+        """The job's own choice, made by its agent after every start and every step."""
         assert self.device_type is not None  # noqa: S101  only called while it holds devices
         profile = self.app.types[self.device_type]
         devices = self.devices
@@ -196,7 +196,7 @@ class SimJob(EpochJob):
         self.local_batch = min(self.local_batch, self.app.largest_batch // count)
 
     def _choose_freely(self, model: LearnedModel, profile: TypeProfile) -> bool:
-        """Take the batch with the best predicted goodput; False if nothing is known yet."""
+        """Use the batch with the best predicted goodput; False if nothing is known yet."""
         assert self.device_type is not None  # noqa: S101  only called while it holds devices
         limits = BatchLimits(
             initial=self.app.initial_batch,
