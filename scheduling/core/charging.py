@@ -1,8 +1,8 @@
-"""Which time of a job is charged: from the start of its process to its end, both on the node.
+"""Charged time of a job: from the start of its process to its end, both on the node.
 
 Nodes report instants of their own clock. They are converted to the control plane's clock and
-limited to what it knows for certain, so that neither a late observation nor a wrong clock of a
-node changes what a tenant pays by more than that uncertainty.
+limited to its certain bounds, so that a late observation or a wrong node clock changes a tenant's
+bill by no more than that uncertainty.
 """
 
 from collections.abc import Iterable
@@ -18,12 +18,12 @@ LATE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class NodeClock:
-    """A node's clock, compared with a clock of the observer that never jumps.
+    """A node's clock, compared with a monotonic clock of the observer.
 
     Attributes:
         ahead: seconds by which the node's clock is ahead of the observer's.
         error: largest error of ``ahead`` in seconds.
-        compared: when, on the observer's clock.
+        compared: instant of the comparison on the observer's clock.
     """
 
     ahead: float
@@ -38,17 +38,17 @@ class NodeClock:
         """The better one of this and a newer comparison.
 
         The newer one is taken if it is more precise than this one is by now, or if the two
-        contradict each other: then somebody has set the node's clock in between.
+        contradict each other: then the node's clock was set in between.
         """
         error = self._error_at(newer.compared)
         contradict = abs(newer.ahead - self.ahead) > newer.error + error
         return newer if contradict or newer.error <= error else self
 
     def after_message(self, *, arrived: float, node_time: float) -> "NodeClock":
-        """This comparison, unless a message shows that somebody has set the node's clock.
+        """This comparison, unless a message shows that the node's clock was set.
 
-        Nobody knows how long the message was under way: a frozen process or a broken network
-        delays it by seconds. So it says nothing more precise.
+        The delay of the message is unknown: a frozen process or a broken network adds seconds. So
+        the result is no more precise than that.
         """
         late = self.ahead - (node_time - arrived)
         error = self._error_at(arrived)
@@ -77,11 +77,11 @@ def compare_clocks(*, asked: float, answered: float, node_time: float) -> NodeCl
 
 
 def limited(at: datetime | None, *, earliest: datetime | None, latest: datetime) -> datetime:
-    """An instant that a node has reported, limited to what the control plane knows.
+    """Limit an instant that a node has reported to the bounds that the control plane knows.
 
     Args:
         at: the reported instant, converted; None: the node has not reported one.
-        earliest: it cannot have happened before this; None: there is no such bound.
+        earliest: lower bound of the true instant; None: no bound.
         latest: when it was observed.
 
     Returns:
@@ -102,10 +102,10 @@ def charged_seconds(
     """Seconds that are charged for one device of a process.
 
     Args:
-        started: when the process started; None: it has not, and nothing is charged.
+        started: when the process started; None: not started, nothing is charged.
         exited: when it ended; None: it still runs.
-        until: what a running process is charged up to; also the end of a period.
-        since: the begin of a period; what lies before is not counted.
+        until: upper end of the charge for a running process; also the end of a period.
+        since: begin of a period; earlier time is not counted.
     """
     if started is None:
         return 0.0
@@ -115,7 +115,7 @@ def charged_seconds(
 
 
 def last_evidence(started: datetime | None, seen: Iterable[datetime | None]) -> datetime | None:
-    """When a process that has vanished is known to have run last; None: never.
+    """Last instant at which a vanished process is known to have run; None: never.
 
     Args:
         started: when it started.

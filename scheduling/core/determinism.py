@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 SETTINGS: Final = ("seed", "logical_workers", "level", "threads", "torch")
-"""What a receipt names besides the hash; trainings that differ in it may differ in their bits."""
+"""Fields of a receipt besides the hash; runs that differ in them may differ in their bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """One checkpoint: so many steps, the SHA-256 of the whole state, and under which settings."""
+    """One checkpoint: number of steps, SHA-256 of the whole state, and settings."""
 
     attempt: int
     step: int
@@ -20,14 +20,14 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What two trainings have in common.
+    """Comparison of the checkpoints of two training runs.
 
     Attributes:
         common: steps at which both have saved, in order.
-        same: how many of them have one hash, from the beginning on.
-        first_difference: the first step with two hashes; None: there is none.
+        same: number of leading common steps with equal hashes.
+        first_difference: the first step with two hashes; None: none.
         left, right: the hashes at that step.
-        settings: what differs in what they say of themselves, by name.
+        settings: differing settings from the receipts, by name.
     """
 
     common: tuple[int, ...]
@@ -39,7 +39,7 @@ class Comparison:
 
 
 def compare(left: Sequence[Receipt], right: Sequence[Receipt]) -> Comparison:
-    """Where two trainings part.
+    """Compare two training runs.
 
     Args:
         left: the checkpoints of one, in the order in which they were saved; of one step that was
@@ -69,7 +69,7 @@ def changed_steps(receipts: Sequence[Receipt]) -> tuple[int, ...]:
 
 
 def _settings(receipts: Sequence[Receipt]) -> Mapping[str, str]:
-    """What the newest receipt says of each setting."""
+    """Return each setting as the newest receipt records it."""
     found: dict[str, str] = {}
     for one in receipts:
         found |= {name: str(one.settings[name]) for name in SETTINGS if name in one.settings}

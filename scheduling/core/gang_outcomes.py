@@ -1,4 +1,4 @@
-"""When a gang as a whole has succeeded or failed, from the ends of its members."""
+"""Gang outcome: success or failure of a whole gang, from the ends of its members."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,6 @@ NEVER: Final = -1
 
 
 class MemberEnd(StrEnum):
-    """How one member stands."""
-
     OPEN = "open"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -50,7 +48,7 @@ class GangOutcome:
 
 
 def judge(members: Sequence[MemberFate], rules: Mapping[str, Completion]) -> GangOutcome | None:
-    """What the members' ends mean for the gang, or None while it is open.
+    """Return the outcome of the gang by its members' ends, or None while it is open.
 
     A role fails the gang with its ``min_failed``-th failure, and completes it with its
     ``min_succeeded``-th success (OpenPAI protocol v2, ``completion``). When all members have ended

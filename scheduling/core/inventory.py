@@ -1,4 +1,4 @@
-"""From what a node says it has to the cell types and the cell that it becomes in the topology."""
+"""Conversion of a node's inventory to cell types and its cell in the topology."""
 
 import re
 from collections import Counter
@@ -24,11 +24,11 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._+-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """A device at its place in the topology.
+    """A device at its address in the topology.
 
     Attributes:
         address: full address of the leaf, ``<node>/.../<index>``.
-        device: what the node said about it.
+        device: as the node reported it.
     """
 
     address: str
@@ -37,15 +37,15 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What an inventory becomes.
+    """The cell and types that result from an inventory.
 
     Attributes:
-        device_type: name of the leaf type; empty when the node has no device.
+        device_type: name of the leaf type; empty if the node has no device.
         chain: type of the node's cell, which is the chain's name.
         new_types: cell types that the cluster does not have yet.
-        cell: the node's cell; None when it has no device.
-        leaves: one for each device that is used.
-        warnings: what was left out or flattened, in words.
+        cell: the node's cell; None if it has no device.
+        leaves: one for each used device.
+        warnings: omitted or flattened parts, in words.
     """
 
     device_type: str
@@ -57,14 +57,14 @@ class Proposal:
 
 
 def propose(*, node: str, inventory: Inventory, known: Mapping[str, CellType]) -> Proposal:
-    """The cell of a node and the types it needs.
+    """Return the cell of a node and the types it needs.
 
-    A regular tree keeps its levels; one in which cells of a level differ is flattened to node and
-    devices. A chain of the same shape for the same device type is used again, whatever its name.
+    A regular tree retains its levels; one in which cells of a level differ is flattened to node
+    and devices. An existing chain of the same shape and device type is reused, whatever its name.
 
     Args:
         node: name of the node, which becomes the address of its cell.
-        inventory: what the node has.
+        inventory: of the node.
         known: the cell types of the cluster.
     """
     kind, devices, warnings = _majority(inventory.devices)
@@ -92,17 +92,17 @@ def propose(*, node: str, inventory: Inventory, known: Mapping[str, CellType]) -
 
 
 def level_of(within: Within, *, node_level: int, levels: int) -> int:
-    """The level of a chain that a job means by ``within``, counted from 1 (the device).
+    """Return the level of a chain for a job's ``within``, counted from 1 (the device).
 
     Levels have no agreed names, so the structure decides: with one level between device and node,
-    pcie and socket both mean it; with two or more, pcie is the lowest and socket the highest of
-    them. A level that is missing becomes the next larger one. A rack is the level above the
-    node, or the node where there is none.
+    pcie and socket both mean it; with two or more, pcie is the lowest and socket the highest
+    of them. A missing level becomes the next larger one. A rack is the level above the node,
+    or the node if there is none.
 
     Args:
-        within: what the job asks for.
-        node_level: the chain's level that is one machine.
-        levels: how many levels the chain has.
+        within: of the job.
+        node_level: the chain's level of one machine.
+        levels: number of levels of the chain.
     """
     if within is Within.DEVICE:
         return 1
@@ -116,11 +116,11 @@ def level_of(within: Within, *, node_level: int, levels: int) -> int:
 
 
 def level_words(types: Sequence[str], *, node_level: int) -> tuple[str, ...]:
-    """What people call the levels of a chain, from the device up.
+    """Return the usual names of the levels of a chain, from the device up.
 
     Args:
         types: cell types by level, the device first.
-        node_level: the chain's level that is one machine, counted from 1.
+        node_level: the chain's level of one machine, counted from 1.
     """
     between = _RUNG_WORDS.get(node_level - 2)
     words = []
@@ -186,7 +186,7 @@ def _regular(devices: Sequence[Device], levels: Sequence[str]) -> _Tree:
         return _Tree(paths=tuple(() for _ in devices), fans=(len(devices),), warnings=(warning,))
     kept = [position for position, fan in enumerate(fans[:-1]) if fan > 1]
     if fans[-1] == 1 and kept:
-        # The lowest rung holds one device each: the device itself says as much.
+        # The lowest level has one device per cell, so the device itself is enough.
         fans[-1] = fans[kept.pop()]
     return _Tree(
         paths=tuple(tuple(path[position] for position in kept) for path in paths),
@@ -292,7 +292,7 @@ def _subtree(
 def with_addresses(
     cells: Sequence[PhysicalCell], types: Mapping[str, CellType]
 ) -> tuple[PhysicalCell, ...]:
-    """The same cells with every default address written out, so that one can be taken away.
+    """The same cells with all default addresses explicit, so that one can be removed.
 
     A default address counts places, so without this the addresses of all later cells would move.
     """
@@ -307,7 +307,7 @@ def _written_out(
     address = cell.address or str(index)
     cell_type = types.get(name)
     if cell_type is None or cell_type.node_level:
-        # Inside a node the count begins anew, whatever its place is.
+        # Inside a node the indices restart, whatever the node's address is.
         return replace(cell, address=address)
     children = cell.children or (PhysicalCell(),) * cell_type.count
     return replace(

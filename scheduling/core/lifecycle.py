@@ -1,4 +1,4 @@
-"""The states of a job, the events that move it, and the one table that says how."""
+"""The states of a job, its events, and the table of transitions."""
 
 from enum import StrEnum
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class JobState(StrEnum):
-    """Where a job stands. These names are public (REST, CLI, docs) and never change."""
+    """State of a job. These names are public (REST, CLI, docs) and never change."""
 
     QUEUED = "queued"
     ADMITTED = "admitted"
@@ -21,7 +21,7 @@ class JobState(StrEnum):
 
 
 class JobEventKind(StrEnum):
-    """What can happen to a job. Each is reported by exactly one place in the code."""
+    """Events of a job. Each is reported by exactly one place in the code."""
 
     ADMIT = "admit"
     DISPATCH = "dispatch"
@@ -51,7 +51,7 @@ LIVE: Final = HOLDING | {JobState.QUEUED}
 
 
 class FailureClass(StrEnum):
-    """Whose fault an end was; retries are granted by class."""
+    """Classes of failures by fault; retries are granted by class."""
 
     USER = "user"
     RESOURCE_LIMIT = "resource-limit"
@@ -108,16 +108,16 @@ _REASON_OF_RULE: Final = MappingProxyType(
 
 
 def end_reason(*, outcome: str, failure_class: str, evicted_by: str | None) -> EndReason:
-    """Why an attempt that is over ended.
+    """Return the reason why an attempt has ended.
 
-    The receipt of its eviction decides, not the exit code: a job that saves its work and leaves
-    in time exits as cleanly as one that a person stopped. Only a job that succeeded before it had
-    to leave keeps its own end.
+    The receipt of its eviction decides, not the exit code: a job that saves its work and leaves in
+    time exits as cleanly as one that a person stopped. Only a job that succeeded before it had
+    to leave retains its own end.
 
     Args:
         outcome: succeeded, failed or stopped; empty counts as stopped.
         failure_class: of a failed attempt; else empty.
-        evicted_by: the ``PreemptionRule`` of its eviction; None: it was never asked to leave.
+        evicted_by: the ``PreemptionRule`` of its eviction; None: not evicted.
     """
     if outcome == EndReason.SUCCEEDED:
         return EndReason.SUCCEEDED
@@ -157,7 +157,7 @@ TRANSITIONS: Final = MappingProxyType(
         (_S.SUSPECT, _E.CONTACT_BACK): _S.RUNNING,
         (_S.STOPPING, _E.RELEASED): _S.STOPPED,
         # Stopping is a decision that was taken before the exit code was known; a job that ended by
-        # itself in the meantime keeps its own end.
+        # itself in the meantime retains its own end.
         (_S.STOPPING, _E.SUCCEED): _S.SUCCEEDED,
         (_S.STOPPING, _E.FAIL): _S.FAILED,
         (_S.PREEMPTING, _E.RELEASED): _S.QUEUED,
@@ -180,11 +180,11 @@ TRANSITIONS: Final = MappingProxyType(
 
 
 class IllegalTransitionError(Exception):
-    """An event arrived that the job's state does not allow; nothing has been written.
+    """The job's state does not allow this event; nothing has been written.
 
     Attributes:
-        state: where the job stands.
-        event: what was reported.
+        state: of the job.
+        event: the reported event.
     """
 
     def __init__(self, state: JobState, event: JobEventKind) -> None:
@@ -194,7 +194,7 @@ class IllegalTransitionError(Exception):
 
 
 def next_state(state: JobState, event: JobEventKind) -> JobState:
-    """Where ``event`` takes a job that is in ``state``.
+    """Return the state after ``event`` in ``state``.
 
     Raises:
         IllegalTransitionError: the table has no such row.

@@ -1,4 +1,4 @@
-"""What people and other systems are told of: the events, when they are tried again, signatures."""
+"""Notification events, retry delays of deliveries, and signatures."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ SECRET_PREFIX: Final = "whsec_"  # noqa: S105 the prefix of secrets, not one of 
 
 @unique
 class NoticeEvent(StrEnum):
-    """Something that is told. These names are public and never change."""
+    """An event for notifications. These names are public and never change."""
 
     JOB_RUNNING = "job.running"
     JOB_SUCCEEDED = "job.succeeded"
@@ -69,10 +69,10 @@ JOB_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("jo
 NODE_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("node."))
 HOST_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("host."))
 CLUSTER_EVENTS: Final = (*NODE_EVENTS, *HOST_EVENTS)
-"""What only cluster admins are told."""
+"""Events for cluster admins only."""
 QUOTA_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("quota."))
 CHOSEN_EVENTS: Final = (*JOB_EVENTS, *QUOTA_EVENTS, *CLUSTER_EVENTS)
-"""What one may choose; a ping comes when it is asked for."""
+"""Selectable events; a ping is sent on request."""
 
 DEFAULT_MAIL: Final = (
     _E.JOB_FAILED,
@@ -83,7 +83,7 @@ DEFAULT_MAIL: Final = (
     _E.NODE_DISK,
     _E.HOST_DISK,
 )
-"""What a person gets by mail who has chosen nothing."""
+"""Default mail events of a person who has chosen nothing."""
 
 JOB_WORDS: Final = tuple(event.removeprefix("job.") for event in JOB_EVENTS)
 """The words of a job's ``notify.on``."""
@@ -124,22 +124,22 @@ WAITS: Final = (
 
 
 def event_of(kind: str, state: str) -> NoticeEvent | None:
-    """What a line of a job's events tells others; None where it is nobody else's business.
+    """Return the notification event for a line of a job's events; None: not notified.
 
     Args:
         kind: of the line.
-        state: in which it left the job; empty where it did not move it.
+        state: the state after it; empty if it did not change the state.
     """
     return _BY_STATE.get(state) or _BY_KIND.get((kind, state))
 
 
 def next_try(tries: int, now: datetime) -> datetime | None:
-    """When a delivery is tried again that has failed ``tries`` times; None: never."""
+    """Return the time of the next try after ``tries`` failed ones; None: never."""
     return now + WAITS[tries - 1] if tries <= len(WAITS) else None
 
 
 def uid_of(source: str, key: int) -> uuid.UUID:
-    """The id of an event, the same whenever it is worked out.
+    """The id of an event, the same at each calculation.
 
     Args:
         source: the kind of the row that holds the event.

@@ -43,18 +43,17 @@ class ReasonCode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One answer to "why does it wait?".
+    """One reason why a job waits.
 
     Attributes:
         code: the stable code.
-        message: a full sentence; it names no job, person or tenant other than the asker's own,
-            since everybody who may see the job reads it.
-        blocked_by: ids of jobs that stand in the way; whoever shows them leaves out or counts
-            those that the reader may not see.
-        unblock: steps that would help, most useful first; empty: nothing to do but wait.
+        message: a full sentence; it names no other job, person or tenant, since everybody who may
+            see the job reads it.
+        blocked_by: ids of blocking jobs; a page omits or counts those that the reader may not see.
+        unblock: remedies, most useful first; empty: only time helps.
         claims: devices claimed from jobs that leave for this one (``core.round.claims``).
-        free: devices of the guarantee, or idle ones, that ``message`` leaves over; None: it
-            counts nothing.
+        free: free devices of the guarantee, or idle ones, in ``message``; None: it does not count
+            any.
     """
 
     code: ReasonCode
@@ -92,7 +91,7 @@ def stored_text(text: str, detail: Mapping[str, Any]) -> str:
 
 
 def stored_steps(detail: Mapping[str, Any]) -> tuple[str, ...]:
-    """What would help by a stored reason, as ``Reason.to_json`` wrote it."""
+    """Remedies from a stored reason, in the format of ``Reason.to_json``."""
     return tuple(sentence_from(step) for step in detail.get("unblock", ()))
 
 

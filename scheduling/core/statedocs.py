@@ -9,7 +9,7 @@ from scheduling.core.lifecycle import HOLDING, TERMINAL, TRANSITIONS, JobEventKi
 
 @dataclass(frozen=True, slots=True)
 class StateWords:
-    """What a state means, and what is left of it after a crash of any process."""
+    """The meaning of a state, and its durable part after a crash of any process."""
 
     meaning: str
     after_crash: str

@@ -20,7 +20,7 @@ Grid = Mapping[str, Sequence[str]]
 
 
 class GridError(ValueError):
-    """The grid is none; ``remedy`` says what helps."""
+    """The grid is not valid; see ``remedy``."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -31,8 +31,8 @@ def points(grid: Grid) -> list[dict[str, str]]:
     """Every combination, the last parameter changing fastest.
 
     Raises:
-        GridError: there is nothing to vary, a name cannot be that of a variable, a parameter has
-            no values or one twice, or there are too many points.
+        GridError: no parameters, a name that is not valid for a variable, a parameter without
+            values or with a repeated one, or too many points.
     """
     if not 0 < len(grid) <= MOST_PARAMETERS:
         raise GridError(
@@ -59,13 +59,13 @@ def points(grid: Grid) -> list[dict[str, str]]:
 def documents(
     base: Mapping[str, Any], grid: Grid, *, label: str, max_parallel: int | None
 ) -> list[dict[str, Any]]:
-    """The document of the job of each point: its values are in the environment of every role.
+    """Return the document of each point's job: its values are in the environment of every role.
 
     Args:
-        base: the document that they have in common.
-        grid: what varies.
-        label: the value of the label that holds them together.
-        max_parallel: those after so many are held; None: none is.
+        base: the common document.
+        grid: the parameters.
+        label: the value of the common label.
+        max_parallel: later jobs than this number are on hold; None: none is.
     """
     found = []
     every = points(grid)
@@ -88,7 +88,7 @@ def documents(
 
 
 def label_of(name: str, mark: str) -> str:
-    """A label for a sweep of this name; ``mark`` tells it from others of the same name."""
+    """A label for a sweep of this name; ``mark`` makes it unique."""
     plain = _NO_LABEL.sub("-", name.lower()).strip("-")[: LONGEST_NAME - len(mark) - 1]
     return f"{plain}-{mark}" if plain else mark
 

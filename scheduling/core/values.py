@@ -1,4 +1,4 @@
-"""The frozen values that go into a round and come out of it (a policy's are in ``planning``)."""
+"""The frozen input and output of a round (those of a policy are in ``planning``)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from tessera.isolation import NONE, USER
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class RunObservation:
-    """What a job has reported of one run: steps and samples in so many seconds.
+    """A job's reports of one run: steps and samples in a number of seconds.
 
     Attributes:
-        executors: its processes on each device; 0: not as many on all of them.
+        executors: its processes on each device; 0: uneven numbers.
     """
 
     type: str
@@ -30,7 +30,7 @@ class RunObservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Timed:
-    """How long the steps of one batch took in a run.
+    """Step times of one batch in a run.
 
     Attributes:
         batch: samples of all devices in a step.
@@ -49,13 +49,13 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What policies other than the plainest may know of a live job besides its gang.
+    """Facts of a live job besides its gang, for all policies but the plainest.
 
     Attributes:
-        asked: the gang as it was submitted, where the job runs at another size.
-        start_seconds: mean of what its starts have taken; None: it has not started yet.
+        asked: the submitted gang, if the job runs at another size.
+        start_seconds: mean duration of its starts; None: it has not started yet.
         timed: its steps by batch, of a job whose batch may change.
-        noise: squared norm and variance of its gradient at the initial batch, as it told last.
+        noise: last reported squared norm and variance of its gradient at the initial batch.
     """
 
     terms: Terms = PLAIN_TERMS
@@ -72,7 +72,7 @@ class VcFacts:
     """A virtual cluster as the round sees it; its guarantee is in the cluster specification.
 
     Attributes:
-        policy_fault: what its policy failed at in the last round in which it was asked.
+        policy_fault: fault of its policy in the last round that called it.
         least_isolation: its jobs run only on nodes of at least this isolation level; the stricter
             of its own minimum and the cluster's.
     """
@@ -91,16 +91,16 @@ class VcFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedJob:
-    """A waiting job with everything that can hold it back.
+    """A waiting job with all its gates.
 
     Attributes:
         after: ids of jobs that must succeed first and have not yet.
         after_failed: ids of those among them that ended otherwise: it can never start.
         excluded_nodes: names of nodes on which an earlier attempt failed by the node's fault.
         user_cap: the member's own cap in devices, if the tenant set one.
-        waiting_for: ids of victims that have been asked to leave for this job.
+        waiting_for: ids of victims that were preempted for this job.
         claims: the devices that it has claimed from them (``core/round/claims.py``).
-        turn_of: it is held by its sweep, of which so many jobs run at a time.
+        turn_of: its sweep has it on hold, with this limit of parallel jobs.
     """
 
     id: int
@@ -137,8 +137,8 @@ class HoldingJob:
     """A job that holds devices, by member of its gang.
 
     Attributes:
-        since: when it came to its present state.
-        saved: when it told of its newest checkpoint; None: never, so all its work is at stake.
+        since: begin of its present state.
+        saved: report of its newest checkpoint; None: never, so all its work is at stake.
         user_cap: the member's own cap in devices, if the tenant set one.
     """
 
@@ -162,7 +162,7 @@ class HoldingJob:
         return sum(len(leaves) for leaves in self.members)
 
     def at_stake(self, now: float) -> float:
-        """Device-seconds that would be lost if it were killed: what it did since it last saved."""
+        """Device-seconds lost if it were killed: its work since its last checkpoint."""
         if self.leaving:
             return 0.0  # it costs nothing more
         return max(now - max(self.since, self.saved or 0.0), 0.0) * self.devices
@@ -178,8 +178,8 @@ class NodeFacts:
         cpus_per_device: processors that belong to one device.
         memory_per_device: bytes that belong to one device.
         isolation: the best level at which it runs plain jobs.
-        owner: tenant that owns it until an admin resets it; None: nobody.
-        tenants: those whose jobs it takes; empty: all.
+        owner: tenant that owns it until an admin resets it; None: no owner.
+        tenants: the only tenants whose jobs it takes; empty: all.
     """
 
     name: str
@@ -195,17 +195,17 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """Everything a round may know, read in one consistent view.
+    """The whole input of a round, read in one consistent view.
 
     Attributes:
         now: seconds since the epoch.
         spec: physical cells and the guarantees of the virtual clusters, in force now.
-        bad_devices: node and index of devices that are out of order.
+        bad_devices: node and index of unhealthy devices.
         images_required: a job with an image needs a node with a container engine.
         known: by job, for virtual clusters whose policies ask for more than gangs and arrivals.
-        ports_left: how many ports no gang has; None: nobody counts them.
-        device_memory: bytes of the smallest device of each type, of those that tell; only where
-            policies ask for more than gangs and arrivals.
+        ports_left: number of free ports; None: not counted.
+        device_memory: bytes of the smallest device of each type that reports it; only if policies
+            ask for more than gangs and arrivals.
     """
 
     now: float
@@ -260,10 +260,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """A job must leave, for whom (0: by its policy, for nobody in particular), by which rule.
+    """Preemption of a job: for another (0: by its policy, for no job in particular), by a rule.
 
     Attributes:
-        cause: the rule's kind; empty in rounds of old.
+        cause: the rule's kind; empty in old rounds.
     """
 
     job_id: int
@@ -282,7 +282,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebinding:
-    """A running job has lost its guarantee or has it back; its devices stay as they are.
+    """A running job has lost or regained its guarantee; its devices stay as they are.
 
     Attributes:
         leaves: of the part of the gang that is concerned, with their virtual leaves from now on.
@@ -295,19 +295,19 @@ class Rebinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundResult:
-    """What a round has decided.
+    """The decision of a round.
 
     Attributes:
         starts: in the order in which they were placed.
         preemptions: running jobs that must leave.
         reasons: for every queued job that does not start.
         policy_states: the new state of each virtual cluster's policy, by id.
-        fallbacks: policies that failed and what was done instead, in words.
+        fallbacks: policies that failed and their replacements, in words.
         rebindings: running jobs that are guaranteed from now on, or borrow from now on.
-        rejections: queued jobs that are refused for good.
-        policy_faults: what went wrong, by virtual cluster whose policy was asked; empty: nothing.
-        wake: the next instant at which a policy wants to be asked, seconds since the epoch.
-        stand_ins: which policy has decided instead of one with a fault, by virtual cluster.
+        rejections: queued jobs that are rejected permanently.
+        policy_faults: by virtual cluster whose policy was called; empty: none.
+        wake: the next instant at which a policy needs a plan, seconds since the epoch.
+        stand_ins: replacement of a policy with a fault, by virtual cluster.
     """
 
     starts: tuple[Start, ...]

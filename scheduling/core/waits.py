@@ -1,4 +1,4 @@
-"""How long jobs waited for their first start, in the classes of a histogram."""
+"""Histogram of jobs' waits for their first start."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ CLASSES: Final = len(BOUNDS) + 1
 
 
 def wait_class(seconds: float) -> int:
-    """The class of a wait, 0 to ``CLASSES - 1``: the first whose bound it does not pass."""
+    """The class of a wait, 0 to ``CLASSES - 1``: the first with a bound of at least the wait."""
     return bisect_left(BOUNDS, seconds)
 
 
 def cumulated(counts: Sequence[int]) -> tuple[tuple[str, int], ...]:
-    """What Prometheus wants of a histogram: bounds, and how many waits are within each.
+    """Histogram for Prometheus: bounds, and the cumulative number of waits up to each.
 
     Args:
-        counts: of each class by itself, ``CLASSES`` of them.
+        counts: of each class alone, ``CLASSES`` of them.
     """
     bounds = [f"{bound:g}" for bound in BOUNDS]
     return tuple(zip((*bounds, "+Inf"), accumulate(counts), strict=True))

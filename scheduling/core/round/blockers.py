@@ -1,7 +1,7 @@
-"""What keeps a job from starting whatever its policy does: it asks for too much, or nodes are ill.
+"""Blockers of a job under any policy: an impossible demand, or unhealthy nodes.
 
-A policy knows numbers of devices, and gives nothing to a job that cannot have what it wants. What
-it says of that ("others come first") would be wrong: the job would wait for ever, and nobody knew.
+A policy knows numbers of devices, and gives nothing to an impossible job. Its reason ("others come
+first") would be wrong: the job would wait for ever, for an unknown reason.
 """
 
 from collections.abc import Collection, Hashable
@@ -20,15 +20,15 @@ SEARCHES: Final = 128
 """Questions of a round for which cells are searched."""
 
 EVICTION: Final = 8
-"""So many of them one counts for that finds jobs to evict: it takes that much longer."""
+"""Number of searches that one for evictable jobs counts as: it takes that much longer."""
 
 
 def name_hindrances(deciding: RoundState, only: Collection[int] | None = None) -> None:
-    """Give jobs to which their policy gives nothing the reason that stands behind it, if one does.
+    """Set the blocking reason, if one exists, of jobs to which their policy gives nothing.
 
-    Jobs are judged after all that was decided, at the smallest size that they could have; those
-    that ask alike are asked about once. Cells are searched only where a node is ill or not for
-    every job, for the highest priorities first and for ``SEARCHES`` questions at most.
+    Jobs are checked after all decisions, at their smallest possible size; jobs with equal demands
+    share one check. Cells are searched only where a node is unhealthy or not open to every job,
+    for the highest priorities first and at most ``SEARCHES`` times.
 
     Args:
         deciding: the round, after its last placement.
@@ -58,7 +58,7 @@ def _smallest(deciding: RoundState, job: QueuedJob) -> QueuedJob:
 
 
 def _without_search(deciding: RoundState, job: QueuedJob) -> Reason | None:
-    """What is wrong with a job's numbers and names, or with all nodes, whatever is in use."""
+    """A fault in a job's numbers and names, or in all nodes, independent of usage."""
     restriction = deciding.restrictions.of(job)
     if restriction.reason is not None:
         return restriction.reason
@@ -83,7 +83,7 @@ def _may_be_kept_off(deciding: RoundState, job: QueuedJob) -> bool:
 
 
 def _by_search(deciding: RoundState, job: QueuedJob) -> tuple[Reason | None, int]:
-    """What besides others keeps it from its start, if anything does, and what it cost."""
+    """The blocker besides other jobs, if any, and the cost of the search."""
     restriction, cost = deciding.restrictions.of(job), 0
     requests = requests_of(job, deciding.vcs[job.vc].name)
     nodes = deciding.tenancies.tiers(job, restriction.nodes)[-1].nodes

@@ -1,4 +1,4 @@
-"""Caps on what people and virtual clusters may hold, and what they leave of policies' plans."""
+"""Caps on persons and virtual clusters, applied to policies' plans."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ class DeviceUse:
     borrowed_by_tenant: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, job: QueuedJob | HoldingJob, *, devices: int, borrowed: int) -> None:
-        """Count ``devices`` more, of which so many are ``borrowed``: held without a guarantee."""
+        """Add ``devices``, of which ``borrowed`` are outside a guarantee."""
         self.by_user[job.vc, job.owner] += devices
         self.by_member[job.tenant, job.owner] += devices
         self.borrowed_by_vc[job.vc] += borrowed
@@ -41,7 +41,7 @@ class DeviceUse:
         Args:
             job: the job.
             vc: its virtual cluster.
-            least: devices with which it could start; None: as many as it asks for.
+            least: devices with which it could start; None: the requested number.
         """
         borrow_cap = vc.max_opportunistic_devices
         if vc.max_devices_per_user is None and job.user_cap is None and borrow_cap is None:
@@ -64,7 +64,7 @@ class DeviceUse:
         )
 
     def _of_owner(self, job: QueuedJob | HoldingJob, vc: VcFacts) -> Iterator[tuple[int, int]]:
-        """Each cap on a job's owner, and what he holds of it."""
+        """Each cap on a job's owner, and the owner's devices under it."""
         if vc.max_devices_per_user is not None:
             yield vc.max_devices_per_user, self.by_user[job.vc, job.owner]
         if job.user_cap is not None:
@@ -74,7 +74,7 @@ class DeviceUse:
 def cut_down(job: QueuedJob, known: JobFacts, before: QueuedJob, left: int) -> QueuedJob:
     """``job`` at the largest of its sizes that caps leave, else at its smallest.
 
-    Gangs of several members (roles, or a mix of types) are the policy's, and stay whole.
+    Gangs of several members (roles, or a mix of types) are the policy's, and are not resized.
 
     Args:
         job: at the size and on the types that its policy gave it.
@@ -99,15 +99,15 @@ def grown_within_caps(
     holding: Mapping[int, HoldingJob],
     vc: VcFacts,
 ) -> Plan:
-    """The plan in which no running job grows beyond a cap: it would leave, and wait for it.
+    """The plan without growth of running jobs beyond a cap: they would leave, and wait for it.
 
     Args:
-        view: what the policy knew.
-        plan: what it wants.
-        books: what is held before anybody starts; growth that stays in the plan is added to it,
-            for caps on members count over all virtual clusters of a tenant.
+        view: input of the policy.
+        plan: of the policy.
+        books: devices in use before any start; growth that remains in the plan is added to it,
+            since caps on members count over all virtual clusters of a tenant.
         holding: running jobs, by id.
-        vc: whose plan it is.
+        vc: of the plan.
     """
     growing = [job for job in view.jobs if _growth(job, plan) > 0]
     if plan.offer or not growing:
@@ -125,7 +125,7 @@ def grown_within_caps(
 
 
 def _growth(job: PolicyJob, plan: Plan) -> int:
-    """By how many devices a plan makes a running job larger."""
+    """Number of devices by which a plan grows a running job."""
     alloc = plan.allocs.get(job.id)
     if job.phase is not JobPhase.RUNNING or job.alloc is None or alloc is None:
         return 0
@@ -133,7 +133,7 @@ def _growth(job: PolicyJob, plan: Plan) -> int:
 
 
 def _within(job: PolicyJob, alloc: Alloc, held: Alloc, most: int) -> Alloc:
-    """As much of ``alloc`` as a cap allows if that is more than the job has, else what it has."""
+    """``alloc`` cut down to a cap if that exceeds the present one, else the present one."""
     cut = job.cut(alloc, most)
     return cut if cut is not None and cut.devices > held.devices else held
 

@@ -1,8 +1,8 @@
-"""Claims that outlive a round: which devices a job waits for while their users leave.
+"""Claims across rounds: devices that a job waits for while their users leave.
 
-A claim is kept with the reason for which the job waits, in the transaction that orders its victims
-to leave. So the next round, of this process or another, finds it again: nobody else gets the
-devices meanwhile, and nobody else is ordered to leave in vain.
+A claim is stored with the reason for which the job waits, in the transaction that preempts its
+victims. So the next round, of this process or another, finds it: the devices go to no other job
+meanwhile, and no other victim is preempted in vain.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,9 +21,9 @@ from scheduling.core.values import HoldingJob, Preemption, QueuedJob
 
 
 def read_claims(found: Any) -> dict[str, Any] | None:
-    """A stored claim, checked; None where it cannot be read, and the job claims anew.
+    """Parse and check a stored claim; None if it is not readable, and the job claims again.
 
-    One unreadable row, say of another version, must not stop every round.
+    One unreadable row, such as of another version, must not stop every round.
     """
     try:
         parts = [[_placed(*placed) for placed in part] for part in found["parts"]]
@@ -34,19 +34,19 @@ def read_claims(found: Any) -> dict[str, Any] | None:
 
 
 def groups_of(job: QueuedJob) -> list[str]:
-    """The engine's names for the parts of a job's gang, as it was claimed for or is asked for."""
+    """The engine's names for the parts of a job's gang, as claimed or as requested."""
     demand = Demand.from_json(job.claims["demand"]) if job.claims else job.demand
     return [group_name(job.id, part) for part in range(len(parts_of(demand)))]
 
 
 def claimed_requests(engine: CellEngine, job: QueuedJob) -> list[GangRequest]:
-    """What the engine holds claims for, part by part."""
+    """Engine requests with claims, part by part."""
     gangs = (engine.gangs.get(group) for group in groups_of(job))
     return [gang.request for gang in gangs if gang is not None]
 
 
 def claims_of(engine: CellEngine, job: QueuedJob) -> dict[str, Any] | None:
-    """What a job has claimed, as a document; None if it has claims no more."""
+    """The claims of a job as a document; None if it has none left."""
     demand = job.demand
     views = [engine.group(group_name(job.id, n)) for n in range(len(parts_of(demand)))]
     found = [view for view in views if view is not None]
@@ -67,7 +67,7 @@ def claims_of(engine: CellEngine, job: QueuedJob) -> dict[str, Any] | None:
 def claimed_gangs(
     waiting: Iterable[QueuedJob], vcs: Mapping[int, str], now: float
 ) -> Iterator[RunningGang]:
-    """The gangs for which waiting jobs have claims, in the order in which they are taken over.
+    """The gangs for which waiting jobs have claims, in the order of takeover.
 
     Args:
         waiting: all waiting jobs; those that may not start now have none.
@@ -112,7 +112,7 @@ def order_out(victim: HoldingJob, job: QueuedJob) -> Preemption:
 
 
 def waits_for(victims: Sequence[int]) -> Reason:
-    """What a job is told whose cells are being freed for it."""
+    """Reason for a job whose cells are being freed for it."""
     return Reason(
         code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
         message=message("waits-for-victims", n=len(victims)),
@@ -121,7 +121,7 @@ def waits_for(victims: Sequence[int]) -> Reason:
 
 
 def given_to(others: Sequence[int]) -> Reason:
-    """What a job is told whose cells its policy has just given to others."""
+    """Reason for a job whose cells its policy has just given to others."""
     return Reason(
         code=ReasonCode.BEHIND_HIGHER_PRIORITY,
         message=message("policy-gave-away"),

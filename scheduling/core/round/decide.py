@@ -1,9 +1,9 @@
 """One round as a pure function: snapshot in, starts, preemptions and reasons out.
 
-The policy of each virtual cluster says who should run and in which order; the cell engine says
-where. Guaranteed jobs come first, since opportunistic ones may only have what they leave; the
-opportunistic ones take turns by tenant, weighted max-min fair. Both drivers, the
-production rounds and the simulator, call ``decide``.
+The policy of each virtual cluster decides which jobs run and in which order; the cell engine
+decides where. Guaranteed jobs come first, since opportunistic ones may only use the rest;
+opportunistic jobs take turns by tenant, weighted max-min fair. Both drivers, the production rounds
+and the simulator, call ``decide``.
 """
 
 from collections import defaultdict
@@ -50,17 +50,17 @@ def decide(
     """Decide one round.
 
     Args:
-        snapshot: everything that the round may know.
+        snapshot: the whole input of the round.
         limit: bounds the time of each policy.
         make: builds a policy from its name and parameters.
-        engine: has all that ``snapshot`` says of devices on its books already, and keeps what is
-            decided; None: one is made.
-        trials: refusals for which the smallest change is sought.
-        explain: jobs of which it is found out what stands behind it where their policy gives them
-            nothing, None: of all; without any, reasons keep the numbers of their trial.
+        engine: already contains all devices of ``snapshot``, and records the decisions; None: a
+            new one is created.
+        trials: maximum number of refusals for which the smallest change is sought.
+        explain: jobs whose blocker is sought if their policy gives them nothing, None: all; if
+            empty, reasons retain the numbers of their trial.
 
     Returns:
-        The desired changes; deterministic, and independent of the order of the snapshot's jobs.
+        The changes; deterministic, and independent of the order of the snapshot's jobs.
     """
     deciding = RoundState(snapshot, limit, make, engine or engine_for(snapshot))
     deciding.trials = trials
@@ -77,9 +77,9 @@ def decide_with_queue_order(
     limit: TimeLimit = nullcontext,
     make: MakePolicy = make_policy,
 ) -> tuple[RoundResult, Lines]:
-    """Decide one round, and tell in which order the jobs that wait on were tried.
+    """Decide one round, and return the order in which the waiting jobs were tried.
 
-    Jobs that may not start yet, or that their policy does not try, stand in no line.
+    Jobs that may not start yet, or that their policy does not try, are not in it.
     """
     deciding = RoundState(snapshot, limit, make, engine_for(snapshot))
     deciding.run()

@@ -1,4 +1,4 @@
-"""What the owner of a job has declared besides its gang, from the specification to policies."""
+"""An owner's declarations for a job besides its gang, converted for policies."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,11 +13,11 @@ TIER_LABEL: Final = "tier"
 
 
 def terms_document(spec: JobSpec, devices: int) -> dict[str, Any]:
-    """The compact document of a job's terms; what holds by default is left out.
+    """The compact document of a job's terms, without defaults.
 
     Args:
         spec: the job.
-        devices: that it asks for.
+        devices: requested devices.
     """
     found = {
         "elastic": list(spec.elastic.bounds(devices)) if spec.elastic else None,
@@ -30,7 +30,7 @@ def terms_document(spec: JobSpec, devices: int) -> dict[str, Any]:
         "estimate": float(spec.max_duration) if spec.max_duration else None,
         "application": spec.labels.get(APPLICATION_LABEL),
         "tier": spec.labels.get(TIER_LABEL),
-        # Who may not be tried again after a preemption must not be preempted by choice.
+        # A job that may not be retried after a preemption must not be preempted by choice.
         "pinned": spec.retries.of(FailureClass.PREEMPTED) == 0 or None,
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -46,7 +46,7 @@ def _batches(spec: JobSpec) -> list[int] | None:
 
 
 def read_terms(document: Mapping[str, Any], demand: Demand, tenant: int) -> Terms:
-    """The terms in what ``terms_document`` has made."""
+    """Parse the output of ``terms_document``."""
     bounds, batches = document.get("elastic"), document.get("batch") or (None, None, None)
     scale = scale_of(demand, *bounds) if bounds else None
     if not document:

@@ -15,8 +15,8 @@ from scheduling.core.values import ClusterSnapshot, HeldLeaf, HoldingJob, Rebind
 def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
     """The cell engine with health, and all running jobs restored from their leases.
 
-    Jobs that wait for others to leave have claimed their devices again, and jobs that had lost
-    their guarantee have it back where it is free.
+    Jobs that wait for others to leave have their claims again, and jobs that had lost their
+    guarantee regain it if it is free.
     """
     engine = empty_engine(snapshot.spec)
     for node in snapshot.nodes:
@@ -64,9 +64,9 @@ def running_gangs(
 
 
 def rebindings(engine: CellEngine, holding: Iterable[HoldingJob]) -> Iterator[Rebinding]:
-    """The running jobs whose leases say otherwise than the engine whether they are guaranteed.
+    """Running jobs whose leases and engine disagree on whether they are guaranteed.
 
-    Jobs that are leaving are left out: their leases end anyway.
+    Leaving jobs are omitted: their leases end anyway.
     """
     for job in sorted(holding, key=lambda job: job.id):
         for number, indices in enumerate(parts_of(job.demand)):
@@ -125,9 +125,9 @@ def _pristine(same: SameSpec) -> CellEngine:
 
 
 def guaranteed_devices(engine: CellEngine, vc: str) -> dict[str, int]:
-    """Guaranteed devices of a virtual cluster by type, pinned cells among them.
+    """Guaranteed devices of a virtual cluster by type, including pinned cells.
 
-    One that is put away has none.
+    An archived one has none.
     """
     capacity: dict[str, int] = defaultdict(int)
     share = engine.spec.virtual_clusters.get(vc)

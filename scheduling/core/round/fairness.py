@@ -1,8 +1,8 @@
-"""Weighted max-min fairness: who may take of what the guarantees leave idle, and how much.
+"""Weighted max-min fairness of idle devices between tenants.
 
-A share is max-min fair if nobody can be given more without taking from somebody who has no more
-per unit of weight (HiveD, OSDI '20, splits opportunistic devices so). Gangs are whole, so the
-split is reached step by step: whoever has least per unit of weight chooses next.
+A share is max-min fair if it cannot grow without taking from a share that is no larger per unit of
+weight (HiveD, OSDI '20, splits opportunistic devices so). Gangs are whole, so the split is
+approached in steps: the tenant with least per unit of weight chooses next.
 """
 
 import heapq
@@ -21,15 +21,15 @@ J = TypeVar("J")
 def max_min_shares(
     capacity: int, wants: Mapping[K, int], weights: Mapping[K, int]
 ) -> dict[K, Fraction]:
-    """The ideal split of divisible devices: all alike per weight, until wants or capacity end.
+    """Return the ideal split of divisible devices: equal per weight, until wants or capacity end.
 
     Args:
-        capacity: devices to be split.
-        wants: what each could use at most.
-        weights: positive; whoever is not named weighs 1.
+        capacity: devices to split.
+        wants: maximum use of each.
+        weights: positive; default 1.
 
     Returns:
-        What each gets; at most its want, in sum at most the capacity.
+        The share of each; at most its want, in sum at most the capacity.
     """
     shares = {key: Fraction(0) for key in wants}
     hungry = sorted(
@@ -52,13 +52,13 @@ def in_turn(
     weights: Mapping[K, int],
     offer: Callable[[J], int],
 ) -> None:
-    """Offer to each in turn the first of its line, always to the one that has least per weight.
+    """Offer each tenant the first of its queue in turn, always the one with least per weight.
 
     Args:
-        lines: what each wants, in the order in which each wants it; every entry is offered once.
-        held: devices that each has at the start.
-        weights: positive; whoever is not named weighs 1.
-        offer: gives an entry what it wants, if it can; answers with the devices it has taken.
+        lines: queue of each; every entry is offered once.
+        held: devices of each at the start.
+        weights: positive; default 1.
+        offer: gives an entry its devices, if possible; returns the devices taken.
     """
     place = {key: i for i, key in enumerate(sorted(lines, key=repr))}
     turns: list[tuple[float, int, K, int, int]] = [
@@ -78,7 +78,7 @@ def in_turn(
 
 
 def tenant_weights(engine: CellEngine, vcs: Iterable[VcFacts]) -> dict[int, int]:
-    """A tenant weighs what its virtual clusters are guaranteed in devices; at least 1."""
+    """A tenant's weight: the guaranteed devices of its virtual clusters; at least 1."""
     weights: dict[int, int] = {}
     for vc in vcs:
         devices = sum(guaranteed_devices(engine, vc.name).values())

@@ -18,11 +18,11 @@ OPPORTUNISTIC_PRIORITY = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restriction:
-    """The nodes that a job may use, or the reason why there is none.
+    """The nodes that a job may use, or the reason why it may use none.
 
     Attributes:
         nodes: names; None: no restriction.
-        lifted: by rule that keeps nodes from it, the reason and the nodes without that rule.
+        lifted: by excluding rule, the reason and the nodes without that rule.
     """
 
     nodes: frozenset[str] | None = None
@@ -44,8 +44,8 @@ def job_of_group(group: str) -> int:
 def parts_of(demand: Demand) -> tuple[tuple[int, ...], ...]:
     """The members (by index) that go into one request each.
 
-    A request is for one set of types or one pinned cell; a role that wants to be in one rack has
-    one of its own, which comes first, since it is the harder to place.
+    A request is for one set of types or one pinned cell; a role within one rack has one of its
+    own, which comes first, since it is the harder to place.
     """
     parts: dict[tuple[tuple[str, ...], str | None, int], list[int]] = {}
     for index, member in enumerate(demand.members):
@@ -56,7 +56,7 @@ def parts_of(demand: Demand) -> tuple[tuple[int, ...], ...]:
 
 
 def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
-    """What the engine is asked for one job; mostly one request."""
+    """Engine requests for one job; mostly one."""
     return [
         GangRequest(
             group=group_name(job.id, number),
@@ -166,7 +166,7 @@ def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Re
 def _restricted(
     suiting: Sequence[NodeFacts], kept: Sequence[tuple[frozenset[str], Reason]]
 ) -> Restriction:
-    """Take out the nodes that admins keep from a job, and remember which rule takes out which."""
+    """Remove the nodes that admins exclude for a job, and record the rule of each."""
     names = frozenset(node.name for node in suiting)
     rules = [(gone & names, reason) for gone, reason in kept if gone & names]
     allowed = names.difference(*(gone for gone, _ in rules))
@@ -230,10 +230,10 @@ def _is_for_others(node: NodeFacts, tenant: int) -> bool:
 
 
 class _Part(NamedTuple):
-    """What the engine is asked for one part of a demand, whoever asks.
+    """Engine request for one part of a demand, independent of the job.
 
     Attributes:
-        places: of each instance of the gang, which of ``members`` it is; None for another part's.
+        places: index in ``members`` of each instance of the gang; None for another part's.
     """
 
     members: tuple[Member, ...]
@@ -245,7 +245,7 @@ class _Part(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _parts(demand: Demand) -> tuple[_Part, ...]:
-    """Many jobs ask for the same, round after round, so it is worked out once."""
+    """Many jobs have equal demands, round after round, so the result is cached."""
     found = []
     for indices in parts_of(demand):
         first = demand.members[indices[0]]

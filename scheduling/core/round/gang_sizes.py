@@ -1,7 +1,7 @@
-"""Gangs of other sizes: which sizes an elastic job can have, and what each asks of the cells.
+"""Sizes of elastic jobs: possible gangs, and the cells that each requests.
 
-Up to the devices of one instance as it was submitted, a job of another size is one instance with
-so many devices; beyond that it is several instances with as many devices each as submitted.
+Up to the devices of one submitted instance, a job of another size is one instance with that number
+of devices; beyond that it is several instances of the submitted size.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from scheduling.core.policy_interface import Alloc, Part, Scale, Step
 
 
 def scale_of(demand: Demand, least: int, most: int) -> Scale | None:
-    """The sizes between two bounds at which a job of one role can run; None: it cannot so.
+    """Possible sizes of a job of one role between two bounds; None: not resizable.
 
     Args:
-        demand: the gang as it was submitted.
+        demand: the submitted gang.
         least: the fewest devices.
         most: the most devices.
     """
@@ -53,7 +53,7 @@ def _all_on(demand: Demand, alloc: Alloc) -> Demand | None:
 
 
 def _shaped(member: MemberDemand, part: Part) -> MemberDemand | None:
-    """So many devices of one type as instances of a role."""
+    """A number of devices of one type as instances of a role."""
     if part.n % member.devices == 0:
         return replace(_on_type(member, part), count=part.n // member.devices)
     if part.n > member.devices:
@@ -76,7 +76,7 @@ def _on_type(member: MemberDemand, part: Part) -> MemberDemand:
 
 
 def on_type(demand: Demand, device_type: str) -> Demand:
-    """The same gang on one type of devices and no other."""
+    """The same gang, restricted to one device type."""
     kept = Part(n=0, type=device_type)
     return Demand(members=tuple(_on_type(member, kept) for member in demand.members))
 

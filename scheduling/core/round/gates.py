@@ -1,4 +1,4 @@
-"""What keeps a queued job from being considered at all, whatever is free."""
+"""Gates: conditions that exclude a queued job from a round, whatever is free."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -50,7 +50,7 @@ def closed_gate(job: QueuedJob, now: float) -> Reason | None:
 
 
 def next_opening(job: QueuedJob, now: float) -> float | None:
-    """When a gate that time alone opens will open, in seconds since the epoch."""
+    """Time at which a gate opens by time alone, in seconds since the epoch."""
     moments = [
         moment
         for moment in (job.not_before, job.backoff_until)
@@ -62,7 +62,7 @@ def next_opening(job: QueuedJob, now: float) -> float | None:
 def seconds_closed(
     job: QueuedJob, now: float, waiting: Mapping[int, QueuedJob] = MappingProxyType({})
 ) -> float:
-    """Seconds before which ``job`` cannot start, by its own gates and those of jobs before it.
+    """Seconds before which ``job`` cannot start, by its own gates and those of its dependencies.
 
     Args:
         job: which job.
@@ -70,7 +70,7 @@ def seconds_closed(
         waiting: the queue by job id, for jobs that ``job`` has to wait for (``after``).
 
     Returns:
-        0 where no gate is closed that time alone opens.
+        0 if no time gate is closed.
     """
     latest, seen, left = now, {job.id}, [job]
     while left:

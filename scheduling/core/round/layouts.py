@@ -1,4 +1,4 @@
-"""How a job's logical workers lie on the devices that it gets: EasyScale's exact plan, sent down.
+"""Layout of logical workers on devices: the exact plan of EasyScale, sent to the processes.
 
 One process (executor) runs on each device, or several if measurements show a gain
 (``core.performance.executors``). Faster devices run more workers, so that all finish a step at
@@ -19,7 +19,7 @@ Layout: TypeAlias = list[list[int]]
 
 
 def rates_of(seen: Sequence[RunObservation], workers: int) -> Mapping[str, float]:
-    """Mini-batches per second that one process alone on a device has made, as far as was seen.
+    """Measured mini-batches per second of one process alone on a device.
 
     Args:
         seen: the job's runs.
@@ -41,15 +41,15 @@ def layout_of(
     rates: Mapping[str, float],
     sharing: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> Layout | None:
-    """The logical workers of each process; None where devices cannot hold all of them.
+    """The logical workers of each process; None if the devices cannot take all of them.
 
     Args:
-        workers: how many there are.
+        workers: number of logical workers.
         members: the types of each member's devices, in the order of ranks.
-        rates: mini-batches per second of a process alone on a device, by type; types that were
-            not seen are taken for the average of those that were.
-        sharing: the pace of a process among so many on a device, relative to one alone, by type;
-            one process on each device where it is not said.
+        rates: mini-batches per second of a process alone on a device, by type; unmeasured types
+            count as the average of the measured ones.
+        sharing: the pace of one of n processes on a device, relative to one alone, by type; one
+            process on each device if missing.
     """
     devices = Counter(kind for member in members for kind in member)
     if not 0 < devices.total() <= workers:
@@ -62,7 +62,7 @@ def layout_of(
         for kind, rate in alone.items()
     }
     if len(devices) == 1:
-        # Just as policies reckon it, so that what they ask for is what starts.
+        # The same formula as in policies, so that the requested layout is the one that starts.
         ((kind, n),) = devices.items()
         executors = executors_on(workers, n, sharing.get(kind, (1.0,)))
         shared = {kind: (*[0.0] * (executors - 1), shared[kind][executors - 1])}
@@ -94,7 +94,7 @@ def _spread(workers: int, members: Sequence[Sequence[str]], plan: Threads) -> La
         ]
         if not room:
             return None
-        # The one that is farthest from its share comes next; the first of several.
+        # The one farthest from its share comes next; the first of several.
         index = min(room, key=lambda i: (counts[i] / plan.threads[processes[i][1]], i))
         counts[index] += 1
         left -= 1

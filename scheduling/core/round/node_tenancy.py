@@ -1,11 +1,11 @@
-"""Which tenant may use which node during a round, where nodes do not isolate jobs from each other.
+"""Tenancy of nodes during a round, where nodes do not isolate jobs from each other.
 
 A node whose best level for plain jobs is ``none`` belongs to one tenant. The first plain job takes
 it, and only an admin passes it on, since a job can leave things behind that wait for the next one.
 The rules, and why guarantees hold under them, are in ``docs/isolation.md``:
 
 1. Plain jobs of two tenants never meet on such a node.
-2. A node with an owner takes nobody else, jobs with an image included: a plain job on a node with
+2. A node with an owner takes no other tenant, even with an image: a plain job on a node with
    an engine can be root there.
 3. A plain job takes an unowned node only if every guarantee still has its nodes afterwards.
 4. Opportunistic jobs with an image share unowned nodes, and leave when a guarantee needs one.
@@ -47,11 +47,11 @@ _OPPORTUNISTIC: Final = JobClass.OPPORTUNISTIC
 
 
 class Tenancies:
-    """Owners and users of nodes, brought up to date with what the round decides.
+    """Owners and users of nodes, updated with the decisions of the round.
 
     Args:
         snapshot: of the round.
-        engine: with all that ``snapshot`` says of devices on its books.
+        engine: with all devices of ``snapshot`` in its state.
     """
 
     def __init__(self, snapshot: ClusterSnapshot, engine: CellEngine) -> None:
@@ -80,7 +80,7 @@ class Tenancies:
 
         Args:
             job: to be placed.
-            nodes: those that suit it, whichever tenant uses them.
+            nodes: suitable nodes, whichever tenant uses them.
         """
         if not self.bind:
             return [Tier(nodes)]

@@ -1,4 +1,4 @@
-"""What a placement asks of the cell engine, and what the engine's answer means to the job."""
+"""Cell engine requests of a placement, and the conversion of the engine's results."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
@@ -23,7 +23,7 @@ from tessera.messages import message_of
 
 
 class Restrictions:
-    """Which nodes a job may use, computed once for jobs that ask alike."""
+    """Allowed nodes of a job, computed once for jobs with equal demands."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot = snapshot
@@ -42,14 +42,14 @@ class Restrictions:
 
 
 class Questions:
-    """What jobs ask of the engine; demands are numbered, so that each is compared only once."""
+    """Engine requests of jobs; demands are numbered, so that each is compared only once."""
 
     def __init__(self) -> None:
         self._numbers: dict[Demand, int] = {}
         self._seen: dict[int, tuple[Demand, int]] = {}  # with the demand, or its id may be reused
 
     def of(self, job: QueuedJob) -> Hashable:
-        """What a refusal of ``job`` depends on besides the engine's books."""
+        """The key of a refusal of ``job`` besides the engine's state."""
         demand = job.demand
         seen = self._seen.get(id(demand))
         if seen is None:
@@ -63,7 +63,7 @@ def placed_members(
     placements: Sequence[Sequence[Placed]],
     level: Callable[[QueuedJob, str, str], str],
 ) -> tuple[PlacedMember, ...]:
-    """The placements as ranks, in the order in which the demand counts them.
+    """The placements as ranks, in the order of the demand.
 
     Args:
         job: with its demand.
@@ -106,7 +106,7 @@ def is_resized(job: QueuedJob, asked: QueuedJob) -> bool:
 
 
 def refused(error: RequestError) -> Reason:
-    """The reason of a job whose request the cell engine cannot understand."""
+    """The reason of a job whose request is not valid for the cell engine."""
     return Reason(
         code=_CODES.get(error.field, ReasonCode.INVALID_SPEC),
         message=message_of(error.sentence),
@@ -121,7 +121,7 @@ _CODES: Final = {
 
 
 def never_together(engine: CellEngine, requests: Sequence[GangRequest]) -> Reason | None:
-    """Why a job of several parts does not fit whatever others do; None where that is not seen."""
+    """The reason why a job of several parts never fits; None if not detectable."""
     if len(requests) < 2:
         return None
     try:
@@ -132,7 +132,7 @@ def never_together(engine: CellEngine, requests: Sequence[GangRequest]) -> Reaso
 
 
 def wait_reason(decision: Wait, found: Remedies) -> Reason:
-    """The cell engine's refusal as a reason, with what would help."""
+    """The cell engine's refusal as a reason, with remedies."""
     return Reason(
         code=ReasonCode(decision.code.value),
         message=decision.message,
@@ -150,7 +150,7 @@ def _jobs_of(groups: tuple[str, ...]) -> tuple[int, ...]:
 def restated(reason: Reason, recounted: Wait, found: Remedies) -> Reason:
     """A reason with the numbers after all starts of a round.
 
-    Advice that holds only as long as nothing else starts is dropped where nothing is left over.
+    Remedies that only hold while nothing else starts are dropped if no devices are left free.
     """
     outdated = found.now if not recounted.free else ()
     kept = tuple([step for step in reason.unblock if step not in outdated])

@@ -1,9 +1,9 @@
-"""What one virtual cluster's policy means for a round: whom to try, who leaves, who is refused.
+"""Conversion of one virtual cluster's plan for a round: jobs to try, preemptions, rejections.
 
-A plan is a desired state. Jobs that run and are to run otherwise leave first, by the same notice
-and grace as for any other preemption; when their devices are free, the policy is asked again and
-they start at their new size. What has only just started is left alone, so that no policy can make
-a job spend its time on restarts.
+A plan is a desired state. Running jobs whose allocation changes leave first, by the same notice
+and grace period as for any other preemption; when their devices are free, the policy decides again
+and they start at their new size. Jobs that have just started are left alone, so that no policy can
+make a job spend its time on restarts.
 """
 
 from collections import Counter
@@ -29,13 +29,13 @@ from scheduling.core.values import QueuedJob, VcFacts
 from tessera.messages import Listing, Message, message_of
 
 SUSPEND_AFTER_SECONDS: Final = 60.0
-"""A job runs at least so long before its policy may suspend it."""
+"""Minimum seconds that a job runs before its policy may suspend it."""
 
 RESIZE_AFTER_SECONDS: Final = 300.0
-"""A job runs at least so long as it is before its policy may resize or move it."""
+"""Minimum seconds that a job runs at a size before its policy may resize or move it."""
 
 RESTARTS_TO_PAY: Final = 10.0
-"""... and at least so many times as long as its start took."""
+"""... and minimum multiple of the duration of its start."""
 
 PLAIN: Final = Fifo.name
 LONGEST_FAULT: Final = 500
@@ -47,11 +47,11 @@ MakePolicy: TypeAlias = Callable[[str, Mapping[str, Any]], Policy]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAnswer:
-    """What a policy has said.
+    """Result of a policy.
 
     Attributes:
-        fault: why this is not its own plan; empty: it is.
-        instead: the policy whose plan it is then.
+        fault: why the plan is not its own; empty: it is.
+        instead: the policy of the replacement plan.
     """
 
     plan: Plan
@@ -62,13 +62,13 @@ class PolicyAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """A plan in terms of the round.
+    """A plan converted for the round.
 
     Attributes:
-        tried: waiting jobs at the size that they are to have, in order.
+        tried: waiting jobs at their planned size, in order.
         leaving: running jobs that must leave, with the rule.
         reasons: for waiting jobs that are not tried.
-        rejected: waiting jobs that are refused for good.
+        rejected: waiting jobs that are rejected permanently.
     """
 
     tried: tuple[QueuedJob, ...]
@@ -78,7 +78,7 @@ class Orders:
 
 
 def is_plain(vc: VcFacts) -> bool:
-    """Whether a virtual cluster's policy looks at nothing but gangs and arrivals."""
+    """Whether a virtual cluster's policy uses only gangs and arrivals."""
     return vc.policy in {PLAIN, *Fifo.aliases} and not vc.policy_args.get(WRAP)
 
 
@@ -89,11 +89,11 @@ def ask(
     limit: TimeLimit = nullcontext,
     make: MakePolicy = make_policy,
 ) -> PolicyAnswer:
-    """The plan of a virtual cluster's policy, or first in, first out where it fails.
+    """Return the plan of a virtual cluster's policy, or first in, first out if it fails.
 
     Args:
-        vc: whose policy.
-        view: what it may know.
+        vc: its policy decides.
+        view: input of the policy.
         limit: bounds its time.
         make: builds a policy from its name and parameters.
     """
@@ -101,14 +101,14 @@ def ask(
         policy = make(vc.policy, vc.policy_args)
     except UnknownPolicyError as error:
         return _instead(vc, view, str(error))
-    if isinstance(policy, Fifo):  # which is what a guard would fall back to
+    if isinstance(policy, Fifo):  # the same as a guard's fallback
         return PolicyAnswer(plan=policy.plan(view, {})[0], state=vc.policy_state)
     plan, state, fault = guarded_plan(
         policy, view, vc.policy_state, limit=limit, check=check_live_plan
     )
     if fault is not None:
         return _instead(vc, view, fault.partition(_KEPT)[0])
-    # A policy that was put in the place of a failing one, inside of what is around that.
+    # A policy that replaces a failing one, inside the policy rules around that.
     faults = plan.notes.get("faults", ())
     told = "; ".join(str(one).partition(_KEPT)[0] for one in faults)
     instead = str(plan.notes.get("instead", PLAIN))
@@ -123,13 +123,13 @@ def with_stand_in(fault: str, name: str) -> str:
 def plain_order(
     vc: VcFacts, waiting: Iterable[QueuedJob], make: MakePolicy
 ) -> tuple[list[QueuedJob], bool] | None:
-    """What ``ask`` and ``orders_of`` come to where first in, first out is all that is asked for.
+    """Return the result of ``ask`` and ``orders_of`` for plain first in, first out.
 
-    It tries every waiting job as it is, changes nothing that runs and keeps no state, so neither a
-    view nor a plan of it is needed.
+    It tries every waiting job as it is, changes no running job and has no state, so neither a view
+    nor a plan of it is needed.
 
     Returns:
-        The jobs in order, and whether none may pass another; None: ask.
+        The jobs in order, and whether none may pass another; None: call ``ask``.
     """
     if not is_plain(vc):
         return None
@@ -143,11 +143,11 @@ def plain_order(
 
 
 def check_live_plan(view: Snapshot, plan: Plan) -> None:
-    """Refuse a plan that is wrong, or that nodes cannot carry out.
+    """Raise if a plan is not legal, or if nodes cannot apply it.
 
     Raises:
-        IllegalPlanError: see ``check_plan``; or jobs share a device, or are to have a size for
-            which they have no shape.
+        IllegalPlanError: see ``check_plan``; or jobs share a device, or have no shape for their
+            size.
     """
     shared = [job_id for job_id, alloc in plan.allocs.items() if alloc.share is not None]
     if shared:
@@ -160,10 +160,10 @@ def check_live_plan(view: Snapshot, plan: Plan) -> None:
 
 
 def orders_of(view: Snapshot, plan: Plan, waiting: Mapping[int, QueuedJob]) -> Orders:
-    """What ``plan`` means for the jobs of ``view``.
+    """Convert ``plan`` to orders for the jobs of ``view``.
 
     Args:
-        view: what the policy knew.
+        view: input of the policy.
         plan: a plan that ``check_live_plan`` accepts.
         waiting: the queued jobs of the virtual cluster, by id.
     """
@@ -207,7 +207,7 @@ def _leaving(view: Snapshot, plan: Plan) -> list[tuple[int, str]]:
         if job.phase is not JobPhase.RUNNING or job.alloc is None:
             continue
         if job.job_class is JobClass.OPPORTUNISTIC and job.id not in plan.allocs:
-            continue  # what it borrows is nobody's here; its owner takes it back when it wants
+            continue  # borrowed devices: their owner takes them back on demand
         rule = _change(view, job, plan.allocs.get(job.id))
         if rule:
             found.append((job.id, rule))
@@ -233,7 +233,7 @@ def _change(view: Snapshot, job: PolicyJob, alloc: Alloc | None) -> str:
 
 
 def _other_executors(job: PolicyJob, alloc: Alloc) -> str:
-    """Why a job at its right size must leave to come back with another number of processes."""
+    """Reason for a job at its right size to restart with another number of processes."""
     if not job.terms.preemptible:
         return ""
     now, fewer = job.facts.executors, fewer_are_faster(job, job.alloc)
@@ -245,7 +245,7 @@ def _other_executors(job: PolicyJob, alloc: Alloc) -> str:
     if number is None or number == now or now < 1:
         return ""
     if number < now <= job.terms.executors:
-        return ""  # fewer are no faster, or by so little that it would go to and fro
+        return ""  # fewer are no faster, or by too little: it would oscillate
     return sentence("policy-reprocesses", value=_per_device(number), now=_per_device(now))
 
 
@@ -254,7 +254,7 @@ def _per_device(executors: int) -> Message:
 
 
 def cause_of(view: Snapshot, plan: Plan, job_id: int) -> PreemptionRule:
-    """What a plan does with a running job that has to leave."""
+    """Return the cause of a plan's preemption of a running job."""
     alloc = plan.allocs.get(job_id)
     job = next(job for job in view.jobs if job.id == job_id)
     held = job.alloc

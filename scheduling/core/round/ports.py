@@ -1,4 +1,4 @@
-"""The ports of gangs: how many each is given, and who waits because too few are left."""
+"""Network ports of gangs: the number for each, and jobs that wait for free ports."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ def ports_of(demand: Demand) -> int:
 
 
 class Ports:
-    """The ports that are left in a round; None: nobody counts them."""
+    """The free ports in a round; None: not counted."""
 
     def __init__(self, left: int | None) -> None:
         self._left = left

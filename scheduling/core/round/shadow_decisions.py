@@ -1,4 +1,4 @@
-"""What another policy would have done in a round, beside what was done."""
+"""Decisions of a shadow policy in a stored round, compared with the live ones."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -14,17 +14,17 @@ from scheduling.core.values import ClusterSnapshot, RoundResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowAnswer:
-    """A policy's round of one virtual cluster that nobody carries out.
+    """A shadow policy's round of one virtual cluster, which is not applied.
 
     Attributes:
-        fault: what it failed at; first in, first out has decided then.
+        fault: its fault, if any; first in, first out has decided then.
         starts: jobs that it would have started.
-        both: those of them that were started.
-        only_shadow: those of them that were not.
-        only_live: jobs that were started and that it would have held.
+        both: those of them that the live round started.
+        only_shadow: those of them that the live round did not start.
+        only_live: live starts that it would have held.
         leaving: running jobs that it would have stopped or resized, with the rule.
         sizes: devices of the jobs that it would have started at another size than they asked for.
-        why: a line for jobs that it would have held though they were started.
+        why: a line for each live start that it would have held.
         state: of the policy, for its next round.
     """
 
@@ -58,15 +58,15 @@ def shadow_round(
     """Decide a round again under another policy of one virtual cluster.
 
     Other virtual clusters' waiting jobs are left out: their guarantees never meet this one's, and
-    opportunistic jobs of this one are shown what there was to borrow before anybody borrowed.
+    opportunistic jobs of this one get the devices that were idle before any borrowing.
 
     Args:
-        snapshot: what the round knew.
-        result: what it decided.
+        snapshot: of the round.
+        result: of the round.
         vc_id: whose policy is replaced.
         policy: by this one.
         args: its parameters.
-        state: what its last round of the same kind has returned.
+        state: returned by its last round of the same kind.
         limit: bounds its time.
         make: builds a policy from its name and parameters.
     """
@@ -101,7 +101,7 @@ def shadow_round(
 def _under(snapshot: ClusterSnapshot, vc_id: int, **policy: Any) -> ClusterSnapshot:
     """The snapshot with another policy of one virtual cluster, whose jobs alone wait in it."""
     chosen = tuple(replace(vc, **policy) for vc in snapshot.vcs if vc.id == vc_id)
-    # Policies of others are not asked: first in, first out has nothing to say of running jobs.
+    # Policies of others are not called: first in, first out does not change running jobs.
     others = tuple(
         replace(vc, policy="fifo", policy_args={}) for vc in snapshot.vcs if vc.id != vc_id
     )

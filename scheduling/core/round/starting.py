@@ -1,4 +1,4 @@
-"""Trying to place one job during a round: on which nodes, at whose cost, and why it waits."""
+"""Placement of one job during a round: nodes, victims, or the reason why it waits."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -58,12 +58,12 @@ class RoundBooks(Protocol):
 
 
 def place(state: RoundBooks, job: QueuedJob, question: Hashable) -> Reason | None:
-    """Start a job, order others to leave for it, or say why it waits."""
+    """Start a job, preempt others for it, or return the reason why it waits."""
     restriction = state.restrictions.of(job)
     if restriction.reason is not None:
         return restriction.reason
     requests = requests_of(job, state.vcs[job.vc].name)
-    # Nobody has to leave for a part of a job whose other parts find no place.
+    # No preemption for a part of a job whose other parts cannot be placed.
     reason = never_together(state.engine, requests)
     if reason is None:
         wait: Wait | None = None
@@ -79,7 +79,7 @@ def place(state: RoundBooks, job: QueuedJob, question: Hashable) -> Reason | Non
             reason = wait_reason(wait, found)
             if wait.counts:
                 state.counted.append((reason, wait, found))
-        # Each place that there was would have cost somebody else a guarantee.
+        # Each possible placement would have cost another virtual cluster a guarantee.
         reason = reason or state.tenancies.not_isolated(job)
     state.refusals[question] = (state.version, reason)
     return reason
@@ -183,7 +183,7 @@ def _following(state: RoundBooks, job: QueuedJob, tier: Tier) -> AbstractContext
 
 
 def _promises(state: RoundBooks, job: QueuedJob) -> Mapping[str, int] | None:
-    """Devices that virtual clusters miss before a guaranteed job is placed; None: not asked."""
+    """Devices that virtual clusters miss before a guaranteed job is placed; None: not checked."""
     if not state.tenancies.bind or job.job_class is JobClass.OPPORTUNISTIC:
         return None
     return state.tenancies.reservation.missing()

@@ -70,7 +70,7 @@ _NEVER: Final[tuple[int, Reason | None]] = (-1, None)
 
 
 class RoundState:
-    """What is known and what was decided so far; ``rounds`` and ``trials`` are its users."""
+    """Working state of one round, used by ``rounds`` and ``trials``."""
 
     def __init__(
         self, snapshot: ClusterSnapshot, limit: TimeLimit, make: MakePolicy, engine: CellEngine
@@ -133,9 +133,9 @@ class RoundState:
     def orders(
         self,
     ) -> tuple[list[tuple[QueuedJob, bool]], list[tuple[QueuedJob, bool]]]:
-        """What the policies want tried, in order: guaranteed jobs, then opportunistic ones.
+        """The policies' orders: guaranteed jobs, then opportunistic ones.
 
-        Guarantees of virtual clusters never meet, so their orders simply follow one another.
+        Guarantees of virtual clusters never meet, so their orders are concatenated.
         """
         guaranteed: list[tuple[QueuedJob, bool]] = []
         opportunistic: list[tuple[QueuedJob, bool]] = []
@@ -152,7 +152,7 @@ class RoundState:
         return guaranteed, opportunistic
 
     def take_turns(self, jobs: Sequence[tuple[QueuedJob, bool]]) -> None:
-        """Offer what is left to the tenants in turn: weighted max-min on the devices borrowed."""
+        """Offer idle devices to the tenants in turn: weighted max-min on the devices borrowed."""
         lines: dict[int, list[tuple[QueuedJob, bool]]] = defaultdict(list)
         for job, strict in jobs:
             lines[job.tenant].append((job, strict))
@@ -170,7 +170,7 @@ class RoundState:
         """Start ``job``, order victims to leave for it, or write down why it waits."""
         reason = self.ports.refusal(job.demand)
         if reason is not None:
-            # Those behind it may want fewer ports: it holds nobody up.
+            # Jobs behind it may want fewer ports: it blocks no other job.
             self._give_up(self.waiting[job.id])
             self.reasons[job.id] = reason
             return
@@ -179,7 +179,7 @@ class RoundState:
             job = self._within_caps(job)
             reason = self.use.capped(job, self.vcs[job.vc])
         if reason is None:
-            # What starts before it may leave less of a cap than it has claimed.
+            # Earlier starts may leave less of a cap than it has claimed.
             self._drop_claims_for_else(self.waiting[job.id], job)
             question = self.questions.of(job)
             version, reason = self.refusals.get(question, _NEVER)
@@ -193,13 +193,13 @@ class RoundState:
                 self.heads.setdefault((job.vc, job.job_class is _OPPORTUNISTIC), job.id)
 
     def drop_claims(self, tried: Iterable[QueuedJob]) -> None:
-        """Let claims go of jobs that are not tried, or not as what they claimed devices for."""
+        """Drop claims of jobs that are not tried, or that changed since the claim."""
         wanted = {job.id: self._within_caps(job) for job in tried if job.claims}
         for job in self.waiting.values():
             self._drop_claims_for_else(job, wanted.get(job.id))
 
     def _drop_claims_for_else(self, job: QueuedJob, now: QueuedJob | None) -> None:
-        """Let the claims of ``job`` go unless they are for it as it is ``now``."""
+        """Drop the claims of ``job`` unless they are for it as it is ``now``."""
         if not job.claims:
             return
         requests = requests_of(now, self.vcs[job.vc].name) if now is not None else []
@@ -211,17 +211,17 @@ class RoundState:
             self.engine.release(group)
 
     def _claims(self) -> None:
-        """Write what jobs have claimed with the reasons for which they wait."""
+        """Store the claims of jobs with the reasons for which they wait."""
         for job_id, job in self.claiming.items():
             reason = self.reasons[job_id]
             if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
                 self.reasons[job_id] = replace(reason, claims=claims_of(self.engine, job))
 
     def restate(self) -> None:
-        """Give reasons that count devices the count after the round, not that of their trial.
+        """Update the device counts in reasons to those after the round.
 
-        Everything that is read beside them (certificates, pages, later steps) shows the cluster
-        with the round's starts.
+        All other data (certificates, pages, later steps) shows the cluster with the round's
+        starts.
         """
         if not self.counted or self.engine.version == self.first_version:
             return
@@ -255,7 +255,7 @@ class RoundState:
         )
 
     def _ask(self, vc: VcFacts, waiting: Mapping[int, QueuedJob]) -> list[tuple[QueuedJob, bool]]:
-        """The jobs that a virtual cluster's policy wants tried; all else that it says is noted."""
+        """The jobs that a virtual cluster's policy wants tried; the rest of its plan is noted."""
         known = plain_order(vc, waiting.values(), self.make)
         if known is not None:
             ordered, strict = known
@@ -289,10 +289,10 @@ class RoundState:
         return [(job, answer.plan.strict) for job in orders.tried]
 
     def _uncapped(self, vc: VcFacts, waiting: Mapping[int, QueuedJob]) -> dict[int, QueuedJob]:
-        """Jobs that no cap keeps waiting whatever the policy says: it would give them devices.
+        """Jobs that no cap blocks whatever the policy decides: it would give them devices.
 
-        A cap that is reached stays reached in this round. Elastic jobs are judged by the smallest
-        size that they could have.
+        A reached cap remains reached in this round. Elastic jobs are checked at their smallest
+        possible size.
         """
         found: dict[int, QueuedJob] = {}
         for job_id, job in waiting.items():
@@ -309,7 +309,7 @@ class RoundState:
         return (scale.smallest if scale is not None else None) or job.demand.devices
 
     def _within_caps(self, job: QueuedJob) -> QueuedJob:
-        """An elastic job at the largest size that caps leave of what its policy gives it."""
+        """An elastic job at the largest size that caps allow of its policy's allocation."""
         vc, known = self.vcs[job.vc], self.snapshot.known.get(job.id)
         if known is None or is_plain(vc):
             return job  # first in, first out knows gangs alone
@@ -338,14 +338,14 @@ class RoundState:
         return starting.refusal(self, job, restriction)
 
     def remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
-        """What would let it start, tried out for the first refusals of a round."""
+        """Remedies, tried for the first refusals of a round."""
         if self.trials == 0:
             return Remedies(unblock=wait.unblock)
         self.trials -= 1
         return self.engine.remedies(wait, suggested=nodes)
 
     def start(self, job: QueuedJob, groups: Sequence[str]) -> None:
-        """Note that a job starts on the devices that the engine has given its groups."""
+        """Record the start of a job on the devices of its engine groups."""
         opportunistic = job.job_class is JobClass.OPPORTUNISTIC
         views = [self.engine.group(group) for group in groups]
         placements = [view.placements for view in views if view is not None]
@@ -366,7 +366,7 @@ class RoundState:
     def preempt(
         self, job: QueuedJob, decision: Preempt, groups: Sequence[str], others: Sequence[int]
     ) -> Reason:
-        """Order the victims to leave for a job, and jobs of other tenants on its nodes.
+        """Preempt the victims of a job, and jobs of other tenants on its nodes.
 
         Args:
             job: for which the engine has claimed devices.
@@ -376,7 +376,7 @@ class RoundState:
         """
         victims = sorted({job_of_group(group) for group in decision.victims} | set(others))
         if not self.holding.keys() >= set(victims):
-            # A policy put a weaker job first, and it has just been placed: let it be.
+            # A policy put a weaker job first, and it has just been placed: no change.
             for group in groups:
                 self.engine.release(group)
             return given_to(victims)

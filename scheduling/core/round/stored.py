@@ -1,8 +1,7 @@
-"""Reading back what a round has stored: frozen values from their canonical JSON.
+"""Parsing stored rounds: frozen values from their canonical JSON.
 
-The writer spells values by the names of their fields; here the types of the fields say what to
-make of it. Fields that a document does not have keep their defaults, so that rounds of old are
-read by later versions.
+The writer names the fields of values; here the types of the fields control the parsing. Missing
+fields have their defaults, so that later versions can read old rounds.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ _PLAIN: Final = (str, bool, object)
 
 
 class UnreadableRoundError(ValueError):
-    """A stored round is not what rounds of any version have written."""
+    """A stored round does not have the format of any version."""
 
 
 def read_stored(document: Mapping[str, Any]) -> tuple[ClusterSnapshot, RoundResult]:
@@ -42,7 +41,7 @@ def read_stored(document: Mapping[str, Any]) -> tuple[ClusterSnapshot, RoundResu
 
 @lru_cache(maxsize=256)
 def _reader(kind: Any) -> _Reader:
-    """How a value of a type is read."""
+    """Parser of a type's values."""
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any or kind in _PLAIN:
         return _as_it_is

@@ -1,4 +1,4 @@
-"""A virtual cluster's private view, made from a round's snapshot: what its policy may know."""
+"""Private views of virtual clusters for their policies, built from a round's snapshot."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ NOTHING_KNOWN: Final = JobFacts()
 
 @dataclass(frozen=True, slots=True)
 class VirtualClusterViews:
-    """Makes views of one snapshot; ``engine`` has its running jobs and nothing else."""
+    """Builds views of one snapshot; ``engine`` contains its running jobs only."""
 
     snapshot: ClusterSnapshot
     engine: CellEngine
@@ -38,7 +38,7 @@ class VirtualClusterViews:
         )
 
     def full(self, vc: VcFacts, waiting: Iterable[QueuedJob]) -> Snapshot:
-        """With what is held, declared and measured."""
+        """With allocations, declarations and measurements."""
         from scheduling.core.performance.live import LiveModel  # noqa: PLC0415  brings NumPy
 
         known = self.snapshot.known
@@ -77,7 +77,7 @@ class VirtualClusterViews:
         return (job for job in self.snapshot.holding if job.vc == vc.id)
 
     def _alloc(self, job: HoldingJob) -> Alloc:
-        """What a running job holds, member by member, or by type where one is on several."""
+        """Allocation of a running job by member, or by type if one is on several."""
         owners = [index for index, m in enumerate(job.demand.members) for _ in range(m.count)]
         held: dict[tuple[int, str], int] = defaultdict(int)
         for index, leaves in zip(owners, job.members, strict=False):
@@ -98,7 +98,7 @@ class VirtualClusterViews:
         return topology.chains[place[0]].leaf_type if place is not None else ""
 
     def _idle(self) -> Counter[str]:
-        """Healthy devices that nobody holds, by type."""
+        """Healthy free devices, by type."""
         topology = self.engine.topology
         free: Counter[str] = Counter()
         for chain in topology.chains.values():

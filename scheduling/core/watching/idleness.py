@@ -1,4 +1,4 @@
-"""When a running job idles: every device, every minute, and only where telemetry says so."""
+"""Idle detection of running jobs: per device and minute, only from telemetry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,13 +15,13 @@ LEAST_NOTICE: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePolicy:
-    """What happens to a job whose devices idle.
+    """Idle policy of a job's devices.
 
     Attributes:
         below: percent; a device idles in a minute in which it was busy for a smaller share.
         warn_after: seconds of idling after which its owner is warned.
         stop_after: seconds of idling after which it is stopped; None: never.
-        exempt: nothing happens.
+        exempt: no action.
     """
 
     below: float = 5.0
@@ -46,12 +46,12 @@ class IdlePeriod:
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """Duration in seconds."""
         return (self.until - self.since).total_seconds()
 
 
 class IdleAction(StrEnum):
-    """What is to be done about a spell."""
+    """Action for an idle spell."""
 
     NOTHING = "nothing"
     WARN = "warn"
@@ -61,12 +61,12 @@ class IdleAction(StrEnum):
 def follow(
     spell: IdlePeriod | None, minutes: Mapping[datetime, bool], *, now: datetime
 ) -> IdlePeriod | None:
-    """The spell after newer minutes; None where the job does not idle, as far as is known.
+    """The spell after newer minutes; None if the job is not known to idle.
 
     Args:
-        spell: as it was after the last look.
-        minutes: whether all devices were known and idle, by the minute's start; a minute of which
-            nothing is known is missing.
+        spell: after the last check.
+        minutes: whether all devices were known and idle, by the minute's start; unknown minutes
+            are missing.
         now: the present.
     """
     for minute in sorted(minutes):
@@ -84,7 +84,7 @@ def follow(
 
 
 def step_of(spell: IdlePeriod, policy: IdlePolicy, *, now: datetime) -> IdleAction:
-    """What the policy wants done: the warning comes first, and the stop no sooner than it said."""
+    """Return the next action: the warning first, and the stop not before its announced time."""
     if policy.exempt or spell.seconds < policy.warn_after:
         return IdleAction.NOTHING
     if spell.warned_at is None:
@@ -94,7 +94,7 @@ def step_of(spell: IdlePeriod, policy: IdlePolicy, *, now: datetime) -> IdleActi
 
 
 def stop_at(spell: IdlePeriod, policy: IdlePolicy) -> datetime | None:
-    """When a job that has been warned is stopped if it goes on idling; None: never."""
+    """Time at which a warned job is stopped if it stays idle; None: never."""
     if policy.exempt or policy.stop_after is None or spell.warned_at is None:
         return None
     notice = max(policy.stop_after - policy.warn_after, LEAST_NOTICE)
@@ -104,12 +104,12 @@ def stop_at(spell: IdlePeriod, policy: IdlePolicy) -> datetime | None:
 def in_force(
     own: IdlePolicy | None, usual: IdlePolicy | None, *, binding: bool = False
 ) -> IdlePolicy | None:
-    """The policy of one job; None: nothing happens.
+    """Return the policy of one job; None: no action.
 
     Args:
-        own: what the job says of itself.
-        usual: what its virtual cluster says of jobs that say nothing.
-        binding: a job may be stricter than the virtual cluster, and not laxer.
+        own: setting of the job.
+        usual: default of its virtual cluster.
+        binding: jobs may only tighten the virtual cluster's policy.
     """
     if own is None or usual is None or not binding:
         return own or usual

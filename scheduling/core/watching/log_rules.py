@@ -13,7 +13,7 @@ LONGEST_NAME: Final = 60
 
 
 class LogAction(StrEnum):
-    """What follows when a line matches."""
+    """Action after a match."""
 
     EXCLUDE_NODE = "exclude-node"
     STOP_RETRIES = "stop-retries"
@@ -22,10 +22,10 @@ class LogAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRuleSpec:
-    """A pattern and what follows when a line of a job's log matches it.
+    """A pattern and the action when a line of a job's log matches it.
 
     Attributes:
-        name: what events and labels call it.
+        name: for events and labels.
         pattern: see ``patterns.Pattern``.
         action: the node is avoided by the next attempt; or there is no next attempt; or the job
             gets a label.
@@ -36,7 +36,7 @@ class LogRuleSpec:
     action: LogAction
 
 
-# A pattern is found inside words, too: those below begin and end where words do, and ask for what
+# A pattern also matches inside words: those below begin and end at word boundaries, and require
 # the drivers and libraries write, so that prose, counts of nothing and settings do not match.
 DEFAULT_RULES: Final = (
     LogRuleSpec(
@@ -136,7 +136,7 @@ def _check(piece: str) -> None:
     if piece in _REFUSED:
         raise PatternError(_REFUSED[piece])
     if piece.startswith("{"):
-        # Python reads {,3} as a count, RE2 as text: refused, so that nobody is misled.
+        # Python reads {,3} as a count, RE2 as text: rejected as ambiguous.
         raise PatternError(f"write {{0{piece[1:]} instead of {piece}")
     if piece.startswith("(") and not set(piece) <= set("(?-i:)"):
         raise PatternError(f"{piece} is not supported; the only flag is i, as in (?i)")
@@ -164,10 +164,10 @@ class RuleHit:
     """A line that matched.
 
     Attributes:
-        offset: where the line begins in the log, in bytes.
+        offset: start of the line in the log, in bytes.
         line: its beginning, as text.
-        given_up: there is no match: the rule is ignored from ``offset`` on, because its pattern
-            takes too long in this log.
+        given_up: no match: the rule is ignored from ``offset`` on, because its pattern takes too
+            long in this log.
     """
 
     rule: LogRuleSpec
@@ -196,11 +196,11 @@ class LineScanner:
         self._next = 0
 
     def feed(self, data: bytes, offset: int) -> tuple[RuleHit, ...]:
-        """The lines that match and end in this piece.
+        """Return the matching lines that end in this piece.
 
         Args:
             data: the piece.
-            offset: where it begins; after a gap what was left of a line is dropped.
+            offset: its start; after a gap the rest of a line is dropped.
         """
         if not self._rules:
             return ()
