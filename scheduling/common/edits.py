@@ -1,4 +1,4 @@
-"""What edits by people share: the version that must still stand, and plain checks of values."""
+"""Shared parts of edits: the expected version, and plain checks of values."""
 
 import re
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def compare_and_set(
 
 
 def reason_errors(reason: object, *, field: str = "reason") -> list[FieldError]:
-    """What is wrong with a reason that a person gives."""
+    """Faults in a reason that a person gives."""
     if isinstance(reason, str) and 0 < len(reason.strip()) <= REASON_LENGTH and _is_text(reason):
         return []
     return [
@@ -72,7 +72,7 @@ def reason_errors(reason: object, *, field: str = "reason") -> list[FieldError]:
 def text_errors(
     value: object, *, field: str, longest: int, empty: bool = True
 ) -> list[FieldError]:
-    """What is wrong with a text in one or more lines."""
+    """Faults in a text of one or more lines."""
     is_given = isinstance(value, str) and (empty or bool(value.strip()))
     if is_given and len(str(value)) <= longest and _is_text(str(value)):
         return []
@@ -88,7 +88,7 @@ def text_errors(
 
 
 def label_errors(labels: object) -> list[FieldError]:
-    """What is wrong with labels: a mapping of short names to short texts."""
+    """Faults in labels: a mapping of short names to short texts."""
     if not isinstance(labels, Mapping) or len(labels) > MOST_LABELS:
         return [
             FieldError(
@@ -117,7 +117,7 @@ def label_errors(labels: object) -> list[FieldError]:
 
 
 def count_errors(value: object, *, field: str, most: int = 1_000_000) -> list[FieldError]:
-    """What is wrong with a number that counts something, or None for no bound."""
+    """Faults in a number that counts something, or None for no bound."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
     if value is None or is_count:
         return []

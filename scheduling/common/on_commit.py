@@ -1,4 +1,4 @@
-"""What leaves after the commit: requests for rounds, and news."""
+"""Actions after the commit: requests for rounds, and live updates."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -22,12 +22,12 @@ def tell_nodes(node_ids: Iterable[int]) -> None:
 
 
 def node_has_changed(node_id: int) -> None:
-    """Say that a node's state or devices changed once the current transaction has committed."""
+    """Signal after the commit that a node's state or devices changed."""
     transaction.on_commit(partial(node_changed.send_robust, sender=None, node_id=node_id))
 
 
 def tell_answers(job_ids: Iterable[int]) -> None:
-    """Say, once the transaction has committed, that what jobs waited to be told has come."""
+    """Signal after the commit that estimates or remedies of waiting jobs are known."""
     ids = tuple(job_ids)
     if ids:
         transaction.on_commit(partial(answers_found.send_robust, sender=None, job_ids=ids))

@@ -1,4 +1,4 @@
-"""Keyset pages: an opaque cursor says where the next page begins; nothing is ever counted."""
+"""Keyset pagination: an opaque cursor names the start of the next page; rows are not counted."""
 
 import base64
 import binascii
@@ -43,7 +43,6 @@ def page_limit(limit: int) -> int:
 
 
 def make_cursor(*key: int) -> str:
-    """The cursor that stands for the row with this key."""
     raw = json.dumps(key, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
@@ -52,11 +51,11 @@ def read_cursor(cursor: str | None, parts: int = 1) -> tuple[int, ...] | None:
     """The key in a cursor; None for the first page.
 
     Args:
-        cursor: what an earlier page gave as ``next_cursor``.
-        parts: how many numbers the key has.
+        cursor: ``next_cursor`` of an earlier page.
+        parts: number of numbers in the key.
 
     Raises:
-        InvalidError: no page of ours gave this cursor.
+        InvalidError: not a valid cursor.
     """
     if not cursor:
         return None

@@ -1,7 +1,7 @@
-"""The clock over policies: a call that takes too long is ended where it stands.
+"""Time limits for policies: a call that takes too long is interrupted.
 
-A clock that rings while its block is being left must not outlive it: it would end whatever the
-process or thread does next, again and again. So leaving a block cannot be interrupted.
+A timer that fires while its block ends must not outlive it: it would interrupt later work of the
+process or thread. So the exit of a block cannot be interrupted.
 """
 
 import ctypes
@@ -18,10 +18,10 @@ _AGAIN = 0.25  # seconds until the next try, for code that swallows the first on
 
 
 def time_limit(seconds: float) -> TimeLimit:
-    """What bounds a block to ``seconds``: beyond them ``TimeoutError`` is raised in it.
+    """Bound a block to ``seconds``: after them ``TimeoutError`` is raised in it.
 
-    In a process's main thread a timer of the operating system does it, which also ends waiting
-    calls; in other threads a watching thread does, between two steps of the interpreter.
+    In a process's main thread a timer of the operating system does it, which also ends blocking
+    calls; in other threads a watchdog thread does, between two bytecode instructions.
     """
     return partial(_bounded, seconds)
 

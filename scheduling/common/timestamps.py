@@ -1,7 +1,7 @@
-"""Moments as databases spell them, for answers of thousands of rows that Django would convert.
+"""Fast parsing of timestamps as databases return them, for thousands of rows.
 
-SQLite stores UTC without saying so; PostgreSQL writes ISO with the offset, as its connections are
-told to (``portal.settings.databases``).
+SQLite stores UTC without an offset; PostgreSQL returns ISO with the offset, as
+``portal.settings.databases`` configures.
 """
 
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=16384)
 def moment_of(stored: str) -> datetime:
-    """The moment; most of what is read was read before."""
+    """The parsed time; cached, since most values repeat."""
     moment = datetime.fromisoformat(stored)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 

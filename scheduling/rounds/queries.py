@@ -101,7 +101,7 @@ def round_detail(viewer: Viewer, number: int) -> RoundRow:
     """One round.
 
     Raises:
-        NotFoundError: there is no such round, or its row has been pruned.
+        NotFoundError: unknown round, or its row has been pruned.
     """
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     stored = Round.objects.filter(number=number).first()

@@ -91,7 +91,7 @@ def round_shadows(
         read: reads the answers that are kept beside it.
 
     Raises:
-        NotFoundError: there is no such round, or its row has been pruned.
+        NotFoundError: unknown round, or its row has been pruned.
     """
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     stored = Round.objects.filter(number=number).first()
@@ -109,7 +109,7 @@ def shadow_totals(
     """The shadows of a virtual cluster, each summed up, the newest policy first.
 
     Raises:
-        NotFoundError: there is no such virtual cluster, or the viewer may not see it.
+        NotFoundError: unknown virtual cluster, or the viewer may not see it.
     """
     vc = virtual_cluster_for(viewer, key)
     return _totals(_of_viewer(viewer).filter(virtual_cluster=vc), since)

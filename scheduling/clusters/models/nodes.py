@@ -17,19 +17,19 @@ PLAIN_LEVELS = [level for level in LEVELS if level != CONTAINER]
 class Node(models.Model):
     """A machine that is reached over SSH.
 
-    ``host_key`` is the pinned public key line; a node that answers with another key is not spoken
-    to. ``contact`` is what the node service sees (ready, suspect, down); ``held`` is what an admin
-    wants (cordoned, draining). ``state`` is derived from both, by ``services.node_contact`` and
-    ``services.nodes`` alone. A node that was removed keeps its row for the sake of history, and
-    its address in ``last_address`` (``host:port``), by which the host is recognised.
-    ``isolation`` holds the outcome of trying each isolation level, ``isolation_level`` the best
-    one for plain jobs; empty before the first probe. ``enforces_limits``: jobs are held to their
-    processors and memory; None before the first probe. ``dedicated_to`` holds the ids of the only
-    tenants whose jobs it takes; empty: all. ``visible_paths`` are what jobs may see of it besides
-    their own directories: objects with ``path``, ``writable`` and ``tenants`` (ids; empty: all).
-    ``job_network`` is how it chooses the network of plain jobs of one instance; empty: by its own
-    file. ``plain_network`` and ``container_network`` are what such jobs and containers get there;
-    empty while it is not known.
+    ``host_key`` is the pinned public key line; a node with another key is refused. ``contact`` is
+    the state that the node service observes (ready, suspect, down); ``held`` is the state that an
+    admin set (cordoned, draining). ``state`` is derived from both, by ``services.node_contact``
+    and ``services.nodes`` alone. The row of a removed node remains as history, with its address in
+    ``last_address`` (``host:port``), by which a host is recognised. ``isolation`` holds the
+    outcome of trying each isolation level, ``isolation_level`` the best one for plain jobs; empty
+    before the first probe. ``enforces_limits``: jobs are held to their processors and memory; None
+    before the first probe. ``dedicated_to`` holds the ids of the only tenants whose jobs it takes;
+    empty: all. ``visible_paths`` are the paths that jobs may use besides their own directories:
+    objects with ``path``, ``writable`` and ``tenants`` (ids; empty: all). ``job_network`` is how
+    it chooses the network of plain jobs of one instance; empty: by its own file. ``plain_network``
+    and ``container_network`` are the networks of such jobs and containers; empty while it is not
+    known.
     """
 
     name = models.CharField(max_length=63)
@@ -135,7 +135,7 @@ class Device(models.Model):
     """One leaf cell: a GPU, or a declared CPU slot.
 
     ``address`` is the leaf's address in the topology; ``index`` the device's index on its node.
-    A device that has left the topology keeps its row (``retired_at``) for the sake of history.
+    The row of a device that has left the topology remains as history (``retired_at``).
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="devices")
@@ -161,7 +161,7 @@ class Device(models.Model):
             ),
         ]
         indexes = [
-            # All that the check of each submit asks of thousands of devices is in it.
+            # Covering index for the check of each submit, which reads thousands of devices.
             models.Index(
                 fields=["device_type", "node"],
                 condition=Q(retired_at=None),
@@ -176,8 +176,8 @@ class Device(models.Model):
 class Topology(models.Model):
     """One version of the physical cluster: cell types and cells, as canonical JSON.
 
-    Versions are appended, never changed. ``version`` is unique, so that of two editors who started
-    from the same version one is refused.
+    Versions are appended, never changed. ``version`` is unique, so that one of two editors of the
+    same version is refused.
     """
 
     version = models.PositiveIntegerField()

@@ -166,7 +166,7 @@ class PinnedCell(models.Model):
 
 
 class VcLimit(models.Model):
-    """A member who may use only some of the tenant's virtual clusters has a row for each."""
+    """Restriction of a tenant member to some virtual clusters: one row for each allowed one."""
 
     membership = models.ForeignKey(Membership, on_delete=models.CASCADE, related_name="vc_limits")
     virtual_cluster = models.ForeignKey(

@@ -15,14 +15,14 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCapacity:
-    """So many devices with so many processors and bytes of memory."""
+    """Devices with their processors and bytes of memory."""
 
     devices: int = 0
     cpus: float = 0.0
     memory_bytes: int = 0
 
     def times(self, count: float) -> "DeviceCapacity":
-        """So much for each of ``count`` devices, if this is for one."""
+        """The capacity of ``count`` devices, if this is that of one."""
         return DeviceCapacity(
             devices=round(self.devices * count),
             cpus=self.cpus * count,
@@ -30,7 +30,6 @@ class DeviceCapacity:
         )
 
     def plus(self, other: "DeviceCapacity") -> "DeviceCapacity":
-        """Both together."""
         return DeviceCapacity(
             devices=self.devices + other.devices,
             cpus=self.cpus + other.cpus,
@@ -119,7 +118,7 @@ def _promises(row: VcRow, facts: ClusterFacts) -> list[tuple[str, int]]:
 
 
 def _of_one(promised: DeviceCapacity, types: Mapping[str, DeviceCapacity]) -> DeviceCapacity:
-    """What comes along with one device of the share; without a share, of the smallest type."""
+    """Capacity per device of the share; without a share, of the smallest type."""
     if promised.devices:
         return promised.times(1 / promised.devices)
     return min(types.values(), key=lambda share: share.cpus, default=DeviceCapacity(devices=1))

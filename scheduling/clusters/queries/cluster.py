@@ -1,4 +1,4 @@
-"""The cluster at one instant: nodes, devices, shares and what is free, in a few queries."""
+"""The cluster at one instant: nodes, devices, shares and free capacity, in a few queries."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ WAIT_WINDOW: Final = timedelta(hours=24)
 MOST_WAITS: Final = 500
 NODES_KEPT: Final = 4096
 VIEWS_KEPT: Final = 8
-"""Views of one node that are kept: readers who may know other things see other ones."""
+"""Maximum number of cached views of one node: viewers with other rights see other ones."""
 
 RACK_LABEL: Final = "rack"
 _GIVEN: Final[dict[int, tuple[tuple["_MadeOf", "NodeView"], ...]]] = {}
@@ -45,7 +45,7 @@ _LIVE: Final = JobFilter(states=frozenset({"live"}))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceView:
-    """One device and what is on it."""
+    """One device and its occupants."""
 
     id: int
     index: int
@@ -93,7 +93,7 @@ class VcUse:
         unhealthy: of the guarantee, out of order or on nodes that are down.
         cordoned: of the guarantee, healthy but on nodes that an admin has cordoned or drains.
         queued: wanted by jobs that wait.
-        idle: what is left of the guarantee.
+        idle: the rest of the guarantee.
     """
 
     id: int
@@ -113,7 +113,7 @@ class VcUse:
 
     @property
     def idle(self) -> int:
-        """What is left of the guarantee."""
+        """The rest of the guarantee."""
         return max(self.guarantee - self.used - self.lent - self.unhealthy - self.cordoned, 0)
 
     @property
@@ -169,7 +169,7 @@ class ClusterView:
 
 
 def cluster_snapshot(viewer: Viewer, *, now: datetime) -> ClusterView:
-    """Everything that the overview and ``GET /cluster/`` show, in at most 12 queries."""
+    """The snapshot for the overview and ``GET /cluster/``, in at most 12 queries."""
     return snapshot_of(cluster_facts(), viewer, now=now)
 
 
@@ -193,13 +193,13 @@ def snapshot_of(facts: ClusterFacts, viewer: Viewer, *, now: datetime) -> Cluste
 
 
 def node_views(facts: ClusterFacts, viewer: Viewer) -> tuple[NodeView, ...]:
-    """Nodes with their cell trees and what is on their devices, by name."""
+    """Nodes with their cell trees and the occupants of their devices, by name."""
     sight = sight_of(viewer, facts)
     return facts.once(("nodes", sight), lambda: _node_views(facts, sight))
 
 
 class _MadeOf(NamedTuple):
-    """All that the view of a node follows from; ``held`` is what is on its devices, in order."""
+    """Cache key of a node's view; ``held`` has the occupants of its devices, in order."""
 
     node: NodeRecord
     rack: str
@@ -225,10 +225,9 @@ def _made_of(facts: ClusterFacts, node: NodeRecord, held: Mapping[int, Occupant]
 
 
 def _node_view(made_of: _MadeOf) -> NodeView:
-    """The view that was given before for the same, if there is one: what was made of it holds.
+    """Return the cached view of a node where its key is unchanged, else a new one.
 
-    Looked for among the last ones of the node: to compare two is less work than to hash one, with
-    all its cells.
+    The newest keys of the node are compared: that is cheaper than to hash one with all its cells.
     """
     node = made_of.node
     given = _GIVEN.get(node.id, ())
@@ -287,7 +286,7 @@ def vc_uses(viewer: Viewer, facts: ClusterFacts | None = None) -> tuple[VcUse, .
 
 
 def vc_use(viewer: Viewer, vc: VirtualCluster) -> VcUse:
-    """The same of one virtual cluster that the viewer may see; nothing of one put away."""
+    """The same of one virtual cluster that the viewer may see; nothing of an archived one."""
     return _vc_use(
         vc=vc,
         tenant=viewer.name_of(vc.tenant_id),
@@ -379,12 +378,12 @@ def _waits(viewer: Viewer, now: datetime) -> tuple[float | None, float | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance:
-    """What is going on, in three numbers.
+    """Live jobs and nodes of the cluster in three numbers.
 
     Attributes:
         live_jobs: visible to the viewer and not ended.
-        nodes: all there are.
-        nodes_in_trouble: suspect or down, so that somebody has to look.
+        nodes: number of all nodes.
+        nodes_in_trouble: suspect or down.
     """
 
     live_jobs: int

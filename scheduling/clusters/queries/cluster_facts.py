@@ -1,4 +1,4 @@
-"""What the cluster is made of and who holds it: read as plain rows, derived once for all readers.
+"""Cluster facts (nodes, devices, leases, promises), read as plain rows and cached.
 
 Every request reads the rows, so no process shows what another one has changed since. Derived facts
 are cached until the rows change, so readers of the same rows get the same facts. The facts are not
@@ -28,11 +28,11 @@ Made = TypeVar("Made")
 _RESERVED: Final = LeaseKind.RESERVED.value
 
 KEPT: Final = 16
-"""How much that was made of facts is kept with them: one for each set of rights, and use of it."""
+"""Maximum number of values cached with the facts: one per set of rights and use."""
 
 
 class NodeRecord(NamedTuple):
-    """A node without what only its own page shows."""
+    """A node without the columns that only its own page shows."""
 
     id: int
     name: str
@@ -123,15 +123,15 @@ class ClusterFacts:
         self._lock = Lock()
 
     def says_the_same_as(self, other: "ClusterFacts") -> bool:
-        """Whether the other was made of the same."""
+        """Whether both have equal rows."""
         return self.topology is other.topology and self.rows == other.rows
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What ``make`` gives, made once and kept with the facts.
+        """Return the value of ``make``, computed once and cached with the facts.
 
         Args:
-            key: all that decides the outcome besides the facts, whose reader's rights above all.
-            make: gives a value that nobody changes.
+            key: everything else that decides the result, above all the viewer's rights.
+            make: returns a value that nobody changes.
         """
         with self._lock:
             if key in self._made:
@@ -241,7 +241,7 @@ class ClusterFacts:
 
     @cached_property
     def free(self) -> tuple[FreeChain, ...]:
-        """What is free in each chain."""
+        """Free cells of each chain."""
         idle: dict[str, list[int]] = defaultdict(list)
         for device in self.devices:
             if device.healthy and device.node_id in self._placeable and device.id not in self.held:
@@ -265,12 +265,12 @@ class ClusterFacts:
 
 
 def cluster_facts() -> ClusterFacts:
-    """The cluster as it is now, in seven queries; who reads the same again gets the very same."""
+    """The cluster now, in seven queries; equal rows return the same object."""
     return _NEWEST.shared(ClusterFacts(current_topology(), _read()))
 
 
 def facts_of_node(node_id: int) -> ClusterFacts:
-    """The same of one node alone, in seven queries."""
+    """The facts of one node alone, in seven queries."""
     return ClusterFacts(current_topology(), _read(node_id))
 
 
@@ -281,7 +281,7 @@ class _Newest:
         self._facts: ClusterFacts | None = None
 
     def shared(self, facts: ClusterFacts) -> ClusterFacts:
-        """``facts``, or the ones read last if they say the same."""
+        """``facts``, or the newest cached ones if they are equal."""
         known = self._facts
         if known is not None and known.says_the_same_as(facts):
             return known
@@ -290,7 +290,7 @@ class _Newest:
 
 
 class _Devices:
-    """The devices that were read last: most readings find the very same."""
+    """The newest devices; most reads find them unchanged."""
 
     def __init__(self) -> None:
         self._last: tuple[list[Any], tuple[DeviceFacts, ...]] = [], ()
@@ -348,7 +348,7 @@ def _read(node_id: int | None = None) -> Rows:
 
 
 def _devices(**which: int) -> QuerySet[Device, Any]:
-    # Truth as numbers: it is compared as it comes, and made for what has changed.
+    # Booleans as numbers: compared as stored, and converted only for changed rows.
     return (
         Device.objects.filter(retired_at=None, **which)
         .annotate(gpu_number=Cast("is_gpu", IntegerField()))
@@ -377,7 +377,7 @@ def _holders(**which: int) -> QuerySet[Job, Any]:
 
 
 def _promised(model: type[Model], *columns: str) -> CompiledQuery:
-    """What is promised to virtual clusters that are there."""
+    """Devices promised to virtual clusters that are not archived."""
     rows = model._default_manager.filter(virtual_cluster__archived_at=None).order_by("id")
     return CompiledQuery(lambda _: rows.values_list("virtual_cluster_id", *columns))
 

@@ -1,4 +1,4 @@
-"""The cell engine as the next round begins, and what pages ask of it, asked once per state."""
+"""The cell engine as the next round begins, and its answers for pages, cached per state."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -94,9 +94,9 @@ def _fit(
 
 
 def _holds(devices: int, instances: Mapping[int, int], chains: Sequence[ChainView]) -> bool:
-    """Whether a gang of so many devices is among the instances by size.
+    """Whether a gang of ``devices`` devices is among the instances by size.
 
-    A gang that is larger than a node is so many whole nodes.
+    A gang that is larger than a node takes whole nodes.
     """
     for chain in chains:
         node = chain.levels[chain.node_level - 1].devices

@@ -11,7 +11,7 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRuleRow:
-    """What a name of another system stands for; what is empty or None says nothing."""
+    """The counterparts of a name of another system; empty or None: not set."""
 
     id: int
     kind: str

@@ -164,7 +164,7 @@ def _rules(
 
 
 def _witness(shortage: Shortage, spec: ClusterSpec, rules: NodeRules) -> str:
-    """The quota without a place, and the nodes that keep it from one."""
+    """The quota that does not fit, and the nodes that prevent it."""
     tenant = rules.tenant_of[shortage.vc]
     there = empty_engine(spec).rosters[shortage.chain].ledger.topology.node_names
     owned = [name for name in there if rules.owners.get(name) not in (None, tenant)]

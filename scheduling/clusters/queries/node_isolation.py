@@ -52,8 +52,8 @@ class LevelView:
 
     Attributes:
         cause: why it is not available, a code; empty if it is.
-        detail: what was tried, for those who manage nodes.
-        remedy: what makes it available.
+        detail: the check that was tried, for node managers.
+        remedy: a change that makes it available.
     """
 
     level: str
@@ -94,14 +94,14 @@ class NodeIsolation:
 
     Attributes:
         level: the best for jobs without an image; empty while none was tried.
-        levels: what the last probe tried.
+        levels: those that the last probe tried.
         owner: the tenant that it belongs to until a reset; empty: nobody, "another tenant" for
-            those who may not know.
+            viewers without the right.
         owned_since: when that tenant took it.
         dedicated_to: the only tenants whose jobs it takes; empty: all.
-        visible_paths: of all tenants for those who manage nodes, else of the viewer's.
+        visible_paths: of all tenants for node managers, else of the viewer's.
         job_network: the setting for plain jobs of one instance; empty: by the node's own file.
-        plain_network, container_network: what these jobs and containers get; empty: not known.
+        plain_network, container_network: networks of these jobs and containers; empty: not known.
         declared_network: the setting in the node's own file; of one node only, like ``networks``.
         networks: own networks as the last probe tried them.
     """
@@ -140,7 +140,7 @@ def isolation_of(viewer: Viewer, node: Node, names: Mapping[int, str]) -> NodeIs
     """The isolation of a node, as far as a viewer may know it.
 
     Args:
-        viewer: who asks.
+        viewer: decides which parts are visible.
         node: read ``with_owners``.
         names: of tenants that visible paths name.
     """
@@ -235,11 +235,11 @@ _OF_CONTACT: Final = {
 
 
 def state_reason_for(state: str, reason: str, *, may_manage: bool) -> str:
-    """Why a node is in its state.
+    """The reason of a node's state.
 
     Args:
-        state: of the node; of those who may not manage nodes, all that a lost contact tells.
-        reason: as it is stored. What an admin wrote to hold the node back is for everybody.
+        state: of the node; without ``may_manage``, the only fact shown about a lost contact.
+        reason: as it is stored. An admin's reason to cordon is public.
         may_manage: the reader may manage nodes.
     """
     if may_manage or not reason:

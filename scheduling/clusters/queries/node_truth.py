@@ -1,4 +1,4 @@
-"""What the database, the runner and the last probe say of each device of a node."""
+"""Comparison of database, runner and last probe for each device of a node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from tenants.viewers import ANOTHER_TENANT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruthRow:
-    """What each side says of one device.
+    """Database, runner and probe for one device.
 
     Attributes:
-        database: who holds it by its lease; empty for nobody.
+        database: the job with its lease; empty for none.
         runner: the process that the node reported; empty for none.
-        device: what the last probe found: present, missing, or unhealthy with the reason.
-        verdict: ``agree``, or what does not fit.
+        device: the result of the last probe: present, missing, or unhealthy with the reason.
+        verdict: ``agree``, or the contradiction.
     """
 
     device_index: int
@@ -33,7 +33,7 @@ class TruthRow:
 
     @property
     def agrees(self) -> bool:
-        """Whether all three say the same."""
+        """Whether all three agree."""
         return self.verdict == "agree"
 
 

@@ -1,4 +1,4 @@
-"""Nodes as faces read them: rows of the list, and one node with what each side says of it."""
+"""Nodes for pages and REST: rows of the list, and one node with the facts of each source."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,9 +63,8 @@ class NodeRow:
         healthy, in_use: devices.
         jobs: jobs with an open member here.
         running: members whose process the node has confirmed.
-        agrees: database and node tell the same of every open member; None while the node is not
-            heard.
-        host, port, user: how it is reached; empty and 0 for those who may not manage nodes.
+        agrees: database and node agree on every open member; None without contact.
+        host, port, user: its address; empty and 0 for viewers who may not manage nodes.
         isolation: how it separates jobs, and whom it takes.
     """
 
@@ -115,8 +114,8 @@ class NodeDetail:
     """A node's page.
 
     Attributes:
-        inventory: what the node said when it was probed last; empty for those who may not manage
-            nodes, as are the host key and the reasons that name addresses.
+        inventory: the node's last inventory; empty for viewers who may not manage nodes, as are
+            the host key and the reasons that name addresses.
         can_manage: the viewer may cordon, drain, edit and remove it.
     """
 
@@ -160,7 +159,7 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
     """One node.
 
     Raises:
-        NotFoundError: there is no such node.
+        NotFoundError: unknown node.
     """
     node = node_for(viewer, node_id)
     facts = facts_of_node(node.pk)
@@ -202,7 +201,7 @@ def node_for(viewer: Viewer, node_id: int) -> Node:
     """The row of one node, for services and for versions.
 
     Raises:
-        NotFoundError: there is no such node.
+        NotFoundError: unknown node.
     """
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-nodes"))
     node = (
@@ -267,7 +266,7 @@ def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
 
 
 def _agrees(node: Node, members: Sequence[OpenMember | ListedMember]) -> bool:
-    """Every member that is said to run was started since the node's last boot."""
+    """Whether every running member was started since the node's last boot."""
     return all(
         member.pid is not None and member.boot_id in ("", node.boot_id)
         for member in members

@@ -15,7 +15,7 @@ OCCUPANTS_KEPT: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """All that decides what somebody may know of the jobs on devices, and nothing else.
+    """Rights that decide which facts about the jobs on devices a viewer sees.
 
     Attributes:
         visible: tenants whose jobs may be seen; None for all.
@@ -31,7 +31,7 @@ class Sight:
 
 
 def sight_of(viewer: Viewer, facts: ClusterFacts) -> Sight:
-    """What the viewer may know; equal for two who may know the same."""
+    """The viewer's sight; equal for viewers with equal rights."""
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
     return Sight(
         visible=None if visible is None else visible & facts.tenant_ids,
@@ -41,7 +41,7 @@ def sight_of(viewer: Viewer, facts: ClusterFacts) -> Sight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupant:
-    """What holds a device.
+    """The occupant of a device.
 
     Attributes:
         allocation: tells allocations apart; opaque.
@@ -63,7 +63,7 @@ class Occupant:
 
 
 def occupants(facts: ClusterFacts, sight: Sight) -> Mapping[int, Occupant]:
-    """What holds each device, as far as it may be known; the user of a device before a claim."""
+    """The visible occupant of each device; its user takes precedence over a claim."""
     return facts.once(("occupants", sight), lambda: _occupants(facts, sight))
 
 
@@ -98,7 +98,7 @@ def _occupant(
     opportunistic: bool,
     reserved: bool,
 ) -> Occupant:
-    """The very same as long as nothing of it changes: what is made of it compares at a glance."""
+    """Return the cached occupant while it is unchanged, so that comparisons are by identity."""
     return Occupant(
         allocation=hashlib.sha256(uid.encode()).hexdigest()[:12],
         tenant=tenant,

@@ -24,10 +24,10 @@ SHORTEST: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendedRow:
-    """One level: what is promised now, and what the past would have needed.
+    """One level: cells promised now, and cells that past runs would have needed.
 
     Attributes:
-        level: what people call it; ``type`` is its cell type.
+        level: its display name; ``type`` is its cell type.
         count: promised now.
         recommended: covers nine tenths of the time in which such cells were used.
         peak: in use at once at most.
@@ -83,13 +83,13 @@ def recommended_shape(
     now: datetime,
     topology: TopologyNow | None = None,
 ) -> RecommendedShape:
-    """What the runs of the last 30 days would have needed, in two queries.
+    """The guarantee that the runs of the last 30 days would have needed, in two queries.
 
     Args:
         vc_id: a virtual cluster that the viewer may see.
         promised: its shape, every level of every chain.
         now: where the window ends.
-        topology: where it has been read already, or it is one query more.
+        topology: if it has been read already; else one more query reads it.
     """
     topology = topology or current_topology()
     since = now - WINDOW
@@ -110,7 +110,7 @@ def recommended_shape(
 def _newest_runs(
     vc_id: int, *, since: datetime, now: datetime
 ) -> list[tuple[str, str | None, str]]:
-    """When the runs of a window began and ended, and what they asked for: one more than counts."""
+    """Start, end and demand of the newest runs of a window, up to one more than is counted."""
     return list(
         Job.objects.unscoped()
         .filter(
@@ -121,7 +121,7 @@ def _newest_runs(
         # By job: an index gives those of a virtual cluster in this order, so that nothing is
         # sorted and the database stops at the last run that is wanted.
         .order_by("-id", "-attempts__id")
-        # As text, which Django would convert anew each time: runs that are over stay as they are.
+        # As text, which Django would convert each time: ended runs never change.
         .annotate(
             began_text=Cast("attempts__running_at", TextField()),
             ended_text=Cast("attempts__ended_at", TextField()),
@@ -134,7 +134,7 @@ def _newest_runs(
 def _gangs(
     began: str, ended: str | None, demand: str, since: float, now: float
 ) -> tuple[PastGang, ...]:
-    """The gangs of one run, as far as it lies between two instants."""
+    """The gangs of one run, as far as it overlaps two instants."""
     if ended is not None:
         gangs = _ended_gangs(began, ended, demand)
         if not gangs or (gangs[0].start >= since and gangs[0].end <= now):
@@ -150,7 +150,7 @@ def _ended_gangs(began: str, ended: str, demand: str) -> tuple[PastGang, ...]:
 
 def _gangs_between(start: float, end: float, demand: str) -> tuple[PastGang, ...]:
     if end - start < SHORTEST.total_seconds():
-        # What fails at once says nothing about the shape that its virtual cluster needs.
+        # Runs that fail at once are no measure of the shape that the virtual cluster needs.
         return ()
     return tuple(
         PastGang(leaf_types=types, devices=devices, instances=count, start=start, end=end)
@@ -160,11 +160,11 @@ def _gangs_between(start: float, end: float, demand: str) -> tuple[PastGang, ...
 
 @lru_cache(maxsize=4096)
 def _sizes(demand: str) -> tuple[tuple[tuple[str, ...], int, int], ...]:
-    """Types, devices and number of the instances; most jobs ask for what others have asked for."""
+    """Types, devices and number of the instances; cached, since most demands repeat."""
     return tuple(
         (member.device_types, member.devices, member.count)
         for member in Demand.from_json(json.loads(demand)).members
-        # What ran on a pinned cell needs no quota beside it.
+        # Runs on a pinned cell need no quota.
         if member.pinned_cell is None
     )
 

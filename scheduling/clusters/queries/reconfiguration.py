@@ -1,4 +1,4 @@
-"""What another specification would do to the jobs of now: who borrows, who is guaranteed again."""
+"""Effect of a changed specification on current jobs: which borrow, which regain guarantees."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -38,8 +38,8 @@ class Effect:
     """The dry run of a change, in jobs.
 
     Attributes:
-        change: what the cell engine says, in gangs and cells.
-        loses: running jobs that are guaranteed now and would borrow; they run on.
+        change: the result of the cell engine, in gangs and cells.
+        loses: running jobs that are guaranteed now and would borrow; they continue.
         regains: running jobs that borrow now and would be guaranteed.
         no_longer_fit: waiting jobs that fit their virtual cluster now and never would again.
     """
@@ -65,10 +65,10 @@ def effect_of(
     tenants: Mapping[str, int] | None = None,
     levels: Mapping[str, str] | None = None,
 ) -> Effect:
-    """What would become of the jobs of now, in a fixed number of queries; nothing is written.
+    """The effect on current jobs, in a fixed number of queries; nothing is written.
 
     Args:
-        viewer: somebody who may edit virtual clusters, since the answer is about all of them.
+        viewer: may edit virtual clusters, since the result covers all of them.
         before: in force now.
         after: wanted.
         tenants: by name of virtual clusters that are not stored yet.
@@ -100,7 +100,7 @@ def fit_of(
     tenants: Mapping[str, int] | None = None,
     levels: Mapping[str, str] | None = None,
 ) -> Reconfiguration:
-    """The part of ``effect_of`` that is not about jobs: no engine takes over what runs.
+    """The part of ``effect_of`` that is not about jobs: no engine takes over running gangs.
 
     Raises:
         SpecError: ``after`` cannot be built.

@@ -1,4 +1,4 @@
-"""The dry run of a shape: does it fit beside all other promises, what is left, what proves it."""
+"""Dry run of a shape: whether it fits with all other promises, the rest, and a certificate."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 NEW: Final = "(new)"
-"""Stands for a virtual cluster that does not exist yet; no real one can have this name."""
+"""Placeholder for a virtual cluster that does not exist yet; no real one can have this name."""
 
 Counts = Mapping[tuple[str, str], int]
 """Cells by chain and cell type."""
@@ -40,12 +40,12 @@ class ShapeAnswer:
     """Whether a shape fits.
 
     Attributes:
-        rows: every level of every chain, with what this shape would leave.
+        rows: every level of every chain, with the cells that this shape would leave.
         devices: promised by the shape.
         witness: where it fails, in the engine's words; empty when it fits.
         too_many: the levels of which less would fit; may be empty though it fails.
-        assignment: one assignment that proves it; empty when it fails.
-        effect: what it would do to running and waiting jobs; None for no change and when it fails.
+        assignment: an assignment as certificate; empty when it fails.
+        effect: its effect on running and waiting jobs; None for no change and when it fails.
     """
 
     fits: bool
@@ -60,13 +60,13 @@ class ShapeAnswer:
 def try_shape(
     viewer: Viewer, counts: Counts, *, name: str = NEW, topology: TopologyNow | None = None
 ) -> ShapeAnswer:
-    """What would become of the cluster if ``name`` were promised ``counts``; nothing is written.
+    """Try to promise ``counts`` to ``name``; nothing is written.
 
     Args:
-        viewer: somebody who may edit virtual clusters, since the answer is about all of them.
+        viewer: may edit virtual clusters, since the result covers all of them.
         counts: cells by chain and cell type; levels that do not exist are left out.
         name: the virtual cluster; ``NEW`` for one that does not exist yet.
-        topology: the cells there are; by default those in force.
+        topology: existing cells; default: those in force.
 
     Raises:
         ForbiddenError: the viewer may not edit virtual clusters.
@@ -126,7 +126,7 @@ def _too_many(
     for row in rows:
         if not row.count:
             continue
-        # Chain by chain: what is wrong in another one does not hide what is wrong here.
+        # Chain by chain: a fault in another chain does not hide a fault here.
         without = {
             (chain, level): count
             for (chain, level), count in counts.items()

@@ -1,11 +1,9 @@
-"""Arithmetic of shares: what virtual clusters use, borrow, lend and miss, and what is free.
+"""Share arithmetic: devices that virtual clusters use, borrow, lend and lack; free devices.
 
-Guarantees are not bound to cells before jobs start, so what is lent and what is unhealthy is
-decided by counting, chain by chain: of the devices that all guarantees could still claim, those
-that are missing only because something is out of order are unhealthy, and those that are missing
-because their node is cordoned are cordoned, and those because opportunistic jobs sit there are
-lent. Each is spread over the virtual clusters by what
-they have not claimed.
+Guarantees are not bound to cells before jobs start, so lent and unhealthy devices are counted,
+chain by chain. Of the devices that all guarantees could still claim, a missing one is unhealthy if
+it is out of order, cordoned if its node is, and lent if an opportunistic job uses it. Each number
+is divided among the virtual clusters in proportion to their unclaimed devices.
 """
 
 from collections import defaultdict
@@ -38,7 +36,7 @@ class ChainUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What a virtual cluster could not claim now, in devices."""
+    """Devices that a virtual cluster could not claim now."""
 
     lent: int = 0
     unhealthy: int = 0
@@ -57,13 +55,13 @@ class FreeLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeChain:
-    """What is free in one chain.
+    """Free devices and cells of one chain.
 
     Attributes:
-        idle: devices that a job could have now.
+        idle: devices available to a job now.
         levels: whole free cells, from the device up.
         largest_cell: devices of the largest whole free cell.
-        largest_cell_level: what people call its level.
+        largest_cell_level: display name of its level.
         largest_in_node: most idle devices on one node.
         nodes_with_idle: nodes that have any.
         nodes_whole: nodes that are idle as a whole.
@@ -122,8 +120,8 @@ def free_chain(
 
     Args:
         chain: the numbered cells.
-        words: what people call its levels, from the device up.
-        idle_leaves: numbers of the leaves that a job could have now.
+        words: display names of its levels, from the device up.
+        idle_leaves: numbers of the leaves available to a job now.
     """
     before = [0] * (chain.leaf_count + 1)
     for leaf in idle_leaves:

@@ -1,4 +1,4 @@
-"""A virtual cluster's cells beside the nodes that they are bound to, as far as one may know."""
+"""A virtual cluster's cells and the nodes that they are bound to, filtered by rights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,8 +49,8 @@ class VcCell:
 
     Attributes:
         address: virtual.
-        level: what people call it; ``type`` is its cell type.
-        physical: address of the cell that it is bound to; empty while it is not.
+        level: its display name; ``type`` is its cell type.
+        physical: address of the cell that it is bound to; empty if unbound.
         doomed: bound only because the machines that are left are out of order.
     """
 
@@ -230,7 +230,7 @@ def _owners(
 
 
 class VcRoom:
-    """What only the cell engine knows, asked when it is told; all empty for one that is put away.
+    """Answers that need the cell engine, computed on access; empty for an archived one.
 
     Attributes:
         tenant: of the virtual cluster, as far as the viewer may know it.
@@ -267,7 +267,7 @@ class VcRoom:
 
 
 def virtual_cluster_room(viewer: Viewer, key: int | str) -> VcRoom:
-    """What fits one virtual cluster, and its cells.
+    """The gangs that fit one virtual cluster, and its cells.
 
     Raises:
         NotFoundError: there is none, or the viewer may not see it.

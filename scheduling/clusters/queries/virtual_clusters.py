@@ -27,11 +27,11 @@ class QuotaRow:
     """One line of the shape editor.
 
     Attributes:
-        level: what people call the level; ``type`` is its cell type.
+        level: its display name; ``type`` is its cell type.
         cells: complete cells of this level in the cluster.
         others: cells of this level promised to other virtual clusters.
         count: cells promised to this one.
-        left: how many more could be promised to this one, all promises kept.
+        left: cells that could be promised to this one in addition.
     """
 
     chain: str
@@ -68,7 +68,7 @@ class PersonUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcDetail(VcValues):
-    """One virtual cluster: its columns, its guarantee, its use, and what the viewer may do.
+    """One virtual cluster: its columns, its guarantee, its use, and the viewer's rights.
 
     Attributes:
         policy_fault: reason why first in, first out replaces the policy; empty: it does not.
@@ -114,8 +114,8 @@ def list_virtual_clusters(
     """The virtual clusters that the viewer may see, by name, without archived ones.
 
     Args:
-        viewer: who looks.
-        uses: what was read of their use already, for the same viewer.
+        viewer: decides which are visible.
+        uses: their use, if already read for the same viewer.
     """
     rows = {vc.pk: vc for vc in _visible(viewer).filter(archived_at=None)}
     quotas, pinned = _quotas(rows), _pinned(rows)
@@ -162,9 +162,9 @@ def virtual_cluster_for(viewer: Viewer, key: int | str) -> VirtualCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedVc:
-    """A virtual cluster that somebody asks for, with the cells and promises in force.
+    """A requested virtual cluster, with the cells and promises in force.
 
-    What is told of it in one answer is all told of these.
+    All values of one response derive from these.
     """
 
     viewer: Viewer
@@ -277,7 +277,7 @@ def _pinned(
 
 
 def shape_rows(topology: TopologyNow, spec: ClusterSpec, name: str) -> tuple[QuotaRow, ...]:
-    """Every level of every chain: what there is, who is promised how much, what is left."""
+    """Every level of every chain: existing cells, promises by virtual cluster, and the rest."""
     spare = spare_cells(spec)
     own: dict[tuple[str, str], int] = defaultdict(int)
     others: dict[tuple[str, str], int] = defaultdict(int)

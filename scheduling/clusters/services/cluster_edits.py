@@ -107,7 +107,7 @@ class RemoveNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CordonNode:
-    """Nothing new is placed on a node; what runs there goes on."""
+    """Exclude a node from new work; its running jobs continue."""
 
     node: str
     reason: str
@@ -129,16 +129,16 @@ MOST_EDITS: Final = 200
 
 
 class ClusterDraft:
-    """The cluster as it is, then edit by edit as it is wanted; nothing is written.
+    """The cluster with the edits applied so far; nothing is written.
 
     Attributes:
         topology: with the physical cells as wanted.
-        shares: what is promised, by name of the virtual cluster.
+        shares: promises, by name of the virtual cluster.
         values: the columns of virtual clusters, by name.
         rows: virtual clusters that are not archived, by name.
         created, archived: by name.
         removed: names of nodes.
-        faults: everything that is wrong.
+        faults: all faults found.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Rules of admins: what a partition, an account or a fleet of another system stands for here."""
+"""Import rules: counterparts of partitions, accounts and fleets of other systems."""
 
 import re
 from collections.abc import Mapping
@@ -28,12 +28,12 @@ def create_import_rule(
     priority: str = "",
     opportunistic: bool = False,
 ) -> ImportRule:
-    """Say what a name of another system stands for; a rule must say at least one thing.
+    """Create an import rule for a name of another system; it needs at least one value.
 
     Args:
         viewer: a cluster admin.
         kind: one of ``RULE_KINDS``.
-        name: as it stands in people's documents.
+        name: as written in the documents.
         virtual_cluster: whose guarantee such jobs count against.
         tenant: of which tenant the virtual cluster is, where nothing else names one.
         priority: the name of a priority class.
@@ -71,10 +71,10 @@ def create_import_rule(
 
 @transaction.atomic
 def delete_import_rule(*, viewer: Viewer, rule_id: int) -> None:
-    """Delete a rule; jobs that came in by it stay as they are.
+    """Delete a rule; jobs that came in by it do not change.
 
     Raises:
-        NotFoundError: there is no such rule.
+        NotFoundError: unknown rule.
     """
     viewer.require(Permission.EDIT_VC, what="import rules")
     row = ImportRule.objects.unscoped().filter(pk=rule_id).first()
@@ -85,7 +85,7 @@ def delete_import_rule(*, viewer: Viewer, rule_id: int) -> None:
 
 
 def shown(row: ImportRule) -> dict[str, object]:
-    """What a rule says, as the log of changes keeps it."""
+    """The values of a rule for the audit."""
     return {
         "kind": row.kind,
         "name": row.name,
@@ -110,7 +110,7 @@ def _faults(kind: str, name: str) -> list[FieldError]:
 
 
 def _meaning_faults(row: ImportRule, named: Mapping[str, str]) -> list[FieldError]:
-    """What is wrong with what a rule says, by the names that it was given."""
+    """Faults in the values of a rule, by field."""
     there = {
         "virtual_cluster": (row.virtual_cluster, sentence("name-cluster")),
         "tenant": (row.tenant, "Name a tenant."),

@@ -1,6 +1,6 @@
-"""Taking over a HiveD configuration: cells, nodes, devices and virtual clusters in one step.
+"""Import of a HiveD configuration: cells, nodes, devices and virtual clusters in one step.
 
-What the document names is what there is afterwards. A part that it leaves out as a whole
+Afterwards the cluster has exactly what the document names. A part that it leaves out as a whole
 (``physicalCluster`` or ``virtualClusters``) stays as it is.
 """
 
@@ -53,16 +53,16 @@ NO_ADDRESS = "imported; it has no address yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """What an import does, or would do.
+    """The effect of an import, or of its dry run.
 
     Attributes:
         version: of the topology afterwards.
         nodes_removed: nodes that are in no cell any more; their rows stay.
-        nodes_without_host: nodes that nobody can reach until they get an address.
+        nodes_without_host: nodes unreachable until they get an address.
         tenants_created: for virtual clusters that have no owner.
         virtual_clusters_archived: not in the document, and without jobs.
-        virtual_clusters_emptied: not in the document; their jobs go on, borrowing.
-        warnings: what was not understood, or is different from what the document says.
+        virtual_clusters_emptied: not in the document; their jobs continue and borrow.
+        warnings: parts of the document that were not understood or are applied differently.
         conflicts: faults for which the import itself is refused now (``devices-in-use``); only a
             dry run reports them, since the import raises them.
     """
@@ -96,17 +96,17 @@ def import_hived(
     owners: Mapping[str, str] | None = None,
     expected_version: int | None = None,
 ) -> ImportReport:
-    """Make the cluster what a HiveD configuration says.
+    """Set the cluster to a HiveD configuration.
 
-    A dry run does everything and rolls it back, so that its report is what would happen. Jobs that
-    hold devices which would vanish do not end a dry run: they are in the report (ADR 51).
+    A dry run does everything and rolls it back, so that its report is exact. Jobs that hold
+    devices which would vanish do not end a dry run: they are in the report (ADR 51).
 
     Args:
         viewer: a cluster admin.
         document: the configuration.
         now: the instant that is written.
         dry_run: only report.
-        warnings: what the reader of the document did not understand; passed on.
+        warnings: from the reader of the document; passed on.
         owners: name of the tenant by new virtual cluster; without an entry the tenant of the same
             name owns it, and is made if there is none.
         expected_version: version of the topology that the admin saw.
@@ -234,7 +234,7 @@ class _Importing:
         before: Mapping[str, VcSpec],
         spec: ClusterSpec,
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Archive what the document does not have, unless jobs wait or run in it."""
+        """Archive virtual clusters that are not in the document, unless jobs wait or run there."""
         others = [rows[name] for name in before if name not in spec.virtual_clusters]
         busy = set(
             Job.objects.unscoped()

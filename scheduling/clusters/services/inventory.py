@@ -1,4 +1,4 @@
-"""What a node says it has becomes devices and a cell; nothing that a job holds ever vanishes."""
+"""Applying a node's inventory to its devices and cell; a device held by a job never vanishes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -33,14 +33,14 @@ _SYSTEM: Final = Actor.system("inventory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What an inventory has changed.
+    """The changes by an inventory.
 
     Attributes:
         version: of the topology now.
         is_new_version: the cells have changed.
         added, retired, missing: device indices; missing ones are unhealthy, since they may be
             held or promised.
-        warnings: what did not fit, in words.
+        warnings: parts that did not fit, as text.
     """
 
     version: int
@@ -52,11 +52,11 @@ class Applied:
 
 
 def apply_inventory(*, node_id: int, inventory: Inventory, now: datetime) -> Applied:
-    """Make the node's devices and cell what the node says it has; doing it twice changes nothing.
+    """Set the node's devices and cell to its inventory; idempotent.
 
-    A new node gets a cell of its own. A cell that is there is reshaped only while no job holds
-    a device of the node and every promise still fits; an imported cell that lies inside a larger
-    one keeps its shape. Otherwise devices that are gone become unhealthy and the warnings say so.
+    A new node gets a cell of its own. An existing cell is reshaped only while no job holds a
+    device of the node and every promise still fits; an imported cell inside a larger one is not
+    reshaped. Otherwise devices that are gone become unhealthy and the warnings say so.
 
     Raises:
         StaleEditError: others changed the topology every time; try again.
@@ -91,7 +91,7 @@ def _apply(node_id: int, inventory: Inventory, now: datetime) -> Applied:
 def _shaped(
     node: Node, topology: TopologyNow, proposal: Proposal
 ) -> tuple[ClusterSpec | None, tuple[str, ...]]:
-    """The cells with the node as proposed, or None to keep them, with the reason in words."""
+    """The cells with the node as proposed; or None for no change, with the reason as text."""
     spec = topology.spec
     present = {
         place.address for place in leaf_places(topology).values() if place.node == node.name
@@ -134,7 +134,7 @@ def _with(
 
 
 def _imported_words(node: Node, topology: TopologyNow, proposal: Proposal) -> tuple[str, ...]:
-    """What the import says otherwise than the node itself; equal indices are no difference."""
+    """Differences between the import and the node's report; equal indices are not a difference."""
     imported = {index for name, index in topology.cells.devices if name == node.name}
     found = {leaf.device.index for leaf in proposal.leaves}
     if imported >= found:
@@ -220,7 +220,7 @@ def _refresh(
 
 
 def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
-    """Write what was found; only what was missing heals by being there again."""
+    """Write the found devices; a missing device recovers when it is found again."""
     row.cpus = cpus
     row.memory_bytes = memory
     if found is None:

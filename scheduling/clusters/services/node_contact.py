@@ -1,4 +1,4 @@
-"""What the node service sees of a node: contact lost and back, and what it has."""
+"""Contact with nodes, lost and restored, and their probes, as the node service reports them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -24,8 +24,8 @@ def plain_network(found: Inventory, setting: str) -> str:
     """The network of plain jobs of one instance; empty where none was tried.
 
     Args:
-        found: what the node reported.
-        setting: of the node here; empty: that of its own file counts.
+        found: the node's report.
+        setting: set here for the node; empty: that of its own file.
     """
     if not found.isolation or not found.networks:
         return ""
@@ -45,10 +45,9 @@ _SILENT: Final = "its node has not answered for a while"
 
 
 def state_of(contact: str, held: str) -> NodeState:
-    """The state that people see: trouble with the line comes before what an admin wants.
+    """The displayed state: contact problems take precedence over an admin's hold.
 
-    ``held`` is kept beside it, so that a drained node that was away is still draining when it is
-    back.
+    ``held`` is stored separately, so that a draining node is still draining after a lost contact.
     """
     if contact != NodeState.READY:
         return NodeState(contact)
@@ -57,13 +56,13 @@ def state_of(contact: str, held: str) -> NodeState:
 
 @transaction.atomic
 def contact_lost(*, node_id: int, reason: str, now: datetime, down: bool = False) -> None:
-    """A node does not answer. Nothing on it is killed; its running jobs become suspect.
+    """Mark a node without contact. Nothing is killed; its running jobs become suspect.
 
     Args:
-        node_id: which node.
+        node_id: of the node.
         reason: a sentence for those who manage nodes; it may name addresses, so jobs get another.
         now: the instant that is written.
-        down: it has been silent for so long that nobody counts on it.
+        down: it has been silent for long enough to count as down.
     """
     contact = NodeState.DOWN if down else NodeState.SUSPECT
     if _set_contact(node_id, contact, reason, now):
@@ -88,10 +87,10 @@ def record_probe(
     memory_bytes: int,
     now: datetime,
 ) -> None:
-    """Keep what a node says it has, and make devices and cells of it when it has changed.
+    """Store a node's inventory, and update devices and cells if it has changed.
 
     Raises:
-        ProtocolError: it is no inventory.
+        ProtocolError: not a valid inventory.
         StaleEditError: others changed the topology every time; the next probe tries again.
     """
     before, setting = Node.objects.values_list("inventory", "job_network").get(pk=node_id)
@@ -134,7 +133,7 @@ def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -
     changes: dict[str, Any] = {"contact": contact, "contact_reason": reason[:500], "state": state}
     changes["state_reason"] = reason[:500] if reason else node.held_reason
     if node.contact == NodeState.READY:
-        # From here the fence counts: until now the node may have been told to start something.
+        # From here the fence holds: until now the node may have been sent a directive to start.
         changes["last_contact_at"] = now
     if state != node.state:
         changes["state_since"] = now

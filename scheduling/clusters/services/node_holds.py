@@ -32,10 +32,10 @@ def cordon_node(
     now: datetime,
     expected_version: int | None = None,
 ) -> Node:
-    """Place nothing new on a node; what runs there goes on. Ends a drain that is under way.
+    """Exclude a node from new work; its running jobs continue. Ends a drain in progress.
 
     Raises:
-        NotFoundError: there is no such node.
+        NotFoundError: unknown node.
         InvalidError: there is no reason.
         StaleEditError: somebody edited it since ``expected_version``.
     """
@@ -65,7 +65,7 @@ def uncordon_node(
     """Use a node again.
 
     Raises:
-        NotFoundError: there is no such node.
+        NotFoundError: unknown node.
         StaleEditError: somebody edited it since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
@@ -93,12 +93,12 @@ def drain_node(
     now: datetime,
     expected_version: int | None = None,
 ) -> Node:
-    """Empty a node: nothing new is placed, and what runs there saves its work and runs elsewhere.
+    """Drain a node: place nothing new; its jobs save their work and run elsewhere.
 
-    An empty node becomes cordoned at once, another one as soon as the last job has left.
+    An empty node becomes cordoned at once, other nodes when the last job has left.
 
     Raises:
-        NotFoundError: there is no such node.
+        NotFoundError: unknown node.
         InvalidError: there is no reason.
         StaleEditError: somebody edited it since ``expected_version``.
     """
@@ -130,13 +130,13 @@ def declare_node_dead(
     now: datetime,
     expected_version: int | None = None,
 ) -> Node:
-    """Say that a silent node will not come back: its jobs are lost and may run elsewhere.
+    """Declare a silent node dead: its jobs are lost and may run elsewhere.
 
-    The node is cordoned until somebody uses it again. A node that answers is not dead: its jobs
+    The node is cordoned until somebody uncordons it. A node that answers is not dead: its jobs
     would run twice.
 
     Raises:
-        NotFoundError: there is no such node.
+        NotFoundError: unknown node.
         InvalidError: there is no reason.
         ConflictError: the node answers.
         StaleEditError: somebody edited it since ``expected_version``.
@@ -168,7 +168,7 @@ def declare_node_dead(
         expected_version=expected_version,
         message=reason,
     )
-    # Gangs in the order of their ids, in which whoever reports of them locks them.
+    # Gangs in the order of their ids, in which reports lock them.
     members = open_members_on([node.pk]).order_by("attempt_id", "id")
     for member_id in list(members.values_list("id", flat=True)):
         mark_lost(member_id=member_id, message=sentence("declared-dead", name=node.name), now=now)
@@ -176,13 +176,13 @@ def declare_node_dead(
 
 
 def finish_drains(*, now: datetime, node_ids: list[int] | None = None) -> int:
-    """Move draining nodes on: whoever still runs there is asked to leave, empty ones are cordoned.
+    """Advance drains: notify remaining jobs to leave, and cordon empty nodes.
 
-    Called with every round, since a round that had begun before the drain may still have placed
-    something there.
+    Called with every round, since a round that had begun before the drain may still have placed a
+    job there.
 
     Returns:
-        How many nodes have become cordoned.
+        The number of nodes that have become cordoned.
     """
     draining = Node.objects.filter(held=NodeState.DRAINING, removed_at=None)
     if node_ids is not None:
@@ -227,10 +227,10 @@ def set_device_health(
     reason: str = "",
     now: datetime,
 ) -> Device:
-    """Take one device out of use, or back; what runs on it goes on.
+    """Take one device out of use, or back; the job on it continues.
 
     Raises:
-        NotFoundError: there is no such device.
+        NotFoundError: unknown device.
         InvalidError: an unhealthy device needs a reason.
     """
     node = node_to_edit(viewer, node_id)

@@ -30,7 +30,7 @@ def node_to_edit(viewer: Viewer, node_id: int) -> Node:
 
     Raises:
         ForbiddenError: the viewer may not manage nodes.
-        NotFoundError: there is no such node.
+        NotFoundError: unknown node.
     """
     viewer.require(Permission.MANAGE_NODES, what="the node")
     node = Node.objects.filter(pk=node_id, removed_at=None).first()
@@ -49,9 +49,9 @@ def write_node(
     expected_version: int | None = None,
     message: str = "",
 ) -> None:
-    """Write columns with the state that follows from them, and the record of it.
+    """Write columns with the derived state, and the event.
 
-    What is so already, as when an act is asked for twice, is neither written nor told again.
+    Unchanged values, as in a repeated request, are neither written nor recorded again.
 
     Raises:
         StaleEditError: somebody edited the node since ``expected_version``.

@@ -60,10 +60,10 @@ def take_nodes(
 
 
 def keep_tenancy(*, viewer: Viewer, node: Node, now: datetime) -> None:
-    """Let a host that was removed and is added again still belong to its last tenant.
+    """Restore the tenancy of a host that was removed and is added again.
 
-    What the tenant's jobs left behind is still there. A host is recognised by its host key or by
-    its address. Call it in the transaction that adds the node or changes its address.
+    The tenant's jobs may have left files behind. A host is recognised by its host key or by its
+    address. Call it in the transaction that adds the node or changes its address.
     """
     if NodeTenancy.objects.unscoped().filter(node=node, reset_at=None).exists():
         return
@@ -73,7 +73,7 @@ def keep_tenancy(*, viewer: Viewer, node: Node, now: datetime) -> None:
     has_key = Q(node__host_key_fingerprint=node.host_key_fingerprint or None)
     has_address = Q(node__last_address=address_of(node))
     found = None
-    # Hosts that were cloned have one key: an address beside it says more.
+    # Cloned hosts share one key: a matching address is stronger evidence.
     for identity in (has_key & has_address, has_key | has_address):
         rows = of_removed.select_for_update(of=("self",)).filter(identity)
         found = found or rows.order_by("-taken_at", "-pk").first()
@@ -106,20 +106,20 @@ def reset_isolation(
 ) -> Node:
     """Take a node from the tenant that owns it, so that the next tenant may use it.
 
-    The admin vouches that nothing is left behind on the node: files in the account's home
-    directory, cron jobs, authorized keys, processes.
+    The admin confirms that nothing remains on the node: files in the account's home directory,
+    cron jobs, authorized keys, processes.
 
     Raises:
-        NotFoundError: there is no such node.
+        NotFoundError: unknown node.
         InvalidError: there is no reason.
-        ConflictError: it belongs to nobody, or jobs of the tenant are still on it.
+        ConflictError: it has no tenancy, or jobs of the tenant are still on it.
         StaleEditError: somebody edited it since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))
     if expected_version not in (None, node.version):
         raise StaleEditError.of("node", expected_version)
-    # The lock keeps a round that commits now from adding a member meanwhile.
+    # The lock stops a concurrent round from adding a member meanwhile.
     tenancy = (
         NodeTenancy.objects.unscoped().select_for_update().filter(node=node, reset_at=None).first()
     )

@@ -1,4 +1,4 @@
-"""Checking what an admin says about a node: names, addresses, keys."""
+"""Validation of an admin's values for a node: names, addresses, keys."""
 
 import base64
 import binascii

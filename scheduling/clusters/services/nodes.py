@@ -1,7 +1,6 @@
-"""Nodes as an admin handles them: adding, editing, removing, and holding them back.
+"""Administration of nodes: add, edit and remove them.
 
-Whether a node answers is the business of ``services.node_contact``; what it has, of
-``services.inventory``.
+``services.node_contact`` handles contact, ``services.inventory`` devices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,19 +68,19 @@ def add_node(
     labels: Mapping[str, str] | None = None,
     now: datetime,
 ) -> Node:
-    """Store a node whose host key a person has confirmed; it is down until it answers.
+    """Store a node whose host key a person has confirmed; it is down until the first contact.
 
     A node that an import has named and that has no address yet gets this one. A host that was
     removed while it belonged to a tenant still belongs to it.
 
     Args:
         viewer: a cluster admin.
-        name: its name for good; the address of its cell.
+        name: its permanent name; the address of its cell.
         host: host name or IP address.
         port: of its SSH server.
         user: the account that runs jobs.
-        host_key: the public key line that the node showed.
-        fingerprint: what the person confirmed (``SHA256:...``); must be that of ``host_key``.
+        host_key: the node's public key line.
+        fingerprint: confirmed by a person (``SHA256:...``); must be that of ``host_key``.
         labels: short texts by name; ``rack`` groups the map.
         now: the instant that is written.
 
@@ -108,17 +107,17 @@ def add_node(
 
 
 class NodeChanges(TypedDict, total=False):
-    """What ``update_node`` may change; the name is for good.
+    """What ``update_node`` may change; the name is permanent.
 
     Attributes:
         host: host name or IP address.
         port: of its SSH server.
         user: the account that runs jobs.
-        host_key: the public key line that the node showed; needs its fingerprint beside it.
-        fingerprint: what the person confirmed.
+        host_key: the node's public key line; needs its fingerprint.
+        fingerprint: confirmed by a person.
         labels: short texts by name.
         dedicated_to: names of the only tenants whose jobs it takes; empty: all.
-        visible_paths: ``{path, writable?, tenants?}`` each; what jobs may see of the node.
+        visible_paths: ``{path, writable?, tenants?}`` each; paths that jobs may read.
         job_network: one of ``job_networks.SETTINGS``; empty: by the node's own file.
     """
 
@@ -144,10 +143,10 @@ def update_node(
     """Change how a node is reached, its labels, or whom it takes; running jobs continue.
 
     Raises:
-        NotFoundError: there is no such node.
+        NotFoundError: unknown node.
         InvalidError: one or more values are wrong, all of them named.
         DuplicateError: another node has this address.
-        DoesNotFitError: a guarantee would lose its place by the dedication; nothing was written.
+        DoesNotFitError: a guarantee would no longer fit after the dedication; nothing was written.
         StaleEditError: somebody edited it since ``expected_version``.
     """
     values = _checked(changes)
@@ -209,11 +208,11 @@ def _dedicated(
 def remove_node(
     *, viewer: Viewer, node_id: int, now: datetime, expected_version: int | None = None
 ) -> None:
-    """Take a node out of the cluster; its row stays for the sake of history.
+    """Take a node out of the cluster; its row remains as history.
 
     Raises:
-        NotFoundError: there is no such node.
-        ConflictError: something runs on it.
+        NotFoundError: unknown node.
+        ConflictError: members run on it.
         DoesNotFitError: its cells are promised to virtual clusters.
         StaleEditError: somebody edited it since ``expected_version``.
     """

@@ -39,14 +39,14 @@ _NAME: Final = re.compile(r"[a-z]([a-z0-9_-]{0,38}[a-z0-9])?")
 def create_priority_class(
     *, viewer: Viewer, name: str, value: int, note: str = "", is_default: bool = False
 ) -> PriorityClass:
-    """Make a class. The first one is the default; a new default takes the place of the old one.
+    """Create a priority class. The first is the default; a new default replaces the old one.
 
     Args:
         viewer: a cluster admin.
-        name: what people write in a job's ``priority``.
+        name: the value of a job's ``priority``.
         value: -1 for opportunistic jobs, else 0 to 1000; the higher goes first.
-        note: what it is for.
-        is_default: whether jobs that say nothing get it.
+        note: free text.
+        is_default: whether jobs without ``priority`` get it.
 
     Raises:
         InvalidError: one or more values are wrong, all of them named.
@@ -96,10 +96,10 @@ def update_priority_class(
     is_default: bool | Unchanged = UNCHANGED,
     expected_version: int | None = None,
 ) -> PriorityClass:
-    """Change a class; jobs that were submitted keep the priority they got.
+    """Update a class; the priority of submitted jobs does not change.
 
     Raises:
-        NotFoundError: there is no such class.
+        NotFoundError: unknown class.
         InvalidError: one or more values are wrong, all of them named.
         DuplicateError: the name is taken.
         ConflictError: it is the default, and no other class would be.
@@ -141,10 +141,10 @@ def update_priority_class(
 def delete_priority_class(
     *, viewer: Viewer, priority_class_id: int, expected_version: int | None = None
 ) -> None:
-    """Delete a class; jobs that were submitted keep the priority they got.
+    """Delete a class; the priority of submitted jobs does not change.
 
     Raises:
-        NotFoundError: there is no such class.
+        NotFoundError: unknown class.
         ConflictError: it is the default.
         StaleEditError: somebody edited it since ``expected_version``.
     """

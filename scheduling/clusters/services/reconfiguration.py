@@ -58,11 +58,11 @@ from tessera.messages import message_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconfigured:
-    """What a reconfiguration has done, or would do.
+    """The result of a reconfiguration, or of its dry run.
 
     Attributes:
         version: of the topology: the one that was read for a dry run, else the new one.
-        effect: who borrows, who is guaranteed again, what no longer fits, and what changes.
+        effect: jobs that borrow, regain their guarantee or no longer fit, and the changes.
     """
 
     dry_run: bool
@@ -79,10 +79,10 @@ def reconfigure(
     expected_version: int | None = None,
     reason: str = "",
 ) -> Reconfigured:
-    """Apply all edits in one transaction; running jobs go on, some of them borrowing from then on.
+    """Apply all edits in one transaction; running jobs continue, and some borrow from then on.
 
-    A dry run does everything and rolls it back; only promises that do not fit are its answer and
-    no error. What it says of the jobs is what the next round finds.
+    A dry run is rolled back; promises that do not fit are in its result and raise no error. Its
+    effect on jobs equals that of the next round.
 
     Args:
         viewer: a cluster admin.
@@ -94,7 +94,7 @@ def reconfigure(
 
     Raises:
         InvalidError: one or more values are wrong, all of them named with the edit's number.
-        NotFoundError: there is no such node.
+        NotFoundError: unknown node.
         DoesNotFitError: the promises do not fit together; nothing was written.
         DevicesInUseError, ConflictError: a node or a virtual cluster that is to go has jobs.
         StaleEditError: somebody changed cells or promises since ``expected_version``.
@@ -126,10 +126,10 @@ def edit_virtual_cluster(
     dry_run: bool = False,
     expected_version: int | None = None,
 ) -> Reconfigured | None:
-    """Create, change or archive one virtual cluster; running jobs go on, borrowing if need be.
+    """Create, update or archive one virtual cluster; running jobs continue, and borrow if needed.
 
-    A dry run does everything and rolls it back. A guarantee that does not fit is its answer
-    (``effect.change.fits``); every other refusal is the error that the edit itself would raise.
+    A dry run is rolled back. Its result includes a guarantee that does not fit
+    (``effect.change.fits``); every other refusal raises the error of the edit itself.
 
     Args:
         viewer: a cluster admin, or for caps a lead of the tenant.
@@ -142,11 +142,11 @@ def edit_virtual_cluster(
         The result of a dry run; None once the edit is written.
 
     Raises:
-        NotFoundError, ForbiddenError: the viewer may not see it, or not change that of it.
+        NotFoundError, ForbiddenError: the viewer may not see it, or not change this.
         InvalidError: one or more values are wrong, all of them named.
         DuplicateError: the name of a new one is taken.
         ConflictError: it is archived; or it is to be archived, and jobs wait or run in it.
-        DoesNotFitError: the guarantees do not fit together, or one would lose its place by the
+        DoesNotFitError: the guarantees do not fit together, or one would no longer fit at the
             isolation level; nothing was written.
         StaleEditError: somebody edited it since ``expected_version``.
     """
@@ -334,7 +334,7 @@ REMEDY: Final = sentence("guarantee-less-or-whole-nodes")
 
 
 def _promised(effect: Effect, side: str) -> dict[str, object]:
-    """What is promised on one side of the change, by virtual cluster and level."""
+    """Promises on one side of the change, by virtual cluster and level."""
     promises = {
         f"{change.vc}: {change.level}": getattr(change, side) for change in effect.change.promises
     }

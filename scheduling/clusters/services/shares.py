@@ -44,7 +44,7 @@ class VcGuarantee:
         return VcSpec(quotas=self.quotas, pinned=dict(self.pinned or {}))
 
     def as_json(self) -> dict[str, object]:
-        """The form that the audit keeps."""
+        """The form for the audit."""
         return {
             "cells": [{"chain": q.chain, "level": q.level, "count": q.count} for q in self.quotas],
             "pinned": dict(self.pinned or {}),
@@ -54,14 +54,14 @@ class VcGuarantee:
 def read_quotas(
     cells: object, topology: TopologyNow, faults: list[FieldError]
 ) -> tuple[Quota, ...]:
-    """Quotas from ``[{chain, level, count}]``; a count of 0 is no quota.
+    """Quotas from ``[{chain, level, count}]``; a count of 0 removes the quota.
 
-    ``level`` is a cell type or what people call it (node, socket, ...).
+    ``level`` is a cell type or its display name (node, socket, ...).
 
     Args:
-        cells: what was sent.
-        topology: the cells there are.
-        faults: where everything that is wrong is added.
+        cells: from the request.
+        topology: existing cells.
+        faults: gets every fault.
     """
     if not isinstance(cells, Sequence) or isinstance(cells, str):
         faults.append(_fault("cells", cells, "a list of {chain, level, count}"))
@@ -109,7 +109,7 @@ def read_pinned(pinned: object, topology: TopologyNow, faults: list[FieldError])
 
 
 def policy_faults(policy: object, args: object) -> list[FieldError]:
-    """What is wrong with the name of a policy and its parameters."""
+    """Faults in the name of a policy and in its parameters."""
     if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
         return [_fault("policy_args", args, "a mapping of parameters")]
     if not isinstance(policy, str) or policy not in POLICIES:
@@ -129,9 +129,9 @@ def policy_faults(policy: object, args: object) -> list[FieldError]:
 
 
 def write_shares(shares: Mapping[VirtualCluster, VcGuarantee]) -> None:
-    """Replace the rows of what is promised to these; that all of it fits was checked before.
+    """Replace the promises of these virtual clusters; the caller has checked that all fit.
 
-    All that was promised goes before anything comes, so that cells may change hands.
+    Old promises are deleted before new ones are added, so that cells may change their owner.
     """
     VcQuota.objects.filter(virtual_cluster__in=list(shares)).delete()
     PinnedCell.objects.filter(virtual_cluster__in=list(shares)).delete()

@@ -1,8 +1,8 @@
-"""Versions of the cluster's shape: appended one at a time, and only when every promise fits.
+"""Topology versions: appended one at a time, and only if every promise fits.
 
-Whatever changes what is there or what is promised (nodes, imports, virtual clusters) appends a
-version. The unique number lets one of two editors win, so that two edits that fit each by itself
-cannot both be stored when they do not fit together.
+Every change of cells or promises (nodes, imports, virtual clusters) appends a version. The unique
+number lets one of two editors win, so that two edits that do not fit together cannot both be
+stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ REMEDY_FOR_LOST_PLACES: Final = sentence("guarantee-whole-nodes")
 
 
 class DoesNotFitError(ConflictError):
-    """What is promised does not fit into what is there; the message says at which level."""
+    """The promises do not fit into the cells; the message names the level."""
 
     code = "does-not-fit"
     title = sentence("guarantees-do-not-fit")
@@ -66,15 +66,14 @@ class Appended:
 
 
 def in_turn(act: Callable[[], T], *, expected_version: int | None = None) -> T:
-    """Run ``act`` in a transaction; again when somebody else appended a version meanwhile.
+    """Run ``act`` in a transaction, and retry if another edit appended a version meanwhile.
 
     Args:
         act: reads, checks and writes; raises ``TopologyMovedError`` through ``append_version``.
-        expected_version: the version an editor saw; then there is no second try.
+        expected_version: the version an editor saw; then no retry.
 
     Raises:
-        StaleEditError: the editor's version is not the newest one any more, or others were
-            faster every time.
+        StaleEditError: the editor's version is outdated, or every retry lost.
     """
     for _ in range(TRIES):
         try:
@@ -87,9 +86,9 @@ def in_turn(act: Callable[[], T], *, expected_version: int | None = None) -> T:
 
 
 def rehearsed(act: Callable[[], T], *, dry_run: bool, expected_version: int | None = None) -> T:
-    """Like ``in_turn``; a dry run is rolled back as soon as ``act`` has answered.
+    """Like ``in_turn``; a dry run is rolled back when ``act`` returns.
 
-    So the answer of a dry run is what would happen, refusals included.
+    So the result of a dry run is exact, refusals included.
     """
     answers: list[T] = []
 
@@ -117,11 +116,11 @@ def append_version(
         before: the version that was read in this transaction.
         spec: cell types and physical cells; virtual clusters have rows of their own.
         reason: what changed, in a few words.
-        user_id: who changed it; None for the system.
+        user_id: its editor; None for the system.
         now: the instant that is written.
 
     Raises:
-        TopologyMovedError: there is such a version already.
+        TopologyMovedError: the version exists already.
     """
     stored = ClusterSpec(
         cell_types=spec.cell_types, physical=spec.physical, virtual_clusters={}
@@ -142,26 +141,26 @@ def append_version(
 
 
 def require_version(topology: TopologyNow, expected_version: int | None) -> None:
-    """Go on if the editor saw the newest version (or did not say which).
+    """Check that the editor saw the newest version (or named none).
 
     Raises:
-        StaleEditError: the topology has moved on.
+        StaleEditError: the version is outdated.
     """
     if expected_version is not None and expected_version != topology.version:
         raise StaleEditError.of("topology", expected_version)
 
 
 def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells") -> Feasibility:
-    """Go on if every promise of ``spec`` can be kept at once.
+    """Check that all promises of ``spec`` fit at once.
 
     Args:
         spec: wanted.
-        before: in force now; a quota without a place in it makes no edit fail.
+        before: in force now; a quota that does not fit in it fails no edit.
         field: named by the error.
 
     Raises:
-        DoesNotFitError: with the level, how many it needs and how many there are; or with the
-            nodes that two tenants would have to share, and do not isolate jobs.
+        DoesNotFitError: with the level, the needed and the existing number; or with the nodes that
+            two tenants would have to share and that do not isolate jobs.
         InvalidError: the specification itself is wrong.
     """
     try:
@@ -185,15 +184,15 @@ def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells")
 
 @contextmanager
 def places_kept(*, field: str, reason: str, user_id: int | None, now: datetime) -> Iterator[None]:
-    """Refuse what the block writes about who may use which nodes, if a quota loses its place.
+    """Refuse an edit of node access in the block if a quota would no longer fit.
 
-    Call it inside ``in_turn``: it appends a version, so that of two such edits at once, which fit
-    each by itself, the second is judged with the first.
+    Call it inside ``in_turn``: it appends a version, so that of two concurrent edits the second is
+    checked with the first.
 
     Args:
         field: named by the error.
         reason: what changes, in a few words.
-        user_id: who changes it.
+        user_id: its editor.
         now: the instant that is written.
 
     Raises:
@@ -215,7 +214,7 @@ def refused(error: SpecError) -> InvalidError:
 
 
 def require_unused(gone: Iterable[int], *, field: str) -> None:
-    """Go on if no job holds any of these devices.
+    """Check that no job holds any of these devices.
 
     Raises:
         DevicesInUseError: with the devices and the number of jobs.
@@ -253,7 +252,7 @@ def held_faults(gone: Iterable[int], *, field: str) -> list[FieldError]:
 
 
 def touch_version(*, reason: str, user_id: int | None, now: datetime) -> None:
-    """Append a version with the same cells: what is promised has changed, and was checked.
+    """Append a version with the same cells after a checked change of promises.
 
     Raises:
         TopologyMovedError: somebody else changed the cells or a promise meanwhile.

@@ -1,4 +1,4 @@
-"""What is wrong with the values that people give a virtual cluster."""
+"""Validation of the values of a virtual cluster."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -20,7 +20,7 @@ CAPS: Final = ("max_devices_per_user", "max_opportunistic_devices")
 
 
 def name_faults(name: object) -> list[FieldError]:
-    """What is wrong with the name of a virtual cluster."""
+    """Faults in the name of a virtual cluster."""
     if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
         return []
     return [
@@ -58,7 +58,7 @@ def value_faults(values: VcValues, names: Collection[str] = VC_COLUMNS) -> list[
 
 
 def shadow_faults(shadows: object) -> list[FieldError]:
-    """What is wrong with a list of shadow policies, each a policy with its parameters."""
+    """Faults in a list of shadow policies, each a policy with its parameters."""
     given: list[Any] = list(shadows) if isinstance(shadows, list | tuple) else [shadows]
     if len(given) > MAX_SHADOW_POLICIES or not all(
         isinstance(shadow, Mapping) for shadow in given

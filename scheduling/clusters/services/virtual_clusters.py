@@ -47,7 +47,7 @@ def require_editable(viewer: Viewer, edit: VcEdit, expected_version: int | None)
     """
     if isinstance(edit, CreateVc):
         viewer.require(Permission.EDIT_VC, what="virtual clusters")
-        # Archived virtual clusters keep their names, which a draft does not know.
+        # Names of archived virtual clusters stay taken; a draft does not list them.
         if VirtualCluster.objects.unscoped().filter(name=_storable(edit.name)).exists():
             raise _duplicate(edit.name)
         return
@@ -115,7 +115,7 @@ def owner_named(viewer: Viewer, name: str) -> Tenant:
     """The tenant that is to own a virtual cluster.
 
     Raises:
-        InvalidError: there is no such tenant that takes new work.
+        InvalidError: no active tenant has this name.
     """
     found = (
         Tenant.objects.visible_to(viewer).filter(name=name, archived_at=None).first()
@@ -227,14 +227,14 @@ def _written(
 def set_member_limits(
     *, viewer: Viewer, membership_id: int, virtual_clusters: Sequence[str], now: datetime
 ) -> tuple[str, ...]:
-    """Let a member use only these virtual clusters of the tenant; none named means all of them.
+    """Restrict a member to these virtual clusters of the tenant; no names: all of them.
 
     Returns:
-        The names that hold now.
+        The names in force.
 
     Raises:
         NotFoundError, ForbiddenError: the viewer may not see the member, or not change it.
-        InvalidError: a name is no virtual cluster of the tenant.
+        InvalidError: a name is not a virtual cluster of the tenant.
         StaleEditError: somebody has changed the member at the same moment.
     """
     member = _managed_member(viewer, membership_id)
@@ -273,8 +273,8 @@ def set_member_limits(
 
 
 def _replace(member: Membership, allowed: Sequence[VirtualCluster]) -> None:
-    """Let these limits stand for those that were read with ``member``."""
-    # Of two people who limit one member at once the second would leave the sum of both.
+    """Replace the limits that were read with ``member``."""
+    # Without it, the second of two concurrent edits of a member would store the sum of both.
     compare_and_set(
         Membership.objects.unscoped(),
         pk=member.pk,

@@ -48,7 +48,7 @@ def events_of_job(
     """The events of one job, oldest first unless asked otherwise.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     limit = page_limit(limit)
     key = read_cursor(cursor)
@@ -66,7 +66,7 @@ def require_visible_job(viewer: Viewer, job_id: int) -> None:
     """Go on if the viewer may see the job.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     if not Job.objects.visible_to(viewer).filter(pk=job_id).exists():
         raise no_such_job(job_id)
@@ -145,7 +145,7 @@ def life_of_job(viewer: Viewer, job_id: int) -> JobLife:
     """The newest changes of state and checkpoints of one job, in two queries.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     require_visible_job(viewer, job_id)
     newest = (

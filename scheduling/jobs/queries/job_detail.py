@@ -160,7 +160,7 @@ def job_detail(viewer: Viewer, job_id: int) -> JobDetail:
     """Everything about one job, in a fixed number of queries.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     job = visible_job(viewer, job_id)
     attempts = _attempts(job.pk)
@@ -196,7 +196,7 @@ def attempts_of_job(viewer: Viewer, job_id: int) -> tuple[AttemptView, ...]:
     """The attempts of one job, oldest first.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     return _attempts(visible_job(viewer, job_id).pk)
 
@@ -205,7 +205,7 @@ def member_of_job(viewer: Viewer, job_id: int, *, role: str, rank: int) -> Membe
     """The rank of a role in the newest attempt that has one; None before the first attempt.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     attempts = attempts_of_job(viewer, job_id)
     return next(

@@ -412,7 +412,7 @@ def visible_job(viewer: Viewer, job_id: int) -> Job:
     """The row of one job, for services; with owner, virtual cluster, tenant and estimate.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     if not 0 < job_id < 2**63:
         raise no_such_job(job_id)

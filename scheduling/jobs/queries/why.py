@@ -52,7 +52,7 @@ class Why:
         unblock: what would help, most useful first.
         told: what would help by the reason itself, without ``steps``.
         steps: changes of the job with which it starts now, each with kind, text and changes.
-        proof: why there is no such change: what refuses the smallest job, by virtual cluster.
+        proof: why unknown change: what refuses the smallest job, by virtual cluster.
         round_number: the newest round, whose answer the reason is; 0 for a job that does not wait.
         steps_round: the round after which ``steps`` and ``proof`` were found; 0: none.
         eta: when it starts; None where nothing is known.
@@ -92,7 +92,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
         round_seconds: the regular interval of rounds.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     job = visible_job(viewer, job_id)
     if job.state != JobState.QUEUED:

@@ -98,7 +98,7 @@ def save_template(
 
     Raises:
         InvalidError: the name or the text cannot be kept.
-        NotFoundError: there is no such tenant.
+        NotFoundError: unknown tenant.
         ForbiddenError: the viewer submits nothing in it.
         ConflictError: there is one of this name.
     """

@@ -161,7 +161,7 @@ def replay(*, viewer: Viewer, delivery_id: int, now: datetime) -> Delivery:
     """Deliver something once more, as a delivery of its own; the event's id stays.
 
     Raises:
-        NotFoundError: there is no such delivery of the viewer's.
+        NotFoundError: unknown delivery of the viewer's.
         ConflictError: it is still being tried, or its hook is switched off.
     """
     row = _own(viewer, delivery_id)

@@ -18,7 +18,7 @@ def set_mail_events(*, viewer: Viewer, events: Sequence[str]) -> tuple[str, ...]
 
     Raises:
         ForbiddenError: the viewer is no person.
-        InvalidError: there is no such event.
+        InvalidError: unknown event.
     """
     if viewer.user_id is None:
         raise ForbiddenError(sentence("only-users-get-mail"), remedy=sentence("sign-in-as-user"))

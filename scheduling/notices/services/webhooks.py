@@ -134,7 +134,7 @@ def update_hook(
         **values: what changes.
 
     Raises:
-        NotFoundError: there is no such hook of the viewer's.
+        NotFoundError: unknown hook of the viewer's.
         InvalidError: values are wrong, all of them named.
         StaleEditError: somebody edited it since ``expected_version``.
     """
@@ -174,7 +174,7 @@ def rotate_secret(*, viewer: Viewer, hook_id: int) -> NewSecret:
     """Give a hook another secret; the old one signs nothing any more.
 
     Raises:
-        NotFoundError: there is no such hook of the viewer's.
+        NotFoundError: unknown hook of the viewer's.
     """
     secret = _new_secret()
     with transaction.atomic():
@@ -189,7 +189,7 @@ def delete_hook(*, viewer: Viewer, hook_id: int) -> None:
     """Delete a hook with what was delivered to it.
 
     Raises:
-        NotFoundError: there is no such hook of the viewer's.
+        NotFoundError: unknown hook of the viewer's.
     """
     hook = own_hook(viewer, hook_id)
     before = {"name": hook.name, "url": origin(hook.url), "events": hook.events}
@@ -201,7 +201,7 @@ def ping(*, viewer: Viewer, hook_id: int, now: datetime) -> Delivery:
     """Send a test to a hook.
 
     Raises:
-        NotFoundError: there is no such hook of the viewer's.
+        NotFoundError: unknown hook of the viewer's.
         ConflictError: it is switched off.
     """
     hook = own_hook(viewer, hook_id)

@@ -51,7 +51,7 @@ def checkpoints_of_job(
     """The newest checkpoints of one job, the oldest first.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     require_visible_job(viewer, job_id)
     events = JobEvent.objects.filter(job_id=job_id, kind=CHECKPOINT)
@@ -73,7 +73,7 @@ def compare_jobs(
     """Where the checkpoints of two jobs, or of two attempts, begin to differ.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     mine = [one.receipt for one in checkpoints_of_job(viewer, left, attempt=left_attempt)]
     theirs = [one.receipt for one in checkpoints_of_job(viewer, right, attempt=right_attempt)]

@@ -38,7 +38,7 @@ def outlook_of_job(viewer: Viewer, job_id: int, *, now: datetime) -> Outlook | N
     """What other sizes would give an elastic job; None for a job that has one size only.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     job = visible_job(viewer, job_id)
     if "elastic" not in job.terms:

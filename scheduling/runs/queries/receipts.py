@@ -50,7 +50,7 @@ def receipts_of_job(viewer: Viewer, job_id: int) -> tuple[ReceiptView, ...]:
     """The preemptions of one job, the oldest first.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or the viewer may not see it.
     """
     require_visible_job(viewer, job_id)
     rows = list(

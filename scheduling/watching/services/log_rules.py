@@ -202,7 +202,7 @@ def update_log_rule(
     """Change a rule, or switch it off and on.
 
     Raises:
-        NotFoundError: there is no such rule.
+        NotFoundError: unknown rule.
         InvalidError: values are wrong, all of them named.
         DuplicateError: the name is taken.
         StaleEditError: somebody edited it since ``expected_version``.
@@ -234,7 +234,7 @@ def delete_log_rule(*, viewer: Viewer, rule_id: int) -> None:
     """Delete a rule; what it has matched stays in the jobs' events.
 
     Raises:
-        NotFoundError: there is no such rule.
+        NotFoundError: unknown rule.
     """
     viewer.require(Permission.MANAGE_NODES, what=_WHAT)
     row = _row(rule_id)

@@ -71,7 +71,7 @@ def ask_what_if(
 
     Raises:
         InvalidError: the policy, its parameters, the guarantee or the span cannot be used.
-        NotFoundError: there is no such virtual cluster, or the viewer may not see its jobs.
+        NotFoundError: unknown virtual cluster, or the viewer may not see its jobs.
         ConflictError: too many questions of the viewer are open.
     """
     vc = _asked_about(viewer, virtual_cluster)
