@@ -10,13 +10,13 @@ from typing import Protocol
 
 
 class RoundRequests(Protocol):
-    """Requests for rounds; at most one waits at a time, and one that rests beside it."""
+    """Port for requests of rounds; at most one waits, and one delayed one besides."""
 
     def request(self, cause: str) -> None:
         """Request one round unless one is requested already.
 
         Args:
-            cause: what changed. Rounds that only ``submit`` requests rest after costly ones.
+            cause: the change. Rounds requested only by ``submit`` are delayed after costly ones.
         """
 
     def request_at(self, at: datetime) -> None:
@@ -60,7 +60,7 @@ class EstimateRequests(Protocol):
 
 
 class WhatIfRequests(Protocol):
-    """Requests for answers to what-if questions."""
+    """Port for requests to compute what-ifs."""
 
     def request(self, pk: int) -> None:
         """Request an answer by a worker; it is requested again when its page is polled."""

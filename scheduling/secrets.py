@@ -33,7 +33,7 @@ def unseal(sealed: bytes) -> str:
 
 
 def fingerprint(content: bytes) -> str:
-    """A digest that tells nothing of what may be secret in ``content`` without the key."""
+    """A keyed digest; without the key it reveals nothing about secrets in ``content``."""
     key = hashlib.sha256(b"tessera.fingerprints.1:" + settings.SECRET_KEY.encode()).digest()
     return hmac.new(key, content, hashlib.sha256).hexdigest()
 

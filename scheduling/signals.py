@@ -7,7 +7,7 @@ cluster_changed = Signal()
 
 round_committed = Signal()
 """A round has committed. Arguments: ``number`` (int), ``changed`` (bool), ``stored`` (bool: its
-evidence is kept), ``new_waits`` (bool: jobs wait that did not, or for another reason)."""
+evidence is stored), ``new_waits`` (bool: jobs have begun to wait, or for another reason)."""
 
 orders_changed = Signal()
 """Members have orders for their nodes. Arguments: ``node_ids`` (frozenset of int)."""
@@ -20,4 +20,4 @@ node_changed = Signal()
 """A node's state or devices changed. Arguments: ``node_id``."""
 
 answers_found = Signal()
-"""What was being worked out about waiting jobs is known. Arguments: ``job_ids`` (tuple of int)."""
+"""Estimates or remedies of waiting jobs are known. Arguments: ``job_ids`` (tuple of int)."""

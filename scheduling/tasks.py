@@ -27,10 +27,10 @@ REST: Final = 4.0
 
 @shared_task(name="scheduling.tasks.run_round")
 def run_round(cause: str = "tick", after: int | None = None) -> None:
-    """Run one round; if another worker was faster there is nothing to do.
+    """Run one round; if another worker was faster, do nothing.
 
     Args:
-        cause: what requested it.
+        cause: of the request.
         after: number of rounds that had begun when it was requested; None: it runs in any case.
     """
     requests = ports.bound().rounds
@@ -48,7 +48,7 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
     except rounds.LostRoundError as lost:
         logger.info("%s", lost)
         # The faster one may have read before the change that requested this one. Nobody else
-        # requests another: whoever came meanwhile found that this one was about to begin.
+        # requests another: requests since then were merged into this one.
         want_round("lost")
     else:
         requests.finish()
@@ -71,7 +71,7 @@ def answer_what_if(pk: int) -> None:
 
 
 def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:
-    """Keep what a round has read and decided; returns where, its hash and its size in bytes."""
+    """Store a round's snapshot and decision; returns path, hash and size in bytes."""
     return evidence.store_round(
         data_dir=Path(settings.TESSERA.data_dir), number=number, reading=reading, result=result
     )
@@ -95,9 +95,9 @@ def estimate_starts() -> None:
 
 @shared_task(name="scheduling.tasks.estimate_new_waits")
 def estimate_new_waits() -> None:
-    """Estimate starts of jobs that have just begun to wait, and seek what would let them start.
+    """Estimate starts and seek remedies of jobs that have just begun to wait.
 
-    One at a time, with the same rest.
+    One at a time, with the same delay.
     """
     from scheduling.estimates.services import estimates  # noqa: PLC0415  brings NumPy
 

@@ -1,4 +1,4 @@
-"""Jobs and what has happened to them."""
+"""Rows of jobs, their events, limits, archives and sweeps."""
 
 from typing import ClassVar, Final
 
@@ -37,11 +37,11 @@ class JobQuerySet(TenantScopedQuerySet["Job"]):
 class Job(models.Model):
     """One submitted job. ``state`` is written by ``services.lifecycle`` and by nothing else.
 
-    ``spec`` is the canonical spec without secrets; ``source_text`` what was sent, if it was text.
-    ``demand`` is the compact form that a round reads, ``terms`` what policies besides may know.
-    ``reason_*`` say why a queued job waits. ``saved_at``: when its newest checkpoint was told of.
-    ``event_at``: time of its newest event, before which no later event is dated; None: of no event
-    since ``state_since``.
+    ``spec`` is the canonical spec without secrets; ``source_text`` the submitted text, if any.
+    ``demand`` is the compact form that a round reads, ``terms`` the other declared facts for
+    policies. ``reason_*`` hold the reason of a queued job. ``saved_at``: time of the report of its
+    newest checkpoint. ``event_at``: time of its newest event, a lower bound of later ones; None:
+    no event since ``state_since``.
     """
 
     name = models.CharField(max_length=63)
@@ -141,11 +141,11 @@ class Job(models.Model):
             models.Index(fields=["owner", "-id"], name="job_owner_newest"),
             models.Index(fields=["virtual_cluster", "-id"], name="job_vc_newest"),
             models.Index(fields=["state", "-id"], name="job_state_newest"),
-            # For counts by state of what one person or one virtual cluster has.
+            # For counts by state per person and per virtual cluster.
             models.Index(fields=["owner", "state"], name="job_owner_states"),
             models.Index(fields=["virtual_cluster", "state"], name="job_vc_states"),
             models.Index(fields=["state", "-priority", "id"], name="job_queue_order"),
-            # Holds all that counts of live jobs ask for, so that they read no row.
+            # Covering index for counts of live jobs.
             models.Index(
                 fields=["state", "tenant", "virtual_cluster", "reason_code", "devices"],
                 name="job_counts",
@@ -214,10 +214,10 @@ TEXT_MESSAGE: Final = "text_message"
 
 
 class JobEvent(models.Model):
-    """Something that happened to a job, in order of ``id``.
+    """One event of a job, in order of ``id``.
 
-    ``untold``: others may want to hear of it, and nobody has looked yet who they are. The line is
-    its own outbox: it is written in the transaction of what it tells.
+    ``untold``: the outbox has not yet turned it into deliveries. The row is its own outbox entry:
+    it is written in the transaction of the event.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events", db_index=False)
@@ -240,7 +240,7 @@ class JobEvent(models.Model):
 
 
 class SourceArchive(models.Model):
-    """An uploaded source archive; the file lies in the data directory under its digest."""
+    """An uploaded source archive; its file is in the data directory under its digest."""
 
     sha256 = models.CharField(max_length=64)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="archives")

@@ -1,4 +1,4 @@
-"""Checking a job against what exists: its VC, priority and types; for submit and plan."""
+"""Validation of a job against VCs, priorities and device types; for submit and plan."""
 
 import uuid
 from collections.abc import Iterator, Mapping
@@ -49,10 +49,10 @@ class UnsupportedFieldError(InvalidJobError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedJob:
-    """A checked job that has not been stored.
+    """A specification that has passed all checks of a submit; not stored.
 
     Attributes:
-        warnings: what will be different from what the document asks for, in words.
+        warnings: differences from the document, as text.
         after: the jobs that must succeed first.
     """
 
@@ -72,16 +72,16 @@ def check_draft(
     ground: SubmitContext,
     forgiven: frozenset[str] = frozenset(),
 ) -> ValidatedJob:
-    """Turn a document into a draft.
+    """Validate a document.
 
     Args:
         document: the native specification.
-        viewer: who would submit it.
-        ground: what drafts are checked against.
-        forgiven: codes of faults that leave a draft which cannot start, but can be changed.
+        viewer: its submitter.
+        ground: the submit context.
+        forgiven: codes of faults that are tolerated: the job cannot start, but can be changed.
 
     Raises:
-        InvalidJobError: the document, or something it names, is not right; carries every fault.
+        InvalidJobError: the document, or a name in it, is not valid; carries every fault.
         ForbiddenError: the viewer may see the virtual cluster but not submit to it.
     """
     try:
@@ -95,10 +95,10 @@ def check_draft(
 def check_spec(
     *, spec: JobSpec, viewer: Viewer, ground: SubmitContext, forgiven: frozenset[str] = frozenset()
 ) -> ValidatedJob:
-    """Turn a specification that is well formed into a draft.
+    """Validate a well-formed specification.
 
     Raises:
-        InvalidJobError: something that it names is not right; carries every fault.
+        InvalidJobError: a name in it is not valid; carries every fault.
         ForbiddenError: the viewer may see the virtual cluster but not submit to it.
     """
     virtual_cluster = _find_cluster(spec, ground)
@@ -124,7 +124,7 @@ def check_spec(
 
 
 def from_spec_error(error: SpecFieldError) -> FieldError:
-    """The core's field error in the words that faces show."""
+    """Convert the core's field error to the public field names."""
     return FieldError(
         field=error.field,
         value=error.value_or_none,
@@ -189,9 +189,9 @@ def _priority(spec: JobSpec, ground: SubmitContext) -> tuple[int, JobClass]:
 
 
 def _is_openpai_default(spec: JobSpec) -> bool:
-    """Whether it has the class that OpenPAI gives to whoever names none.
+    """Whether it has the priority class that OpenPAI sets by default.
 
-    Its documents are taken where no such class was ever made, too.
+    Such documents are accepted also if the class does not exist.
     """
     compat = spec.compat
     return compat is not None and compat.format == "openpai" and spec.priority == "test"
@@ -254,7 +254,7 @@ def _network_warnings(spec: JobSpec, ground: SubmitContext, *, is_plain: bool) -
 
 
 def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
-    """What jobs of a tenant see of some node besides their own directories."""
+    """Warnings about shared paths that jobs of a tenant see on some node."""
     visible = {
         (path.path, path.writable)
         for kind in ground.nodes
@@ -271,7 +271,7 @@ def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
 
 
 def parts_of_draft(draft: ValidatedJob) -> tuple[ValidatedJob, ...]:
-    """The drafts that ``draft`` stands for: itself, unless it is no gang."""
+    """The validated jobs of a draft: itself for a gang, else one per instance."""
     parts = split(draft.spec, uuid.uuid4().hex)
     if parts == (draft.spec,):
         return (draft,)

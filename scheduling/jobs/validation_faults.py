@@ -1,4 +1,4 @@
-"""What is wrong with a well-formed job where it would run: each fault with its remedy."""
+"""Faults of a well-formed job in its virtual cluster, each with its remedy."""
 
 from scheduling.clusters.models import VirtualCluster
 from scheduling.core.jobspec import JobClass, JobSpec, Within
@@ -78,7 +78,7 @@ def _type_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
 
 
 def _rack_faults(spec: JobSpec) -> list[FieldError]:
-    """Instances can be kept in one rack only where nodes are in racks."""
+    """Faults of the rack limit where nodes are not in racks."""
     asking = [name for name, role in spec.roles.items() if role.within is Within.RACK]
     if not asking or current_topology().has_racks:
         return []
@@ -172,7 +172,7 @@ def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[Fiel
 
 
 def _reader_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[FieldError]:
-    """Mail about a job goes to those who may see it, and to nobody else."""
+    """Faults of mail readers who may not see the job."""
     names = spec.notify.to if spec.notify else ()
     if not names:
         return []

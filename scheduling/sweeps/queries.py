@@ -29,13 +29,13 @@ class SweepJob:
 
     @property
     def shown_state(self) -> str:
-        """As the list of jobs says it."""
+        """The state as shown in the list of jobs."""
         return shown_state(self.state, held=self.held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepDetail:
-    """A sweep with the jobs that are still kept, and how many there are in each state."""
+    """A sweep with its jobs that still exist, and their number by state."""
 
     sweep: Sweep
     jobs: tuple[SweepJob, ...]
@@ -92,7 +92,7 @@ def sweep_detail(viewer: Viewer, pk: int) -> SweepDetail:
 
 
 def jobs_of(sweep: Sweep) -> JobQuerySet:
-    """The jobs of a sweep, as far as they are still kept; the caller has checked the sweep.
+    """The existing jobs of a sweep; the caller has checked the sweep.
 
     One that was moved to another virtual cluster of the tenant stays in its sweep.
     """

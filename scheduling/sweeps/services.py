@@ -1,4 +1,4 @@
-"""Sweeps: submitted together, fed so many at a time, stopped together."""
+"""Sweeps: submitted together, released up to ``max_parallel`` at a time, stopped together."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -141,7 +141,7 @@ def _documents(
             value=max_parallel,
             remedy=sentence("give-sweep-limit"),
         )
-    # What a sweep holds it releases itself, in its turn: nobody could tell the two holds apart.
+    # A sweep releases the holds of its jobs in turn: it could not tell the two kinds apart.
     if max_parallel is not None and document.get("held"):
         raise InvalidError(
             sentence("limit-releases-held"),
@@ -192,16 +192,16 @@ def keep_sweep(
     max_parallel: int | None,
     now: datetime,
 ) -> Sweep:
-    """Keep jobs that have just come in, one for each point of ``grid``, as a sweep.
+    """Store submitted jobs, one for each point of ``grid``, as a sweep.
 
     Args:
-        viewer: who submitted them.
+        viewer: the submitter.
         jobs: in the order of the points; all have ``label``, and those that wait are held.
         name: of the sweep.
         label: the value of the label that holds them together.
-        grid: what varies.
-        max_parallel: how many run at a time; None: all.
-        now: when they came in.
+        grid: the parameters.
+        max_parallel: upper limit of jobs running at a time; None: all.
+        now: time of the submit.
     """
     sweep = Sweep.objects.create(
         tenant_id=jobs[0].tenant_id,
@@ -228,9 +228,9 @@ def keep_sweep(
 
 
 def feed_sweeps() -> int:
-    """Release held jobs of sweeps that have room; how many. Called before each round.
+    """Release held jobs of sweeps with room, before each round; returns their number.
 
-    What somebody holds stays held, and takes no room.
+    Jobs held by a person stay held, and take no room.
     """
     released = 0
     for sweep in Sweep.objects.unscoped().filter(is_open=True):

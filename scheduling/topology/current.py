@@ -12,10 +12,10 @@ from scheduling.topology.stored import StoredTopology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellView:
-    """A cell and what is inside it.
+    """A cell and its children.
 
     Attributes:
-        level: what people call its level: device, pcie, socket, node, rack.
+        level: display name of its level: device, pcie, socket, node, rack.
         type: its cell type.
         address: its full address.
         children: the cells inside; empty for a device.
@@ -34,7 +34,7 @@ class ChainLevel:
     """One level of a chain.
 
     Attributes:
-        level: what people call it.
+        level: its display name.
         type: its cell type; quotas are written in it.
         number: counted from 1, the device.
         devices: in one complete cell.
@@ -80,7 +80,7 @@ class CellPlace:
 
 
 class TopologyNow:
-    """One version of the topology and what is derived from it; treat it as frozen.
+    """One version of the topology and the data derived from it; treat it as frozen.
 
     Attributes:
         version: 0 before the first version.
@@ -110,7 +110,7 @@ class TopologyNow:
 
     @cached_property
     def racks(self) -> Mapping[str, str]:
-        """Address of the cell above each node; missing where a node stands alone."""
+        """Address of the cell above each node; missing for a node without one."""
         above = {}
         for name, places in self.cells.nodes.items():
             chain = self.cells.chains[places[0][0]]
@@ -133,7 +133,7 @@ class TopologyNow:
         }
 
     def cell_at(self, address: str) -> CellPlace | None:
-        """What lies at a full address; None when nothing does."""
+        """The cell at a full address, or None."""
         chain, cell = self._places.get(address, (None, 0))
         if chain is None:
             return None

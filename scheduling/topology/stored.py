@@ -32,7 +32,7 @@ class StoredTopology:
 
     @property
     def spec(self) -> ClusterSpec:
-        """Its cells, without what is promised of them."""
+        """Its cells, without promises."""
         return _parsed(self)
 
     @classmethod

@@ -23,7 +23,7 @@ class ArchiveRow:
 
     @classmethod
     def of(cls, row: SourceArchive) -> Self:
-        """Copy what is shown; owner and tenant must be at hand."""
+        """Copy the displayed columns; owner and tenant must be loaded."""
         return cls(
             id=row.pk,
             sha256=row.sha256,

@@ -1,4 +1,4 @@
-"""What happened to a job, in order; nothing in it names a job that the viewer may not see."""
+"""Events of a job, in order, without jobs that the viewer may not see."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def events_of_job(
     limit: int = DEFAULT_ROWS,
     newest_first: bool = False,
 ) -> Page[EventView]:
-    """The events of one job, oldest first unless asked otherwise.
+    """The events of one job, oldest first by default.
 
     Raises:
         NotFoundError: unknown job, or the viewer may not see it.
@@ -63,7 +63,7 @@ def events_of_job(
 
 
 def require_visible_job(viewer: Viewer, job_id: int) -> None:
-    """Go on if the viewer may see the job.
+    """Check that the viewer may see the job.
 
     Raises:
         NotFoundError: unknown job, or the viewer may not see it.
@@ -73,7 +73,7 @@ def require_visible_job(viewer: Viewer, job_id: int) -> None:
 
 
 def no_such_job(job_id: object) -> NotFoundError:
-    """The same answer for a job that is not there and for one of another tenant."""
+    """The same error for a missing job and for one of another tenant."""
     return NotFoundError(sentence("no-such-job"), field="id", value=job_id)
 
 
@@ -90,7 +90,7 @@ def visible_jobs_among(viewer: Viewer, ids: Iterable[object]) -> frozenset[int]:
 def _view(row: JobEvent, known: frozenset[int]) -> EventView:
     detail = dict(row.detail)
     told = detail.pop(TEXT_MESSAGE, None)
-    # 0 stands for no job: a node was drained, or the whole cluster was asked to stop.
+    # 0 means no job: a node was drained, or the whole cluster was stopped.
     beneficiary = detail.pop(FOR_JOB, 0)
     if beneficiary in known:
         detail[FOR_JOB] = beneficiary
@@ -116,9 +116,9 @@ class StateChange:
     """From ``at`` on the job was in ``state``.
 
     Attributes:
-        kind: what moved it (``submit``, ``admit``, ``preempt`` ...).
+        kind: the event that caused it (``submit``, ``admit``, ``preempt`` ...).
         attempt: number of the attempt it belongs to; None before the first.
-        cause: of a preemption, by what kind of rule; empty where that was not written down.
+        cause: of a preemption, the kind of rule; empty if not recorded.
     """
 
     at: datetime
@@ -130,11 +130,11 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class JobLife:
-    """The newest of what a job has been through, oldest first.
+    """The newest part of a job's history, oldest first.
 
     Attributes:
         changes: of its state.
-        checkpoints: when one was heard of.
+        checkpoints: times of their reports.
     """
 
     changes: tuple[StateChange, ...]

@@ -1,4 +1,4 @@
-"""Which jobs are the instances of one job that is no gang."""
+"""Jobs that are the instances of one job that is not a gang."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ MOST_SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartView:
-    """One instance of a job that is no gang: a job of its own.
+    """One instance of a job that is not a gang: a job of its own.
 
     Attributes:
-        node: where it is now; empty while it waits and when it has ended.
+        node: its current node; empty while it waits and after its end.
     """
 
     id: int
@@ -29,7 +29,7 @@ class PartView:
 
 
 def parts_shown(viewer: Viewer, parts: Sequence[int]) -> tuple[PartView, ...]:
-    """The first instances with their states and nodes, in two queries; none of a gang."""
+    """The first instances with their states and nodes, in two queries; empty for a gang."""
     chosen = list(parts[:MOST_SHOWN])
     if not chosen:
         return ()

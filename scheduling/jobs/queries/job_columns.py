@@ -1,4 +1,4 @@
-"""Who may release a held job: its owner takes back what it held, a lead's hold only leads do."""
+"""Rights to release a held job: owners release their own holds, leads also those of leads."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -23,13 +23,13 @@ def can_release(viewer: Viewer, job: Job) -> bool:
 
 
 def is_left_to_leads(viewer: Viewer, *, tenant: int, owner: int, holder: int | None) -> bool:
-    """Whether only another, a lead, can release a held job; the viewer can do nothing about it.
+    """Whether the viewer cannot release a held job and only a lead can.
 
     Args:
-        viewer: who asks.
+        viewer: the requesting user.
         tenant: of the job.
         owner: of the job.
-        holder: who holds it; None: its owner.
+        holder: the user whose hold it is; None: its owner.
     """
     if holder in (None, owner):
         return False
@@ -57,7 +57,7 @@ _EACH = {
 
 
 def wants_in_words(demand: Demand) -> str:
-    """A demand as people say it: ``2 × 4 × A100 in one node each``."""
+    """A demand for display: ``2 × 4 × A100 in one node each``."""
     if len(demand.members) == 1:
         return sentence(_member(demand.members[0]))
     members = tuple(

@@ -33,7 +33,7 @@ class MemberView:
         stopping: it has been asked to leave.
         isolation: the level at which the node runs it; empty before.
         network: ``own`` or ``shared`` with its node; empty before it runs.
-        warnings: codes: what the node does not do for it.
+        warnings: codes: protections that the node does not give.
     """
 
     id: int
@@ -118,9 +118,9 @@ class JobDetail:
         attempts: oldest first.
         placement: of the newest attempt, one entry a node.
         spec: canonical, with defaults and without secrets.
-        effective: the specification with what was decided for it (priority, class, tenant).
-        source_text: exactly what was sent, where it was text.
-        parts: of a job that is no gang, the jobs that its instances are.
+        effective: the specification with its resolved values (priority, class, tenant).
+        source_text: the submitted text, if any.
+        parts: of a job that is not a gang, the jobs of its instances.
         after: jobs that must succeed first, as far as the viewer may see them.
         can_stop: the viewer may stop it.
         can_release: it is held, and the viewer may release it.
@@ -152,12 +152,12 @@ class JobDetail:
 
     @property
     def version(self) -> str:
-        """What stands for the specification as it was read, when somebody changes it."""
+        """Version of the specification, against which an edit is checked."""
         return version_of(self.spec)
 
 
 def job_detail(viewer: Viewer, job_id: int) -> JobDetail:
-    """Everything about one job, in a fixed number of queries.
+    """One job with all data of its page, in a fixed number of queries.
 
     Raises:
         NotFoundError: unknown job, or the viewer may not see it.

@@ -1,4 +1,4 @@
-"""Limits of live jobs: what is set, what is in force and where it comes from, and live jobs."""
+"""Limits of live jobs: own and inherited values, their sources, and counts of live jobs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -82,7 +82,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """What a list of jobs is narrowed to; empty values narrow nothing.
+    """Filters of a list of jobs; empty values do not filter.
 
     Attributes:
         states: names of states.
@@ -116,16 +116,16 @@ class JobRow:
 
     Attributes:
         tenant: its name.
-        wants: what it asks for, in words.
+        wants: its demand as text.
         instances: of all its roles.
         reason_code: why it waits; empty unless queued, and until the first round has seen it.
-        unblock: what would help, most useful first.
+        unblock: remedies, most useful first.
         exit_code: of the last attempt, once the job has ended.
         gpu_seconds: device-seconds of ended attempts.
-        eta: when it starts; None unless it waits and something is known.
+        eta: start estimate; None unless it waits and one is known.
         no_eta: why there is no start estimate although one was tried; else empty.
         ahead: jobs that its policy tries before it; None: not known.
-        idle_since: when all its devices began to idle; None: they do not, or nobody watches.
+        idle_since: when all its devices became idle; None: they are not, or unknown.
     """
 
     id: int
@@ -168,7 +168,7 @@ class JobRow:
 
     @property
     def shown_state(self) -> str:
-        """Its state, and ``held`` while a hold keeps it in the queue."""
+        """Its state; ``held`` if a hold excludes it from rounds."""
         return shown_state(self.state, held=self.held)
 
     @property
@@ -181,7 +181,7 @@ NO_FILTER: Final = JobFilter()
 
 
 def shown_state(state: str, *, held: bool) -> str:
-    """What people read as a job's state: a hold is none of the states, and means another wait."""
+    """The displayed state of a job: its state, or ``held`` for a queued job on hold."""
     return "held" if held and state == JobState.QUEUED else state
 
 
@@ -409,7 +409,7 @@ def _what_helps(
 
 
 def visible_job(viewer: Viewer, job_id: int) -> Job:
-    """The row of one job, for services; with owner, virtual cluster, tenant and estimate.
+    """The row of one job, for services, with owner, virtual cluster, tenant and estimate.
 
     Raises:
         NotFoundError: unknown job, or the viewer may not see it.

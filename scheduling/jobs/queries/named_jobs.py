@@ -23,7 +23,7 @@ ORDERS: Final[Mapping[str, str]] = MappingProxyType(
         "finished": "finished_at",
     }
 )
-"""By what a list can be put in order, and the column for it."""
+"""Sort keys of the list, and the column of each."""
 
 _COLUMNS: Final = (
     "id",
@@ -45,7 +45,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedJobFilter:
-    """What a list is narrowed to; empty values narrow nothing.
+    """Filters of the list; empty values do not filter.
 
     Attributes:
         users: names of owners.
@@ -94,15 +94,15 @@ def list_named_jobs(
     offset: int = 0,
     limit: int,
 ) -> list[NamedJob]:
-    """A piece of the jobs that the viewer may see, in one query.
+    """One page of the jobs that the viewer may see, in one query.
 
     Args:
-        viewer: who looks.
-        filters: what the list is narrowed to.
+        viewer: decides which are visible.
+        filters: filters of the list.
         order: one of ``ORDERS``; the number of the job breaks ties.
         descending: the largest first.
-        offset: how many are left out at the beginning.
-        limit: how many there are at most.
+        offset: number of jobs to skip.
+        limit: maximum number of jobs.
     """
     column = F(ORDERS[order])
     # Jobs without a value, such as those that have not ended, count as the largest.

@@ -22,7 +22,7 @@ from tenants.viewers import Viewer
 
 
 class NodeKind(NamedTuple):
-    """What nodes of a kind give jobs; see ``Node``."""
+    """Capabilities of nodes that are alike; see ``Node``."""
 
     isolation: str
     enforces_limits: bool | None
@@ -34,7 +34,7 @@ class NodeKind(NamedTuple):
 DEFAULT_PRIORITY: Final = 10
 _CLUSTER_COLUMNS: Final = ["id", "name", "tenant_id"]
 _NO_NAME: Final = Value("", output_field=CharField())
-# Statements are built for a number that is outside of what PostgreSQL's integer holds.
+# Compile queries with a number that is outside of PostgreSQL's integer range.
 _NUMBER: Final = Count("id", output_field=BigIntegerField())
 
 
@@ -143,7 +143,7 @@ class LargestNodes(Mapping[str, int]):
         return len(self._count())
 
     def count_first(self) -> None:
-        """Count all devices, unless ``has`` was asked: for those who look types up later."""
+        """Count all devices, unless ``has`` was asked: for later lookups of types."""
         if self._first is None:
             self._count()
 
@@ -160,7 +160,7 @@ def _nodes_with(devices: int, device_type: str) -> list[tuple[Any, ...]]:
 
 
 def kinds_of_nodes() -> tuple[NodeKind, ...]:
-    """The nodes as far as jobs are told of them at submit, each kind once."""
+    """Distinct capabilities of the nodes for checks at submit."""
     return tuple(NodeKind(*row) for row in _NODES.values())
 
 
@@ -199,7 +199,7 @@ class SubmitContext:
         pinned: names of the pinned cells of those virtual clusters (by id) that have some.
         limited: by tenant, the only virtual clusters that the viewer may use there.
         host_network: instances of a gang may use the network of their nodes.
-        nodes: what kinds of nodes there are.
+        nodes: the distinct kinds of nodes.
     """
 
     clusters: Mapping[str, VirtualCluster]

@@ -1,4 +1,4 @@
-"""Why a job waits: a code, a sentence, who is in the way (as far as one may know), what helps."""
+"""Explanation of a waiting job: reason, blocking jobs that the viewer may see, and remedies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -42,24 +42,24 @@ _AFTER_FAILURE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """The answer.
+    """Reason, remedies and start estimate of a job.
 
     Attributes:
         code: a reason code; empty for a job that does not wait.
         text: one or two sentences.
         blocked_by: jobs in the way that the viewer may see.
         blocked_by_others: how many more there are.
-        unblock: what would help, most useful first.
-        told: what would help by the reason itself, without ``steps``.
+        unblock: remedies, most useful first.
+        told: remedies from the reason itself, without ``steps``.
         steps: changes of the job with which it starts now, each with kind, text and changes.
-        proof: why unknown change: what refuses the smallest job, by virtual cluster.
-        round_number: the newest round, whose answer the reason is; 0 for a job that does not wait.
+        proof: why unknown change: the reason for the smallest job, by virtual cluster.
+        round_number: the newest round, which gave the reason; 0 for a job that does not wait.
         steps_round: the round after which ``steps`` and ``proof`` were found; 0: none.
-        eta: when it starts; None where nothing is known.
+        eta: start estimate; None: not known.
         no_eta: why there is no start estimate although one was tried; else empty.
         unlimited: running jobs without a time limit that the viewer may see, if these are why.
         ahead: jobs that its policy tries before it; None: not known.
-        pending: what is still being worked out, of ``steps`` and ``eta``.
+        pending: those of ``steps`` and ``eta`` that are still being computed.
     """
 
     job_id: int
@@ -83,10 +83,10 @@ class Why:
 
 
 def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> Why:
-    """Why the job waits, or what it does instead of waiting.
+    """Explain why the job waits, or its present state.
 
     Args:
-        viewer: who asks.
+        viewer: the requesting user.
         job_id: the job.
         now: the present.
         round_seconds: the regular interval of rounds.
@@ -116,7 +116,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
 
 
 def _by_its_reason(viewer: Viewer, job: Job) -> Why:
-    """What the newest round has found, and what has been worked out since."""
+    """The explanation from the newest round and from estimates since."""
     estimate: StartEstimate | None = getattr(job, "estimate", None)
     if estimate is not None and not is_of(job.amendments, vars(estimate)):
         estimate = None
@@ -184,7 +184,7 @@ def _answer(
 
 
 def _pending(viewer: Viewer, job: Job, estimate: StartEstimate | None) -> tuple[str, ...]:
-    """What nobody has worked out yet for a job that waits for what it waits for."""
+    """The parts not yet computed for the job's present reason."""
     is_sought = estimate is not None and holds_for(job.reason_code, vars(estimate))
     is_estimated = estimate is not None and bool(estimate.round_number)
     pending = () if is_sought or waits_for_a_lead(viewer, job) else (STEPS,)
@@ -194,7 +194,7 @@ def _pending(viewer: Viewer, job: Job, estimate: StartEstimate | None) -> tuple[
 def _what_helps(
     viewer: Viewer, job: Job, estimate: StartEstimate | None
 ) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
-    """Steps that can be applied, and what else would help, in words."""
+    """Steps that can be applied, and other remedies as text."""
     if waits_for_a_lead(viewer, job):
         return (), (sentence(ASK_A_LEAD),)
     found = steps_left(estimate.steps, job.reason) if estimate is not None else ()
@@ -203,7 +203,7 @@ def _what_helps(
 
 
 def _not_yet_said(job: Job, steps: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
-    """What would help by the reason itself, each once, and without what a step offers already."""
+    """Remedies of the reason, each once, without those that a step already has."""
     said = {str(step["text"]).rstrip(".").casefold() for step in steps}
     told = dict.fromkeys(stored_steps(job.reason))
     return tuple(step for step in told if step.rstrip(".").casefold() not in said)
@@ -290,7 +290,7 @@ def _run_time(job: Job) -> Message | None:
 
 
 def _next_steps(job: Job) -> tuple[str, ...]:
-    """What may be done about a job that has failed."""
+    """Remedies for a failed job."""
     if job.state != JobState.FAILED:
         return ()
     if not job.failure_class:

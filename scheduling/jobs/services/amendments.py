@@ -1,4 +1,4 @@
-"""Changing a job that waits: it keeps its number, its place and its secrets."""
+"""Amending a queued job, which preserves its number, queue position and secrets."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -40,17 +40,17 @@ def amend_job(
     """Change fields of a queued job's specification.
 
     Args:
-        job: which job.
-        changes: new values by path in the specification; None takes a field away.
-        viewer: who changes it: its owner, or whoever may stop it.
-        ground: what it is checked against.
+        job: the job to change.
+        changes: new values by path in the specification; None removes a field.
+        viewer: its owner, or a user with the right to stop it.
+        ground: the submit context.
         now: the present.
         seen: ``version_of`` the specification as the viewer read it; empty: whatever it is now.
 
     Raises:
-        InvalidJobError: the job would not be accepted so.
+        InvalidJobError: the changed job is not valid.
         StaleEditError: it is not as the viewer read it.
-        ConflictError: it does not wait any more, or somebody else has changed it meanwhile.
+        ConflictError: it is no longer queued, or was changed meanwhile.
         ForbiddenError: it is somebody else's.
     """
     require_own(job=job, viewer=viewer)
@@ -159,7 +159,7 @@ def _check_owner_limit(job: Job, draft: ValidatedJob) -> None:
 
 
 def _moved(job: Job, seen: str) -> DomainError:
-    """The job is not what it was when the changes were checked."""
+    """The error for a job that was changed after the check."""
     if Job.objects.unscoped().queued().filter(pk=job.pk).exclude(spec=job.spec).exists():
         if seen:
             return StaleEditError.of("job", None)
@@ -180,7 +180,7 @@ def _columns(
     job: Job, draft: ValidatedJob, changes: Collection[str], viewer: Viewer
 ) -> dict[str, Any]:
     spec = draft.spec
-    # Whoever holds or releases a job does not write it into the specification.
+    # A hold or release does not change the specification.
     hold: dict[str, Any] = {}
     if "held" in changes:
         hold = {"held": spec.held, "held_by": _holder(job, viewer) if spec.held else None}
@@ -198,7 +198,7 @@ def _columns(
         "max_duration_seconds": spec.max_duration,
         **hold,
         "not_before": spec.not_before,
-        # What was claimed was claimed for another shape.
+        # A claim for another shape is no longer valid.
         "reason_code": "",
         "reason_text": "",
         "reason": {},
@@ -206,7 +206,7 @@ def _columns(
 
 
 def _holder(job: Job, viewer: Viewer) -> Case:
-    """Who holds the job once the viewer has: a lead's hold does not become its owner's."""
+    """The holder after a hold by the viewer: a lead's hold does not become its owner's."""
     own = When(weaker_holds(job, viewer), then=Value(viewer.user_id))
     return Case(own, default=F("held_by"), output_field=BigIntegerField())
 

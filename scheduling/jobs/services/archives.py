@@ -44,7 +44,7 @@ class TooLargeError(DomainError):
 
 
 class ArchivesFullError(DomainError):
-    """With the upload the tenant's archives would have more bytes than it may keep."""
+    """The upload would exceed the tenant's limit of archive bytes."""
 
     code = "archives-full"
     status = 413
@@ -53,7 +53,7 @@ class ArchivesFullError(DomainError):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is looked at of a member before anything of it is believed."""
+    """The header fields of a member that are checked first."""
 
     name: str
     size: int
@@ -72,26 +72,26 @@ def store_archive(
     most_bytes: int = MOST_BYTES,
     tenant_bytes: int = MOST_TENANT_BYTES,
 ) -> tuple[SourceArchive, bool]:
-    """Take an upload in. The same bytes again give back the row that is there.
+    """Store an upload. The same bytes return the existing row.
 
     Args:
-        viewer: somebody who may submit jobs to the tenant.
+        viewer: may submit jobs to the tenant.
         tenant_id: whose jobs may use it.
         name: the file's name, for people.
         content: its bytes in pieces.
-        archives_dir: where archives lie, each under its digest.
+        archives_dir: directory of archives, each under its digest.
         now: the instant that is written.
-        most_bytes: the largest upload that is taken.
-        tenant_bytes: how much all archives of a tenant may have together.
+        most_bytes: upper limit of one upload.
+        tenant_bytes: upper limit of all archives of a tenant.
 
     Returns:
         The row, and whether it is new.
 
     Raises:
         ForbiddenError: the viewer may not submit jobs there.
-        TooLargeError: there are more bytes than are taken.
+        TooLargeError: the upload exceeds ``most_bytes``.
         ArchivesFullError: the tenant has no room for one more.
-        InvalidError: it is no tar.gz or zip archive, or a member would leave the directory.
+        InvalidError: not a tar.gz or zip archive, or a member would leave the directory.
     """
     viewer.require(Permission.SUBMIT_JOBS, tenant_id, what="the tenant's archives")
     InvalidError.raise_if(_name_faults(name))
@@ -130,12 +130,12 @@ def _check_room(tenant_id: int, digest: str, size: int, tenant_bytes: int) -> No
 
 
 def check_archive(path: Path) -> None:
-    """Go on if every member of an archive is a file, directory or link that stays inside.
+    """Check that every member of an archive is a file, directory or link that stays inside.
 
     Nothing is unpacked; the node checks again when it does.
 
     Raises:
-        InvalidError: it is no archive, is damaged, or a member would leave the directory.
+        InvalidError: not an archive, damaged, or a member would leave the directory.
     """
     files = unpacked = 0
     try:
@@ -261,18 +261,18 @@ SETTLED: Final = timedelta(hours=1)
 
 
 def prune_archives(*, archives_dir: Path, older_than: datetime, now: datetime) -> int:
-    """Forget archives last used before ``older_than``: uploaded again, or named by a job.
+    """Prune archives last used (by an upload or a job) before ``older_than``.
 
-    A job uses its archive until it ends. A file goes with the last row that names it; so does
-    one that an upload left behind when it broke off.
+    A job uses its archive until it ends. A file is deleted with the last row that names it; so is
+    one of an interrupted upload.
 
     Args:
-        archives_dir: where archives lie, each under its digest.
-        older_than: the last use of what is forgotten.
+        archives_dir: directory of archives, each under its digest.
+        older_than: the limit of the last use.
         now: the present; files younger than an hour may belong to an upload and stay.
 
     Returns:
-        How many archives were forgotten.
+        The number of pruned archives.
     """
     used = _used(older_than)
     old = [

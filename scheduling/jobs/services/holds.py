@@ -1,4 +1,4 @@
-"""Holding a job back: it waits until whoever holds it, or a lead, releases it."""
+"""Hold and release of queued jobs, by their owner or a lead."""
 
 from django.db import transaction
 from django.db.models import Q
@@ -15,10 +15,10 @@ from tenants.viewers import Viewer
 
 
 def hold_job(*, job: Job, viewer: Viewer) -> bool:
-    """Keep a queued job out of rounds; False if it is not queued, or held as firmly already.
+    """Hold a queued job; False if it is not queued, or has an equal or stronger hold.
 
-    A hold of somebody's own takes the place of the specification's or the sweep's, and one of a
-    lead or an admin that of the job's owner.
+    An owner's hold replaces that of the specification or the sweep; one of a lead or an admin
+    replaces that of the owner.
 
     Raises:
         ForbiddenError: the viewer may see the job but not act for its owner.
@@ -36,10 +36,10 @@ def hold_job(*, job: Job, viewer: Viewer) -> bool:
 
 
 def release_hold(*, job: Job, viewer: Viewer) -> bool:
-    """Let a held job take part in rounds from now on; False if it was not held.
+    """Release a held job, which joins rounds from now on; False if it was not held.
 
-    Its owner takes back the own hold, also that of the specification; that of somebody else only
-    they themselves and whoever may act for everybody in the tenant.
+    The owner releases the own hold and that of the specification. Another person's hold is
+    released by that person, or with the right to act for all tenant members.
 
     Raises:
         ForbiddenError: the job is somebody else's, or somebody else holds it.
@@ -57,7 +57,7 @@ def release_hold(*, job: Job, viewer: Viewer) -> bool:
 
 
 def require_release(*, job: Job, viewer: Viewer) -> None:
-    """Go on if the viewer may release the job, or nobody holds it.
+    """Check that the viewer may release the job, or that it is not held.
 
     Raises:
         ForbiddenError: somebody else holds it.

@@ -1,4 +1,4 @@
-"""Keys with which a submit can be sent again: what was sent with one, and what it stands for."""
+"""Idempotency keys of submits: the digest of the request, and the job of a used key."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -22,22 +22,22 @@ class IdempotencyConflictError(ConflictError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A key with all that came with it.
+    """An idempotency key with the digest of its request.
 
     Attributes:
-        word: the key itself; empty for none.
-        digest: of what was sent, keyed, since there may be secrets in it.
+        word: the key itself, or empty.
+        digest: of the request, keyed, since it may contain secrets.
     """
 
     word: str = ""
     digest: str = ""
 
     def is_for(self, job: Job, *, otherwise: bool) -> bool:
-        """Whether the same was sent when ``job`` came in.
+        """Whether ``job`` was submitted with the same request.
 
         Args:
             job: it has this key.
-            otherwise: the answer for a job that came in before digests were kept.
+            otherwise: the result for a job that has no stored digest.
         """
         known = job.idempotency_digest
         return known == self.digest if known else otherwise
@@ -47,12 +47,12 @@ NO_KEY: Final = Key()
 
 
 def read_key(word: str, sent: object, *, refusal: type[DomainError] = InvalidJobError) -> Key:
-    """The key of a request, and the digest of what it sends.
+    """The key of a request, and the digest of its content.
 
     Args:
-        word: the key; empty for none.
-        sent: what came with it.
-        refusal: what is raised where the key is too long or has control characters.
+        word: the key, or empty.
+        sent: the content.
+        refusal: the error for a key that is too long or has control characters.
     """
     if len(word) > MAX_IDEMPOTENCY_KEY or not word.isprintable():
         raise refusal(
@@ -71,7 +71,7 @@ def jobs_of_key(viewer: Viewer, key: Key) -> list[Job]:
 
 
 def refuse_used_key(viewer: Viewer, key: Key) -> None:
-    """Refuse a key of something else, or of what the viewer may not see with this token.
+    """Reject a key of a different request, or of a job that this token may not see.
 
     Raises:
         IdempotencyConflictError: a job of the viewer's has the key.
@@ -90,7 +90,7 @@ def used_key(key: Key, message: str, remedy: str = NEW_KEY) -> IdempotencyConfli
 
 
 def _spelled(sent: object) -> bytes:
-    """One spelling for one document; what is none, and refused later, is spelled as it comes."""
+    """Canonical JSON of a document; an invalid one, which is refused later, is unchanged."""
     try:
         return canonical_json(sent)
     except (TypeError, ValueError, RecursionError):

@@ -198,7 +198,7 @@ def _require(
     if bound is not None and bound + new <= most:
         return
     live = _count(tenant_id, user_id)
-    # What this transaction has added may be rolled back, and its numbers given again.
+    # Jobs added by this transaction may be rolled back, and their numbers reused.
     transaction.on_commit(partial(bounds.keep, key, live, newest))
     if live + new > most:
         is_person = user_id is not None

@@ -1,8 +1,8 @@
 """The one writer of a job's state.
 
-The times of a job's events never go backwards: ``Job.event_at`` is the newest of them, and each
-event moves it, under the lock of the job's row, to the given instant or keeps it where that is
-older (its writer has waited for the lock, or its clock differs).
+The times of a job's events never go backwards: ``Job.event_at`` is the newest of them. Each event
+moves it forward under the lock of the job's row; an older instant (its writer has waited for the
+lock, or its clock differs) does not change it.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -48,7 +48,7 @@ class StaleJobError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a transition leaves in the job's list of events."""
+    """Text and details that a transition adds to the job's events."""
 
     text: str = ""
     attempt: int | None = None
@@ -86,13 +86,13 @@ def event_instant(now: datetime) -> Combinable:
 def apply_job_event(
     *, job_id: int, event: JobEventKind, now: datetime, note: Note | None = None, **columns: Any
 ) -> JobState:
-    """Move one job, write the event, and announce it after the commit.
+    """Move one job, write the event, and send the signal after the commit.
 
     Args:
-        job_id: which job.
-        event: what happened to it.
-        now: when; the job's last event has happened before, or at the same time.
-        note: words and details for the job's events.
+        job_id: the job.
+        event: the transition.
+        now: its time; not before the job's last event.
+        note: text and details for the job's events.
         columns: further columns of the job that change with the state.
 
     Returns:
@@ -142,8 +142,8 @@ def try_job_events(
     """Move many jobs by the same event in a fixed number of statements.
 
     Args:
-        jobs: what to note, by job.
-        event: what happened to all of them.
+        jobs: note by job.
+        event: the same for all.
         now: the instant that is written.
         only_in: jobs in another state are left out too.
         **columns: further columns, values or expressions, for all of them.
@@ -232,9 +232,9 @@ def record_job_event(
 def record_job_events(
     *, notes: Mapping[int, Note], kind: str, now: datetime, state: str = ""
 ) -> None:
-    """Add the same kind of line, one to each job, in three statements.
+    """Record the same kind of event for several jobs, in three statements.
 
-    The rows are locked in the order of their ids, as by everybody who writes several jobs.
+    The rows are locked in the order of their ids, as in every write of several jobs.
     """
     jobs = Job.objects.unscoped().filter(pk__in=list(notes))
     rows = jobs.select_for_update(no_key=True).order_by("pk")
@@ -280,12 +280,12 @@ def _event_row(job_id: int, kind: str, state: str, at: datetime, note: Note | No
 
 
 def _message_of(text: str) -> dict[str, Any]:
-    """The message of an event's text, beside the facts of the event."""
+    """The message of an event's text, merged with the event's facts."""
     return {TEXT_MESSAGE: text.message.to_json()} if isinstance(text, Sentence) else {}
 
 
 class _Whose(NamedTuple):
-    """Whose a job is; rooms above tell only those who may hear of it."""
+    """Owner and tenant of a job, by which other packages filter receivers."""
 
     tenant_id: int
     virtual_cluster_id: int

@@ -1,4 +1,4 @@
-"""Who may act on a job: its owner, and whoever may act for everybody in the tenant."""
+"""The right to act on a job: its owner, and those who may act for all tenant members."""
 
 from scheduling.core.messages import sentence
 from scheduling.jobs.models import Job
@@ -9,7 +9,7 @@ from tenants.viewers import Viewer
 
 
 def require_own(*, job: Job, viewer: Viewer) -> None:
-    """Go on if the viewer may act on the job, else raise.
+    """Check that the viewer may act on the job.
 
     Raises:
         ForbiddenError: the viewer may see the job but not act for its owner.

@@ -1,4 +1,4 @@
-"""What people keep: views of the list of jobs under a name, and templates of jobs."""
+"""Saved views of the list of jobs, and job templates."""
 
 import hashlib
 from datetime import datetime
@@ -26,10 +26,10 @@ def views_of(viewer: Viewer) -> QuerySet[SavedView]:
 
 
 def save_view(*, viewer: Viewer, name: str, query: str, now: datetime) -> SavedView:
-    """Keep filters under a name; the same name again replaces them.
+    """Save filters under a name; the same name replaces them.
 
     Raises:
-        InvalidError: the name is none, or there are too many views.
+        InvalidError: the name is not valid, or there are too many views.
     """
     name = _name(name, 40)
     if len(query) > 1000 or "\x00" in query:
@@ -53,7 +53,7 @@ def save_view(*, viewer: Viewer, name: str, query: str, now: datetime) -> SavedV
 
 
 def delete_view(*, viewer: Viewer, pk: int) -> None:
-    """Forget one of the viewer's own views.
+    """Delete one of the viewer's own views.
 
     Raises:
         NotFoundError: it is none of the viewer's.
@@ -86,21 +86,21 @@ def template_for(viewer: Viewer, pk: int) -> JobTemplate:
 def save_template(
     *, viewer: Viewer, name: str, text: str, tenant: str, note: str = "", now: datetime
 ) -> JobTemplate:
-    """Keep a job's text under a name, for oneself or for all members of a tenant.
+    """Save a job's text as a template, for oneself or for all members of a tenant.
 
     Args:
-        viewer: who keeps it.
+        viewer: its creator.
         name: unique among the viewer's own, or in the tenant.
         text: the document; without secrets, since others may read it.
         tenant: name; empty for oneself.
-        note: what it is for.
+        note: free text.
         now: the present.
 
     Raises:
-        InvalidError: the name or the text cannot be kept.
+        InvalidError: the name or the text is not valid.
         NotFoundError: unknown tenant.
-        ForbiddenError: the viewer submits nothing in it.
-        ConflictError: there is one of this name.
+        ForbiddenError: the viewer may not submit in it.
+        ConflictError: the name is taken.
     """
     if viewer.user_id is None:
         raise NotFoundError("A template needs a person who keeps it.")
@@ -119,7 +119,7 @@ def save_template(
             if template.tenant is not None:
                 _record_template(viewer, "job_template.create", template)
     except IntegrityError:
-        # A form that was sent twice keeps one template, and both answers say so.
+        # A repeated form creates one template, and both responses report success.
         kept = JobTemplate.objects.unscoped().filter(
             owner_id=viewer.user_id,
             tenant=template.tenant,
@@ -139,7 +139,7 @@ def save_template(
 
 
 def delete_template(*, viewer: Viewer, pk: int) -> None:
-    """Forget a template: one's own, or as a lead one of the tenant.
+    """Delete a template: one's own, or as a lead one of the tenant.
 
     Raises:
         NotFoundError: there is none that the viewer may see.
@@ -161,7 +161,7 @@ def delete_template(*, viewer: Viewer, pk: int) -> None:
 
 
 def _record_template(viewer: Viewer, action: str, template: JobTemplate) -> None:
-    """Record what happens to a template of a whole tenant, whose members submit it."""
+    """Record in the audit each change of a tenant's template, which its members submit."""
     digest = hashlib.sha256(template.text.encode("utf-8", "surrogatepass")).hexdigest()
     facts = {"name": template.name, "note": template.note, "sha256": digest}
     is_new = action.endswith("create")

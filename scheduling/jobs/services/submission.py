@@ -33,16 +33,15 @@ _SECRETS: Final = CompiledInsert(JobSecret)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """One document to be accepted, and where it came from.
+    """One document to submit, and its source.
 
     Attributes:
         document: the native specification.
-        source_text: the text that was sent, kept and shown; empty when it came from a form.
+        source_text: the submitted text, stored and shown; empty for a form.
         source_format: native, openpai, ...
-        warnings: what an importer could not carry over, in words.
-        sent: what a key stands for where that is not the document: of another system's document
-            its text, and what was chosen beside it. What is made of it may be another thing
-            tomorrow, under other rules.
+        warnings: parts that an importer could not convert, as text.
+        sent: the content that a key identifies, if not the document: the text of another system's
+            document with the options chosen. Its conversion depends on rules that may change.
     """
 
     document: Mapping[str, Any]
@@ -61,10 +60,10 @@ def submit_job(
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[Job, bool]:
-    """Accept one job. With a key that was used before, give back the job of that time.
+    """Submit one job. A key that was used before returns the job of that submit.
 
     Returns:
-        The job, and whether it is new. Of a job that is no gang, the first of its parts.
+        The job, and whether it is new. Of a job that is not a gang, the first of its parts.
 
     Raises:
         InvalidJobError: the job cannot be accepted; nothing has been stored.
@@ -94,9 +93,9 @@ def submit_jobs(
     now: datetime,
     key: Key = NO_KEY,
 ) -> list[Job]:
-    """Accept up to 1,000 jobs, all or none, in a fixed number of statements.
+    """Submit up to 1,000 jobs, all or none, in a fixed number of statements.
 
-    A job that is no gang counts, and comes back, as so many jobs as it has instances.
+    A job that is not a gang counts, and is returned, as one job per instance.
 
     Raises:
         InvalidJobError: one or more cannot be accepted; fields are prefixed with the position.
@@ -114,10 +113,11 @@ def clone_job(
     """Submit the same specification again. Secrets are not copied, and a warning says so.
 
     Returns:
-        The copy, and whether it is new: with a key that was used before, it is that of then.
+        The copy, and whether it is new: a used key returns the earlier copy.
 
     Raises:
-        InvalidJobError: what was right then is not right now (its virtual cluster is gone, say).
+        InvalidJobError: the specification is no longer valid (for example, its virtual cluster is
+            archived).
         IdempotencyConflictError: the key belongs to a different job.
     """
     spec = parse_stored(job.spec)
@@ -272,7 +272,7 @@ def _job_row(
 
 
 def _sent(submission: Submission) -> object:
-    """What somebody has sent, as opposed to what was made of it at that moment."""
+    """The content of the request, as opposed to its conversion."""
     if submission.cloned_from is not None:
         return {"cloned_from": submission.cloned_from}
     return submission.document if submission.sent is None else submission.sent
