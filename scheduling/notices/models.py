@@ -1,4 +1,4 @@
-"""What is told to people and other systems: hooks, wishes, what waits, what was delivered."""
+"""Rows of notifications: webhooks, mail preferences, pending events and deliveries."""
 
 import uuid
 from typing import Final
@@ -25,7 +25,7 @@ class DeliveryState(models.TextChoices):
 
 
 class Webhook(models.Model):
-    """An address that is told of events by signed requests.
+    """An address that gets events as signed requests.
 
     ``tenant`` None: of the whole cluster. ``sealed_secret`` is encrypted with the installation's
     key: it signs, and is shown once, when it is made.
@@ -59,7 +59,7 @@ class Webhook(models.Model):
 
 
 class NotificationPreference(models.Model):
-    """What a person gets by mail; without a row it is what is usual."""
+    """The events that a person gets by mail; without a row the defaults apply."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notification_preference"
@@ -73,8 +73,8 @@ class NotificationPreference(models.Model):
 class Notice(models.Model):
     """An event of a node or a quota, written in the transaction of the event itself.
 
-    Events of jobs are their own lines (``JobEvent.untold``). ``untold``: nobody has looked yet who
-    is to be told.
+    Events of jobs are rows of their own (``JobEvent.untold``). ``untold``: the outbox has not yet
+    turned it into deliveries.
     """
 
     event = models.CharField(max_length=40)
@@ -96,10 +96,10 @@ class Notice(models.Model):
 
 
 class Delivery(models.Model):
-    """One event for one hook or one person; ``uid`` is the same for every try.
+    """One event for one webhook or one person; ``uid`` is the same for every try.
 
-    ``log`` holds the last tries, each with its time, what came back and how long it took.
-    ``claimed_until``: a worker has it in hand. A replay is a row of its own.
+    ``log`` holds the last tries, each with its time, response and duration. ``claimed_until``: a
+    worker processes it. A replay is a row of its own.
     """
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -161,7 +161,7 @@ class Delivery(models.Model):
 
 
 class QuotaMark(models.Model):
-    """How far a quota has been told of: 0, 80 or 100 percent; budgets are told of by month."""
+    """The level of a quota already notified: 0, 80 or 100 percent; budgets have one per month."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     virtual_cluster = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""What faces show of hooks, deliveries and wishes; never a secret."""
+"""Webhooks, deliveries and mail preferences for pages and REST; without secrets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -114,14 +114,14 @@ def hook_for(viewer: Viewer, hook_id: int) -> HookRow:
 def deliveries_for(
     viewer: Viewer, *, hook_id: int | None = None, state: str = "", before: int | None = None
 ) -> "QuerySet[Delivery]":
-    """Deliveries to the viewer's hooks and to the viewer, newest first.
+    """Deliveries to the viewer's webhooks and to the viewer, newest first.
 
     A token without a scope that shows jobs sees neither mails nor events of jobs, and one that is
     bound to a tenant only mails about this one.
 
     Args:
-        viewer: who looks.
-        hook_id: only to this hook.
+        viewer: decides which are visible.
+        hook_id: only to this webhook.
         state: only in this one.
         before: only those with a smaller key, for paging.
     """
@@ -149,7 +149,7 @@ def _own_mails(viewer: Viewer) -> Q:
 
 
 def delivery_row(row: Delivery) -> DeliveryRow:
-    """What may be shown of a delivery."""
+    """The displayed columns of a delivery."""
     return DeliveryRow(
         id=row.pk,
         uid=str(row.uid),
@@ -169,7 +169,7 @@ def delivery_row(row: Delivery) -> DeliveryRow:
 
 
 def mail_events_of(viewer: Viewer) -> tuple[str, ...]:
-    """What the viewer gets by mail."""
+    """The events that the viewer gets by mail."""
     row = NotificationPreference.objects.filter(user=viewer.user_id or 0).first()
     return tuple(DEFAULT_MAIL) if row is None else tuple(row.mail)
 
@@ -186,7 +186,7 @@ def budget_of(viewer: Viewer, tenant_id: int) -> float | None:
 
 
 def delivery_counts() -> Mapping[str, int]:
-    """How many deliveries there are by state, for those who run the cluster."""
+    """Number of deliveries by state, for cluster admins."""
     rows = Delivery.objects.exclude(state=DeliveryState.DELIVERED).order_by()
     found = dict(rows.values_list("state").annotate(number=Count("id")))
     return {state: found.get(state, 0) for state in (DeliveryState.WAITING, DeliveryState.DEAD)}
@@ -202,7 +202,7 @@ def _counts(hook_ids: Sequence[int]) -> Mapping[int, tuple[int, int]]:
 
 
 def round_beat(number: int) -> dict[str, Any] | None:
-    """What the round ticker shows of a round; it names nobody."""
+    """The numbers of a round for the round ticker; without names."""
     found = (
         Round.objects.filter(number=number)
         .values("number", "duration_ms", "committed_at", "policies", "queued", "running")

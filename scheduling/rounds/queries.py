@@ -30,8 +30,8 @@ class RoundRow:
     """A committed round.
 
     Attributes:
-        fallbacks: policies that failed and what was done instead; only for those who may edit
-            virtual clusters, since the words name them.
+        fallbacks: policies that failed and their replacement; only for editors of virtual
+            clusters, since the text names them.
         timings_ms: read, decide, commit.
         has_snapshot: whether the round can be replayed.
     """

@@ -1,4 +1,4 @@
-"""What a round has decided about a job: attempt, members and leases."""
+"""Rows of attempts: members, leases, progress, use, preemptions and tallies."""
 
 from django.db import models
 from django.db.models import Q
@@ -15,8 +15,8 @@ class Attempt(models.Model):
 
     ``uid`` names the run directories on the nodes. ``port`` is the rendezvous port, unique among
     the attempts that have not ended. ``demand`` is the gang at the size that the policy gave it;
-    None: as submitted. ``devices``, ``device_type`` (the first of several) and ``nodes`` say on
-    what it ran; 0 and empty for attempts of old. ``layout``: logical workers of each process, by
+    None: as submitted. ``devices``, ``device_type`` (the first of several) and ``nodes`` describe
+    its allocation; 0 and empty for old attempts. ``layout``: logical workers of each process, by
     member, where the job has some.
     """
 
@@ -52,7 +52,7 @@ class Attempt(models.Model):
             ),
             models.CheckConstraint(condition=Q(number__gt=0), name="attempt_number_is_positive"),
         ]
-        # Holds both ends, so that a span of time is found without reading what lies outside.
+        # Holds both ends, so that a query for a span reads only rows inside it.
         indexes = [models.Index(fields=["ended_at", "created_at"], name="attempt_by_end")]
 
     def __str__(self) -> str:
@@ -63,14 +63,14 @@ class Member(models.Model):
     """One rank of one role of an attempt, on one node.
 
     ``step`` moves forward only, by compare-and-set. ``rank`` counts within the role, ``node_rank``
-    through the whole gang. ``removed_at``: nothing of it is on the node any more; readers who want
-    open members ask for its absence too, since that is what the index by node holds. ``settings``
-    say how the job is to work (``tessera.train.control``); they stand at the gang's first member,
-    whose node has been told those of version ``settings_told``. ``least_isolation`` is the level
-    that its round relied on, ``isolation`` the one at which the node runs it, ``network`` whether
-    it has a network of its own there; both are empty before it runs. ``warnings`` are codes of
-    the node about the run, separated by blanks. ``tenancy``: it runs without isolation on a node
-    that belongs to its tenant.
+    through the whole gang. ``removed_at``: nothing of it is on the node any more; queries for open
+    members filter by its absence too, to use the index by node. ``settings`` are the tuned
+    settings of the job (``tessera.train.control``), stored at the gang's first member; its node
+    has received version ``settings_told``. ``least_isolation`` is the level that its round relied
+    on, ``isolation`` the one at which the node runs it, ``network`` whether it has a network of
+    its own there; both are empty before it runs. ``warnings`` are codes of the node about the run,
+    separated by blanks. ``tenancy``: it runs without isolation on a node that belongs to its
+    tenant.
     """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="members")
@@ -140,12 +140,12 @@ class Member(models.Model):
 
 
 class AttemptProgress(models.Model):
-    """What an attempt has reported so far, summed up: what performance is learnt from.
+    """Sums of an attempt's reports, from which performance models are fitted.
 
     ``seconds`` and ``steps`` are those of its first rank, ``samples`` those of all ranks.
     ``losses`` are points of step and loss over the whole attempt (``core.performance.losses``).
-    ``batch``, ``accumulation`` and the gradient noise (of the initial batch) are the newest that
-    it told.
+    ``batch``, ``accumulation`` and the gradient noise (of the initial batch) are the newest
+    reported.
     """
 
     attempt = models.OneToOneField(
@@ -167,11 +167,11 @@ class AttemptProgress(models.Model):
 
 
 class AttemptUse(models.Model):
-    """How much an attempt has made of its devices until ``until``: what policies may look at.
+    """Device use of an attempt until ``until``, for policies.
 
-    ``busy`` is the share of the time in which they were, the mean of all that tell, over
-    ``minutes``; ``memory_peak`` the most bytes that one of them had in use. None: nobody tells.
-    Only kept for virtual clusters with a policy or a shadow that knows more than gangs.
+    ``busy`` is the busy share of the time, the mean of all reporting devices, over ``minutes``;
+    ``memory_peak`` the most bytes that one of them had in use. None: no reports. Stored only for
+    virtual clusters with a policy or shadow policy that reads job facts.
     """
 
     attempt = models.OneToOneField(
@@ -195,7 +195,7 @@ class AttemptUse(models.Model):
 
 
 class StepTally(models.Model):
-    """How long the steps of one batch took in an attempt: what fits of its speed are made from."""
+    """Durations of the steps of one batch in an attempt, from which its speed is fitted."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="step_tallies")
     batch = models.PositiveBigIntegerField()
@@ -254,9 +254,9 @@ class Lease(models.Model):
 class Preemption(models.Model):
     """An attempt was asked to leave although its job was not to end.
 
-    ``by`` names what asked where that was no round. ``acknowledged_at`` is when the job said that
-    it had heard; ``checkpoint_*`` is the last that it saved. ``forced``: it was killed when its
-    grace period was over. ``lost_steps`` is None where the job tells no steps; both are None until
+    ``by`` names the requester if it was not a round. ``acknowledged_at`` is the time of the job's
+    acknowledgement; ``checkpoint_*`` is the last that it saved. ``forced``: it was killed when its
+    grace period was over. ``lost_steps`` is None if the job reports no steps; both are None until
     the attempt has ended.
     """
 
@@ -311,7 +311,7 @@ class EvictionTally(models.Model):
 
 
 class WaitTally(models.Model):
-    """How many jobs of a virtual cluster waited so long for their first start.
+    """Number of jobs of a virtual cluster by class of their wait for the first start.
 
     ``wait_class`` counts through ``core.waits.BOUNDS``; ``seconds`` is the sum of these waits.
     """

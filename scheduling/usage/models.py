@@ -10,11 +10,11 @@ from tenants.tenancy import TenantManager
 
 
 class UsageRow(models.Model):
-    """Device-seconds of somebody, split by how they were held.
+    """Device-seconds of one owner, split by guarantee and loss.
 
-    ``guaranteed`` and ``borrowed`` together are all that was held. ``lost_preempted`` and
-    ``lost_failed`` are the part of it that came to nothing: what a run did since its last
-    checkpoint before it was preempted or failed. Declared CPU slots are no GPUs (``is_gpu``).
+    ``guaranteed`` plus ``borrowed`` is the total. ``lost_preempted`` and ``lost_failed`` are the
+    part since a run's last checkpoint before it was preempted or failed. ``is_gpu`` is false for
+    declared CPU slots.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -37,7 +37,7 @@ class UsageRow(models.Model):
 
 
 class UsageDay(UsageRow):
-    """What a person used in a virtual cluster on one day (UTC)."""
+    """Use by one person in a virtual cluster on one day (UTC)."""
 
     day = models.DateField()
 
@@ -56,7 +56,7 @@ class UsageDay(UsageRow):
 
 
 class UsageJob(UsageRow):
-    """What a job used on one day; it outlives the job, which may be forgotten."""
+    """Use by one job on one day; it outlives the job's row."""
 
     day = models.DateField()
     job = models.BigIntegerField()

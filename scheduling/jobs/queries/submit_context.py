@@ -34,7 +34,7 @@ class NodeKind(NamedTuple):
 DEFAULT_PRIORITY: Final = 10
 _CLUSTER_COLUMNS: Final = ["id", "name", "tenant_id"]
 _NO_NAME: Final = Value("", output_field=CharField())
-# Compile queries with a number that is outside of PostgreSQL's integer range.
+# Queries are compiled with a number outside of PostgreSQL's integer range.
 _NUMBER: Final = Count("id", output_field=BigIntegerField())
 
 

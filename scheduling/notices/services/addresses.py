@@ -58,9 +58,9 @@ def is_in(address: Address, networks: Iterable[Network]) -> bool:
 
 
 def refusal(url: str, allowed: Sequence[Network]) -> str:
-    """The remedy where an address says by itself that nothing may be sent there; else empty.
+    """The remedy if an address itself is not allowed as a target; else empty.
 
-    Names are not asked here: they are each time that something is sent.
+    Names are resolved and checked at each delivery, not here.
     """
     parts = urlsplit(url)
     if parts.scheme != "https" and not allowed:
@@ -74,7 +74,7 @@ def refusal(url: str, allowed: Sequence[Network]) -> str:
 
 
 def _typed(host: str) -> tuple[Address, ...]:
-    """The addresses that a host stands for without asking anybody; empty for a name."""
+    """The addresses of a host without a DNS query; empty for a name."""
     name = host.lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return (ipaddress.ip_address("127.0.0.1"),)

@@ -26,13 +26,13 @@ PRUNE_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parcel:
-    """A delivery that a worker has in hand.
+    """A delivery that a worker has claimed.
 
     Attributes:
         id: of the delivery's row.
-        uid: what the receiver sees, the same for every try.
-        url, secret: of the hook; empty for a mail.
-        address: of the person; empty for a hook.
+        uid: shown to the receiver, the same for every try.
+        url, secret: of the webhook; empty for a mail.
+        address: of the person; empty for a webhook.
         language: that the person has chosen for the portal.
         time_zone: likewise.
     """
@@ -49,20 +49,20 @@ class Parcel:
     time_zone: str = ""
 
     def __repr__(self) -> str:
-        """Without what is secret."""
+        """Without secrets."""
         return f"Parcel({self.uid} {self.event})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a try.
+    """The result of a try.
 
     Attributes:
         status: the HTTP status; None where there was none.
-        error: what went wrong; empty where nothing did.
-        seconds: how long it took.
-        final: trying again cannot help.
-        is_of_one: it says nothing of other deliveries that go the same way.
+        error: the error; empty for none.
+        seconds: its duration.
+        final: a retry cannot help.
+        is_of_one: no conclusion about other deliveries by the same way.
     """
 
     status: int | None = None
@@ -98,10 +98,10 @@ def due(
 
 
 def claim(*, delivery_id: int, now: datetime) -> Parcel | None:
-    """Take one in hand; None where it is no longer due or somebody else has it.
+    """Claim one delivery; None if it is no longer due or already claimed.
 
-    What can no longer be delivered (the hook is switched off, the person gone or without an
-    address) is given up here.
+    An undeliverable one (the webhook is disabled, the person gone or without an address) is given
+    up here.
     """
     mine = Delivery.objects.filter(
         Q(claimed_until=None) | Q(claimed_until__lte=now),
@@ -129,7 +129,7 @@ def claim(*, delivery_id: int, now: datetime) -> Parcel | None:
 
 
 def settle(*, delivery_id: int, outcome: Outcome, now: datetime) -> None:
-    """Write down what became of a try, and when the next one is."""
+    """Record the result of a try, and the time of the next one."""
     row = Delivery.objects.filter(pk=delivery_id, state=DeliveryState.WAITING).first()
     if row is None:
         return

@@ -1,4 +1,4 @@
-"""From events to deliveries: each event once, to everybody who wants to hear of it and may."""
+"""The outbox: turns each event once into deliveries to permitted receivers that want it."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,18 +24,18 @@ from tenants.roles import Role
 
 AT_ONCE: Final = 200
 TOLD_FACTS: Final = ("failure_class", "exit_code", "idle_seconds", "stop_at", "below")
-"""What of an event's details leaves the house; texts may quote what nobody has read."""
+"""Details of events that leave the installation; free texts could quote unreviewed content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """An event with its readers.
+    """An event with its receivers.
 
     Attributes:
         uid: of the event.
-        tenant_id: whose hooks hear of it; None: those of the cluster only.
-        readers: people who get a mail if they wish so.
-        certain: people who get one whatever they wish usually.
+        tenant_id: the tenant whose webhooks get it; None: those of the cluster only.
+        readers: people who get a mail if their preferences include it.
+        certain: people who get one regardless of preferences.
     """
 
     uid: UUID
@@ -49,22 +49,22 @@ class _Told:
 def put(
     *, event: NoticeEvent, facts: Mapping[str, Any], now: datetime, tenant_id: int | None = None
 ) -> None:
-    """Write down what happened to a node, a host or a quota, in the caller's transaction.
+    """Record an event of a node, a host or a quota, in the caller's transaction.
 
     Args:
-        event: what.
+        event: its kind.
         facts: the parts of the body: ``node``, ``host`` or ``quota``.
-        now: when.
-        tenant_id: whose business it is; None: the cluster's.
+        now: its time.
+        tenant_id: the tenant concerned; None: the cluster.
     """
     Notice.objects.create(event=event, at=now, tenant_id=tenant_id, facts=dict(facts))
 
 
 @transaction.atomic
 def tell(*, now: datetime, sends_mail: bool, base_url: str = "") -> int:
-    """Make deliveries of what is untold, the oldest first, at most ``AT_ONCE`` of a kind.
+    """Create deliveries of pending events, the oldest first, at most ``AT_ONCE`` of a kind.
 
-    Two that do this at the same time make each delivery once.
+    Concurrent calls create each delivery once.
 
     Args:
         now: the present.
@@ -72,7 +72,7 @@ def tell(*, now: datetime, sends_mail: bool, base_url: str = "") -> int:
         base_url: where the portal is, for links.
 
     Returns:
-        How many events were looked at.
+        The number of processed events.
     """
     events = list(
         JobEvent.objects.filter(untold=True)
@@ -120,7 +120,7 @@ def _delivery(
 
 
 def _wishes(user_ids: Collection[int]) -> Mapping[int, Collection[str]]:
-    """What each of these people wants by mail."""
+    """Mail preferences of these people."""
     chosen = NotificationPreference.objects.filter(user__in=list(user_ids))
     usual: Collection[str] = frozenset(DEFAULT_MAIL)
     wishes = dict.fromkeys(user_ids, usual)
@@ -152,7 +152,7 @@ def _of_jobs(events: Sequence[JobEvent], base_url: str) -> Iterator[_Told]:
                 url=f"{base_url}/jobs/{job.pk}/" if base_url else "",
                 job=_job_facts(row),
             ),
-            # A job that says whom to tell of what is not asked about twice.
+            # The notify settings of the job replace the owner's preferences.
             readers=owner if notify is None else (),
             certain=[*owner, *asked] if wants else (),
         )
@@ -215,7 +215,7 @@ def _body(
 
 @dataclass(frozen=True, slots=True)
 class _People:
-    """Who is active and in which tenants, of those that some events concern."""
+    """Active people and their tenants, among those that the events concern."""
 
     admins: frozenset[int]
     members: Mapping[int, Mapping[str, int]]

@@ -1,4 +1,4 @@
-"""What a person gets by mail."""
+"""Mail preferences of a person."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ from tenants.viewers import Viewer
 
 @transaction.atomic
 def set_mail_events(*, viewer: Viewer, events: Sequence[str]) -> tuple[str, ...]:
-    """Choose the events of which the viewer gets a mail; none is a choice, too.
+    """Set the events of which the viewer gets a mail; an empty set is valid.
 
     Raises:
-        ForbiddenError: the viewer is no person.
+        ForbiddenError: the viewer is not a person.
         InvalidError: unknown event.
     """
     if viewer.user_id is None:

@@ -22,16 +22,16 @@ from tenants.viewers import Viewer
 
 STEPS: Final = (80, 100)
 SLACK: Final = 10
-"""So many points below a step its mark falls, so that a share that sways is told of once."""
+"""Points below a step at which its mark falls, so that a fluctuating share notifies once."""
 MOST_HOURS: Final = 1e9
 
 
 def level_of(percent: float, told: int) -> int:
-    """How far a quota is to count as told of.
+    """The level that counts as notified.
 
     Args:
-        percent: how much of it is used.
-        told: how far it was told of: 0, 80 or 100.
+        percent: its use.
+        told: the level notified before: 0, 80 or 100.
     """
     reached = max((step for step in STEPS if percent >= step), default=0)
     kept = max((step for step in STEPS if step <= told and percent >= step - SLACK), default=0)
@@ -39,18 +39,18 @@ def level_of(percent: float, told: int) -> int:
 
 
 def look_at_quotas(*, now: datetime) -> int:
-    """Write down what has reached 80 or 100 percent since the last look; returns how many."""
+    """Record quotas that have newly reached 80 or 100 percent; returns their number."""
     uses = [use for use in vc_uses(Viewer.system("quotas")) if use.guarantee]
     return _look_at_guarantees(uses, now) + _look_at_budgets(now)
 
 
 @transaction.atomic
 def set_budget(*, viewer: Viewer, tenant_id: int, hours: float | None) -> None:
-    """Set how many GPU-hours a tenant may expect to use in a month; None: no number.
+    """Set the GPU-hours that a tenant expects to use in a month; None: no budget.
 
     Raises:
-        ForbiddenError, NotFoundError: the viewer is no cluster admin.
-        InvalidError: it is no number of hours.
+        ForbiddenError, NotFoundError: the viewer is not a cluster admin.
+        InvalidError: not a valid number of hours.
     """
     viewer.require(Permission.MANAGE_TENANTS, what="the tenant")
     if hours is not None and not 0 < hours <= MOST_HOURS:
@@ -169,9 +169,9 @@ def _mark(
     now: datetime,
     period: str = "",
 ) -> int:
-    """Keep the mark, and write the notice where it rises; returns how many were written.
+    """Store the mark, and a notice if it rises; returns the number of notices.
 
-    Of two who look at once only the one that moves the mark tells of it.
+    Of two concurrent calls only the one that moves the mark writes the notice.
     """
     told = mark.level if mark.period == period else 0
     level = level_of(percent, told)

@@ -62,20 +62,20 @@ def create_hook(
     now: datetime,
     networks: Sequence[Network] = (),
 ) -> NewSecret:
-    """Tell an address of events.
+    """Create a webhook.
 
     Args:
         viewer: a lead of the tenant, or a cluster admin.
-        name: what it is for.
+        name: its display name.
         url: ``https://`` (or ``http://`` to networks that the installation allows).
-        events: of which.
-        tenant_id: whose events; None: all of the cluster.
+        events: those to send.
+        tenant_id: its events; None: all of the cluster.
         now: the time.
         networks: private networks that the installation allows.
 
     Raises:
-        ForbiddenError, NotFoundError: it is not the viewer's to make.
-        InvalidError: values are wrong, all of them named.
+        ForbiddenError, NotFoundError: the viewer may not create it.
+        InvalidError: values are not valid; the error names all.
         ConflictError: there are too many.
     """
     _require(viewer, tenant_id)
@@ -124,26 +124,26 @@ def update_hook(
     networks: Sequence[Network] = (),
     **values: Any,
 ) -> Webhook:
-    """Change name, address, events, or whether it is enabled.
+    """Update a webhook: name, address, events, or whether it is enabled.
 
     Args:
         viewer: a lead of its tenant, or a cluster admin.
-        hook_id: which hook.
+        hook_id: the webhook.
         expected_version: the version that the viewer has seen.
         networks: private networks that the installation allows.
-        **values: what changes.
+        **values: new values.
 
     Raises:
-        NotFoundError: unknown hook of the viewer's.
-        InvalidError: values are wrong, all of them named.
+        NotFoundError: unknown webhook of the viewer's.
+        InvalidError: values are not valid; the error names all.
         StaleEditError: somebody edited it since ``expected_version``.
     """
     with transaction.atomic():
         hook = own_hook(viewer, hook_id)
-        # A new address learns what the hook sends, too.
+        # A new address gets job events, too.
         _require_job_events(viewer, values.get("events", hook.events if "url" in values else ()))
         if values.get("url") == hook.url:
-            values.pop("url")  # what was allowed once is checked when something is sent
+            values.pop("url")  # an address allowed before is checked at each delivery
         InvalidError.raise_if(_faults(values, hook.tenant_id, networks))
         if "events" in values:
             values["events"] = sorted(set(values["events"]))
@@ -186,10 +186,10 @@ def rotate_secret(*, viewer: Viewer, hook_id: int) -> NewSecret:
 
 @transaction.atomic
 def delete_hook(*, viewer: Viewer, hook_id: int) -> None:
-    """Delete a hook with what was delivered to it.
+    """Delete a webhook with its deliveries.
 
     Raises:
-        NotFoundError: unknown hook of the viewer's.
+        NotFoundError: unknown webhook of the viewer's.
     """
     hook = own_hook(viewer, hook_id)
     before = {"name": hook.name, "url": origin(hook.url), "events": hook.events}
@@ -284,7 +284,7 @@ def _faults(
 
 
 def offered_events(tenant_id: int | None) -> tuple[NoticeEvent, ...]:
-    """What a hook may be told of; nodes are the cluster's business."""
+    """Events that a webhook may subscribe to; those of nodes only for the cluster."""
     if tenant_id is None:
         return CHOSEN_EVENTS
     return tuple(event for event in CHOSEN_EVENTS if event not in CLUSTER_EVENTS)

@@ -1,4 +1,4 @@
-"""What a round does because of policies besides starts: refusals, faults, and the next wish."""
+"""Writes of a round besides starts: refusals, policy faults, and the time of the next round."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def reject_jobs(rejections: Sequence[Rejection], *, now: datetime) -> tuple[int,
 
 
 def audit_reverts(preemptions: Sequence[Preemption]) -> None:
-    """Say in the audit log which jobs go back to the size that they had, and why."""
+    """Record in the audit the jobs that return to their former size, and why."""
     reverted = {
         one.job_id: one.rule for one in preemptions if one.cause == PreemptionRule.REVERT.value
     }
@@ -70,9 +70,9 @@ def new_faults(snapshot: ClusterSnapshot, faults: Mapping[int, str]) -> dict[int
 
 
 def write_faults(snapshot: ClusterSnapshot, result: RoundResult, *, now: datetime) -> None:
-    """Say on their virtual clusters and in the audit log which policies fail, or do so no more.
+    """Record on virtual clusters and in the audit the policies that fail, or fail no longer.
 
-    Only what is new is written: a policy that fails in every round has one row.
+    Only changes are written: a policy that fails in every round has one row.
     """
     known = {vc.id: vc for vc in snapshot.vcs}
     for vc_id, fault in new_faults(snapshot, result.policy_faults).items():
@@ -131,7 +131,7 @@ def store_reasons(reasons: Mapping[int, Reason]) -> None:
 
 
 def reason_detail(reason: Reason) -> dict[str, Any]:
-    """What is stored besides code and text."""
+    """The stored reason besides code and text."""
     detail = reason.to_json()
     if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
         detail["waiting_for"] = list(reason.blocked_by)
@@ -172,11 +172,11 @@ def write_rebindings(
 ) -> tuple[int, ...]:
     """Write the virtual leaf of each lease, and a line in each job's events; inside a round.
 
-    Jobs that let go of their devices meanwhile are left out.
+    Jobs that released their devices meanwhile are left out.
 
     Args:
-        rebindings: what the round has found.
-        round_number: which round, for the events.
+        rebindings: those that the round has found.
+        round_number: number of the round, for the events.
         now: the instant that is written.
 
     Returns:
@@ -222,7 +222,7 @@ def _tell(jobs: set[int], *, borrows: bool, round_number: int, now: datetime) ->
 
 
 def write_lines(lines: Lines) -> None:
-    """Store the lines that differ from what is stored, within the transaction of the round."""
+    """Store the queue positions that have changed, within the transaction of the round."""
     stored = dict(QueueOrder.objects.values_list("virtual_cluster_id", "digest"))
     rows = []
     for vc_id in sorted(stored.keys() | lines.keys()):

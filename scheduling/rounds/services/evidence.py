@@ -1,4 +1,4 @@
-"""Rounds as evidence: each one that changes something is kept, so that it can be replayed."""
+"""Stored rounds: snapshot and decision of each round that changes something, for replays."""
 
 import hashlib
 import os
@@ -23,13 +23,13 @@ FORMAT: Final = 1
 
 
 class _Spelled:
-    """Values as they were spelled last: from round to round most jobs are the same values."""
+    """Cached JSON of values: from round to round most jobs have the same values."""
 
     def __init__(self) -> None:
         self._known: Mapping[int, tuple[object, orjson.Fragment]] = {}
 
     def of(self, values: Mapping[int, object]) -> list[orjson.Fragment]:
-        """The spelling of each; what was not asked for is forgotten."""
+        """The JSON of each; entries that are not in ``values`` are dropped."""
         before, now = self._known, {}
         for key, value in values.items():
             known = before.get(key)
@@ -88,10 +88,10 @@ def store_round(
 
 
 def store_shadows(*, data_dir: Path, stored: Round, answers: object) -> int:
-    """Keep the answers of a round's shadows beside its own file, and count their bytes with it.
+    """Store the decisions of a round's shadow policies next to its file, and add their bytes.
 
     Returns:
-        How many bytes they take.
+        Their number of bytes.
     """
     path = _shadow_path(stored)
     packed = zstandard.ZstdCompressor(level=3).compress(canonical_json(answers))
@@ -124,7 +124,7 @@ def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: the round changed nothing, or its file has been pruned.
-        ValueError: the file is not what was written.
+        ValueError: the hash of the file differs.
     """
     if not stored.snapshot_path:
         raise FileNotFoundError(f"round {stored.number} changed nothing and kept no snapshot")

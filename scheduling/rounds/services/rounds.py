@@ -44,7 +44,7 @@ EVIDENCE_SECONDS: Final = 60.0
 """Rounds that only make jobs wait are stored at most so often."""
 
 Store = Callable[[int, Reading, RoundResult], tuple[str, str, int]]
-"""Keeps the evidence of a round; returns its path, SHA-256 and size in bytes."""
+"""Stores the evidence of a round; returns its path, SHA-256 and size in bytes."""
 
 
 class LostRoundError(Exception):
@@ -53,13 +53,13 @@ class LostRoundError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundOutcome:
-    """What became of a round.
+    """The result of a round.
 
     Attributes:
         started: jobs that got devices.
-        dropped: jobs that were placed but had moved before the commit.
-        rebound: running jobs that lost their guarantee, or have it back.
-        rejected: queued jobs that their policies refused for good.
+        dropped: jobs that were placed, but changed state before the commit.
+        rebound: running jobs that lost or regained their guarantee.
+        rejected: queued jobs that their policies refused permanently.
         new_waits: whether jobs wait that did not wait before, or wait for another reason.
     """
 
@@ -86,12 +86,12 @@ def run_round(
     Args:
         now: the clock.
         config: the settings of a round.
-        store: keeps the snapshot of a round that changes something.
-        cause: what asked for the round, for the record.
+        store: stores the snapshot of a round that changes something.
+        cause: the trigger of the round, for the record.
         make: builds a policy from its name and parameters.
 
     Raises:
-        LostRoundError: another scheduler was faster; the caller may forget this round.
+        LostRoundError: another scheduler was faster; the caller may ignore this round.
     """
     with _collector_paused():
         return _run_round(now=now, config=config, store=store, cause=cause, make=make)
@@ -277,7 +277,7 @@ def _write_round_row(
 
 
 def _announce(outcome: RoundOutcome, *, is_stored: bool) -> None:
-    """Tell of the round once it has committed."""
+    """Send the signal of the round after its commit."""
     changed = bool(outcome.started or outcome.preempted or outcome.rebound or outcome.rejected)
     transaction.on_commit(
         partial(

@@ -1,4 +1,4 @@
-"""What a round writes for the jobs that start: attempts, members, leases, ports."""
+"""Rows of the jobs that start: attempts, members, leases, ports."""
 
 import random
 import uuid
@@ -23,7 +23,7 @@ from tessera.isolation import NONE
 
 BOUND_TO_A_TYPE: Final = frozenset({"D0", "D1"})
 _READ: Final = ("attempts_made", "demand", "spec", "tenant", "terms")
-"""Of jobs that start, what is asked here; the text that they were sent as may be long."""
+"""Columns of starting jobs that are read; without the submitted text, which may be long."""
 
 
 def create_attempts(
@@ -33,13 +33,13 @@ def create_attempts(
 
     Args:
         number: of the round.
-        starts: who starts, where.
-        reading: what the round has read.
+        starts: jobs with their placements.
+        reading: the snapshot with its rows.
         now: the instant that is written.
 
     Returns:
-        The jobs that start. Those are left out for which too few ports are left: the round has
-        counted them, but jobs that were queued before demands named ports have none in theirs.
+        The jobs that start. Jobs without enough free ports are left out: the round counts ports,
+        but jobs queued before demands named ports have none in theirs.
 
     Raises:
         StaleJobError: one of them is no longer queued; the caller's transaction must roll back.
@@ -86,8 +86,8 @@ def _create_members(
 
     Args:
         attempts: one for each start.
-        starts: who starts, where.
-        reading: what the round has read.
+        starts: jobs with their placements.
+        reading: the snapshot with its rows.
         ports: to be given out.
         tenancies: open tenancy by node, of the nodes whose members run without isolation.
     """
@@ -164,7 +164,7 @@ def _attempt_row(
 
 
 def _keep_types(attempts: Sequence[Attempt]) -> None:
-    """Keep jobs whose bits depend on the type of their devices on the type on which they begin."""
+    """Pin jobs whose bits depend on the device type to the type of their first start."""
     for attempt in attempts:
         job = attempt.job
         if job.terms.get("bits") not in BOUND_TO_A_TYPE or not attempt.device_type:
@@ -175,7 +175,7 @@ def _keep_types(attempts: Sequence[Attempt]) -> None:
 
 
 def _layout(job: Job, start: Start, reading: Reading) -> Layout | None:
-    """How the logical workers lie on what the job gets; None for a job without any."""
+    """The distribution of logical workers over the allocation; None for a job without any."""
     workers = job.terms.get("workers")
     if workers is None:
         return None

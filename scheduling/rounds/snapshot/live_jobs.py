@@ -77,7 +77,7 @@ class LiveJobRow(NamedTuple):
 
 _WaitingKey = tuple[LiveJobRow, int | None, tuple[tuple[int, str], ...], int | None]
 Leaves = tuple[tuple[tuple[str, str], ...], ...]
-"""What a job holds, by member: addresses of physical leaves and of the virtual ones."""
+"""Devices of a job, by member: addresses of physical leaves and of the virtual ones."""
 _HoldingKey = tuple[LiveJobRow, int | None, Leaves]
 
 
@@ -90,7 +90,7 @@ def live_rows(using: str) -> list[LiveJobRow]:
 
 
 class Remembered(Generic[Key, Value]):
-    """Values by the keys they are made from; each use forgets what it did not ask for."""
+    """Cache of values by key; each use drops the keys that it did not ask for."""
 
     def __init__(self, make: Callable[[Key], Value]) -> None:
         self._make = make
@@ -220,7 +220,7 @@ def _json(stored: str) -> Any:
 
 
 def _seconds(stored: str) -> float:
-    """Seconds since 1970; SQLite stores UTC without saying so, PostgreSQL says the offset."""
+    """Seconds since 1970; SQLite stores UTC without an offset, PostgreSQL returns the offset."""
     moment = datetime.fromisoformat(stored)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 

@@ -1,7 +1,7 @@
-"""What policies may know of live jobs: what was declared, what they had, what they reported.
+"""Job facts for policies: declared values, past use, reported progress.
 
 Read in two queries (three where batches may change), and only for the virtual clusters whose
-policies ask for it; and in one more what devices are like.
+policies ask for it; and device properties in one more.
 """
 
 import json
@@ -67,7 +67,7 @@ class _Row(NamedTuple):
 def known_of(
     using: str, virtual_clusters: Collection[int], now: datetime
 ) -> Mapping[int, JobFacts]:
-    """What is known of the live jobs of some virtual clusters, by job."""
+    """Job facts of the live jobs of some virtual clusters, by job."""
     if not virtual_clusters:
         return {}
     jobs: QuerySet[Job] = (
@@ -79,7 +79,7 @@ def known_of(
 
 
 def known_of_job(job: Job, now: datetime) -> JobFacts:
-    """What is known of one job, whether it lives or not."""
+    """Job facts of one job, live or ended."""
     rows = Job.objects.unscoped().using("default").filter(pk=job.pk)
     return _known_of("default", rows, now)[job.pk]
 
@@ -113,7 +113,7 @@ def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, 
 
 
 def device_memory(using: str, devices: Iterable[tuple[int, int, str]]) -> Mapping[str, int]:
-    """Bytes of the smallest device of each type, of those whose nodes tell.
+    """Bytes of the smallest device of each type, of devices whose nodes report it.
 
     Args:
         using: the database alias to read from.
@@ -233,7 +233,7 @@ class _Past:
         self._add_progress(run, devices, executors)
 
     def _add_use(self, run: _Run) -> None:
-        """The newest run says how busy its devices are, all of them how full they ever were."""
+        """Busy share of the newest run, and memory peak of all runs."""
         if run.busy is not None:
             self.util = run.busy
         if run.memory_peak is not None:
@@ -270,7 +270,7 @@ class _Past:
             self.losses.append((float(run.last_step), run.loss))
 
     def facts(self, gpu_seconds: float, terms: Terms) -> Facts:
-        """What a policy may know of them."""
+        """The job facts for a policy."""
         # A step of a changing batch is worth more than one of the initial batch.
         counted = terms.total_steps is not None and terms.batch is None
         left = max(0.0, (terms.total_steps or 0) - (self.last_step + 1.0)) if counted else None

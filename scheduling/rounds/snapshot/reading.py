@@ -56,7 +56,7 @@ UNPROBED: Final = NAMESPACE
 """Assumed of a node that has not tried any level; its runner starts nothing at a lower one."""
 
 POLICY_SECONDS: Final = 5.0
-"""How long the policy of a virtual cluster may think unless a round's settings say otherwise."""
+"""Default time limit of a virtual cluster's policy, unless a round's settings set one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class RoundConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A snapshot with what the commit needs to know besides.
+    """A snapshot with the rows that the commit needs.
 
     Attributes:
         reasons: stored reason by queued job.
@@ -95,7 +95,7 @@ class Reading:
 
 
 def next_round_number(using: str) -> int:
-    """The next round's number, read before the snapshot: what commits after it makes it stale."""
+    """The next round's number, read before the snapshot: a commit in between makes it stale."""
     newest = Round.objects.using(using).aggregate(newest=Max("number"))["newest"]
     return (newest or 0) + 1
 
@@ -223,7 +223,7 @@ def _bad_devices(devices: list[tuple[Any, ...]]) -> frozenset[tuple[str, int]]:
 
 
 def _memory(using: str, devices: list[tuple[Any, ...]]) -> Mapping[str, int]:
-    """What the nodes tell of their devices' memory, by type."""
+    """Device memory by type, as reported by nodes."""
     return device_memory(
         using, ((node_id, index, kind) for _, node_id, *_, kind, _, index in devices)
     )

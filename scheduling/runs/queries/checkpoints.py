@@ -1,4 +1,4 @@
-"""The checkpoints that a job's training has told of: receipts of its bits."""
+"""Checkpoints that a job's training has reported: receipts of its bits."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ class CheckpointView:
 
     Attributes:
         receipt: its step, hash and settings.
-        size: bytes; None where it was not told.
+        size: bytes; None if not reported.
         seconds: that saving took, likewise.
     """
 
@@ -31,7 +31,7 @@ class CheckpointView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Two trainings beside each other.
+    """Comparison of two trainings.
 
     Attributes:
         left, right: job and attempt (None: all of them) of each.

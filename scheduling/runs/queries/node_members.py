@@ -47,7 +47,7 @@ class OpenMember:
 
     Attributes:
         job_id: None when the viewer may not see the job.
-        lease_renewed_at: when the node last confirmed that it may go on.
+        lease_renewed_at: the node's last confirmation that it may continue.
     """
 
     member_id: int

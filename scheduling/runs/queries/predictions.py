@@ -1,4 +1,4 @@
-"""What an elastic job is expected to gain from other sizes, and what its restarts have cost."""
+"""Predicted speed of an elastic job at other sizes, and the cost of its restarts."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What is known of an elastic job at other sizes.
+    """Predictions for an elastic job at other sizes.
 
     Attributes:
-        prediction: None before it has told of any step.
-        restarts: how often it was started again.
-        start_seconds: what a start took on average; None before the first.
+        prediction: None before its first reported step.
+        restarts: number of restarts.
+        start_seconds: mean duration of a start; None before the first.
         lost_seconds: work that preemptions have cost so far.
     """
 
@@ -35,7 +35,7 @@ class Outlook:
 
 
 def outlook_of_job(viewer: Viewer, job_id: int, *, now: datetime) -> Outlook | None:
-    """What other sizes would give an elastic job; None for a job that has one size only.
+    """Predictions of an elastic job at other sizes; None for a job of fixed size.
 
     Raises:
         NotFoundError: unknown job, or the viewer may not see it.

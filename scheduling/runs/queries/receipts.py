@@ -16,14 +16,14 @@ class ReceiptView:
 
     Attributes:
         attempt: number of the attempt that had to leave.
-        cause: a stable word; ``cause_text`` the same for people.
-        by: what asked: ``a round``, or what a person did.
-        for_job: for whom; None: nobody in particular, or a job that the viewer may not see.
-        for_text: the same in words; empty: nobody in particular.
-        acknowledged_at: when the job said that it had heard; None: it did not.
+        cause: a stable code; ``cause_text`` its text.
+        by: the requester: ``a round``, or a person's action.
+        for_job: the job that gets the devices; None: none, or one that the viewer may not see.
+        for_text: the same as text; empty: none.
+        acknowledged_at: time of the job's acknowledgement; None: none.
         released_at: when its devices were free; None: it still leaves.
         forced: it was killed when its grace period was over.
-        lost_steps: None: the job tells no steps, or has not left yet.
+        lost_steps: None: the job reports no steps, or has not left yet.
         lost_seconds: work that was not saved; None: it has not left yet.
     """
 

@@ -1,4 +1,4 @@
-"""What runs and what is out of order now, in the form that cell engines take over."""
+"""Running gangs and unhealthy cells, in the form that cell engines take over."""
 
 import json
 from collections import defaultdict
@@ -77,7 +77,7 @@ def _gangs(key: _HeldRows) -> tuple[RunningGang, ...]:
     (job_id, vc_id, vc, priority, job_class, demand), leases = key
     members: dict[int, list[HeldLeaf]] = defaultdict(list)
     for _, member_id, address, virtual, size in leases:
-        # A job that runs at another size than asked says so with each of its leases.
+        # Each lease of a resized job has the actual size.
         demand = demand if size is None else size
         members[member_id].append(HeldLeaf(address=address, virtual=virtual))
     job = HoldingJob(

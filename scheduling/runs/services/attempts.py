@@ -1,8 +1,8 @@
-"""What the nodes report about members; ``settling`` draws the consequences.
+"""Reports of nodes about members; ``gang_outcomes`` derives the consequences.
 
 Every function may run inside an outer transaction, so that many reports share one commit, and is
-idempotent: a report that comes twice, or after the member has moved on, changes nothing. Those
-that come in crowds take many at once and use a fixed number of statements.
+idempotent: a report that comes twice, or after the member has moved on, changes nothing. Frequent
+reports are handled in batches with a fixed number of statements.
 """
 
 from collections import defaultdict
@@ -185,10 +185,10 @@ def mark_all_exited(
     now: datetime,
     ended_at: Mapping[int, datetime] = MappingProxyType({}),
 ) -> None:
-    """Members have ended, whatever the reason; the gangs' rules decide what follows.
+    """Record the end of members, for any reason; gang rules decide the consequences.
 
     Args:
-        records: how, by member.
+        records: the way of the end, by member.
         now: when it was observed.
         ended_at: when each process ended on its node, on the control plane's clock; limited to
             [its start, ``now``]. ``now`` for members that are missing here.
@@ -227,7 +227,7 @@ def mark_exited(
     now: datetime,
     ended_at: datetime | None = None,
 ) -> None:
-    """One rank has ended, whatever the reason; the gang's rules decide what follows."""
+    """Record the end of one rank, for any reason; gang rules decide the consequences."""
     ends = {} if ended_at is None else {member_id: ended_at}
     mark_all_exited(records={member_id: record}, ended_at=ends, now=now)
 
@@ -276,7 +276,7 @@ def record_renewal(*, member_ids: list[int], now: datetime) -> None:
 
 
 def mark_tuned(*, member_id: int, version: int) -> None:
-    """The node has been told the settings of this version; it may have refused them."""
+    """Record that the node has received the settings of this version, even if it refused them."""
     Member.objects.filter(pk=member_id, settings_told__lt=version).update(settings_told=version)
 
 

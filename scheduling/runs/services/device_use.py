@@ -12,14 +12,14 @@ from scheduling.runs.models import Attempt, AttemptUse, Member
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """A running attempt, and what is known of its use so far.
+    """A running attempt with its measured use so far.
 
     Attributes:
-        since: minutes that begin earlier do not count, or are counted already.
+        since: minutes before it do not count, or are counted already.
         members: node and device indices of each of its members.
         minutes: that were counted.
-        busy: share of the time in which its devices were busy, their mean; None: nobody tells.
-        memory_peak: the most bytes that one device had in use; None: nobody tells.
+        busy: busy share of its devices, their mean; None: no reports.
+        memory_peak: the most bytes in use on one device; None: no reports.
     """
 
     attempt_id: int

@@ -1,4 +1,4 @@
-"""Which nodes a job avoids after a failure that was a node's; never so many that none is left."""
+"""Nodes that a job avoids after a node failure, leaving enough other nodes for it."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -18,11 +18,11 @@ def excluded_after(attempt: Attempt, failure: FailureClass) -> list[str]:
     """The names of the nodes that the job's next attempt is to avoid.
 
     Those at fault join those that were avoided before. Where the other usable nodes of the same
-    chains are too few for the gang, the older ones are forgotten, and then these as well: a job
-    that may go nowhere would wait for ever. How often it is tried is bounded by its retries.
+    chains are too few for the gang, the older ones are dropped, and then these as well: otherwise
+    the job would wait forever. Its retries bound the number of attempts.
 
     Args:
-        attempt: has just failed; its leases tell where it was.
+        attempt: has just failed; its leases name its nodes.
         failure: the class of its failure.
     """
     before = set(attempt.job.excluded_nodes)
@@ -51,7 +51,7 @@ def with_excluded(attempt: Attempt, before: set[str]) -> list[str]:
 
 
 def _is_tied(attempt: Attempt) -> bool:
-    """Whether it held devices of a pinned cell as its own, so that there is no elsewhere."""
+    """Whether it held devices of a pinned cell as its own, and can run only there."""
     pins = PinnedCell.objects.filter(virtual_cluster=attempt.job.virtual_cluster_id)
     cells = [f"{address}/" for address in pins.values_list("address", flat=True)]
     if not cells:

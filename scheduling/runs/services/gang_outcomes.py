@@ -1,7 +1,7 @@
-"""What follows when members have gone: the gang is decided, its attempt ends, the job moves on.
+"""Gang outcomes after ends of members: the attempt ends, and the job changes its state.
 
 Everything here takes many attempts at once and uses a fixed number of statements for those that
-ended well; only failures and gangs with members left are looked at one by one.
+ended well; only failures and gangs with remaining members are handled one by one.
 """
 
 from collections import defaultdict
@@ -48,12 +48,12 @@ _FATE: Final = (
     "attempt_id", "role", "rank", "node_rank", "step", "exited_at", "exit_code", "exit_signal",
     "exit_cause", "failure_class", "message", "devices", "started_at",
 )  # fmt: skip
-"""Fields of a member that decide how its gang ended and what is charged for it."""
+"""Fields of a member that decide the gang outcome and the charge."""
 _UNREAD: Final = (
     "demand", "layout", "job__labels", "job__note", "job__source_text", "job__warnings",
     "job__demand", "job__terms", "job__reason", "job__reason_text",
 )  # fmt: skip
-"""Of attempts and their jobs, what no end asks for and costs much to read."""
+"""Columns of attempts and jobs that are not needed and costly to read."""
 
 
 def settle(*, attempt_ids: Collection[int], now: datetime) -> None:
@@ -221,7 +221,7 @@ def _end_note(attempt: Attempt, evicted_by: Mapping[int, str]) -> Note:
 def _evictions(
     released: Iterable[Attempt], failed: Iterable[Attempt], moved: Mapping[int, JobState | None]
 ) -> Iterator[tuple[int, FailureClass]]:
-    """Virtual cluster and reason of those that had to leave; who was stopped wanted to."""
+    """Virtual cluster and reason of evicted attempts, without those that users stopped."""
     for attempt in released:
         if moved.get(attempt.job_id) is JobState.QUEUED:
             yield attempt.job.virtual_cluster_id, FailureClass.PREEMPTED

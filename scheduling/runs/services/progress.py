@@ -1,4 +1,4 @@
-"""What running attempts have reported, summed up for the performance models of later rounds."""
+"""Progress reports of running attempts, summed up for performance models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from scheduling.runs.models import AttemptProgress, StepTally
 from scheduling.runs.services.receipts import CHECKPOINT
 
 MOST_KINDS: Final = 64
-"""Of steps in one attempt; a job that tells another batch each time must not fill the database."""
+"""Maximum number of step kinds in one attempt: bounds the rows of a job that varies its batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,11 @@ class Leading:
     """The newest interval of an attempt's first rank.
 
     Attributes:
-        seconds: how long it was.
-        steps: that were made in it.
+        seconds: its duration.
+        steps: steps in it.
         step: number of the newest.
         loss: of the newest.
-        batch: samples of a step, of all ranks; None where it is not told.
+        batch: samples of a step, of all ranks; None if not reported.
         accumulation: micro-batches of each process in it.
         noise: squared norm and variance of the gradient at the initial batch.
         kinds: batch, accumulation, steps and their seconds, for each batch.
@@ -47,9 +47,9 @@ def add_attempt_progress(*, attempt_id: int, samples: float, leading: Leading | 
     """Add one rank's newest interval to its attempt.
 
     Args:
-        attempt_id: which attempt.
+        attempt_id: of the attempt.
         samples: samples that the rank has worked through.
-        leading: what the first rank has told besides.
+        leading: the first rank's further report.
     """
     changes: dict[str, Any] = {"samples": F("samples") + samples}
     if leading is not None:
@@ -93,9 +93,9 @@ def initial_batch_of(job_id: int) -> int | None:
 
 
 MOST_OF_AN_ATTEMPT: Final = 500
-"""Of one kind; a job that saves every second must not fill the database.
+"""Maximum of one kind; it bounds the rows of a job that saves every second.
 
-The newest is always among them: it says where training goes on, and what was lost."""
+The newest is always among them: it marks the resume point and the lost work."""
 
 
 @transaction.atomic

@@ -1,4 +1,4 @@
-"""Receipts of preemptions: opened with the notice, completed by what the job told until then."""
+"""Preemption receipts: opened with the notice, completed by the job's later reports."""
 
 import signal
 from collections import defaultdict
@@ -72,7 +72,7 @@ def settle_receipts(*, attempt_ids: Iterable[int]) -> Mapping[int, str]:
 
 @dataclass(slots=True)
 class _Told:
-    """What the training of an attempt told of its checkpoints."""
+    """Reports of an attempt's training about its checkpoints."""
 
     begun_at_step: int | None = None
     step: int | None = None
@@ -109,9 +109,9 @@ def _until(at: datetime | None, attempt: Attempt) -> datetime | None:
 
 
 def _told(attempts: Collection[Attempt]) -> Mapping[tuple[int, int], _Told]:
-    """What was told in each attempt, by job and number; of a kind only the event that counts.
+    """Reports of each attempt, by job and number; of a kind only the event that counts.
 
-    A long training tells of any number of checkpoints: they are not read one by one.
+    A long training may report any number of checkpoints, so they are not all read.
     """
     ends = (
         JobEvent.objects.filter(

@@ -1,4 +1,4 @@
-"""Stopping and preempting jobs: the decision now, the end when the nodes say so."""
+"""Stopping and preempting jobs: decided now, ended by the reports of the nodes."""
 
 from datetime import datetime
 
@@ -78,15 +78,15 @@ def preempt_job(
     cause: PreemptionRule = PreemptionRule.POLICY,
     by: str = "",
 ) -> bool:
-    """Order a running job to leave for another; it is queued again when it has left.
+    """Preempt a running job for another; it is requeued when it has left.
 
     Args:
-        job_id: who leaves.
-        for_job: for whom; 0: for nobody in particular.
-        rule: by which rule, in words.
-        now: when it is asked.
+        job_id: the job to preempt.
+        for_job: the job that gets the devices; 0: none.
+        rule: the rule as text.
+        now: time of the request.
         cause: the rule's kind.
-        by: what asked, where that is no round.
+        by: the requester, if not a round.
 
     Returns:
         Whether it was running and has now been ordered to leave.
@@ -106,13 +106,13 @@ def preempt_job(
 
 @transaction.atomic
 def stop_by_rule(*, job_id: int, attempt_id: int, rule: str, text: str, now: datetime) -> bool:
-    """End a running job because a rule says so; nobody else has to be asked.
+    """Stop a running job by a rule, without a user's request.
 
     Args:
-        job_id: which job.
-        attempt_id: the attempt that the rule looked at; another one is left alone.
-        rule: what the rule is called, for the audit.
-        text: why, for people.
+        job_id: the job.
+        attempt_id: the attempt that the rule checked; another one is not stopped.
+        rule: name of the rule, for the audit.
+        text: the displayed reason.
         now: the time.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Adding to the tallies that all jobs of a virtual cluster share: first starts, and evictions.
+"""Shared tallies of a virtual cluster: first starts, and evictions.
 
-Who adds to a tally holds its row until the commit, and others who count jobs of that virtual
-cluster wait for that: what else a transaction writes comes before.
+A transaction that adds to a tally locks its row until the commit and blocks others of that virtual
+cluster, so it does so last.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ from scheduling.core.waits import wait_class
 from scheduling.jobs.models import Job
 from scheduling.runs.models import EvictionTally, WaitTally
 
-# What a job's own command or limits do to it is its end and no eviction.
+# An end by the job's own command or limits is not an eviction.
 EVICTING: Final = frozenset(
     {
         FailureClass.NODE,
@@ -38,7 +38,7 @@ _ADD: Final = """
 
 @dataclass(slots=True)
 class _Uncounted:
-    """What a block has yet to count: jobs by the instant at which they began to run, and ends."""
+    """Pending counts of a block: jobs by the instant at which they began to run, and ends."""
 
     begun: dict[datetime, set[int]] = field(default_factory=lambda: defaultdict(set))
     evicted: Counter[tuple[int, str]] = field(default_factory=Counter)
@@ -59,10 +59,10 @@ _uncounted: Final[ContextVar[_Uncounted | None]] = ContextVar("_uncounted", defa
 
 @contextmanager
 def tallies_written_last() -> Iterator[None]:
-    """Count what this block starts and evicts at its end, which is to be its transaction's end.
+    """Add the starts and evictions of this block at its end, which must end the transaction.
 
-    A block inside another one is counted where the outer one ends, and not at all where it fails:
-    so it goes with a savepoint.
+    A nested block is counted at the end of the outer one, and not at all if it fails, like a
+    savepoint.
     """
     outer, mine = _uncounted.get(), _Uncounted()
     token = _uncounted.set(mine)
@@ -77,7 +77,7 @@ def tallies_written_last() -> Iterator[None]:
 
 
 def count_first_starts(job_ids: Collection[int], now: datetime) -> None:
-    """Add the waits of jobs that run for the first time, inside the transaction that says so.
+    """Add the waits of jobs that run for the first time, in the transaction of their start.
 
     Args:
         job_ids: jobs that began to run at ``now``; those that had run before are left out.

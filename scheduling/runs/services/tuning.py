@@ -1,4 +1,4 @@
-"""Batches of running jobs, chosen anew after each round and sent down without a restart.
+"""Batches of running jobs, chosen after each round and sent without a restart.
 
 A batch changes no allocation, so it needs neither the round's fence nor its record: each choice is
 a compare-and-set on the member that will read it, and a line among the job's events.
@@ -101,10 +101,10 @@ def _running(
 def _send(
     attempt: Attempt, leader: Member, running: "BatchedJob", chosen: "Chosen", now: datetime
 ) -> bool:
-    """Leave the batch for the node that carries the job's first member; whether it was taken.
+    """Store the batch for the node of the job's first member; returns whether it was accepted.
 
-    A job that keeps another batch than the one it was told (its data are too few, or it does not
-    listen) is not told the same again.
+    A job that runs with another batch than the one sent (it has too little data, or ignores it)
+    does not get the same batch again.
     """
     settings: dict[str, Any] = {**(leader.settings or {})}
     settings |= {"batch": chosen.batch, "accumulation": chosen.accumulation}

@@ -34,7 +34,7 @@ EVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHours:
-    """What a job has held, in hours of one device; a declared CPU slot is no GPU."""
+    """Use of a job in hours of one device; a declared CPU slot is not a GPU."""
 
     gpu: float = 0.0
     slot: float = 0.0
@@ -71,7 +71,7 @@ def charged_until(now: datetime, *, since: datetime = EVER) -> Any:
 
 
 def summed_until() -> datetime:
-    """Up to when the rows of days hold what was used; what is later is in the leases alone."""
+    """The end of the use in the rows of days; later use is in the leases alone."""
     return UsageMark.objects.values_list("summed_until", flat=True).first() or EVER
 
 

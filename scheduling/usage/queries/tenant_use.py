@@ -1,4 +1,4 @@
-"""What tenants and their people have used, and which virtual clusters a member may use."""
+"""Use by tenants and their members, and the virtual clusters that a member may use."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What somebody has held so far, and holds now.
+    """Past and present use.
 
     Attributes:
         hours: of GPUs and of declared CPU slots, counted apart, up to now.
@@ -73,7 +73,7 @@ def _use_by(
     *, person: bool, viewer: Viewer, tenant_id: int | None, now: datetime
 ) -> Mapping[int, Use]:
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
-    # Read first: where there are no days at all, nothing was held between this and what they say.
+    # Read before the days: without rows of days, leases count from this mark.
     mark = summed_until()
     seconds, told = _seconds_of_days(person=person, visible=visible, tenant_id=tenant_id)
     summed = told or mark

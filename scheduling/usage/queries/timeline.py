@@ -70,11 +70,11 @@ class TimelineRun:
         devices: indices on the node.
         job_id: None when the viewer may not see the job; then name, user and VC are empty.
         tenant: its name, or "another tenant".
-        state: of the job while the run goes on; else why it ended, an ``EndReason``.
+        state: of the job during the run; else its ``EndReason``.
         opportunistic: it ran outside its virtual cluster's guarantee.
         reserved: the devices are claimed only; their present users are leaving.
-        end: None while it goes on.
-        latest_end: when its longest duration is over, if it has one and goes on.
+        end: None for a live run.
+        latest_end: end of its maximum duration, for a live run with one.
     """
 
     node_id: int
@@ -94,7 +94,7 @@ class TimelineRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """What was where between ``since`` and ``until``.
+    """Runs on nodes between ``since`` and ``until``.
 
     Attributes:
         runs: by node, oldest first.
@@ -109,7 +109,7 @@ class Timeline:
 
 
 def first_run_at() -> datetime | None:
-    """When the oldest attempt that is kept was made; None where there is none."""
+    """Creation of the oldest stored attempt; None for none."""
     return Attempt.objects.order_by("id").values_list("created_at", flat=True).first()
 
 
@@ -124,14 +124,14 @@ def timeline(
     """The runs that overlap a span, in a fixed number of queries.
 
     Args:
-        viewer: who looks.
+        viewer: decides which are visible.
         since: begin of the span.
         until: its end; may lie in the future.
         node: only this node.
-        most: runs that are read at once.
+        most: maximum number of runs read.
 
     Raises:
-        InvalidError: the span is none, or too long.
+        InvalidError: the span is empty or too long.
     """
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
     _check_span(since, until)

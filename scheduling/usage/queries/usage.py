@@ -57,7 +57,7 @@ class Hours:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageLine:
-    """What one tenant, virtual cluster, person, job or day has used; GPUs and slots apart.
+    """Use by one tenant, virtual cluster, person, job or day; GPUs and CPU slots apart.
 
     Attributes:
         name: of the tenant, virtual cluster, person or job; the day.
@@ -80,13 +80,13 @@ class Usage:
     """A period.
 
     Attributes:
-        lines: those who held most first; days in order.
-        is_partial: there are more lines, or some have been forgotten: those of jobs are kept less
-            long than their sums.
-        summed_until: what was held later is not in it yet; None: nothing was summed up.
+        lines: largest use first; days in order.
+        is_partial: there are more lines, or some are pruned: the retention of job rows is shorter
+            than that of sums.
+        summed_until: later use is not included yet; None: no sums exist.
         closed: when the month was closed, if the period is one that is.
         sha256: of the closed month's rows.
-        sees_all: the viewer sees more than the own use.
+        sees_all: the viewer sees more than their own use.
     """
 
     since: date
@@ -249,14 +249,14 @@ _Row = dict[str, Any]
 
 
 def rows_of_jobs(period: "QuerySet[Any]", seen: Hashable, *, most: int) -> list[_Row]:
-    """Sums of those that held most, GPUs and slots apart, with the names of now.
+    """Sums of the largest users, GPUs and CPU slots apart, with current names.
 
     Of jobs there may be very many, and their rows are written once an hour.
 
     Args:
         period: the rows of days of jobs that the viewer may see.
-        seen: all that decides which rows these are, and what all of them hold together.
-        most: rows that are given at most.
+        seen: cache key: the filter of the rows, and their total.
+        most: maximum number of rows.
     """
     same = period.aggregate(rows=Count("id"), last=Max("id"), jobs=Sum("job"))
     found = _KEPT.of((seen, most, *same.values()), period, most)
@@ -278,7 +278,7 @@ def _names(rows: "QuerySet[Any]", column: str) -> dict[int, str]:
 
 
 def _search(period: "QuerySet[Any]", most: int) -> list[_Row]:
-    """In two steps: the sums of all jobs need no more of a row than what it held."""
+    """In two steps: the sums of all jobs need only the use of each row."""
     held = period.values("job", "is_gpu").annotate(held=Sum(_HELD)).order_by("-held", "-job")
     wanted = set(held.values_list("job", "is_gpu")[:most])
     rows = period.filter(job__in={job for job, _ in wanted})
@@ -288,7 +288,7 @@ def _search(period: "QuerySet[Any]", most: int) -> list[_Row]:
 
 
 class _Kept:
-    """What was found for the readers of late."""
+    """Cache of the newest results."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[Hashable, list[_Row]] = OrderedDict()

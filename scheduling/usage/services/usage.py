@@ -1,9 +1,9 @@
-"""Sums up what is charged, day by day, and closes months that are over.
+"""Daily sums of charged use, and closing of past months.
 
-The rows of days are the one sum of use; all others (``UsedSoFar``, budgets) are made of them.
-What a device is charged for is defined in ``scheduling.core.charging``. A process whose end is
-observed after the day on which it ended has been charged for too long meanwhile: the days since
-its end are summed up again.
+The rows of days are the only source of use; all other sums (``UsedSoFar``, budgets) derive from
+them. ``scheduling.core.charging`` defines the charge. A process whose end is observed after the
+day on which it ended has been charged for too long meanwhile: the days since its end are summed up
+again.
 """
 
 import hashlib
@@ -74,7 +74,7 @@ CLOSES_AFTER: Final = timedelta(days=1)
 """How long after its end a month is closed."""
 
 MARGIN: Final = timedelta(minutes=10)
-"""What ended this recently may not have been committed when it was summed up."""
+"""Ends within this span may not have been committed when they were summed up."""
 
 LATEST_CHANGE: Final = timedelta(days=31)
 """An end that is observed later than this after it happened does not change days before."""
@@ -142,7 +142,7 @@ def sum_usage(*, now: datetime) -> int:
 
 
 def _first_changed(since: datetime) -> datetime:
-    """The earliest instant for which what was observed after ``since`` changes a sum."""
+    """The earliest instant whose sums change by observations after ``since``."""
     newer = Lease.objects.filter(kind=LeaseKind.USING, member__step_since__gt=since)
     released = newer.filter(released_at__gt=since)
     live = newer.filter(released_at=None)
@@ -226,7 +226,7 @@ def _write_day(day: date, now: datetime, mark: UsageMark) -> None:
 def _close(month: date, now: datetime, mark: UsageMark) -> None:
     """Close a month with all that this takes, or not at all."""
     last = _next_month(month) - _DAY
-    # What ended shortly before midnight may have been written after the last sum.
+    # Ends shortly before midnight may have been written after the last sum.
     sums = _sums(last, now)
     with transaction.atomic():
         _move(mark, mark.summed_until)
@@ -239,7 +239,7 @@ def _close(month: date, now: datetime, mark: UsageMark) -> None:
 
 
 def _move(mark: UsageMark, until: datetime) -> None:
-    """Move the mark, if it is where it was read; whoever else writes waits for this one's end."""
+    """Move the mark if it is unchanged; a concurrent writer waits for this transaction."""
     as_read = UsageMark.objects.filter(pk=mark.pk, summed_until=mark.summed_until)
     if not as_read.update(summed_until=until):
         raise _OvertakenError
@@ -250,7 +250,7 @@ def _is_closed(day: date) -> bool:
 
 
 def _replace(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> None:
-    """Write a day's rows anew; what jobs have used that are forgotten meanwhile stays."""
+    """Rewrite a day's rows; the use of jobs pruned meanwhile remains."""
     rows = _job_rows(day, sums)
     new = {row.job for row in rows}
     there = UsageJob.objects.unscoped().filter(day=day)
