@@ -1,4 +1,4 @@
-"""When waiting jobs will start, what would let them start now, and how good estimates were."""
+"""Rows of start estimates: starts of waiting jobs, remedies, and past estimates."""
 
 from django.db import models
 from django.db.models import Q
@@ -8,15 +8,14 @@ from scheduling.jobs.models import Job
 
 
 class StartEstimate(models.Model):
-    """The newest estimate of one waiting job; times are empty where nothing can be said.
+    """The newest start estimate of one waiting job; times are empty if unknown.
 
-    ``steps`` would each let it start now; where there is none, ``proof`` says what refuses even
-    the smallest that it could ask for.
+    Each of ``steps`` would let it start now; if there is none, ``proof`` has the reason for even
+    its smallest demand.
 
-    What is not known yet is being worked out: ``round_number`` is the round after which the start
-    was estimated and ``sought`` the one after which steps were sought, each 0 where that has not
-    been done. Steps are those of a job that waits for ``sought_for``, a reason's code. All of it
-    is about the job as it was after so many ``amendments``; of another it says nothing.
+    ``round_number`` is the round after which the start was estimated and ``sought`` the one after
+    which steps were sought, each 0 while that is pending. The steps hold for the reason code
+    ``sought_for``. All of it is valid only for the job with the same number of ``amendments``.
 
     ``basis`` is a ``Basis``, or empty where there is no range. ``opens_at``: the job cannot start
     earlier. ``unreliable``: a range was found, but is too wide to be shown; ``unlimited`` are then
@@ -46,11 +45,11 @@ class StartEstimate(models.Model):
 
 
 class EstimateRecord(models.Model):
-    """An estimate of old beside what became of it; all spans in seconds from ``made_at``.
+    """A past estimate and the actual wait; all spans in seconds from ``made_at``.
 
-    ``raw_*`` came from the futures, ``p*`` are the forecast, which was ``shown`` unless it was too
-    wide. ``wait`` is known once the job has been given devices; one that ended without is closed
-    without.
+    ``raw_*`` came from the futures, ``p*`` are the estimate, which was ``shown`` unless it was too
+    wide. ``wait`` is known once the job has devices; the record of a job that ended without is
+    closed without.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="estimate_records")

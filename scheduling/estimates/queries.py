@@ -1,4 +1,4 @@
-"""Start estimates as faces read them, and how often they were right."""
+"""Start estimates for pages and REST, and their calibration."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ from tessera.messages import Sentence
 
 MOST_RECORDS: Final = 5_000
 INSIDE: Final = 0.8
-"""How often the truth should lie inside."""
+"""Target share of actual starts inside the range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eta:
-    """When a waiting job starts.
+    """The start estimate of a waiting job.
 
     Attributes:
         p10: it starts earlier than this with one chance in ten.
         p90: it starts later than this with one chance in ten.
-        made_at: when that was worked out, after round ``round_number``.
-        basis: what it is made from, a ``Basis``.
+        made_at: time of the estimate, after round ``round_number``.
+        basis: its source, a ``Basis``.
         opens_at: it cannot start earlier, whatever is free; None: no gate is closed.
     """
 
@@ -40,7 +40,7 @@ class Eta:
     opens_at: datetime | None = None
 
     def seconds(self, now: datetime) -> tuple[float, float, float]:
-        """From ``now`` on, never negative."""
+        """Seconds from ``now``, never negative."""
         p10, p50, p90 = (
             max(0.0, (at - now).total_seconds()) for at in (self.p10, self.p50, self.p90)
         )
@@ -54,12 +54,12 @@ class Eta:
 
     @property
     def is_open(self) -> bool:
-        """Whether its last tenth lies beyond what forecasts look at: the range has no end."""
+        """Whether p90 lies beyond the horizon of estimates: the range has no end."""
         return is_open((self.p90 - self.made_at).total_seconds())
 
 
 def eta_of(columns: Mapping[str, Any]) -> Eta | None:
-    """An estimate from columns named as in ``StartEstimate``; None where nothing is known."""
+    """An estimate from columns named as in ``StartEstimate``; None if unknown."""
     p10, p50, p90 = (columns.get(name) for name in ("p10", "p50", "p90"))
     if p10 is None or p50 is None or p90 is None:
         return None
@@ -93,17 +93,17 @@ def no_estimate_of(columns: Mapping[str, Any]) -> str:
 
 
 def is_of(amendments: int, columns: Mapping[str, Any]) -> bool:
-    """Whether an estimate, in columns as above, is about a job that was changed so often."""
+    """Whether an estimate, in columns as above, is about a job with this number of amendments."""
     return columns.get("amendments") == amendments
 
 
 def holds_for(reason_code: str, columns: Mapping[str, Any]) -> bool:
-    """Whether steps, in columns as above, were sought for what a job waits for now."""
+    """Whether steps, in columns as above, were sought for the job's present reason."""
     return bool(columns.get("sought")) and columns.get("sought_for") == reason_code
 
 
 _NEEDS_FREE: Final = frozenset({"devices", "instances", "level"})
-"""Kinds of steps that start a job on what is left over where it waits."""
+"""Kinds of steps that start a job on free devices of its virtual cluster."""
 
 
 def steps_left(
@@ -122,17 +122,17 @@ def steps_left(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateAccuracy:
-    """How good the estimates of one virtual cluster were.
+    """Calibration of the estimates of one virtual cluster.
 
     Attributes:
-        estimates: whose truth is known.
-        inside: share of truths between p10 and p90.
-        below: share of truths before p10.
-        above: share of truths after p90.
+        estimates: with a known start.
+        inside: share of starts between p10 and p90.
+        below: share of starts before p10.
+        above: share of starts after p90.
         loss: mean pinball loss in seconds.
         plain_loss: the same for the quantiles of all these waits together, each seen afterwards.
-        waiting: estimates whose truth is not known yet.
-        withheld: forecasts that were too wide to be shown; no other figure counts them.
+        waiting: estimates without a known start.
+        withheld: estimates that were too wide to be shown; no other figure counts them.
     """
 
     virtual_cluster: str

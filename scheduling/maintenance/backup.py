@@ -1,7 +1,7 @@
 """A backup: the database at one instant, the keys, and on request rounds and logs, in one file.
 
-The file holds the installation's keys, so it is readable by its owner only. A restore puts back
-what a backup of the same kind of database holds, after everything in it has been checked.
+The file holds the installation's keys, so only its owner can read it. A restore checks all content
+first and needs the same kind of database.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ KEYS: Final = ("secret_key", "ssh", "archives")
 ROUNDS: Final = "rounds"
 LOGS: Final = "logs"
 UNKNOWN_JOB_IDS: Final = 10_000
-"""Numbers that are skipped where the replaced database cannot say which ones were given."""
+"""Numbers that are skipped if the replaced database cannot name the newest used one."""
 MOST_MANIFEST_BYTES: Final = 256 << 20
 _OWNER_ONLY: Final = 0o600
 _CHUNK: Final = 1 << 20
@@ -37,7 +37,7 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupReport:
-    """What is in a backup.
+    """The content of a backup.
 
     Attributes:
         created_at: ISO 8601.
@@ -68,18 +68,18 @@ def make_backup(
     with_rounds: bool = False,
     with_logs: bool = False,
 ) -> BackupReport:
-    """Write a backup while everything goes on; the name appears only when all of it is there.
+    """Write a backup during operation; its name appears only when the file is complete.
 
     Args:
         target: the file to write; must not exist.
-        data_dir: where keys, rounds and logs lie.
-        database: how the database is copied.
+        data_dir: directory of keys, rounds and logs.
+        database: copies the database.
         now: the instant that is written.
         with_rounds: also the stored rounds.
         with_logs: also the logs of jobs.
 
     Raises:
-        FileExistsError: there is a file of that name.
+        FileExistsError: the file exists.
         UnusableBackupError: the database cannot be copied.
     """
     if target.exists():
@@ -108,21 +108,20 @@ def make_backup(
 
 
 def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> BackupReport:
-    """Put a backup back. Everything is checked before the first file is touched.
+    """Restore a backup. Everything is checked before the first file is changed.
 
-    The caller has made sure that no process of the installation runs. Numbers of jobs that were
-    accepted after the backup are not given again, nor are Unix user ids of tenants that were
-    created after it: logs, checkpoints and other files may still be in the data directory and on
-    nodes.
+    The caller has checked that no process of the installation runs. Numbers of jobs submitted
+    after the backup are not reused, nor are Unix user ids of tenants created after it: their logs,
+    checkpoints and other files may remain in the data directory and on nodes.
 
     Args:
         source: a file that ``make_backup`` wrote.
-        data_dir: where keys, rounds and logs go.
-        database: how the database is put back.
+        data_dir: target directory of keys, rounds and logs.
+        database: restores the database.
 
     Raises:
-        UnusableBackupError: it is no backup, is damaged, is of another kind of database, or this
-            version cannot use its database (``refusal``).
+        UnusableBackupError: not a backup, damaged, of another kind of database, or this version
+            cannot use its database (``refusal``).
     """
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix=".tessera-restore-", dir=data_dir) as scratch:
@@ -152,11 +151,11 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
 
 
 def _skip_given_job_ids(database: DatabaseCopy, given: int | None, logs: Path) -> int:
-    """Keep new jobs from the numbers of jobs that the backup does not know."""
+    """Exclude the numbers of jobs newer than the backup from new jobs."""
     logged = [int(path.name) for path in logs.glob("*") if path.name.isdecimal()]
     newest = max([database.newest_job_id() or 0, given or 0, *logged])
     if given is None:
-        # The database is gone, and with it what was given out since the backup.
+        # The database is lost, and with it the numbers used since the backup.
         newest += UNKNOWN_JOB_IDS
     database.skip_job_ids(newest)
     return newest
@@ -185,7 +184,7 @@ def _files(data_dir: Path, names: list[str]) -> dict[str, Path]:
 def _write(
     target: Path, files: Mapping[str, Path], facts: Mapping[str, str], *, now: datetime
 ) -> int:
-    """The archive: every file, then the manifest with the digest of what was really written."""
+    """The archive: every file, then the manifest with the digest of the written bytes."""
     digests: dict[str, dict[str, Any]] = {}
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
     with os.fdopen(handle, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:

@@ -52,7 +52,7 @@ class DatabaseCopy(Protocol):
         ...
 
     def users(self) -> list[str]:
-        """Who has the database open besides this process, in words."""
+        """Other processes that have the database open, as text."""
         ...
 
     def newest_job_id(self) -> int | None:
@@ -86,13 +86,13 @@ class SqliteCopy:
         self._path, self._alias = path, alias
 
     def dump(self, target: Path) -> None:
-        """Copy page by page; writers go on and the copy is of one instant."""
+        """Copy page by page, a copy of one instant; writers are not blocked."""
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY))
         connection = connections[self._alias]
         connection.ensure_connection()
         with closing(sqlite3.connect(target)) as copy:
             connection.connection.backup(copy, pages=_PAGES)
-            # One plain file, without a journal beside it.
+            # One plain file, without a separate journal.
             copy.execute("PRAGMA journal_mode=DELETE")
         self.check(target)
 
@@ -111,7 +111,7 @@ class SqliteCopy:
             raise UnusableBackupError(f"the backup's database is damaged: {answer} {faults or ''}")
 
     def load(self, source: Path) -> None:
-        """Put the file in place; the old one stays beside it until the next restore."""
+        """Install the file; the old one is stored next to it until the next restore."""
         connections.close_all()
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._path.exists():
@@ -127,7 +127,7 @@ class SqliteCopy:
         fresh.replace(self._path)
 
     def _fold_journal(self) -> None:
-        """Bring what is only in the journal into the old file; a damaged one stays as it is."""
+        """Merge the journal into the old file; a damaged one is unchanged."""
         try:
             with closing(sqlite3.connect(self._path)) as old:
                 old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -137,7 +137,7 @@ class SqliteCopy:
     def newest_job_id(self) -> int | None:
         """Read SQLite's own sequence, which deleted jobs do not lower."""
         try:
-            # Not read-only: what is in its journal only is read, too.
+            # Not read-only: the journal is read, too.
             with closing(sqlite3.connect(f"file:{self._path}?mode=rw", uri=True)) as database:
                 row = database.execute(_SQLITE_SEQUENCE, (_JOBS,)).fetchone()
         except sqlite3.DatabaseError:
@@ -187,7 +187,7 @@ class PostgresCopy:
         self._run("pg_dump", "--format=custom", "--no-owner", "--no-acl", f"--file={target}")
 
     def check(self, source: Path) -> None:
-        """Ask ``pg_restore`` for the list of what is in it."""
+        """List the content with ``pg_restore``."""
         self._run("pg_restore", "--list", str(source), connect=False)
 
     def load(self, source: Path) -> None:

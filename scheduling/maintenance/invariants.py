@@ -1,4 +1,4 @@
-"""What must be true of the rows at every instant, checked from scratch."""
+"""Invariants of the rows at every instant, checked from scratch."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ MOST_SHOWN: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One broken promise.
+    """One violated invariant.
 
     Attributes:
-        rule: a stable word.
-        text: what is wrong, with the rows.
+        rule: a stable code.
+        text: the violation, with the rows.
     """
 
     rule: str

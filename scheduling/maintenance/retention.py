@@ -1,4 +1,4 @@
-"""Forgetting what is old, in short transactions: ended jobs, events, rounds and their files."""
+"""Pruning of old rows and files in short transactions: ended jobs, events, rounds."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -24,15 +24,15 @@ BATCH: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long things are kept; None means for ever.
+    """Retention by kind; None means forever.
 
     Attributes:
-        round_files: snapshots of rounds, beside the limit in bytes.
+        round_files: snapshots of rounds, in addition to the limit in bytes.
         round_bytes: size of all snapshots together.
         rounds: rows of rounds.
         events: events of jobs that have ended.
         jobs: jobs that have ended, with all that belongs to them.
-        usage_jobs: what each job used day by day, in closed months; the sums of people stay.
+        usage_jobs: daily use of each job, in closed months; sums by person remain.
         archives: uploaded archives, from the end of the last job that used them on.
         audit: the audit log.
     """
@@ -61,13 +61,13 @@ class Pruned:
 
 
 def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) -> Pruned:
-    """Forget what is older than ``retention`` allows. Live jobs lose nothing.
+    """Prune rows and files older than ``retention``, but nothing of live jobs.
 
     Args:
-        retention: how long things are kept.
-        data_dir: where the files of rounds and archives lie.
+        retention: retention by kind.
+        data_dir: directory of the files of rounds and archives.
         now: the present.
-        actor: who asked, for the audit.
+        actor: the requester, for the audit.
     """
     # Leases go with their jobs.
     sum_all_usage(now=now)
@@ -124,7 +124,7 @@ def _jobs(age: timedelta | None, now: datetime) -> int:
 
 
 def _usage_jobs(age: timedelta | None, now: datetime) -> int:
-    """Rows by job of months that are closed; those of open months are still written anew."""
+    """Rows by job of closed months; those of open months are still rewritten."""
     if age is None:
         return 0
     oldest = (now - age).date().replace(day=1)

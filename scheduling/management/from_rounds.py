@@ -27,10 +27,10 @@ _FIGURES: Final = (
 
 
 def replay_rounds(options: Mapping[str, Any], out: OutputWrapper) -> None:
-    """Replay what the database and the data directory keep, and print winners and losers.
+    """Replay stored rounds from database and data directory, and print winners and losers.
 
     Raises:
-        CommandError: something that was given cannot be used, or nothing is kept of the span.
+        CommandError: an argument is not valid, or the span has no stored rounds.
         UnknownPolicyError: the policy or a parameter of it is unknown.
     """
     name = options["policy"]

@@ -26,8 +26,8 @@ def render_report(document: Mapping[str, Any], outcomes: Sequence[TaskOutcome]) 
     """The whole page.
 
     Args:
-        document: what ``compare`` returns, with what the runs had in common.
-        outcomes: the runs, with what was recorded of them.
+        document: the result of ``compare``, with the common parameters of the runs.
+        outcomes: the runs, with their recordings.
     """
     first = outcomes[0]
     context = {
@@ -68,7 +68,7 @@ def _styles() -> SafeString:
 
 
 def _script() -> SafeString:
-    """The library of charts, which must not end the element that it stands in."""
+    """The chart library, escaped so that it cannot end its script element."""
     text = (_STATIC / "dist" / "plotly-cartesian.min.js").read_text(encoding="utf-8")
     return mark_safe(text.replace("</script", "<\\/script"))  # noqa: S308 (our own file)
 
@@ -128,7 +128,7 @@ def _boxes(outcomes: Sequence[TaskOutcome]) -> list[dict[str, Any]]:
 
 
 def _distribution(policy: str, outcomes: Sequence[TaskOutcome]) -> dict[str, Any]:
-    """A line of the table beside the distributions."""
+    """A row of the table next to the distributions."""
     times, fairness = _values(outcomes, policy, "jct"), _values(outcomes, policy, "ftf")
     cells = [f"{value:.3f}" for value in _percentiles(times)]
     return {
@@ -204,7 +204,7 @@ def _run_row(outcome: TaskOutcome) -> dict[str, Any]:
 
 
 def _course(outcome: TaskOutcome) -> dict[str, Any]:
-    """What is drawn of one run over time, in hours from its beginning."""
+    """The charted series of one run over time, in hours from its beginning."""
     recorder = outcome.recorder
     points = recorder.points if recorder else []
     spans = recorder.spans if recorder else []
@@ -235,7 +235,7 @@ def _course(outcome: TaskOutcome) -> dict[str, Any]:
 
 
 def _span_rows(outcome: TaskOutcome) -> list[dict[str, Any]]:
-    """The table beside the allocations: the first run's."""
+    """The table next to the allocations: the first run's."""
     recorder = outcome.recorder
     if recorder is None or not recorder.points:
         return []

@@ -1,4 +1,4 @@
-"""What the commands around the simulator share: their options, and one run from them."""
+"""Shared options of the simulator's commands, and one run from them."""
 
 import sys
 import time
@@ -49,7 +49,7 @@ class ProfileFolder:
 
 
 def add_world_arguments(parser: ArgumentParser) -> None:
-    """Declare what a simulated world is made of, but for its trace and its policy."""
+    """Declare the options of a simulated world, except its trace and its policy."""
     parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles, tables")
     parser.add_argument("--cluster", metavar="TYPE:NxD,...", help="as in aws:6x4,rtx:3x8")
     parser.add_argument("--rules", choices=sorted(RULES), default="sia")
@@ -136,7 +136,7 @@ def read_guarantees(options: Mapping[str, Any]) -> Shares:
 
 
 def planner(policy: Policy, options: Mapping[str, Any]) -> Policy:
-    """What plans: the policy, for each virtual cluster by itself where there are some."""
+    """The planner: the policy, separately for each virtual cluster if there are some."""
     return split(policy, read_guarantees(options), read_cluster(options["cluster"]))
 
 
@@ -180,7 +180,7 @@ def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
 
 
 def what_it_saw(options: Mapping[str, Any]) -> str:
-    """What a policy was told, in a line."""
+    """The inputs of a policy, in one line."""
     return (
         f"the policy saw: {options['knowledge']} performance, "
         f"{'declared' if options['size_aware'] else 'no'} sizes, "
@@ -204,11 +204,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOutcome:
-    """What came of a task.
+    """The result of a task.
 
     Attributes:
-        recorder: None: nothing was to be drawn.
-        left_out: lines of the trace that are no job, by reason.
+        recorder: None: no charts requested.
+        left_out: lines of the trace that are not jobs, by reason.
     """
 
     task: Task

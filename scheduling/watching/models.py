@@ -1,4 +1,4 @@
-"""What running jobs are watched for: idling devices and lines of their logs."""
+"""Rows of idle policies, idle jobs and log rules."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -19,10 +19,10 @@ class LogActionChoice(models.TextChoices):
 
 
 class IdleRule(models.Model):
-    """What happens to idling jobs of a virtual cluster that say nothing themselves.
+    """The idle policy of a virtual cluster for jobs without their own.
 
     ``below`` in percent, the rest in seconds. ``exempt_priorities``: names of priority classes,
-    such as those of interactive work. ``binding``: jobs may be stricter, and not laxer.
+    such as those of interactive work. ``binding``: jobs may only tighten it.
     """
 
     virtual_cluster = models.OneToOneField(

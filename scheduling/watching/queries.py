@@ -1,4 +1,4 @@
-"""What faces show of idling and of rules about logs."""
+"""Idle jobs and log rules for pages and REST."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Idling:
     """A running job that was warned.
 
     Attributes:
-        since: when its devices began to idle.
-        stop_at: when it is stopped if that goes on; None: it is not.
+        since: when its devices became idle.
+        stop_at: when it is stopped if they stay idle; None: never.
     """
 
     since: datetime
@@ -36,7 +36,7 @@ def idling_of(job_id: int) -> Idling | None:
 
 
 def idle_rule_of(viewer: Viewer, virtual_cluster_id: int) -> tuple[VirtualCluster, dict[str, Any]]:
-    """A virtual cluster and what happens to its idling jobs; nothing where that is empty.
+    """A virtual cluster and its idle policy; empty if none is set.
 
     Raises:
         NotFoundError: the viewer may not see it.

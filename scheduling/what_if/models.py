@@ -9,10 +9,10 @@ from tenants.tenancy import TenantManager
 
 
 class ShadowDecision(models.Model):
-    """What a shadow policy of a virtual cluster would have done in a stored round.
+    """The decision of a shadow policy of a virtual cluster in a stored round.
 
-    The jobs themselves are in a file beside the round's, as long as that is kept. ``kind`` is a
-    digest of policy and parameters; ``state`` what the same kind is given in its next round.
+    The jobs themselves are in a file next to the round's, with the same retention. ``kind`` is a
+    digest of policy and parameters; ``state`` the input of the same kind in its next round.
     """
 
     round = models.ForeignKey(Round, on_delete=models.CASCADE, related_name="shadow_decisions")
@@ -47,11 +47,10 @@ class ShadowDecision(models.Model):
 
 
 class WhatIf(models.Model):
-    """A question of what another policy would have made of past days, and its answer.
+    """A what-if: past days under another policy or guarantee, with its result.
 
-    ``guarantee`` says how many devices of a type there were in the question; types that are not in
-    it stay as they were. ``step`` counts how far the answer has come. ``result`` is empty until
-    ``finished_at``; ``fault`` says why there is none.
+    ``guarantee`` is the number of devices by type; other types are unchanged. ``step`` is the
+    progress. ``result`` is empty until ``finished_at``; ``fault`` is the reason for no result.
     """
 
     tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+")

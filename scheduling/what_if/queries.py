@@ -1,4 +1,4 @@
-"""What shadow policies would have done: round by round, and summed up."""
+"""Decisions of shadow policies: by round, and summed up."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -86,9 +86,9 @@ def round_shadows(
     """The shadows of one round, in the virtual clusters whose jobs the viewer may see.
 
     Args:
-        viewer: who looks.
+        viewer: decides which are visible.
         number: of the round.
-        read: reads the answers that are kept beside it.
+        read: reads its stored decisions.
 
     Raises:
         NotFoundError: unknown round, or its row has been pruned.
@@ -117,12 +117,12 @@ def shadow_totals(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInForce:
-    """A virtual cluster with the policy that decides in it, and those that only watch.
+    """A virtual cluster with its policy and its shadow policies.
 
     Attributes:
-        fault: why first in, first out stands in for it; empty: it does not.
+        fault: why first in, first out replaces it; empty: it does not.
         shadows: as they are set now, each with ``policy`` and ``policy_args``.
-        totals: what shadows, also earlier ones, have decided.
+        totals: sums of the decisions of shadows, also earlier ones.
         can_edit: the viewer may change it.
     """
 
@@ -143,7 +143,7 @@ def policies_in_force(viewer: Viewer, *, since: datetime) -> tuple[PolicyInForce
     """The virtual clusters whose jobs the viewer may see, by name, in two queries.
 
     Args:
-        viewer: who looks.
+        viewer: decides which are visible.
         since: decisions of shadows are summed up from here on.
     """
     rows = [

@@ -1,7 +1,7 @@
-"""How things stand, for questions that are asked again and again between two rounds.
+"""Cached snapshot and decision for planning queries between rounds.
 
-Reading ten thousand waiting jobs and deciding about them takes most of a second; nearly all of it
-says the same until something changes. A few cheap numbers tell whether anything has.
+Reading ten thousand waiting jobs and deciding about them takes most of a second; the result stays
+the same until something changes. A few cheap numbers detect a change.
 """
 
 import threading
@@ -59,7 +59,7 @@ class CachedDecision:
 
 
 def standing_now(*, config: RoundConfig, now: datetime) -> CachedDecision:
-    """How things stand; read and decided anew only when something has changed.
+    """The cached decision; read and decided again only after a change.
 
     Args:
         config: the settings of rounds.
@@ -69,7 +69,7 @@ def standing_now(*, config: RoundConfig, now: datetime) -> CachedDecision:
 
 
 class _Newest:
-    """The newest standing of this process, with what it was made from."""
+    """The newest cached decision of this process, with its fingerprint."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,7 +77,7 @@ class _Newest:
         self._standing: CachedDecision | None = None
 
     def at(self, config: RoundConfig, now: datetime) -> CachedDecision:
-        """The standing, made anew by one thread at a time."""
+        """The cached decision, renewed by one thread at a time."""
         with self._lock:
             made_from = (config, _fingerprint(config.using, now))
             if self._standing is None or made_from != self._made_from:
@@ -85,7 +85,7 @@ class _Newest:
                 self._standing = _read(config, now)
                 self._made_from = made_from
             standing = self._standing
-        # Waiting grows longer; nothing else in it depends on the moment.
+        # Waiting times grow; nothing else in it depends on the instant.
         return replace(standing, snapshot=replace(standing.snapshot, now=now.timestamp()))
 
 
@@ -111,7 +111,7 @@ def _borrows(job: QueuedJob) -> bool:
 
 
 def _fingerprint(using: str, now: datetime) -> Hashable:
-    """Numbers that differ once anything has changed that a round would see."""
+    """Numbers that differ after any change that a round would see."""
     with transaction.atomic(using=using):
         version, spec = cluster_spec(using)
         shares = {

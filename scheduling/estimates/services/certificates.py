@@ -31,15 +31,15 @@ class CheckedCertificate:
 
 
 def checked_reason(*, job: Job, data_dir: Path, number: int | None = None) -> CheckedCertificate:
-    """The certificate of a job's reason, checked against what its round has stored.
+    """The certificate of a job's reason, checked against its stored round.
 
     Args:
-        job: which job; its caller may see it.
-        data_dir: where rounds are stored.
+        job: the job; the caller has checked the rights.
+        data_dir: directory of stored rounds.
         number: of the round; None: the newest one in which it waited.
 
     Raises:
-        NotFoundError: it waited in no round that is stored.
+        NotFoundError: it waited in no stored round.
     """
     rounds = Round.objects.exclude(snapshot_path="").filter(started_at__gte=job.submitted_at)
     if number is not None:

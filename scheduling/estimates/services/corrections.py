@@ -1,4 +1,4 @@
-"""What earlier estimates of a virtual cluster teach about the next ones."""
+"""Calibration of start estimates from past estimates of a virtual cluster."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ _CHUNK: Final = 500
 
 
 def lessons_of(virtual_clusters: Iterable[int], *, now: datetime) -> Mapping[int, Calibration]:
-    """What past estimates of each virtual cluster teach."""
+    """The calibration of each virtual cluster."""
     return {vc: learn(_told(vc, now), now=now.timestamp()) for vc in virtual_clusters}
 
 
@@ -58,7 +58,7 @@ def _told(vc: int, now: datetime) -> list[PastEstimate]:
 
 
 def close_records(*, now: datetime) -> None:
-    """Write the truth beside estimates whose jobs have been given devices or have ended."""
+    """Close the records of estimates whose jobs have devices or have ended."""
     pending = list(
         EstimateRecord.objects.filter(closed_at=None)
         .exclude(job__state=JobState.QUEUED, job__attempts_made=0)
@@ -83,6 +83,6 @@ def close_records(*, now: datetime) -> None:
 
 
 def forget_estimates(*, now: datetime, kept: timedelta = timedelta(days=90)) -> int:
-    """Drop estimates of old."""
+    """Prune old estimates."""
     gone, _ = EstimateRecord.objects.filter(made_at__lt=now - kept).delete()
     return gone

@@ -1,7 +1,7 @@
-"""Start estimates and steps of waiting jobs, made in the background and kept with them.
+"""Start estimates and steps of waiting jobs, computed in the background and stored.
 
-Those of all jobs are renewed now and then; jobs that have just begun to wait come at once, and
-do with less time.
+Those of all jobs are renewed periodically; those of jobs that have just begun to wait are computed
+at once, in less time.
 """
 
 import time
@@ -39,7 +39,7 @@ STEP_SECONDS: Final = 4.0
 NEW_SECONDS: Final = 1.5
 NEW_STEP_SECONDS: Final = 1.0
 FEWEST_FUTURES: Final = 10
-"""Jobs that wait anew get no estimate from fewer, and one when all are renewed."""
+"""Minimum number of futures for jobs that have just begun to wait; one in full renewals."""
 
 MOST_NEW: Final = 1000
 POLICY_SECONDS: Final = 2.0
@@ -51,15 +51,15 @@ _CHUNK: Final = 500
 
 
 def estimate_starts(*, config: RoundConfig, now: datetime, futures: int = FUTURES) -> int:
-    """Estimate the starts of all waiting jobs as things stand after the newest round.
+    """Estimate the starts of all waiting jobs after the newest round.
 
     Args:
         config: the settings of rounds.
         now: the present.
-        futures: how many are tried at most, for ``SECONDS`` in all.
+        futures: upper limit of futures, for ``SECONDS`` in all.
 
     Returns:
-        How many jobs have an estimate now.
+        The number of jobs with an estimate.
     """
     close_records(now=now)
     if not Job.objects.unscoped().queued().exists():
@@ -75,7 +75,7 @@ def estimate_new_waits(
     """The same for jobs that have just begun to wait, or to wait for another reason, alone.
 
     Returns:
-        Which jobs these were.
+        The ids of these jobs.
     """
     wanted = new_waits()
     if not wanted:
@@ -104,7 +104,7 @@ def new_waits() -> frozenset[int]:
 
 
 def _unsought() -> frozenset[int]:
-    """Jobs without steps for what they wait for, whether somebody has had no time or not begun."""
+    """Jobs without steps for their present reason, whether time ran out or none were sought."""
     jobs = _waiting().filter(_HAS_NO_STEPS | Q(estimate__sought=0))
     return frozenset(jobs.values_list("id", flat=True))
 
@@ -134,7 +134,7 @@ def _estimate(
     only: frozenset[int] | None, budget: _Budget, *, config: RoundConfig, now: datetime
 ) -> int:
     """Estimate and seek for some of the waiting jobs; None: for all. How many have an estimate."""
-    # Before the snapshot: of what is changed between the two nothing is kept.
+    # Before the snapshot: estimates of jobs amended between the two are not stored.
     amended = _amended()
     number = next_round_number(config.using)
     reading = take_snapshot(number=number, now=now, config=config)
@@ -202,7 +202,7 @@ def _within_horizon(quantiles: tuple[float, float, float]) -> tuple[float, float
 
 
 class _Rows:
-    """Turns what was seen into rows."""
+    """Converts results into rows."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class _Rows:
         self.answered: list[int] = []
 
     def store(self, result: RoundResult) -> None:
-        """Write the newest estimates, and keep some of them for the day of truth."""
+        """Store the newest estimates, and records of some of them for the calibration."""
         moving = {start.job_id for start in result.starts}
         moving |= {preemption.for_job for preemption in result.preemptions}
         found = seek_for_all(
@@ -265,7 +265,7 @@ class _Rows:
     def _fill(
         self, job: QueuedJob, quantiles: tuple[float, float, float], row: StartEstimate
     ) -> Forecast | None:
-        """Fill the row; None where there is nothing to learn from the estimate.
+        """Fill the row; None for a record without value for the calibration.
 
         That is so if most futures end before the job has started, and if only a gate decides.
         """
@@ -299,7 +299,7 @@ class _Rows:
         return max(0.0, self._now.timestamp() - job.submitted)
 
     def _waited(self) -> dict[int, float]:
-        """How long jobs had waited when an estimate of theirs was kept last."""
+        """The waits of jobs at their newest record."""
         rows = EstimateRecord.objects.filter(closed_at=None)
         if self._only is not None:
             rows = rows.filter(job__in=self._only)
@@ -309,7 +309,7 @@ class _Rows:
         return found
 
     def _is_worth_keeping(self, job: QueuedJob, before: float | None) -> bool:
-        """The first estimate, and another one whenever the wait has doubled."""
+        """Whether to store a record: of the first estimate, and whenever the wait has doubled."""
         return before is None or self._waits_for(job) > 2.0 * max(before, 300.0)
 
     def _record(
@@ -330,9 +330,9 @@ class _Rows:
         )
 
     def _write(self, rows: list[StartEstimate], records: list[EstimateRecord]) -> None:
-        """In short transactions, and only what tells something new.
+        """Write changed rows in short transactions.
 
-        A job that has gone meanwhile takes its row with it; one that was changed gets none.
+        A deleted job's row is deleted with it; an amended job gets none.
         """
         estimated = (
             "round_number", "made_at", "p10", "p50", "p90",
@@ -374,7 +374,7 @@ class _Rows:
                 )
 
     def _unchanged(self, rows: Iterable[StartEstimate]) -> set[int]:
-        """Jobs of rows that still wait, and are what the rows are about."""
+        """Jobs of rows that still wait and were not amended since."""
         about = {row.job_id: row.amendments for row in rows}
         jobs = Job.objects.unscoped().queued().filter(pk__in=list(about))
         return {pk for pk, now in jobs.values_list("id", "amendments") if about[pk] == now}
@@ -384,14 +384,14 @@ class _Rows:
         return bool(row.sought) or self._only is not None
 
     def _tells_more(self, row: StartEstimate, old: StartEstimate | None) -> bool:
-        """Whether a row says anything that the one in its place does not say about as well."""
+        """Whether a row adds information to the stored one."""
         if old is None or self._has_steps(row) or not old.round_number:
             return True
         return _has_moved(row, old)
 
 
 def _answers(row: StartEstimate, old: StartEstimate | None) -> bool:
-    """Whether a row tells something that was being worked out until now."""
+    """Whether a row has results that were pending until now."""
     if old is None:
         return bool(row.round_number or row.sought)
     is_estimated = bool(row.round_number) and not old.round_number
@@ -400,7 +400,7 @@ def _answers(row: StartEstimate, old: StartEstimate | None) -> bool:
 
 
 def _has_moved(row: StartEstimate, old: StartEstimate) -> bool:
-    """Whether an estimate says anything that the one before does not say about as well."""
+    """Whether an estimate differs from the one before by more than the thresholds."""
     told = attrgetter("basis", "unreliable", "unlimited")
     if told(row) != told(old):
         return True

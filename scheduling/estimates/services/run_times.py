@@ -1,4 +1,4 @@
-"""What the attempts of old tell about run times, and how far the live jobs have come."""
+"""Run times of past attempts, and elapsed run times of live jobs."""
 
 import time
 from collections import defaultdict
@@ -46,7 +46,7 @@ def _at_minute(_database: str, minute: int) -> RunTimes:
 
 
 def pasts_of_live_jobs(*, now: datetime) -> Mapping[int, Past]:
-    """What is known of the run time of each live job."""
+    """The known run times of each live job."""
     elapsed: dict[int, float] = defaultdict(float)
     rates: dict[int, float] = {}
     steps: dict[int, int] = defaultdict(int)
@@ -118,7 +118,7 @@ POLICY_SECONDS: Final = 2.0
 
 
 class DraftWait(NamedTuple):
-    """Seconds until a draft starts at 10, 50 and 90 %, and whose running jobs have no limit."""
+    """Seconds until a draft starts at 10, 50 and 90 %, and running jobs without a time limit."""
 
     quantiles: tuple[float, float, float]
     unlimited: tuple[int, ...]
@@ -127,12 +127,12 @@ class DraftWait(NamedTuple):
 def wait_of_draft(
     snapshot: ClusterSnapshot, job: QueuedJob, *, seconds: float
 ) -> DraftWait | None:
-    """When a draft starts, found in limited time; None: not known.
+    """The start estimate of a draft, computed in limited time; None: not known.
 
     Args:
-        snapshot: how things stand, without the job; what is known of the job is in it.
+        snapshot: the snapshot without the job, but with its job facts.
         job: at the end of the queue.
-        seconds: how long futures may be tried.
+        seconds: time limit for futures.
     """
     deadline = time.monotonic() + seconds
     now = datetime.fromtimestamp(snapshot.now, tz=UTC)

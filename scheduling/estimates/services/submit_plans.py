@@ -1,8 +1,8 @@
-"""What would become of a job if it were submitted now: asked of the round engine itself.
+"""Plan of a job: the decision of the round engine if it were submitted now.
 
-A draft is put at the end of the queue of a real snapshot and a round is decided, which nobody
-commits. If it would wait, a second round on the same cluster, empty and in order, tells whether
-it only has to wait or can never start. Nothing is stored.
+The draft joins the end of the queue of a real snapshot, and a round is decided without a commit.
+If it would wait, a second round on the same cluster, empty and healthy, decides whether it can
+ever start. Nothing is stored.
 """
 
 import json
@@ -41,7 +41,7 @@ from tenants.viewers import Viewer
 NEVER_CODES: Final = frozenset(
     {ReasonCode.UNKNOWN_TYPE, ReasonCode.NO_CELL_OF_LEVEL, ReasonCode.EXCEEDS_VC_MAX}
 )
-"""Faults of a draft that is well formed, and asks for what the cluster cannot give."""
+"""Faults of a well-formed draft that demands more than the cluster has."""
 
 ALTERNATIVES_SECONDS: Final = 0.15
 POLICY_SECONDS: Final = 2.0
@@ -51,7 +51,7 @@ CHOICE_SECONDS: Final = 1.0
 
 
 class Fits(StrEnum):
-    """When a job would start."""
+    """Whether a job starts now, later or never."""
 
     NOW = "now"
     LATER = "later"
@@ -60,21 +60,21 @@ class Fits(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
-    """The answer.
+    """The plan of a job.
 
     Attributes:
         code: a reason code; empty for a job that would start now.
         blocked_by: jobs in the way that the viewer may see.
-        blocked_by_others: how many more there are.
+        blocked_by_others: number of other blocking jobs.
         placement: the ranks and their devices; empty unless it would start now.
         alternatives: changes with which it would start now.
         starts: when it would start, as seconds from now at 10, 50 and 90 %; None: not known.
         gate: seconds from now for which a gate stays closed.
         no_starts: why there is no estimate although one was tried; else empty.
         unlimited: running jobs without a time limit that the viewer may see, if these are why.
-        tasks: how many such jobs were planned together.
-        tasks_now: how many of them would start in the next round.
-        warnings: what will be different from what the document asks for.
+        tasks: number of such jobs planned together.
+        tasks_now: number of them that would start in the next round.
+        warnings: differences from the document.
     """
 
     fits: Fits
@@ -104,20 +104,20 @@ def plan_job(
     warnings: tuple[str, ...] = (),
     tasks: int = 1,
 ) -> JobPlan:
-    """Say what would become of a job, without any effect.
+    """Plan a job, without side effects.
 
     Args:
         document: the native specification.
-        viewer: who would submit it.
-        ground: what drafts are checked against.
+        viewer: its submitter.
+        ground: the submit context.
         config: the settings of rounds.
         now: the present.
-        warnings: what an importer could not carry over.
-        tasks: how many such jobs are submitted at once (an array); at most ``MOST_TASKS`` of them
-            are tried. They fit now if all of them start in the next round.
+        warnings: parts that an importer could not convert.
+        tasks: number of such jobs submitted at once (an array); at most ``MOST_TASKS`` of them are
+            tried. They fit now if all of them start in the next round.
 
     Raises:
-        InvalidJobError: the document is not well formed, or names what there is not.
+        InvalidJobError: the document is not well formed, or a name in it does not exist.
         ForbiddenError: the viewer may not submit it.
     """
     ground.types.count_first()  # for advice; a look at one node first would be a query more
@@ -130,7 +130,7 @@ def plan_job(
         fault: FieldError | None = error.errors[0]
     else:
         fault = None
-    # Of a job that is no gang, the first instance decides when something of it starts.
+    # Of a job that is not a gang, the first instance decides the start.
     draft = parts_of_draft(draft)[0]
     standing = standing_now(config=config, now=now)
     job = _pretended(draft, viewer, standing.snapshot)
@@ -153,13 +153,13 @@ def soonest_cluster(
     """The virtual cluster in which a document would start first; empty for no names.
 
     Those with a guarantee are tried first, then by name, for ``CHOICE_SECONDS`` in all. The first
-    of those that come out even wins.
+    of equal ones wins.
 
     Args:
         document: the native specification; its own virtual cluster does not matter.
         names: of virtual clusters that the viewer may submit to.
-        viewer: who would submit it.
-        ground: what drafts are checked against.
+        viewer: its submitter.
+        ground: the submit context.
         config: the settings of rounds.
         now: the present.
     """
@@ -204,7 +204,7 @@ def _soonest(
         if time.monotonic() < deadline:
             plan = planning.with_starts(plan, viewer)
         waits.append((plan.starts[1] if plan.starts is not None else inf, name))
-    # Of those that come out even, the first in the order above.
+    # Of equal ones, the first in the order above.
     return min(waits, key=itemgetter(0))[1] if waits else next(iter(names), "")
 
 
@@ -222,7 +222,7 @@ class _Planning:
     def answer(
         self, viewer: Viewer, ground: SubmitContext, warnings: tuple[str, ...], *, tasks: int
     ) -> JobPlan:
-        """Now, later or never, and what would make it now."""
+        """Now, later or never, with alternatives that start now."""
         placement, reason = self.try_job(self.job)
         if reason is None:
             tasks_now, refused = self.try_tasks(tasks) if tasks > 1 else (1, None)
@@ -290,7 +290,7 @@ class _Planning:
     def refuse(
         self, fault: FieldError, viewer: Viewer, ground: SubmitContext, warnings: tuple[str, ...]
     ) -> JobPlan:
-        """Never, for a fault of the draft, and what would start now in its place."""
+        """Never, because of a fault of the draft, with alternatives that start now."""
         return JobPlan(
             fits=Fits.NEVER,
             code=fault.code,
@@ -305,7 +305,7 @@ class _Planning:
     def alternatives(
         self, reason: Reason | None, viewer: Viewer, ground: SubmitContext
     ) -> tuple[JobChange, ...]:
-        """Changes with which it would be accepted and start now, found in limited time."""
+        """Changes with which it would be accepted and start now, sought in limited time."""
         deadline = time.monotonic() + ALTERNATIVES_SECONDS
 
         def may(step: JobChange) -> bool:
@@ -326,7 +326,7 @@ class _Planning:
         ).steps
 
     def room(self, ground: SubmitContext) -> OwnerOptions:
-        """Other virtual clusters that the viewer may use, and the types that there are."""
+        """Other virtual clusters that the viewer may use, and the existing types."""
         allowed = ground.limited.get(self.job.tenant)
         mine = {vc.pk for vc in ground.clusters.values() if vc.tenant_id == self.job.tenant}
         known = {vc.id: vc for vc in self.snapshot.vcs}
@@ -375,7 +375,7 @@ def _outcome(
 
 
 def _pretended(draft: ValidatedJob, viewer: Viewer, snapshot: ClusterSnapshot) -> QueuedJob:
-    """The draft as the newest job of the queue, under a number that no job has."""
+    """The draft as the newest job of the queue, with an unused number."""
     vc = draft.virtual_cluster
     ids = [*_ids(snapshot.queued), *_ids(snapshot.holding)]
     states = dict(
@@ -407,7 +407,7 @@ def _pretended(draft: ValidatedJob, viewer: Viewer, snapshot: ClusterSnapshot) -
 
 
 def _knowing(standing: CachedDecision, job: QueuedJob, draft: ValidatedJob) -> CachedDecision:
-    """The same with what policies may know of the draft: what its owner declares."""
+    """The snapshot with the draft's job facts as declared by its owner."""
     terms = read_terms(terms_document(draft.spec, job.demand.devices), job.demand, job.tenant)
     known = {**standing.snapshot.known, job.id: JobFacts(terms=terms, asked=job.demand)}
     return replace(standing, snapshot=replace(standing.snapshot, known=known))
@@ -418,6 +418,6 @@ def _ids(jobs: Iterable[QueuedJob | HoldingJob]) -> Iterator[int]:
 
 
 def _is_about_devices(reason: Reason) -> bool:
-    """Whether asking for something else could help."""
+    """Whether a changed demand could help."""
     gates = (ReasonCode.HELD, ReasonCode.AFTER_JOB, ReasonCode.NOT_BEFORE)
     return reason.code not in gates

@@ -1,4 +1,4 @@
-"""What would let a waiting job start now: sought on demand or after rounds, kept beside it."""
+"""Steps that let a waiting job start now: sought on demand or after rounds, and stored."""
 
 import time
 from collections.abc import Collection, Hashable, Iterable
@@ -22,16 +22,16 @@ from scheduling.rounds.snapshot import RoundConfig
 from tessera.messages import plain
 
 SECONDS: Final = 1.0
-"""How long somebody waits for an answer."""
+"""Time limit of a request."""
 
 POLICY_SECONDS: Final = 2.0
 
 
 def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
-    """Steps for one job as things stand, kept for its next readers unless it was changed.
+    """Steps for one job now, stored for later readers unless the job was changed.
 
     Args:
-        job: which job, read before.
+        job: the job, read before.
         config: the settings of rounds.
         now: the present.
     """
@@ -68,7 +68,7 @@ def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
 
 
 def stored(found: Sought) -> dict[str, Any]:
-    """The columns of what was found."""
+    """The columns of the result."""
     return {
         "steps": [step.to_json() for step in found.steps],
         "proof": [refused.to_json() for refused in found.proof],
@@ -76,7 +76,7 @@ def stored(found: Sought) -> dict[str, Any]:
 
 
 class Rooms:
-    """What is open to the owners of waiting jobs, read once for all of them."""
+    """Virtual clusters and types open to the owners of waiting jobs, read once for all."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._vcs = {vc.id: vc for vc in snapshot.vcs}
@@ -94,7 +94,7 @@ class Rooms:
             self._limits.setdefault((tenant, user), set()).add(vc)
 
     def of(self, job: QueuedJob) -> OwnerOptions:
-        """Other virtual clusters that the owner may use, and the types that there are."""
+        """Other virtual clusters that the owner may use, and the existing types."""
         allowed = self._limits.get((job.tenant, job.owner))
         others: list[VcFacts] = [
             vc
@@ -116,15 +116,15 @@ def seek_for_all(
     wanted: Collection[int] | None = None,
     first: Collection[int] = frozenset(),
 ) -> dict[int, Sought]:
-    """Steps for waiting jobs, each question asked once, for as long as there is time.
+    """Steps for waiting jobs, each distinct question once, within the time limit.
 
     Args:
-        snapshot: how things stand.
+        snapshot: the snapshot.
         moving: jobs that start in the next round, or for which others leave.
-        reasons: why the others wait.
-        seconds: how long steps may be sought.
+        reasons: reasons of the others.
+        seconds: time limit of the search.
         wanted: the jobs to seek steps for; None: all that wait.
-        first: jobs whose turn comes before that of the others.
+        first: jobs to try before the others.
     """
     deadline = time.monotonic() + seconds
     trials = Trials(snapshot, set(moving), limit=time_limit(POLICY_SECONDS))
@@ -187,7 +187,7 @@ MOST_SOUGHT: Final = 2000
 
 
 def _is_well_formed(spec: Any, step: JobChange) -> bool:
-    """Whether the job could be written so: its elastic bounds, say, leave less than that."""
+    """Whether the job is valid so; elastic bounds, for example, may not allow it."""
     try:
         parse_stored(amended(spec, step.changes))
     except (AmendError, InvalidJobSpecError):

@@ -1,4 +1,4 @@
-"""``manage.py answer_what_ifs``: answers questions of what would have been, one by one."""
+"""``manage.py answer_what_ifs``: computes queued what-ifs, one by one."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Answer what waits, oldest first."""
+        """Compute queued what-ifs, oldest first."""
         if options["with_parent"]:
             os.nice(NICENESS)
             signal.signal(signal.SIGTERM, _end)

@@ -13,18 +13,18 @@ from tenants.clock import database_now
 
 
 class Command(BaseCommand):
-    """Write a backup while everything goes on."""
+    """Write a backup during operation."""
 
     help = "Write a backup (database, keys, uploads) to FILE while everything goes on."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The file, and what goes in besides."""
+        """The file, and optional content."""
         parser.add_argument("file", type=Path, metavar="FILE", help="must not exist")
         parser.add_argument("--rounds", action="store_true", help="also the stored rounds")
         parser.add_argument("--logs", action="store_true", help="also the logs of jobs")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Write it, and say what is in it."""
+        """Write it, and report its content."""
         try:
             report = make_backup(
                 target=options["file"].absolute(),

@@ -1,4 +1,4 @@
-"""``manage.py check_invariants``: prints what must not be, and exits with 1 if there is any."""
+"""``manage.py check_invariants``: prints violations, and exits with 1 if there are any."""
 
 import sys
 from typing import Any

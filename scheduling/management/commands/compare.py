@@ -38,7 +38,7 @@ class Command(BaseCommand):
     requires_migrations_checks = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare what to compare, and what to write."""
+        """Declare the runs to compare, and the output."""
         parser.add_argument(
             "--workload", type=Path, nargs="+", required=True, metavar="FILE", help="traces"
         )
@@ -57,10 +57,10 @@ class Command(BaseCommand):
         add_world_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run them all, and tell.
+        """Run and compare them all.
 
         Raises:
-            CommandError: something that was given cannot be used; the message names it.
+            CommandError: an argument is not valid; the message names it.
         """
         try:
             tasks = _tasks(options)
@@ -158,7 +158,7 @@ def _check(options: Mapping[str, Any]) -> None:
 
 
 def _outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[TaskOutcome]:
-    """What comes of the tasks, in their order, however many run at once."""
+    """The results of the tasks in their order, with up to ``jobs`` processes."""
     progress = ProgressBar(len(tasks), unit="runs")
     progress.show(0)
     try:
@@ -187,7 +187,7 @@ def _run(outcome: TaskOutcome) -> ComparisonRun:
 
 
 def _facts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What all runs had in common."""
+    """The common parameters of all runs."""
     keys = ("cluster", "rules", "interval", "node_mtbf", "node_repair", "restart_seconds")
     return {
         "workloads": [path.name for path in options["workload"]],

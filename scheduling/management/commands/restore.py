@@ -65,7 +65,7 @@ def _ask(data_dir: Path) -> None:
 
 @contextmanager
 def _nothing_runs(data_dir: Path, database: DatabaseCopy) -> Iterator[None]:
-    """Hold the supervisor's lock, so that none starts meanwhile, and look who else is there."""
+    """Hold the supervisor's lock, so that none starts meanwhile, and refuse other users."""
     lock = data_dir / "run" / "supervisor.lock"
     lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock.open("a") as held:

@@ -34,14 +34,14 @@ from scheduling.management.simulations import (
 
 
 class Command(BaseCommand):
-    """Simulate a workload, and say how its jobs fared."""
+    """Simulate a workload, and report the results of its jobs."""
 
     help = "Run a workload under a policy in simulated time, and print or store the figures."
     requires_system_checks: list[str] = []  # noqa: RUF012 (as the base class declares it)
     requires_migrations_checks = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare what to run, under which rules, and what to write."""
+        """Declare the workload, the rules and the output."""
         parser.add_argument("--workload", type=Path, metavar="FILE", help="the trace")
         parser.add_argument("--policy", metavar="NAME")
         parser.add_argument(

@@ -1,4 +1,4 @@
-"""Jobs whose devices idle: followed, warned, and stopped no sooner than the warning said."""
+"""Idle jobs: followed, warned, and stopped no sooner than announced in the warning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def watched() -> list[Watched]:
 
 @transaction.atomic
 def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> IdleAction:
-    """Follow one job through newer minutes, and do what its policy wants.
+    """Follow one job through newer minutes, and apply its idle policy.
 
     Args:
         one: the job.
@@ -83,7 +83,7 @@ def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> Id
         now: the present.
 
     Returns:
-        What was done.
+        The action taken.
     """
     spell = follow(one.spell, minutes, now=now)
     if spell is None:
@@ -104,7 +104,7 @@ def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> Id
 
 
 def _as_read(one: Watched) -> "QuerySet[IdleSpell]":
-    """The job's row, if it is still what was read: of two who look at once only one acts."""
+    """The job's row if unchanged since it was read: of two concurrent calls only one acts."""
     rows = IdleSpell.objects.filter(job=one.job_id)
     if one.spell is None:
         return rows.exclude(attempt=one.attempt_id)
@@ -132,17 +132,17 @@ def _keep(one: Watched, spell: IdlePeriod) -> bool:
 def set_idle_rule(
     *, viewer: Viewer, virtual_cluster: VirtualCluster, rule: Mapping[str, Any] | None
 ) -> IdleRule | None:
-    """Say what happens to idling jobs of a virtual cluster that say nothing themselves.
+    """Set the idle policy of a virtual cluster for jobs without their own.
 
     Args:
         viewer: a lead of its tenant, or a cluster admin.
-        virtual_cluster: whose jobs.
+        virtual_cluster: of the jobs.
         rule: ``below``, ``warn_after``, ``stop_after``, ``exempt_priorities`` and ``binding``, or
-            some of them; None: nothing happens.
+            some of them; None: no policy.
 
     Raises:
-        ForbiddenError: it is not the viewer's to say.
-        InvalidError: values are wrong, all of them named.
+        ForbiddenError: the viewer may not set it.
+        InvalidError: values are not valid; the error names all.
     """
     tenant_id = virtual_cluster.tenant_id
     viewer.require(Permission.SET_CAPS, tenant_id, what="the virtual cluster")

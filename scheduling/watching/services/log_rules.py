@@ -1,4 +1,4 @@
-"""Rules about lines of logs: what admins keep, what a job adds, and what follows from a match."""
+"""Log rules: those of admins, those of a job, and the actions after a match."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,9 +46,9 @@ class MatchPosition:
 
 
 def rules_of_job(job_id: int) -> list[tuple[LogRuleSpec, Pattern]]:
-    """The rules that hold for a job: those of all jobs, and its own, in two queries.
+    """The log rules of a job: those for all jobs, and its own, in two queries.
 
-    One that cannot be read, as after a change of what patterns may hold, is left out.
+    A rule that is no longer valid, as after a change of the pattern syntax, is left out.
     """
     own = Job.objects.unscoped().filter(pk=job_id).values_list("spec__log_rules", flat=True)
     rows = LogRule.objects.filter(enabled=True).values_list("name", "pattern", "action")
@@ -78,7 +78,7 @@ def _pattern(text: str) -> Pattern | None:
 
 @transaction.atomic
 def record_hits(*, seen: MatchPosition, hits: Sequence[RuleHit], now: datetime) -> None:
-    """Write down which lines matched, and do what follows, also where the attempt is over.
+    """Record matching lines, and act on them, also after the end of the attempt.
 
     The same rule counts once for an attempt and a node, however often its lines come.
     """
@@ -140,7 +140,7 @@ def _note_given_up(
 
 
 def _follow(attempt: Attempt, hit: RuleHit, now: datetime) -> None:
-    """What is done at once; the rest follows when the attempt fails."""
+    """Immediate actions; the others follow when the attempt fails."""
     job = Job.objects.unscoped().get(pk=attempt.job_id)
     if hit.rule.action is LogAction.LABEL:
         labels = {**job.labels, "log-rule": hit.rule.name[:63]}
@@ -172,11 +172,11 @@ def _fail(attempt: Attempt, hit: RuleHit, now: datetime) -> None:
 
 
 def create_log_rule(*, viewer: Viewer, name: str, pattern: str, action: str) -> LogRule:
-    """Make a rule for the logs of all jobs; it counts for attempts that start from now on.
+    """Create a log rule for all jobs; it applies to attempts that start from now on.
 
     Raises:
-        ForbiddenError: the viewer is no cluster admin.
-        InvalidError: values are wrong, all of them named.
+        ForbiddenError: the viewer is not a cluster admin.
+        InvalidError: values are not valid; the error names all.
         DuplicateError: the name is taken.
         ConflictError: there are too many.
     """
@@ -231,7 +231,7 @@ def update_log_rule(
 
 @transaction.atomic
 def delete_log_rule(*, viewer: Viewer, rule_id: int) -> None:
-    """Delete a rule; what it has matched stays in the jobs' events.
+    """Delete a rule; its matches remain in the jobs' events.
 
     Raises:
         NotFoundError: unknown rule.

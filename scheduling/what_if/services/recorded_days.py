@@ -1,7 +1,7 @@
-"""Past days of a virtual cluster as a trace: from the stored rounds, and what its jobs then used.
+"""Past days of a virtual cluster as a trace, from stored rounds and attempts.
 
-The stored rounds say which jobs there were and what was guaranteed; the attempts say how much each
-job has worked. Jobs that had not ended are taken as far as they have come.
+The stored rounds have the jobs and the guarantees; the attempts have the work of each job. Jobs
+that had not ended count with their work so far.
 """
 
 from collections import Counter
@@ -36,11 +36,11 @@ _NEVER_RAN: Final = "never ran"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lived:
-    """What became of a job in fact; seconds from the beginning of the span.
+    """Actual history of a job; seconds from the beginning of the span.
 
     Attributes:
         finished: None: it has not ended.
-        has_ended: whether what it worked is all that it had to do.
+        has_ended: whether its work is complete.
     """
 
     job_id: int
@@ -52,11 +52,11 @@ class Lived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedDays:
-    """A span of a virtual cluster's life, ready to be simulated.
+    """A span of a virtual cluster's history, ready to be simulated.
 
     Attributes:
         trace: its guaranteed jobs, named by their numbers.
-        cluster: what was guaranteed in the newest round of the span.
+        cluster: the guarantee in the newest round of the span.
         policy: that decided the newest round.
         lived: by the job's name in the trace.
         rounds: stored rounds of the span.
@@ -73,10 +73,10 @@ class RecordedDays:
 def recorded_days(
     *, vc: VirtualCluster, since: datetime, until: datetime, data_dir: Path, now: datetime
 ) -> RecordedDays:
-    """What the stored rounds and the attempts tell of a virtual cluster between two instants.
+    """Stored rounds and attempts of a virtual cluster between two instants, as a trace.
 
     Raises:
-        InvalidError: nothing is kept of that span, or there is too much in it.
+        InvalidError: the span has no stored rounds, or too many.
     """
     stored = list(
         Round.objects.filter(started_at__gte=since, started_at__lte=until)
@@ -126,7 +126,7 @@ def _seen(
         try:
             document = read_round(data_dir=data_dir, stored=row)
         except (FileNotFoundError, ValueError):
-            continue  # pruned meanwhile, or damaged: what others tell is still true
+            continue  # pruned meanwhile, or damaged: the other rounds are still valid
         snapshot = document["snapshot"]
         if any(vc["id"] == vc_id for vc in snapshot["vcs"]):
             newest = document

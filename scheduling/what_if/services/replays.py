@@ -1,4 +1,4 @@
-"""Recorded days under another policy: who would have won, who lost, and by how much."""
+"""Simulation of recorded days under another policy: winners, losers and differences."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from tenants.errors import InvalidError
 MOST_JOBS_TOLD: Final = 1000
 SAME_SECONDS: Final = 1.0
 SAME_PART: Final = 0.01
-"""A job is neither winner nor loser within so many seconds, or such a part of its time."""
+"""Differences below these seconds, or this share of its time, make no winner or loser."""
 
 _VERDICTS: Final = ("winner", "loser", "same", "unknown")
 
@@ -31,19 +31,19 @@ def replay(
     guarantee: Mapping[str, int] | None = None,
     comes_to: Callable[[int], None] = lambda _step: None,
 ) -> dict[str, Any]:
-    """Days under another policy, beside the same days under their own, job by job.
+    """Compare recorded days under another policy with those under their own, job by job.
 
-    Both are simulated by the same rules, so that what the rules simplify is on both sides; what
-    happened in fact is told besides. The same days give the same answer.
+    Both are simulated by the same rules, so that simplifications apply to both; the actual history
+    is reported separately. The result is deterministic.
 
     Args:
-        days: what was.
+        days: the recorded days.
         policy: the other policy.
         args: its parameters.
         size_aware: the policies know how much work is left.
         make: builds a policy from its name and parameters.
-        guarantee: devices by type on the other side; those of the time where it names none.
-        comes_to: is told of each step that is begun.
+        guarantee: devices by type on the other side; default: those of that time.
+        comes_to: called at the start of each step.
 
     Raises:
         InvalidError: nothing would be guaranteed.
@@ -75,7 +75,7 @@ def replay(
 
 
 def with_guarantee(cluster: SimCluster, wanted: Mapping[str, int]) -> SimCluster:
-    """The cluster with so many devices of the types that are named, in nodes of the same size.
+    """The cluster with these numbers of devices by type, in nodes of the same size.
 
     Raises:
         InvalidError: nothing is left.
@@ -121,7 +121,7 @@ def _run(
 
 
 def _figures(result: Result) -> dict[str, Any]:
-    """What is told of a run; nothing of it depends on how fast the machine is."""
+    """The reported figures of a run, independent of the speed of the machine."""
     document = result.to_json()
     names = (
         "jobs", "completed", "avg_jct_h", "p50_jct_h", "p90_jct_h", "p99_jct_h", "makespan_h",

@@ -28,7 +28,7 @@ POLICY_SECONDS: Final = 30.0
 
 
 def shadow_kind(policy: str, args: Mapping[str, Any]) -> str:
-    """What tells one shadow from another: the policy with its parameters."""
+    """The identity of a shadow policy: policy and parameters."""
     return hashlib.sha256(canonical_json([policy, args])).hexdigest()
 
 
@@ -40,17 +40,17 @@ def decide_shadows(
     make: MakePolicy = make_policy,
     policy_seconds: float = POLICY_SECONDS,
 ) -> int:
-    """Let the shadows of all virtual clusters decide a stored round; doing it again adds nothing.
+    """Decide a stored round with the shadow policies of all virtual clusters; idempotent.
 
     Args:
         number: of the round.
-        data_dir: where its file lies.
+        data_dir: directory of its file.
         now: the instant that is written.
         make: builds a policy from its name and parameters.
-        policy_seconds: how long each may think.
+        policy_seconds: time limit of each policy.
 
     Returns:
-        How many decisions were kept.
+        The number of stored decisions.
     """
     watched = list(
         VirtualCluster.objects.unscoped()
@@ -78,7 +78,7 @@ def decide_shadows(
 
 
 class _Deciding:
-    """One stored round and those who decide it again."""
+    """One stored round and the shadow policies that decide it."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class _Deciding:
             )
 
     def _state(self, vc: VirtualCluster, kind: str) -> Mapping[str, Any]:
-        """What the same shadow has returned in the newest round before this one."""
+        """The state that the same shadow policy returned in the newest earlier round."""
         before = ShadowDecision.objects.filter(
             virtual_cluster=vc, kind=kind, round__number__lt=self._stored.number
         )

@@ -1,4 +1,4 @@
-"""What another policy would have made of past days: asked, answered apart, kept for a day."""
+"""What-ifs: requested, computed in a separate process, and stored for a day."""
 
 import logging
 import subprocess
@@ -37,11 +37,11 @@ MOST_OPEN: Final = 4
 MOST_SPAN: Final = timedelta(days=31)
 ANSWER_SECONDS: Final = 600.0
 DEAD_AFTER: Final = timedelta(seconds=2 * ANSWER_SECONDS)
-"""Whoever began and is silent for longer than an answer may take has died."""
+"""A process without progress for longer than a computation may take counts as dead."""
 
 MOST_DEVICES: Final = 100_000
 STEPS: Final = ("reading the stored rounds", "the policy of that time", "the other policy")
-"""What ``WhatIf.step`` counts, from 0."""
+"""Names of the values of ``WhatIf.step``, from 0."""
 
 
 def ask_what_if(
@@ -56,23 +56,23 @@ def ask_what_if(
     now: datetime,
     guarantee: Mapping[str, int] | None = None,
 ) -> WhatIf:
-    """Ask what a policy would have made of a span of a virtual cluster's past.
+    """Request a what-if for a span of a virtual cluster's past.
 
     Args:
-        viewer: who asks.
+        viewer: the requester.
         virtual_cluster: name.
-        policy: the other policy; that of the time, if only the guarantee is another.
+        policy: the other policy; that of the time, if only the guarantee differs.
         policy_args: its parameters.
         since: begin of the span.
         until: its end.
         size_aware: the policies know how much work is left.
         now: the present.
-        guarantee: devices by type; types that are not named stay as they were.
+        guarantee: devices by type; other types are unchanged.
 
     Raises:
-        InvalidError: the policy, its parameters, the guarantee or the span cannot be used.
+        InvalidError: the policy, its parameters, the guarantee or the span is not valid.
         NotFoundError: unknown virtual cluster, or the viewer may not see its jobs.
-        ConflictError: too many questions of the viewer are open.
+        ConflictError: the viewer has too many open what-ifs.
     """
     vc = _asked_about(viewer, virtual_cluster)
     faults = [*policy_faults(policy, policy_args), *_guarantee_faults(guarantee or {})]
@@ -181,7 +181,7 @@ def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
     lost = found.begun_at is None and now - found.asked_at > LOST_AFTER
     died = found.begun_at is not None and now - found.begun_at > DEAD_AFTER
     is_open = found.finished_at is None and (lost or died)
-    # Whoever answers another one takes this one next, and needs no second process beside it.
+    # A process that computes another what-if takes this one next; no second one is needed.
     if is_open and not _being_answered(now).exists():
         ports.bound().what_ifs.request(found.pk)
     return found
@@ -227,7 +227,7 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
     except Exception as error:  # or the question would be open until it is forgotten
         logger.exception("the question %s could not be answered", pk)
         fault = sentence("query-failed", error=type(error).__name__)
-    except BaseException:  # told to end: the next worker may take it at once
+    except BaseException:  # terminated: the next worker may take it at once
         WhatIf.objects.unscoped().filter(pk=pk).update(begun_at=None, step=0)
         raise
     WhatIf.objects.unscoped().filter(pk=pk).update(
@@ -266,17 +266,17 @@ def forget_what_ifs(*, now: datetime) -> int:
 
 
 MOST_AT_ONCE: Final = 2
-"""One that answers, or is about to end, and one behind it that takes what came in meanwhile."""
+"""One that computes, or is about to end, and one that takes later requests."""
 
 _started: Final[list["subprocess.Popen[bytes]"]] = []
 _STARTING: Final = Lock()
 
 
 def start_answering(*, project: Path) -> None:
-    """Start a process that answers what waits; it ends with this one, and at once if one answers.
+    """Start a process for queued what-ifs; it ends with this one, or at once if one is active.
 
-    None is started beside two that live: pages ask again while they wait, and under load a process
-    takes longer to begin than they take to ask.
+    At most two run: pages poll while they wait, and under load a process starts more slowly than
+    they poll.
 
     Args:
         project: the directory of ``manage.py``.
