@@ -1,4 +1,4 @@
-"""Words for the values that the core and the database share, and the reason vocabulary."""
+"""Display names of the values that the core and the database share, and the reason codes."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from scheduling.core.messages import sentence
 
 
 class JobStateChoice(models.TextChoices):
-    """The core's job states with the words that pages show."""
+    """The core's job states with their display names."""
 
     QUEUED = JobState.QUEUED.value, "queued"
     ADMITTED = JobState.ADMITTED.value, "admitted"
@@ -24,7 +24,7 @@ class JobStateChoice(models.TextChoices):
 
 
 class FailureClassChoice(models.TextChoices):
-    """The core's failure classes with the words that pages show."""
+    """The core's failure classes with their display names."""
 
     USER = FailureClass.USER.value, sentence("failure-user")
     RESOURCE_LIMIT = FailureClass.RESOURCE_LIMIT.value, sentence("failure-resource-limit")
@@ -36,14 +36,14 @@ class FailureClassChoice(models.TextChoices):
 
 
 class JobClass(models.TextChoices):
-    """Whether a job runs on its VC's guarantee or on what others leave idle."""
+    """Guaranteed: on the guarantee of its VC; opportunistic: on idle devices of others."""
 
     GUARANTEED = "guaranteed", "guaranteed"
     OPPORTUNISTIC = "opportunistic", "opportunistic"
 
 
 class NodeState(models.TextChoices):
-    """What a node is good for now; unreachable is not dead."""
+    """Availability of a node; an unreachable node may still run its jobs."""
 
     READY = "ready", "ready"
     SUSPECT = "suspect", "suspect"
@@ -53,7 +53,7 @@ class NodeState(models.TextChoices):
 
 
 class MemberStep(models.TextChoices):
-    """How far a node has come with one rank of an attempt."""
+    """Progress of one rank of an attempt on its node."""
 
     WAITING = "waiting", "waiting"
     PREPARING = "preparing", "preparing"
@@ -80,7 +80,7 @@ class LeaseKind(models.TextChoices):
 
 
 class PreemptionCause(models.TextChoices):
-    """The core's rules of preemption with the words that pages show."""
+    """The core's rules of preemption with their display names."""
 
     INTER_VC = PreemptionRule.INTER_VC.value, sentence("cause-guarantee")
     INTRA_VC = PreemptionRule.INTRA_VC.value, sentence("cause-priority")

@@ -1,7 +1,7 @@
-"""Interfaces that this room calls and the portal implements, and the place where they are bound.
+"""Ports: interfaces that this package calls and the portal implements, and their binding.
 
-A port is for calls: something is requested, or an answer comes back. News goes by signals
-(`scheduling.signals`). No method raises when the broker fails: a lost request costs time only.
+A port is for calls with a request or a result. Events go by signals (`scheduling.signals`). No
+method raises when the broker fails: a lost request costs time only.
 """
 
 from dataclasses import dataclass
@@ -50,20 +50,20 @@ class EstimateRequests(Protocol):
         """Ignore requests for estimates of all jobs for this time."""
 
     def request_new_waits(self) -> None:
-        """Request estimates of jobs that began to wait; ignored if requested or being made."""
+        """Request estimates of jobs that began to wait; ignored if requested or in progress."""
 
     def begin_new_waits(self) -> None:
-        """Their estimates are being made: requests are ignored until ``finish_new_waits``."""
+        """Their estimates have begun: requests are ignored until ``finish_new_waits``."""
 
     def finish_new_waits(self, *, rest_seconds: float) -> None:
-        """Their estimates are made; the next ones begin after ``rest_seconds`` at the earliest."""
+        """Their estimates have ended; the next begin after ``rest_seconds`` at the earliest."""
 
 
 class WhatIfRequests(Protocol):
     """Port for requests to compute what-ifs."""
 
     def request(self, pk: int) -> None:
-        """Request an answer by a worker; it is requested again when its page is polled."""
+        """Request a computation by a worker; it is requested again when its page is polled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from django.conf import settings
 
 
 class UnreadableSecretError(Exception):
-    """A secret was sealed with another key; it has to be given again."""
+    """A secret was sealed with another key; enter it again."""
 
 
 def seal(plain: str) -> bytes:

@@ -1,4 +1,4 @@
-"""News that goes up: sent after commit, received by rooms above, relied on by nobody."""
+"""Signals to other packages: sent after the commit; no receiver is required."""
 
 from django.dispatch import Signal
 

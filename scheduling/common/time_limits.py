@@ -81,7 +81,7 @@ def _watched(seconds: float) -> AbstractContextManager[None]:
         begun.acquire()
         wait = seconds
         while not over.acquire(timeout=wait):
-            # Asked again: the block may have ended while this thread waited for its turn.
+            # Checked again: the block may have ended while this thread waited for the lock.
             if over.locked():
                 raise_in(watched, error)
             wait = _AGAIN

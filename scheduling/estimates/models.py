@@ -10,7 +10,7 @@ from scheduling.jobs.models import Job
 class StartEstimate(models.Model):
     """The newest start estimate of one waiting job; times are empty if unknown.
 
-    Each of ``steps`` would let it start now; if there is none, ``proof`` has the reason for even
+    Each of ``steps`` would let it start now; without any, ``proof`` has the reason for even
     its smallest demand.
 
     ``round_number`` is the round after which the start was estimated and ``sought`` the one after

@@ -47,7 +47,7 @@ class Eta:
         return p10, p50, p90
 
     def opens_in(self, now: datetime) -> float:
-        """Seconds from ``now`` for which a gate stays closed; 0 where none does."""
+        """Seconds from ``now`` for which a gate stays closed; 0 for none."""
         if self.opens_at is None:
             return 0.0
         return max(0.0, (self.opens_at - now).total_seconds())

@@ -19,8 +19,6 @@ TERMINAL_STATES: Final = tuple(sorted(state.value for state in TERMINAL))
 
 
 class JobQuerySet(TenantScopedQuerySet["Job"]):
-    """Sets of jobs in the words of the domain."""
-
     def live(self) -> "JobQuerySet":
         """Jobs that have not ended."""
         return self.filter(state__in=LIVE_STATES)
@@ -312,7 +310,7 @@ class JobLimit(models.Model):
 
 
 class SavedView(models.Model):
-    """Filters of the list of jobs under a name of somebody's own."""
+    """Filters of the list of jobs under a name chosen by a user."""
 
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views"
@@ -332,7 +330,7 @@ class SavedView(models.Model):
 
 
 class JobTemplate(models.Model):
-    """A job's document to begin with; for its owner, or for all members of ``tenant``."""
+    """A stored specification to start from; for its owner, or for all members of ``tenant``."""
 
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="job_templates"
@@ -369,7 +367,7 @@ class JobTemplate(models.Model):
 class Sweep(models.Model):
     """Jobs that were submitted together, one for each point of a grid.
 
-    The jobs lie between ``first_job`` and ``last_job`` and have the label ``sweep`` with ``label``
+    The jobs are between ``first_job`` and ``last_job`` and have the label ``sweep`` with ``label``
     as its value. With ``max_parallel`` the others are held until it is their turn; ``is_open``
     while some are.
     """

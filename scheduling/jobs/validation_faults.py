@@ -124,7 +124,7 @@ def _pin_faults(
 
 
 def _levels_in_nodes() -> str:
-    """The levels of the cluster that can hold an instance, in words."""
+    """Levels of the cluster that can contain an instance, as text."""
     levels = {
         level.level: level.number
         for chain in current_topology().chains.values()

@@ -19,7 +19,7 @@ _SQLITE_SEQUENCE: Final = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 
 
 class UnusableBackupError(Exception):
-    """A backup cannot be made or used; nothing has been changed."""
+    """A backup cannot be created or used; nothing has been changed."""
 
 
 class StillRunningError(Exception):

@@ -49,7 +49,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """How much was forgotten."""
+    """Numbers of pruned rows and files."""
 
     round_files: int = 0
     rounds: int = 0

@@ -1,4 +1,4 @@
-"""The report of a comparison: one HTML file with everything in it, to be read without a network.
+"""The report of a comparison: one self-contained HTML file, readable without a network.
 
 All text goes through the template's escaping, the data of charts besides through ``html.escape``,
 since Plotly reads some tags in labels.
@@ -94,7 +94,7 @@ def _values(outcomes: Sequence[TaskOutcome], policy: str, what: str) -> "np.ndar
 
 
 def _curves(outcomes: Sequence[TaskOutcome], what: str) -> list[dict[str, Any]]:
-    """By policy, the values that a part of the jobs stays below."""
+    """Distribution curves by policy."""
     curves = []
     for policy in _policies(outcomes):
         values = _values(outcomes, policy, what)

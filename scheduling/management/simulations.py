@@ -156,7 +156,7 @@ def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
     """The world that the options describe.
 
     Raises:
-        SimulationError: something that was given cannot be used; the message names it.
+        SimulationError: an argument is not valid; the message names it.
     """
     if options["interval"] is not None and not 1.0 <= options["interval"] <= 86_400.0:
         raise SimulationError(f"--interval is {options['interval']:g}; use 1 to 86400 seconds")
@@ -222,7 +222,7 @@ def run_task(task: Task) -> TaskOutcome:
     """Run one simulation.
 
     Raises:
-        SimulationError: something that was given cannot be used; the message names it.
+        SimulationError: an argument is not valid; the message names it.
     """
     policy = read_policy(task.name, task.args, task.wraps)
     trace = read_workload(task.workload, task.options["format"])
@@ -248,7 +248,7 @@ def run_task(task: Task) -> TaskOutcome:
 
 
 class ProgressBar:
-    """A bar on the terminal: how many are done of how many, and how long the rest may take."""
+    """A progress bar on the terminal: finished and total runs, and remaining time."""
 
     def __init__(self, total: int, *, unit: str, clock: Callable[[], float] = time.monotonic):
         self._total = max(1, total)
@@ -259,7 +259,7 @@ class ProgressBar:
         self._live = sys.stderr.isatty()
 
     def show(self, done: int, note: str = "") -> None:
-        """Draw it, at most twice a second; nothing where nobody looks at a terminal."""
+        """Draw it, at most twice a second, and only on a terminal."""
         now = self._clock()
         if not self._live or (done < self._total and now - self._shown < 0.5):
             return

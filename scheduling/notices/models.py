@@ -17,7 +17,7 @@ LONGEST_URL: Final = 500
 
 
 class DeliveryState(models.TextChoices):
-    """How far a delivery is."""
+    """Progress of a delivery."""
 
     WAITING = "waiting", "waiting"
     DELIVERED = "delivered", "delivered"
@@ -28,7 +28,7 @@ class Webhook(models.Model):
     """An address that gets events as signed requests.
 
     ``tenant`` None: of the whole cluster. ``sealed_secret`` is encrypted with the installation's
-    key: it signs, and is shown once, when it is made.
+    key: it signs requests, and is shown once, at its creation.
     """
 
     name = models.CharField(max_length=80)
@@ -191,7 +191,7 @@ class QuotaMark(models.Model):
 
 
 class GpuHourBudget(models.Model):
-    """How many GPU-hours a tenant may expect to use in a calendar month; it stops nothing."""
+    """The expected GPU-hours of a tenant in a calendar month; it limits nothing."""
 
     tenant = models.OneToOneField(
         Tenant, on_delete=models.CASCADE, primary_key=True, related_name="gpu_hour_budget"

@@ -24,7 +24,7 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookRow:
-    """A hook without its secret.
+    """A webhook without its secret.
 
     Attributes:
         tenant: name of the tenant; None: of the cluster.
@@ -49,7 +49,7 @@ class DeliveryRow:
     """A delivery with its tries.
 
     Attributes:
-        to: the hook's name; empty for a mail to the viewer.
+        to: the webhook's name; empty for a mail to the viewer.
         tries: each with ``at``, ``status``, ``error`` and ``seconds``.
         replay_of: uid of the delivery that it repeats.
     """
@@ -76,7 +76,7 @@ class DeliveryRow:
 
 
 def hooks_for(viewer: Viewer) -> list[HookRow]:
-    """The hooks that the viewer may manage, in two queries."""
+    """The webhooks that the viewer may manage, in two queries."""
     hooks = list(Webhook.objects.visible_to(viewer).order_by("id"))
     if not viewer.can(Permission.MANAGE_HOOKS):
         hooks = [hook for hook in hooks if hook.tenant_id is not None]

@@ -18,7 +18,7 @@ STOPPED_INTERVALS: Final = 3
 
 
 class RoundHealth(StrEnum):
-    """Whether rounds come as they should."""
+    """Whether rounds run on time."""
 
     ON_TIME = "on-time"
     LATE = "late"
@@ -111,7 +111,7 @@ def round_detail(viewer: Viewer, number: int) -> RoundRow:
 
 
 def ticker(viewer: Viewer, *, now: datetime, round_seconds: float) -> Ticker:
-    """The ticker's bars and whether rounds come on time, in one query."""
+    """The ticker's bars and whether rounds run on time, in one query."""
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     newest = list(
         Round.objects.order_by("-number").values_list(

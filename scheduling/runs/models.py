@@ -290,7 +290,7 @@ class Preemption(models.Model):
 
 
 class EvictionTally(models.Model):
-    """How often jobs of a virtual cluster have lost their devices, by reason."""
+    """Number of evictions of jobs of a virtual cluster, by reason."""
 
     virtual_cluster = models.ForeignKey(
         VirtualCluster, on_delete=models.CASCADE, related_name="evictions"

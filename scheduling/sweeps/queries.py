@@ -1,4 +1,4 @@
-"""Sweeps as faces read them: the list, and one with its jobs by state and by point."""
+"""Sweeps for pages and REST: the list, and one with its jobs by state and by point."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def sweep_for(viewer: Viewer, pk: int) -> Sweep:
     """One sweep.
 
     Raises:
-        NotFoundError: there is none, or the viewer may not see it.
+        NotFoundError: not found, or the viewer may not see it.
     """
     found = sweeps_of(viewer).filter(pk=pk).first()
     if found is None:
@@ -72,7 +72,7 @@ def sweep_detail(viewer: Viewer, pk: int) -> SweepDetail:
     """One sweep with its jobs, in two queries.
 
     Raises:
-        NotFoundError: there is none, or the viewer may not see it.
+        NotFoundError: not found, or the viewer may not see it.
     """
     sweep = sweep_for(viewer, pk)
     names = tuple(sweep.parameters)

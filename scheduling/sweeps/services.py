@@ -49,15 +49,15 @@ def submit_sweep(
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[Sweep, bool]:
-    """Accept a job for each point of a grid, all or none.
+    """Submit a job for each point of a grid, all or none.
 
-    With a key that was used before, the sweep of that time comes back and nothing is submitted.
+    A key that was used before returns the sweep of that submit, and nothing is submitted.
 
     Returns:
         The sweep, and whether it is new.
 
     Raises:
-        InvalidError: the grid is none.
+        InvalidError: the grid is not valid.
         InvalidJobError: the jobs cannot be accepted; nothing has been stored.
         IdempotencyConflictError: the key belongs to something else.
     """

@@ -11,7 +11,7 @@ from scheduling.runs.models import Attempt
 
 
 class LogActionChoice(models.TextChoices):
-    """The core's actions with the words that pages show."""
+    """The core's actions with their display names."""
 
     EXCLUDE_NODE = LogAction.EXCLUDE_NODE.value, "the next attempt avoids the node"
     STOP_RETRIES = LogAction.STOP_RETRIES.value, "there is no next attempt"

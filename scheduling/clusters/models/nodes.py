@@ -107,7 +107,7 @@ class NodeTenancy(models.Model):
 
     Opened by the first job that runs without isolation on the node, in the round's commit; every
     such member refers to the open row. One open row a node: jobs without isolation of two tenants
-    cannot be on one node. Time alone never closes it, since a job can leave things behind.
+    cannot be on one node. It never expires, since a job can leave files behind.
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="tenancies")

@@ -101,7 +101,7 @@ class VirtualCluster(models.Model):
 
 
 class ClusterRules(models.Model):
-    """Rules of the whole cluster that admins set; one row, or none while nobody has set any.
+    """Rules of the whole cluster that admins set; at most one row.
 
     ``least_isolation`` is the lowest isolation level of nodes that take jobs; a virtual cluster
     may ask for a stronger one.

@@ -1,4 +1,4 @@
-"""Devices with the processors and the memory that come along with them: by type and by share."""
+"""Capacity of devices, processors and memory: by device type and by share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class VcCapacity:
 
 
 def device_types(viewer: Viewer) -> Mapping[str, DeviceCapacity]:
-    """One device of each type with the least that comes along with one, in one query."""
+    """One device of each type with the least capacity per device, in one query."""
     viewer.require(Permission.VIEW_CLUSTER, what="the types of devices")
     rows = Device.objects.filter(retired_at=None).values_list("device_type")
     shares = rows.annotate(cpus=Min("cpus"), memory=Min("memory_bytes")).order_by("device_type")

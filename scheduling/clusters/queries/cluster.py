@@ -286,7 +286,7 @@ def vc_uses(viewer: Viewer, facts: ClusterFacts | None = None) -> tuple[VcUse, .
 
 
 def vc_use(viewer: Viewer, vc: VirtualCluster) -> VcUse:
-    """The same of one virtual cluster that the viewer may see; nothing of an archived one."""
+    """The use of one virtual cluster that the viewer may see; zeros for an archived one."""
     return _vc_use(
         vc=vc,
         tenant=viewer.name_of(vc.tenant_id),
@@ -330,7 +330,7 @@ def _live_counts(
     found: dict[int, dict[str, tuple[int, int]]] = defaultdict(dict)
     live: Any = Job.objects.visible_to(viewer, Permission.VIEW_TENANT)
     if only is not None:
-        # The tenant, too, since the index that holds all that is counted asks for it first.
+        # The tenant, too, since the covering index begins with it.
         live = live.filter(tenant_id=only.tenant_id, virtual_cluster_id=only.pk)
     for vc, state, jobs, devices in (
         live.filter(state__in=[*HOLDING, JobState.QUEUED])

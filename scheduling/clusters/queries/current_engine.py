@@ -111,7 +111,7 @@ Made = TypeVar("Made")
 
 
 class EngineInForce:
-    """An engine with the health of now and all that runs; it answers one reader at a time."""
+    """An engine with current health and running gangs; it answers one reader at a time."""
 
     def __init__(
         self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health
@@ -150,7 +150,7 @@ class EngineInForce:
 
 
 class _Newest:
-    """The engine that was asked for last."""
+    """The newest engine."""
 
     def __init__(self) -> None:
         self._engine: EngineInForce | None = None
@@ -168,7 +168,7 @@ _NEWEST: Final = _Newest()
 
 
 def engine_in_force(spec: ClusterSpec) -> EngineInForce:
-    """The cell engine with the health of now and all that runs, as the next round begins.
+    """The cell engine with current health and running gangs, as the next round begins.
 
     Nodes that take no new work count as out of order; in four queries.
     """

@@ -1,4 +1,4 @@
-"""Import rules as faces and importers read them."""
+"""Import rules for pages, REST and importers."""
 
 from dataclasses import dataclass
 

@@ -81,7 +81,7 @@ def _witnesses(
 def _rules_in_force(
     spec: ClusterSpec, tenants: Mapping[str, int], levels: Mapping[str, str]
 ) -> NodeRules:
-    """The rules about nodes; those that bind nobody where none are set."""
+    """The node rules in force; without any, rules that restrict nothing."""
     nodes = _node_facts()
     if not any(node.isolation == NONE or node.owner or node.tenants for node in nodes) and not (
         levels or _least_levels_are_set()
@@ -91,7 +91,7 @@ def _rules_in_force(
 
 
 def _node_facts() -> tuple[NodeFacts, ...]:
-    """The nodes as far as the rules about tenants go; one that was not probed takes everybody."""
+    """Tenant-related facts of the nodes; an unprobed node accepts every tenant."""
     rows = (
         Node.objects.filter(removed_at=None)
         .annotate(
@@ -138,7 +138,7 @@ def _rules(
             "name", "tenant_id", "least_isolation"
         )
     }
-    # A virtual cluster that nobody knows yet counts as one of a tenant of its own.
+    # A new virtual cluster counts as one of a tenant of its own.
     strangers = {name: -2 - place for place, name in enumerate(sorted(spec.virtual_clusters))}
     vcs = []
     for name in spec.virtual_clusters:

@@ -1,4 +1,4 @@
-"""Names to choose from in forms and filters, as far as the viewer may know them."""
+"""Choices of names for forms and filters, filtered by the viewer's rights."""
 
 from collections.abc import Collection
 

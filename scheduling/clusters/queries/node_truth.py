@@ -100,7 +100,7 @@ def _truth_row(
 
 
 def _verdict(node: Node, member: OpenMember | None, *, is_leased: bool, is_present: bool) -> str:
-    """The first thing that does not fit, the worst first."""
+    """The worst contradiction."""
     faults = (
         (node.contact != "ready", "not yet known"),
         (member is not None and not is_leased, sentence("truth-unleased")),

@@ -255,7 +255,7 @@ def _row(
 
 
 def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
-    """Why a node that answers takes no job all the same; empty while it has a healthy device."""
+    """The reason why a node with contact takes no job; empty while it has a healthy device."""
     if any(device.healthy for device in view.devices) or node.probed_at is None:
         return ""
     found = node.inventory if isinstance(node.inventory, dict) else {}

@@ -1,4 +1,4 @@
-"""Which job is on which device now, as far as the viewer may know."""
+"""Jobs on devices now, filtered by the viewer's rights."""
 
 import hashlib
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class Occupant:
     """The occupant of a device.
 
     Attributes:
-        allocation: tells allocations apart; opaque.
+        allocation: opaque id of the allocation.
         tenant: its name, or "another tenant".
         job_id: None when the viewer may not see the job; then name, user and VC are empty.
         opportunistic: it is outside its virtual cluster's guarantee.

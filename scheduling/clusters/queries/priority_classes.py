@@ -1,4 +1,4 @@
-"""Priority classes as faces read them."""
+"""Priority classes for pages and REST."""
 
 from dataclasses import dataclass
 

@@ -49,13 +49,13 @@ class RecommendedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendedShape:
-    """A shape out of the history.
+    """A recommended shape from past use.
 
     Attributes:
         rows: levels that are promised now or would have been needed.
-        attempts: how many runs it is made of.
-        is_partial: there were more runs than are looked at; those of the newest jobs were taken.
-        days: how far back.
+        attempts: number of runs.
+        is_partial: there were more runs than are read; it covers those of the newest jobs.
+        days: length of the window.
         coverage: the part of the use that the shape covers, level by level.
     """
 

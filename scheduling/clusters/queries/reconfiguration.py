@@ -135,9 +135,9 @@ def _affected(viewer: Viewer, job_ids: set[int]) -> Mapping[int, AffectedJob]:
 
 
 def _no_longer_fit(before: ClusterSpec, after: ClusterSpec) -> list[int]:
-    """Waiting guaranteed jobs that fit an empty cluster of now, and not one of then.
+    """Waiting guaranteed jobs that fit the empty cluster before the change, and not after it.
 
-    Jobs that ask alike are asked for once.
+    Equal demands are tried once.
     """
     alike: dict[tuple[str, Demand], list[int]] = defaultdict(list)
     for job_id, vc, demand in (

@@ -22,7 +22,7 @@ Counts = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TooMany:
-    """A level of which more is asked than can be had.
+    """A level with more requested cells than available.
 
     Attributes:
         asked: cells.
@@ -42,7 +42,7 @@ class ShapeAnswer:
     Attributes:
         rows: every level of every chain, with the cells that this shape would leave.
         devices: promised by the shape.
-        witness: where it fails, in the engine's words; empty when it fits.
+        witness: the engine's reason; empty when it fits.
         too_many: the levels of which less would fit; may be empty though it fails.
         assignment: an assignment as certificate; empty when it fails.
         effect: its effect on running and waiting jobs; None for no change and when it fails.

@@ -21,8 +21,8 @@ class ChainUse:
         guaranteed: promised, by virtual cluster id.
         used: of the promise, by virtual cluster id.
         borrowed: held outside any promise.
-        out: held by nobody, and of no use to anybody now: unhealthy, or on a node that is down.
-        cordoned: healthy and held by nobody, on a node that an admin has cordoned or drains.
+        out: free but unusable: unhealthy, or on a node that is down.
+        cordoned: healthy and free, on a node that an admin has cordoned or drains.
         total: all devices.
     """
 

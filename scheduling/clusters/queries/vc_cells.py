@@ -270,6 +270,6 @@ def virtual_cluster_room(viewer: Viewer, key: int | str) -> VcRoom:
     """The gangs that fit one virtual cluster, and its cells.
 
     Raises:
-        NotFoundError: there is none, or the viewer may not see it.
+        NotFoundError: not found, or the viewer may not see it.
     """
     return VcRoom(asked_vc(viewer, key))

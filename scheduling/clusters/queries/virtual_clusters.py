@@ -1,4 +1,4 @@
-"""Virtual clusters as faces read them: the list with bars, and one with its shape."""
+"""Virtual clusters for pages and REST: the list with bars, and one with its shape."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -145,7 +145,7 @@ def virtual_cluster_for(viewer: Viewer, key: int | str) -> VirtualCluster:
     """The row of one virtual cluster by id or name, also an archived one.
 
     Raises:
-        NotFoundError: there is none, or the viewer may not see it.
+        NotFoundError: not found, or the viewer may not see it.
     """
     if isinstance(key, int):
         found = _visible(viewer).filter(pk=key).first() if 0 < key < 2**63 else None
@@ -177,7 +177,7 @@ def asked_vc(viewer: Viewer, key: int | str) -> AskedVc:
     """One virtual cluster by id or name, in five queries.
 
     Raises:
-        NotFoundError: there is none, or the viewer may not see it.
+        NotFoundError: not found, or the viewer may not see it.
     """
     vc = virtual_cluster_for(viewer, key)
     topology = current_topology()
@@ -188,13 +188,12 @@ def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
     """One virtual cluster with its shape and its use.
 
     Raises:
-        NotFoundError: there is none, or the viewer may not see it.
+        NotFoundError: not found, or the viewer may not see it.
     """
     return detail_of(asked_vc(viewer, key))
 
 
 def detail_of(asked: AskedVc) -> VcDetail:
-    """The same of one that has been looked up."""
     viewer, vc, topology, spec = asked.viewer, asked.vc, asked.topology, asked.spec
     return VcDetail(
         **VcValues.of(vc).columns(),
@@ -230,7 +229,7 @@ def spec_in_force(topology: TopologyNow, using: str = "default") -> ClusterSpec:
 
 @lru_cache(maxsize=4)
 def _with_shares(topology: TopologyNow, shares: tuple[_Share, ...]) -> ClusterSpec:
-    """The very same specification for as long as nothing changes."""
+    """The cached specification while it is unchanged."""
     return replace(
         topology.spec,
         virtual_clusters={

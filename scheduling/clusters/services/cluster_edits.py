@@ -1,4 +1,4 @@
-"""The edits of a reconfiguration, and the draft that they make of cells and promises."""
+"""The edits of a reconfiguration, and the draft of cells and promises after them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,8 +34,8 @@ class ChangeVc:
     """Change columns or the guarantee of a virtual cluster.
 
     Attributes:
-        values: new values by field of ``VcValues``; fields that are not in it stay.
-        cells, pinned: the new guarantee; None leaves that part as it is.
+        values: new values by field of ``VcValues``; other fields do not change.
+        cells, pinned: the new guarantee; None: no change.
     """
 
     virtual_cluster: str
@@ -87,7 +87,9 @@ class ArchiveVc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddNode:
-    """A node whose host key a person has confirmed; its cells come when it answers."""
+    """A node whose host key a person has confirmed; its cells are added after the first
+    contact.
+    """
 
     name: str
     host: str

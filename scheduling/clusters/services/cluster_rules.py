@@ -28,7 +28,7 @@ def level_faults(level: object) -> list[FieldError]:
 
 
 def cluster_rules() -> ClusterRules:
-    """The rules in force; those of a new cluster while nobody has set any."""
+    """The rules in force, or the defaults."""
     return ClusterRules.objects.first() or ClusterRules(id=1, version=0)
 
 
@@ -40,8 +40,8 @@ def set_least_isolation(
     Raises:
         ForbiddenError: only a cluster admin sets it.
         InvalidError: it is not an isolation level.
-        DoesNotFitError: a guarantee would lose its place; nothing was written.
-        StaleEditError: somebody set it since ``expected_version``.
+        DoesNotFitError: a guarantee would no longer fit; nothing was written.
+        StaleEditError: it was set since ``expected_version``.
     """
     viewer.require(Permission.MANAGE_NODES, what="the cluster's isolation level")
     InvalidError.raise_if(level_faults(level))

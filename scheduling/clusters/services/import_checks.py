@@ -64,7 +64,7 @@ def quota_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
 
 
 def refuse_archived(rows: Mapping[str, VirtualCluster], shares: Mapping[str, VcSpec]) -> None:
-    """Refuse the name of a virtual cluster that was put away: its history belongs to it."""
+    """Refuse the name of an archived virtual cluster, to which its history belongs."""
     for name in shares:
         if name in rows and rows[name].archived_at is not None:
             raise InvalidError(
@@ -140,7 +140,7 @@ def find_owners(
 
 
 def make_owners(*, viewer: Viewer, owners: Owners) -> tuple[str, ...]:
-    """Make the tenants that are missing; returns their names."""
+    """Create the missing tenants; returns their names."""
     made: dict[str, int] = {}
     for name, owner in owners.missing.items():
         if owner not in made:

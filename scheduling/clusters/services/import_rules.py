@@ -40,7 +40,7 @@ def create_import_rule(
         opportunistic: such jobs use idle devices only.
 
     Raises:
-        InvalidError: one or more values are wrong, all of them named.
+        InvalidError: one or more values are not valid, all named.
         DuplicateError: there is a rule for this name.
     """
     viewer.require(Permission.EDIT_VC, what="import rules")

@@ -1,7 +1,7 @@
 """Import of a HiveD configuration: cells, nodes, devices and virtual clusters in one step.
 
 Afterwards the cluster has exactly what the document names. A part that it leaves out as a whole
-(``physicalCluster`` or ``virtualClusters``) stays as it is.
+(``physicalCluster`` or ``virtualClusters``) does not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ class ImportReport:
 
     Attributes:
         version: of the topology afterwards.
-        nodes_removed: nodes that are in no cell any more; their rows stay.
+        nodes_removed: nodes without a cell; their rows remain.
         nodes_without_host: nodes unreachable until they get an address.
         tenants_created: for virtual clusters that have no owner.
         virtual_clusters_archived: not in the document, and without jobs.
@@ -115,7 +115,7 @@ def import_hived(
         InvalidError: the document is wrong; field, value and remedy say where.
         DoesNotFitError: its quotas do not fit its cells.
         DevicesInUseError: jobs hold devices that are not in it, and this is not a dry run.
-        StaleEditError: somebody changed the topology meanwhile.
+        StaleEditError: another edit changed the topology.
     """
     viewer.require(Permission.MANAGE_NODES, what=sentence("the-cluster"))
     viewer.require(Permission.EDIT_VC, what="virtual clusters")
@@ -140,7 +140,7 @@ def import_hived(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Importing:
-    """One import; ``run`` is called again when somebody else was faster."""
+    """One import; ``run`` is called again after a concurrent edit."""
 
     viewer: Viewer
     document: Mapping[str, Any]

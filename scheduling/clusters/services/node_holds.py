@@ -36,8 +36,8 @@ def cordon_node(
 
     Raises:
         NotFoundError: unknown node.
-        InvalidError: there is no reason.
-        StaleEditError: somebody edited it since ``expected_version``.
+        InvalidError: the reason is empty.
+        StaleEditError: it was edited since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))
@@ -62,11 +62,11 @@ def uncordon_node(
     reason: str = "",
     expected_version: int | None = None,
 ) -> Node:
-    """Use a node again.
+    """End the cordon of a node.
 
     Raises:
         NotFoundError: unknown node.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: it was edited since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     if reason:
@@ -99,8 +99,8 @@ def drain_node(
 
     Raises:
         NotFoundError: unknown node.
-        InvalidError: there is no reason.
-        StaleEditError: somebody edited it since ``expected_version``.
+        InvalidError: the reason is empty.
+        StaleEditError: it was edited since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))
@@ -137,9 +137,9 @@ def declare_node_dead(
 
     Raises:
         NotFoundError: unknown node.
-        InvalidError: there is no reason.
+        InvalidError: the reason is empty.
         ConflictError: the node answers.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: it was edited since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))

@@ -22,7 +22,7 @@ def take_out_of_topology(*, node: Node, user_id: int | None, now: datetime) -> N
     Raises:
         DevicesInUseError: jobs hold devices of the node.
         DoesNotFitError: its cells are promised.
-        TopologyMovedError: somebody else changed the topology meanwhile.
+        TopologyMovedError: another edit changed the topology.
     """
     devices = list(node.devices.filter(retired_at=None))
     require_unused([device.pk for device in devices], field="node")

@@ -1,4 +1,4 @@
-"""Reading and writing the row of a node for an edit: version, state, audit and news together."""
+"""Reading and writing a node's row for an edit: version, state, audit and event."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -54,7 +54,7 @@ def write_node(
     Unchanged values, as in a repeated request, are neither written nor recorded again.
 
     Raises:
-        StaleEditError: somebody edited the node since ``expected_version``.
+        StaleEditError: the node was edited since ``expected_version``.
     """
     before, after = changed({key: getattr(node, key) for key in values}, values)
     state, reason = _state_with(node, after)

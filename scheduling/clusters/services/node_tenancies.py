@@ -111,9 +111,9 @@ def reset_isolation(
 
     Raises:
         NotFoundError: unknown node.
-        InvalidError: there is no reason.
+        InvalidError: the reason is empty.
         ConflictError: it has no tenancy, or jobs of the tenant are still on it.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: it was edited since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))

@@ -85,7 +85,7 @@ def add_node(
         now: the instant that is written.
 
     Raises:
-        InvalidError: one or more values are wrong, all of them named.
+        InvalidError: one or more values are not valid, all named.
         DuplicateError: the name or the address is taken.
     """
     viewer.require(Permission.MANAGE_NODES, what="nodes")
@@ -117,7 +117,7 @@ class NodeChanges(TypedDict, total=False):
         fingerprint: confirmed by a person.
         labels: short texts by name.
         dedicated_to: names of the only tenants whose jobs it takes; empty: all.
-        visible_paths: ``{path, writable?, tenants?}`` each; paths that jobs may read.
+        visible_paths: ``{path, writable?, tenants?}`` each; paths that jobs may use.
         job_network: one of ``job_networks.SETTINGS``; empty: by the node's own file.
     """
 
@@ -144,10 +144,10 @@ def update_node(
 
     Raises:
         NotFoundError: unknown node.
-        InvalidError: one or more values are wrong, all of them named.
+        InvalidError: one or more values are not valid, all named.
         DuplicateError: another node has this address.
         DoesNotFitError: a guarantee would no longer fit after the dedication; nothing was written.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: it was edited since ``expected_version``.
     """
     values = _checked(changes)
 
@@ -214,7 +214,7 @@ def remove_node(
         NotFoundError: unknown node.
         ConflictError: members run on it.
         DoesNotFitError: its cells are promised to virtual clusters.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: it was edited since ``expected_version``.
     """
 
     def remove() -> None:

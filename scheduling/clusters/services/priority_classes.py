@@ -49,7 +49,7 @@ def create_priority_class(
         is_default: whether jobs without ``priority`` get it.
 
     Raises:
-        InvalidError: one or more values are wrong, all of them named.
+        InvalidError: one or more values are not valid, all named.
         DuplicateError: the name is taken.
     """
     viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
@@ -68,10 +68,10 @@ def create_priority_class(
 
 
 def make_usual_classes(*, viewer: Viewer) -> None:
-    """Make those of ``USUAL`` whose names are free; a default that somebody chose stays.
+    """Create those of ``USUAL`` whose names are free; an existing default remains.
 
     Raises:
-        DuplicateError: somebody else makes them at the same time.
+        DuplicateError: they were created concurrently.
     """
     taken = set(PriorityClass.objects.values_list("name", flat=True))
     default = PriorityClass.objects.filter(is_default=True).exists()
@@ -100,10 +100,10 @@ def update_priority_class(
 
     Raises:
         NotFoundError: unknown class.
-        InvalidError: one or more values are wrong, all of them named.
+        InvalidError: one or more values are not valid, all named.
         DuplicateError: the name is taken.
         ConflictError: it is the default, and no other class would be.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: it was edited since ``expected_version``.
     """
     viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
     values = given(name=name, value=value, note=note, is_default=is_default)
@@ -146,7 +146,7 @@ def delete_priority_class(
     Raises:
         NotFoundError: unknown class.
         ConflictError: it is the default.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: it was edited since ``expected_version``.
     """
     viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
     row = _row(priority_class_id, expected_version)
@@ -183,7 +183,7 @@ def _needs_default(row: PriorityClass) -> ConflictError:
 
 
 def _conflict(name: str, but: int = 0) -> DuplicateError:
-    """Which of the two things that can be there once only stood in the way of class ``but``."""
+    """The unique value (name or default) in which class ``but`` conflicts."""
     if PriorityClass.objects.filter(name=name).exclude(pk=but).exists():
         return DuplicateError(
             sentence("class-exists", name=name),

@@ -1,4 +1,4 @@
-"""Several edits of the cluster at once: all or none, tried beforehand; nobody is evicted."""
+"""Reconfiguration: several edits of the cluster, all or none, with a dry run and no eviction."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,12 +88,12 @@ def reconfigure(
         viewer: a cluster admin.
         edits: in order; promises need to fit only after the last of them.
         now: the instant that is written.
-        dry_run: only answer.
+        dry_run: only report.
         expected_version: version of the topology that the admin saw.
         reason: why, for the audit.
 
     Raises:
-        InvalidError: one or more values are wrong, all of them named with the edit's number.
+        InvalidError: one or more values are not valid, all named with the edit's number.
         NotFoundError: unknown node.
         DoesNotFitError: the promises do not fit together; nothing was written.
         DevicesInUseError, ConflictError: a node or a virtual cluster that is to go has jobs.
@@ -135,7 +135,7 @@ def edit_virtual_cluster(
         viewer: a cluster admin, or for caps a lead of the tenant.
         edit: faults name its fields.
         now: the instant that is written.
-        dry_run: only answer.
+        dry_run: only report.
         expected_version: version of the virtual cluster that the editor saw.
 
     Returns:
@@ -143,12 +143,12 @@ def edit_virtual_cluster(
 
     Raises:
         NotFoundError, ForbiddenError: the viewer may not see it, or not change this.
-        InvalidError: one or more values are wrong, all of them named.
+        InvalidError: one or more values are not valid, all named.
         DuplicateError: the name of a new one is taken.
         ConflictError: it is archived; or it is to be archived, and jobs wait or run in it.
         DoesNotFitError: the guarantees do not fit together, or one would no longer fit at the
             isolation level; nothing was written.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: it was edited since ``expected_version``.
     """
     run = _Run(viewer=viewer, edits=(edit,), now=now, dry_run=dry_run, numbered=False)
 
@@ -162,7 +162,7 @@ def edit_virtual_cluster(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One request; ``write`` is called again when somebody else was faster.
+    """One request; ``write`` is called again after a concurrent edit.
 
     Attributes:
         numbered: several edits were sent: faults name the number of the edit.
@@ -197,7 +197,7 @@ class _Run:
         return Reconfigured(dry_run=self.dry_run, version=shown, effect=effect)
 
     def _effect(self, before: ClusterSpec, draft: ClusterDraft) -> Effect:
-        """The effect on the jobs; empty if cells, promises and levels stay.
+        """The effect on the jobs; empty if cells, promises and levels do not change.
 
         Once a single edit is written nobody reads its effect on the jobs, which takes a second at
         10,000 devices: then only the fit is judged.
@@ -235,7 +235,7 @@ class _Run:
         }
 
     def _write_cells(self, topology: TopologyNow, draft: ClusterDraft) -> int:
-        """Take nodes out, and append the version that everybody else's edits collide with."""
+        """Remove nodes, and append the version with which concurrent edits collide."""
         for name in draft.removed:
             self._remove_node(name)
         if not draft.is_judged or not topology.version:

@@ -50,7 +50,7 @@ class DevicesInUseError(ConflictError):
 
 
 class TopologyMovedError(Exception):
-    """Somebody else appended the next version; read again and decide again."""
+    """Another edit appended the next version; read and decide again."""
 
 
 class _RolledBackError(Exception):
@@ -197,7 +197,7 @@ def places_kept(*, field: str, reason: str, user_id: int | None, now: datetime) 
 
     Raises:
         DoesNotFitError: with the virtual cluster and the nodes.
-        TopologyMovedError: somebody else changed the cells or a promise meanwhile.
+        TopologyMovedError: another edit changed the cells or a promise.
     """
     missing = missing_places(spec_in_force(current_topology()))
     yield
@@ -255,7 +255,7 @@ def touch_version(*, reason: str, user_id: int | None, now: datetime) -> None:
     """Append a version with the same cells after a checked change of promises.
 
     Raises:
-        TopologyMovedError: somebody else changed the cells or a promise meanwhile.
+        TopologyMovedError: another edit changed the cells or a promise.
     """
     topology = current_topology()
     if topology.version:
@@ -295,7 +295,7 @@ def leaf_places(topology: TopologyNow) -> Mapping[tuple[str, int], LeafPlace]:
 
 
 def move_devices(wanted: Mapping[int, LeafPlace], rows: Mapping[int, Device]) -> None:
-    """Give devices their new addresses at once, also where they change places.
+    """Give devices their new addresses at once, also if they swap addresses.
 
     Args:
         wanted: new place by row of the device.
@@ -320,7 +320,7 @@ def move_devices(wanted: Mapping[int, LeafPlace], rows: Mapping[int, Device]) ->
 
 
 def retire_devices(devices: Iterable[Device], now: datetime) -> None:
-    """Take devices out of the topology; rows and leases stay, addresses become free."""
+    """Remove devices from the topology; rows and leases remain, addresses become free."""
     gone = list(devices)
     for device in gone:
         device.address = f"{device.address[:200]}~{device.pk}"

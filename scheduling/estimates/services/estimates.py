@@ -122,7 +122,7 @@ _HAS_NO_STEPS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Budget:
-    """Seconds to walk futures and to seek steps; how many futures at most, and at least."""
+    """Time limits of futures and of the search for steps; bounds of the number of futures."""
 
     walking: float
     seeking: float
@@ -133,7 +133,7 @@ class _Budget:
 def _estimate(
     only: frozenset[int] | None, budget: _Budget, *, config: RoundConfig, now: datetime
 ) -> int:
-    """Estimate and seek for some of the waiting jobs; None: for all. How many have an estimate."""
+    """Estimate some of the waiting jobs (None: all); returns the number with an estimate."""
     # Before the snapshot: estimates of jobs amended between the two are not stored.
     amended = _amended()
     number = next_round_number(config.using)
@@ -166,7 +166,7 @@ def _estimate(
 
 
 def _amended() -> dict[int, int]:
-    """How often waiting jobs were changed; those that never were are missing."""
+    """Numbers of amendments of waiting jobs; those never amended are missing."""
     changed = Job.objects.unscoped().queued().exclude(amendments=0)
     return dict(changed.values_list("id", "amendments"))
 
@@ -196,7 +196,7 @@ _NEVER: Final = frozenset(
 
 
 def _within_horizon(quantiles: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Nobody looks any further: later starts count as if they came at that time."""
+    """Later starts count as starts at the horizon."""
     p10, p50, p90 = (min(seconds, COURSE.horizon) for seconds in quantiles)
     return p10, p50, p90
 

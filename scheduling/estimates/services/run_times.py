@@ -31,12 +31,14 @@ _COLUMNS: Final = (
 
 
 def run_times(*, now: datetime) -> RunTimes:
-    """Run times of all groups, from the newest attempts; running ones count as far as they are."""
+    """Run times of all groups, from the newest attempts; running ones count with their elapsed
+    time.
+    """
     return RunTimes(_runs(now))
 
 
 def recent_run_times(*, now: datetime) -> RunTimes:
-    """The same, at most a minute old: for questions that are asked with every key."""
+    """The same, at most 1 min old, for plans during typing."""
     return _at_minute(str(connection.settings_dict["NAME"]), int(now.timestamp() // 60))
 
 

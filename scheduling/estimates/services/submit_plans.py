@@ -120,7 +120,7 @@ def plan_job(
         InvalidJobError: the document is not well formed, or a name in it does not exist.
         ForbiddenError: the viewer may not submit it.
     """
-    ground.types.count_first()  # for advice; a look at one node first would be a query more
+    ground.types.count_first()  # for advice; checking one node first would cost one more query
     try:
         draft = check_draft(document=document, viewer=viewer, ground=ground)
     except InvalidJobError as error:

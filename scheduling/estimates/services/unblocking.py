@@ -161,7 +161,7 @@ def seek_for_all(
 
 
 def _question(job: QueuedJob, reason: Reason) -> Hashable:
-    """Jobs that ask alike get the same answer."""
+    """Cache key: jobs with equal demands have equal steps."""
     return (
         job.vc,
         job.owner,
@@ -183,7 +183,7 @@ def _spec(job_id: int) -> Any:
 
 
 MOST_SOUGHT: Final = 2000
-"""Waiting jobs for which steps are sought in advance; others ask when somebody looks."""
+"""Waiting jobs for which steps are sought in advance; for others on demand."""
 
 
 def _is_well_formed(spec: Any, step: JobChange) -> bool:

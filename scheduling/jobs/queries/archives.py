@@ -1,4 +1,4 @@
-"""Uploaded source archives as faces read them."""
+"""Uploaded source archives for pages and REST."""
 
 from dataclasses import dataclass
 from datetime import datetime

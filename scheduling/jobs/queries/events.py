@@ -22,10 +22,10 @@ class EventView:
     """One event of a job.
 
     Attributes:
-        kind: a stable word (``submit``, ``admit``, ``preempt``, ...).
+        kind: a stable code (``submit``, ``admit``, ``preempt``, ...).
         state: the state after it; empty when it moved nothing.
         attempt: number of the attempt it belongs to.
-        detail: further values; jobs of others are replaced by words.
+        detail: further values; hidden jobs are replaced by a text.
     """
 
     id: int

@@ -67,7 +67,7 @@ def parts_of_job(viewer: Viewer, job: Job) -> tuple[int, ...]:
 
 
 def parts_among(jobs: Sequence[Job]) -> dict[int, tuple[int, ...]]:
-    """The same of jobs that have just come in together, by job."""
+    """The instances of jobs submitted together, by job."""
     groups: dict[str, list[int]] = defaultdict(list)
     for job in jobs:
         groups[_group(job)].append(job.pk)

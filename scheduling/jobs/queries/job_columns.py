@@ -37,7 +37,7 @@ def is_left_to_leads(viewer: Viewer, *, tenant: int, owner: int, holder: int | N
 
 
 def waits_for_a_lead(viewer: Viewer, job: Job) -> bool:
-    """Whether a job is held so that somebody else, a lead, has to release it."""
+    """Whether a job is on a hold that only another user, a lead, can release."""
     return job.held and is_left_to_leads(
         viewer, tenant=job.tenant_id, owner=job.owner_id, holder=job.held_by_id
     )
@@ -86,7 +86,7 @@ def _types(types: Sequence[str]) -> Listing | Message:
 
 
 def jobs_ahead(virtual_clusters: Collection[int]) -> dict[int, int]:
-    """How many jobs each waiting job's policy tries before it, in its virtual cluster and class.
+    """Queue positions: jobs that each waiting job's policy tries before it, in its VC and class.
 
     One query, and none where no virtual cluster is named. Jobs that may not start yet, or that
     the policy does not try, are not in it.

@@ -1,4 +1,4 @@
-"""Jobs as faces read them: pages of rows, one job with its attempts, and why it waits."""
+"""Lists of jobs for pages and REST: pages of rows, filters and counts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -173,7 +173,7 @@ class JobRow:
 
     @property
     def is_opportunistic(self) -> bool:
-        """Whether it runs on what others leave idle."""
+        """Whether it runs on idle devices outside the guarantee."""
         return self.job_class == "opportunistic"
 
 
@@ -322,7 +322,7 @@ def _searched(jobs: "QuerySet[Job]", text: str) -> "QuerySet[Job]":
 
 
 def _storable(text: str) -> str:
-    # PostgreSQL refuses NUL in a parameter; nothing stored has one, so nothing is found.
+    # PostgreSQL refuses NUL in a parameter; no stored text contains it.
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 

@@ -113,7 +113,7 @@ def list_named_jobs(
 
 
 def count_named_jobs(viewer: Viewer, filters: NamedJobFilter) -> int:
-    """How many there are in all."""
+    """The total number of matching jobs."""
     return _filtered(viewer, filters).count()
 
 

@@ -52,7 +52,7 @@ class Why:
         unblock: remedies, most useful first.
         told: remedies from the reason itself, without ``steps``.
         steps: changes of the job with which it starts now, each with kind, text and changes.
-        proof: why unknown change: the reason for the smallest job, by virtual cluster.
+        proof: why none exists: the reason for the smallest job, by virtual cluster.
         round_number: the newest round, which gave the reason; 0 for a job that does not wait.
         steps_round: the round after which ``steps`` and ``proof`` were found; 0: none.
         eta: start estimate; None: not known.
@@ -210,7 +210,7 @@ def _not_yet_said(job: Job, steps: tuple[Mapping[str, Any], ...]) -> tuple[str, 
 
 
 def _due(age: float, round_seconds: float) -> Message:
-    """When the next round looks at a job that none has tried.
+    """The time until the next round tries a job that none has tried.
 
     Args:
         age: seconds since the newest round, or since the job was submitted if that is later.
@@ -259,7 +259,7 @@ def _stopped(job: Job, cause: Message) -> Message:
 
 
 def _running(job: Job) -> Message:
-    """On how many devices an elastic job runs that asked for another number, and why."""
+    """The present number of devices of a resized elastic job, and the reason."""
     if "elastic" not in job.terms:
         return message("running")
     held = Attempt.objects.filter(job=job, ended_at=None).values_list("devices", flat=True).first()
@@ -276,7 +276,7 @@ def _running(job: Job) -> Message:
 
 
 def _run_time(job: Job) -> Message | None:
-    """How long it took from its first start to its end; None: it never started."""
+    """Time from its first start to its end; None if it never started."""
     if job.first_started_at is None or job.finished_at is None:
         return None
     seconds = int((job.finished_at - job.first_started_at).total_seconds())

@@ -45,13 +45,13 @@ def amend_job(
         viewer: its owner, or a user with the right to stop it.
         ground: the submit context.
         now: the present.
-        seen: ``version_of`` the specification as the viewer read it; empty: whatever it is now.
+        seen: ``version_of`` the specification as the viewer read it; empty: any.
 
     Raises:
         InvalidJobError: the changed job is not valid.
         StaleEditError: it is not as the viewer read it.
         ConflictError: it is no longer queued, or was changed meanwhile.
-        ForbiddenError: it is somebody else's.
+        ForbiddenError: it belongs to another user.
     """
     require_own(job=job, viewer=viewer)
     if seen and seen != version_of(job.spec):
@@ -144,7 +144,7 @@ def amended_draft(
 
 
 def _check_owner_limit(job: Job, draft: ValidatedJob) -> None:
-    """A job of somebody else stays where its owner may submit."""
+    """Check that the owner may submit to the new virtual cluster of the job."""
     limits = VcLimit.objects.filter(
         membership__user_id=job.owner_id, membership__tenant_id=job.tenant_id
     ).values_list("virtual_cluster_id", flat=True)

@@ -204,7 +204,7 @@ def _leaves(name: str) -> bool:
 def _received(
     content: Iterable[bytes], folder: Path, most_bytes: int
 ) -> Iterator[tuple[Path, str, int]]:
-    """The upload in a file that goes away: its path, digest and size."""
+    """The upload in a temporary file: its path, digest and size."""
     digest, size = hashlib.sha256(), 0
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".upload-") as received:
         for piece in content:
@@ -223,7 +223,7 @@ def _received(
 
 
 def _keep(received: Path, path: Path) -> None:
-    """Give the bytes their name; two uploads of the same write the same."""
+    """Move the file to its digest; concurrent uploads of the same bytes are harmless."""
     if path.exists():
         os.utime(path)
         return
@@ -298,7 +298,7 @@ def _used(since: datetime) -> set[tuple[int, str]]:
 
 
 def _sweep(archives_dir: Path, before: float) -> None:
-    """Delete files that no row names, unless somebody uploads them just now."""
+    """Delete files without a row, except uploads in progress."""
     if not archives_dir.is_dir():
         return
     named = set(SourceArchive.objects.unscoped().values_list("sha256", flat=True))

@@ -42,7 +42,7 @@ def release_hold(*, job: Job, viewer: Viewer) -> bool:
     released by that person, or with the right to act for all tenant members.
 
     Raises:
-        ForbiddenError: the job is somebody else's, or somebody else holds it.
+        ForbiddenError: another user owns or holds the job.
     """
     require_own(job=job, viewer=viewer)
     with transaction.atomic():
@@ -60,7 +60,7 @@ def require_release(*, job: Job, viewer: Viewer) -> None:
     """Check that the viewer may release the job, or that it is not held.
 
     Raises:
-        ForbiddenError: somebody else holds it.
+        ForbiddenError: another user holds it.
     """
     if not Job.objects.unscoped().filter(releasable(job, viewer), pk=job.pk).exists():
         raise _held_by_another(job)

@@ -27,7 +27,7 @@ from tenants.viewers import Viewer
 
 MOST: Final = 10_000_000
 _LOCK: Final = 0x7E55_10B5
-# Asked with every submit: put together by Django it would take ten times as long.
+# Compiled query for each submit: Django would take ten times as long.
 _LIMITS_AND_NEWEST: Final = """
 SELECT (SELECT MAX(id) FROM scheduling_job), found.key, found.per_person, found.per_tenant
 FROM (SELECT 1) AS one LEFT JOIN scheduling_joblimit AS found ON found.key IN (%s, %s, %s)
@@ -52,7 +52,7 @@ class JobLimits:
 class _Bounds:
     """Upper bounds of live jobs in this process, so that few submits count rows.
 
-    Job numbers only rise, so no more jobs than numbers were added since somebody counted.
+    Job numbers only rise, so at most as many jobs as numbers were added since the last count.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class _Bounds:
         self._lock = Lock()
 
     def at_most(self, key: tuple[int, int | None], newest: int) -> int | None:
-        """The most live jobs there can be; None if nobody has counted."""
+        """The upper bound of live jobs; None without a count."""
         known = self._counted.get(key)
         if (
             known is None or newest < known[1]
@@ -76,7 +76,6 @@ class _Bounds:
             self._counted[key] = (count, newest)
 
     def forget(self) -> None:
-        """Forget all counts."""
         self._counted.clear()
 
 

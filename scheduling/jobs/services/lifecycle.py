@@ -38,7 +38,7 @@ _ADMIT: Final = JobEventKind.ADMIT.value
 
 
 class StaleJobError(Exception):
-    """The job was moved by somebody else between reading and writing; nothing has been written."""
+    """The job was moved concurrently between reading and writing; nothing has been written."""
 
     def __init__(self, job_id: int, expected: JobState) -> None:
         super().__init__(f"job {job_id} is no longer {expected}")
@@ -100,7 +100,7 @@ def apply_job_event(
 
     Raises:
         IllegalTransitionError: the job's state does not allow the event.
-        StaleJobError: somebody moved the job first.
+        StaleJobError: the job was moved concurrently.
     """
     job = (
         Job.objects.unscoped()

@@ -75,7 +75,7 @@ def template_for(viewer: Viewer, pk: int) -> JobTemplate:
     """One template.
 
     Raises:
-        NotFoundError: there is none, or the viewer may not see it.
+        NotFoundError: not found, or the viewer may not see it.
     """
     found = templates_of(viewer).filter(pk=pk).first()
     if found is None:
@@ -143,7 +143,7 @@ def delete_template(*, viewer: Viewer, pk: int) -> None:
 
     Raises:
         NotFoundError: there is none that the viewer may see.
-        ForbiddenError: it is somebody else's.
+        ForbiddenError: it belongs to another user.
     """
     found = template_for(viewer, pk)
     leads = found.tenant_id is not None and viewer.can(Permission.STOP_ANY_JOB, found.tenant_id)

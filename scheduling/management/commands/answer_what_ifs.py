@@ -18,7 +18,7 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Command(BaseCommand):
-    """Answer until nothing waits, or until another process answers."""
+    """Compute what-ifs until none waits, or until another process computes them."""
 
     help = "Answer questions of what would have been, until none waits or another answers."
 

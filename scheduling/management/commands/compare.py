@@ -106,7 +106,7 @@ class Command(BaseCommand):
 
 
 def _tasks(options: Mapping[str, Any]) -> list[Task]:
-    """All runs, checked as far as that is possible before they begin."""
+    """All runs, validated as far as possible before the first starts."""
     _check(options)
     specs = {}
     for spec in options["policy"]:

@@ -69,7 +69,7 @@ class Command(BaseCommand):
         """Run it.
 
         Raises:
-            CommandError: something that was given cannot be used; the message names it.
+            CommandError: an argument is not valid; the message names it.
         """
         if options["list_policies"]:
             self._list_policies()

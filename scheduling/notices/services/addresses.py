@@ -1,4 +1,4 @@
-"""Which addresses are public, and which somebody has typed that are not."""
+"""Checks of target addresses: public ones, and allowed private ones."""
 
 import ipaddress
 import socket
@@ -12,7 +12,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _ASSIGNED: Final = ipaddress.ip_network("2000::/3")
-"""Of IPv6 only these are anybody's in public; others, as ``fec0::/10``, are read as global."""
+"""Public IPv6 addresses; Python also reads others, such as ``fec0::/10``, as global."""
 _SPECIAL: Final = tuple(
     ipaddress.ip_network(text)
     for text in (

@@ -1,4 +1,4 @@
-"""Deliveries on their way: claimed by one worker at a time, tried again, given up, replayed."""
+"""Deliveries: claimed by one worker at a time, retried, given up, replayed."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -80,11 +80,11 @@ class Outcome:
 def due(
     *, now: datetime, limit: int, without_hooks: Collection[int] = (), without_mail: bool = False
 ) -> list[int]:
-    """Deliveries that may be tried now, those that wait longest first.
+    """Deliveries that are due, those that wait longest first.
 
     Args:
         now: the present.
-        limit: how many at most.
+        limit: maximum number.
         without_hooks: receivers that are left out.
         without_mail: mails are left out.
     """
@@ -158,11 +158,11 @@ def settle(*, delivery_id: int, outcome: Outcome, now: datetime) -> None:
 
 @transaction.atomic
 def replay(*, viewer: Viewer, delivery_id: int, now: datetime) -> Delivery:
-    """Deliver something once more, as a delivery of its own; the event's id stays.
+    """Replay a delivery as a new one; the event's id does not change.
 
     Raises:
         NotFoundError: unknown delivery of the viewer's.
-        ConflictError: it is still being tried, or its hook is switched off.
+        ConflictError: it is still being tried, or its webhook is switched off.
     """
     row = _own(viewer, delivery_id)
     if row.state == DeliveryState.WAITING:
@@ -192,7 +192,7 @@ def replay(*, viewer: Viewer, delivery_id: int, now: datetime) -> Delivery:
 
 
 def prune(*, before: datetime) -> int:
-    """Forget deliveries that came to their end long ago; returns how many."""
+    """Prune old finished deliveries; returns their number."""
     Notice.objects.unscoped().filter(untold=False, at__lt=before).delete()
     gone = 0
     while True:

@@ -255,7 +255,7 @@ def _leads(tenant_ids: Collection[int]) -> Mapping[int, list[int]]:
 
 
 def put_node_state(*, node_id: int, name: str, state: str, now: datetime) -> None:
-    """Write down that a node has come into a state, in the caller's transaction."""
+    """Record a node's new state, in the caller's transaction."""
     put(
         event=NoticeEvent(f"node.{state}"),
         facts={

@@ -1,4 +1,4 @@
-"""Telling of quotas: once at 80 and once at 100 percent, and again after a fall."""
+"""Notifications of quotas: once at 80 and once at 100 percent, and again after a fall."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def level_of(percent: float, told: int) -> int:
 
     Args:
         percent: its use.
-        told: the level notified before: 0, 80 or 100.
+        told: last notified level: 0, 80 or 100.
     """
     reached = max((step for step in STEPS if percent >= step), default=0)
     kept = max((step for step in STEPS if step <= told and percent >= step - SLACK), default=0)

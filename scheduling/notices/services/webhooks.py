@@ -1,4 +1,4 @@
-"""Hooks: made with a secret that is shown once, changed, tried and deleted."""
+"""Webhooks: creation with a secret that is shown once, update, test and deletion."""
 
 import base64
 import re
@@ -46,7 +46,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9a-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSecret:
-    """A hook together with the secret that it signs with; show it once."""
+    """A webhook with its signing secret; show the secret once."""
 
     hook: Webhook
     secret: str = field(repr=False)
@@ -136,7 +136,7 @@ def update_hook(
     Raises:
         NotFoundError: unknown webhook of the viewer's.
         InvalidError: values are not valid; the error names all.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: it was edited since ``expected_version``.
     """
     with transaction.atomic():
         hook = own_hook(viewer, hook_id)
@@ -171,10 +171,10 @@ def update_hook(
 
 
 def rotate_secret(*, viewer: Viewer, hook_id: int) -> NewSecret:
-    """Give a hook another secret; the old one signs nothing any more.
+    """Replace the secret of a webhook; the old one is invalid at once.
 
     Raises:
-        NotFoundError: unknown hook of the viewer's.
+        NotFoundError: unknown webhook of the viewer's.
     """
     secret = _new_secret()
     with transaction.atomic():
@@ -198,10 +198,10 @@ def delete_hook(*, viewer: Viewer, hook_id: int) -> None:
 
 
 def ping(*, viewer: Viewer, hook_id: int, now: datetime) -> Delivery:
-    """Send a test to a hook.
+    """Send a test to a webhook.
 
     Raises:
-        NotFoundError: unknown hook of the viewer's.
+        NotFoundError: unknown webhook of the viewer's.
         ConflictError: it is switched off.
     """
     hook = own_hook(viewer, hook_id)
@@ -223,10 +223,10 @@ def ping(*, viewer: Viewer, hook_id: int, now: datetime) -> Delivery:
 
 
 def own_hook(viewer: Viewer, hook_id: int) -> Webhook:
-    """A hook that the viewer may manage.
+    """A webhook that the viewer may manage.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: not found.
     """
     hook = Webhook.objects.unscoped().filter(pk=hook_id).first()
     if hook is None or not viewer.can(Permission.MANAGE_HOOKS, hook.tenant_id):

@@ -24,7 +24,7 @@ from tenants.audit import Actor, record
 
 SYSTEM: Final = Actor.system("rounds")
 EARLIEST_SECONDS: Final = 1.0
-"""No policy is asked again sooner, whatever it wishes."""
+"""Lower bound of the time until a policy's requested next round."""
 
 
 def reject_jobs(rejections: Sequence[Rejection], *, now: datetime) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ def write_faults(snapshot: ClusterSnapshot, result: RoundResult, *, now: datetim
 
 
 def announce_wake(wake: float | None, *, now: datetime, round_seconds: float) -> None:
-    """Request a round at the instant that a policy wants, if the next tick comes too late."""
+    """Request a round at the instant that a policy wants, if the next tick is too late."""
     if wake is None:
         return
     seconds = max(EARLIEST_SECONDS, wake - now.timestamp())

@@ -45,7 +45,7 @@ _HOLDING: Final = _Spelled()
 
 
 def spelled_round(snapshot: ClusterSnapshot, result: RoundResult) -> bytes:
-    """The canonical JSON of a round's snapshot and answer, each shared value spelled once."""
+    """The canonical JSON of a round's snapshot and decision; each shared value is encoded once."""
     read, decided = _fields(snapshot), _fields(result)
     read["queued"] = _QUEUED.of({job.id: job for job in snapshot.queued})
     read["holding"] = _HOLDING.of({job.id: job for job in snapshot.holding})
@@ -71,7 +71,7 @@ def _in_order(spelled: Mapping[str, Any]) -> orjson.Fragment:
 def store_round(
     *, data_dir: Path, number: int, reading: Reading, result: RoundResult
 ) -> tuple[str, str, int]:
-    """Write a round's snapshot and answer; the name becomes visible only when all is written.
+    """Write a round's snapshot and decision; the name appears only when the file is complete.
 
     Returns:
         Path below ``data_dir``, SHA-256 of the canonical JSON, and size of the file in bytes.
@@ -103,7 +103,7 @@ def store_shadows(*, data_dir: Path, stored: Round, answers: object) -> int:
 
 
 def read_shadows(*, data_dir: Path, stored: Round) -> list[dict[str, Any]]:
-    """The answers of a round's shadows; none where their file is gone."""
+    """The decisions of a round's shadow policies; empty if their file is gone."""
     if not stored.snapshot_path:
         return []
     try:
@@ -140,7 +140,7 @@ def prune_rounds(*, data_dir: Path, older_than: datetime, keep_bytes: int) -> in
     """Delete files of old rounds, then the oldest beyond ``keep_bytes``; rows lose their path.
 
     Returns:
-        How many files have been deleted.
+        The number of deleted files.
     """
     kept = 0
     doomed: list[Round] = []

@@ -41,7 +41,7 @@ from scheduling.runs.services.tallies import tallies_written_last
 from scheduling.signals import round_committed
 
 EVIDENCE_SECONDS: Final = 60.0
-"""Rounds that only make jobs wait are stored at most so often."""
+"""Minimum interval of stored rounds that only let jobs wait."""
 
 Store = Callable[[int, Reading, RoundResult], tuple[str, str, int]]
 """Stores the evidence of a round; returns its path, SHA-256 and size in bytes."""
@@ -138,7 +138,7 @@ def _run_round(
 
 
 def _changes_something(reading: Reading, result: RoundResult) -> bool:
-    """Whether a round does more than make jobs wait."""
+    """Whether a round does more than let jobs wait."""
     return bool(
         result.starts
         or result.preemptions

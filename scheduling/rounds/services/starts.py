@@ -51,7 +51,7 @@ def create_attempts(
     starts = _with_ports(jobs, starts, len(free))
     if not starts:
         return frozenset()
-    # A port that was free a moment ago may still linger on a node; scattering makes that rare.
+    # A port freed recently may still linger on a node; random choice makes that rare.
     wanted = sum(_ports_wanted(jobs[start.job_id], start) for start in starts)
     ports = random.Random(number).sample(free, wanted)  # noqa: S311 no secret depends on it
     attempts = Attempt.objects.bulk_create(
@@ -233,7 +233,7 @@ def _ports_wanted(job: Job, start: Start) -> int:
 
 
 def _ports_of(job: Job, role: str) -> Mapping[str, int]:
-    """How many ports an instance gets, by label."""
+    """Number of ports of an instance, by label."""
     # Straight from the stored document: it was checked when it was accepted.
     ports: Mapping[str, int] = job.spec["roles"][role].get("ports", {})
     return ports

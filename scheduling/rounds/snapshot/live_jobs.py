@@ -1,8 +1,8 @@
 """The live jobs of a snapshot: read as plain numbers and text, and parsed once per change.
 
-A cluster with 10,000 waiting jobs changes a few of them between two rounds. Rows come as the
-database spells them, without a conversion per field, and a row that was read before gives the very
-value that it gave then; values are frozen, so that sharing them between rounds is safe.
+A cluster with 10,000 waiting jobs changes a few of them between two rounds. Rows are read without
+a conversion per field, and an unchanged row returns the cached value; values are frozen, so that
+sharing them between rounds is safe.
 """
 
 import json
@@ -118,7 +118,7 @@ def queued_jobs(
         rows: their rows.
         caps: a member's own cap in devices, by tenant and user.
         after: jobs that have not succeeded and must first, with their states, by job.
-        turns: how many jobs of its sweep run at a time, by job that is held by its sweep.
+        turns: jobs of its sweep that run at a time, by job held by its sweep.
     """
     return _QUEUED.of(
         (

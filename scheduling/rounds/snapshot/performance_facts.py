@@ -141,7 +141,7 @@ def _memory_by_index(devices: str) -> Mapping[int, int]:
 
 
 def timed_steps(using: str, job_ids: Collection[int]) -> Mapping[int, tuple[Timed, ...]]:
-    """How long steps took, by batch, of jobs whose batches may change; one query if there are."""
+    """Step durations by batch, of jobs with variable batches; one query if there are any."""
     if not job_ids:
         return {}
     found: dict[int, list[Timed]] = defaultdict(list)
@@ -210,7 +210,7 @@ class _Past:
     failed_executors: int | None = None
 
     def add(self, run: _Run, asked: int) -> None:
-        """Take in one attempt, in the order of their numbers."""
+        """Add one attempt, in the order of their numbers."""
         until = run.ended_at or self.now
         seconds = charged_seconds(run.running_at, run.ended_at, until=self.now)
         devices = run.devices or asked

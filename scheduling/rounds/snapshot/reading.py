@@ -67,7 +67,7 @@ class RoundConfig:
         round_seconds: the regular interval.
         images_required: a job with an image waits for a node with a container engine.
         using: the database alias that reads one consistent view.
-        policy_seconds: how long one virtual cluster's policy may think.
+        policy_seconds: time limit of one virtual cluster's policy.
     """
 
     round_seconds: float
@@ -230,7 +230,7 @@ def _memory(using: str, devices: list[tuple[Any, ...]]) -> Mapping[str, int]:
 
 
 def _vcs(using: str) -> tuple[tuple[VcFacts, bool], ...]:
-    """The virtual clusters, each with whether its policy or a shadow asks for more than gangs."""
+    """The virtual clusters, each with whether its policy or a shadow reads job facts."""
     rows = (
         VirtualCluster.objects.unscoped()
         .using(using)
@@ -286,7 +286,7 @@ def _node_facts(
 def _leases_by_job(
     using: str,
 ) -> tuple[Mapping[int, Leaves], Mapping[int, Any]]:
-    """Leaves by member, by job; and the demands of jobs that run at another size than asked."""
+    """Leaves by member, by job; and the demands of resized jobs."""
     sizes: dict[int, str] = {}
     members: dict[int, dict[int, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for job_id, member_id, address, virtual, demand in (
@@ -316,7 +316,7 @@ def _user_caps(using: str) -> dict[tuple[int, int], int]:
 
 
 def _ports_left(using: str) -> int:
-    """How many ports no open attempt holds."""
+    """Number of ports that no open attempt holds."""
     open_ones = Attempt.objects.using(using).filter(ended_at=None)
     members = Member.objects.using(using).filter(attempt__ended_at=None).exclude(ports={})
     taken = open_ones.count() + sum(
@@ -339,7 +339,7 @@ def _open_dependencies(using: str) -> Mapping[int, list[tuple[int, str]]]:
 
 
 def _turns(queued: list[LiveJobRow], using: str) -> Mapping[int, int]:
-    """How many jobs of its sweep run at a time, by job that its sweep holds back."""
+    """Jobs of its sweep that run at a time, by job held by its sweep."""
     if not any(row.held_text in YES for row in queued):
         return {}
     open_ones = Sweep.objects.unscoped().using(using).filter(is_open=True)

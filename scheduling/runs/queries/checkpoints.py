@@ -70,7 +70,7 @@ def compare_jobs(
     right: int,
     right_attempt: int | None = None,
 ) -> Compared:
-    """Where the checkpoints of two jobs, or of two attempts, begin to differ.
+    """The first difference between the checkpoints of two jobs, or of two attempts.
 
     Raises:
         NotFoundError: unknown job, or the viewer may not see it.

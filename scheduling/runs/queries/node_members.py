@@ -110,7 +110,7 @@ def _open() -> QuerySet[Member]:
 
 
 class DirectiveKind(StrEnum):
-    """The next thing that a node has to do for one member."""
+    """The next directive to a node for one member."""
 
     PREPARE = "prepare"
     GO = "go"

@@ -58,7 +58,7 @@ def placeable_now() -> Health:
 def running_now() -> tuple[RunningGang, ...]:
     """Everything that holds devices, in the order in which rounds take it over; two queries.
 
-    As long as nothing changes it is the very same.
+    Unchanged rows return the same object.
     """
     return _running(tuple(_LEASES.rows()), tuple(_JOBS.rows()))
 

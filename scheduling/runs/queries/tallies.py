@@ -1,4 +1,4 @@
-"""How often jobs had to leave their devices."""
+"""Tallies of evictions and waits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Waits:
     """The waits of one virtual cluster, of all jobs that ever started there.
 
     Attributes:
-        counts: how many, by class.
+        counts: number by class.
         seconds: their sum.
     """
 
@@ -36,7 +36,7 @@ class Waits:
 
     @property
     def within(self) -> tuple[tuple[str, int], ...]:
-        """Upper bounds, and how many waits did not pass them."""
+        """Upper bounds, and the number of waits within them."""
         return cumulated(self.counts)
 
 

@@ -91,11 +91,11 @@ def mark_preparing(*, member_ids: list[int], now: datetime) -> set[int]:
 
 
 def _one_after_the_other(member_ids: Collection[int]) -> None:
-    """Wait until no other service reports of the same gangs.
+    """Serialise the reports about the same gangs.
 
-    After its own report each looks at the whole gang: of two at the same instant neither would see
-    the other's, and the gang would wait for ever. SQLite has one writer at a time anyway. Of two
-    that wait for each other the database ends one, whose turn is taken again.
+    Each report checks the whole gang: of two concurrent ones neither would see the other's, and
+    the gang would wait forever. SQLite has one writer at a time anyway. In a deadlock the database
+    ends one transaction, which is retried.
     """
     if connection.features.has_select_for_update:
         theirs = Member.objects.filter(pk__in=list(member_ids)).values("attempt_id")
@@ -261,7 +261,7 @@ def mark_removed(*, member_ids: list[int], now: datetime) -> None:
     """The run directories of these members are gone from their nodes."""
     ended = Member.objects.filter(pk__in=member_ids, step__in=GONE, removed_at=None)
     ended.update(removed_at=now)
-    # The last reports and checkpoints of a run come when it has ended.
+    # The last reports and checkpoints of a run arrive at its end.
     settle_receipts(
         attempt_ids=Preemption.objects.filter(attempt__members__in=member_ids)
         .order_by("attempt_id")
@@ -355,7 +355,7 @@ def _exit_code(record: protocol.ExitRecord) -> int | None:
 
 
 def _failure_of(record: protocol.ExitRecord) -> str:
-    """The class of an end; a stop that was asked for is nobody's failure."""
+    """The class of an end; a requested stop is not a failure."""
     if record.failure:
         return record.failure
     if record.cause in (protocol.CAUSE_EXITED, protocol.CAUSE_STOPPED):

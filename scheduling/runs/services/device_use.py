@@ -1,4 +1,4 @@
-"""How much running attempts make of their devices, summed up for the policies that look at it."""
+"""Device use of running attempts, summed up for policies that read it."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -199,7 +199,7 @@ def _end_or_retry_jobs(
 
 
 def _may_leave(attempt: Attempt) -> bool:
-    """Whether the failure of an attempt is nothing more than the end that was asked for."""
+    """Whether the failure of an attempt is only the requested end."""
     asked_by_user = attempt.job.state == JobState.STOPPING
     lost = attempt.failure_class in {FailureClass.NODE, FailureClass.PLATFORM}
     return attempt.job.state == JobState.PREEMPTING or (asked_by_user and lost)

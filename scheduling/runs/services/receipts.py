@@ -22,7 +22,7 @@ _HEARD: Final = (CHECKPOINT, RESUMED, ACKNOWLEDGED)
 def open_receipt(
     *, job_id: int, for_job: int, cause: PreemptionRule, by: str, rule: str, now: datetime
 ) -> None:
-    """Note that the open attempt of a job has been asked to leave; once for each attempt."""
+    """Open the receipt of a job's open attempt, once per attempt."""
     attempt = Attempt.objects.select_related("job").get(job_id=job_id, ended_at=None)
     wanted = Job.objects.unscoped().filter(pk=for_job).values_list("id", flat=True).first()
     Preemption.objects.get_or_create(
@@ -140,7 +140,7 @@ def _told(attempts: Collection[Attempt]) -> Mapping[tuple[int, int], _Told]:
 def _lost(
     attempt: Attempt, told: _Told, progress: AttemptProgress | None
 ) -> tuple[int | None, float]:
-    """Steps (None: nobody knows) and seconds of work that were not saved when it left."""
+    """Steps (None: not known) and seconds of unsaved work at its end."""
     if attempt.running_at is None or attempt.ended_at is None:
         return 0, 0.0
     saved = told.step if told.at is not None else told.begun_at_step

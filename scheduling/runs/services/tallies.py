@@ -131,7 +131,7 @@ def _add_evictions(found: Mapping[tuple[int, str], int]) -> None:
 def _add(
     model: type[models.Model], kind: str, found: Mapping[tuple[int, Any], Mapping[str, float]]
 ) -> None:
-    """Add numbers to the tallies of a virtual cluster and kind, which are made where missing."""
+    """Add numbers to the tallies of a virtual cluster and kind, creating missing ones."""
     table = connection.ops.quote_name(model._meta.db_table)
     with connection.cursor() as cursor:
         # In one order everywhere, so that two writers cannot wait for each other.

@@ -32,7 +32,7 @@ def choose_batches(*, now: datetime) -> int:
     """Choose the batch of every running job that lets it be chosen.
 
     Returns:
-        How many have been changed.
+        The number of changed batches.
     """
     attempts = list(
         Attempt.objects.filter(
@@ -67,7 +67,7 @@ def _leaders(attempt_ids: Sequence[int]) -> Mapping[int, Member]:
 def _running(
     attempt: Attempt, leader: Member | None, timed: Sequence[Timed], now: datetime
 ) -> "BatchedJob | None":
-    """The job as the choice sees it; None where it may not be chosen, or nothing is known."""
+    """The job as input of the choice; None if it is not tunable or has no data."""
     from scheduling.core.performance.batches import BatchedJob  # noqa: PLC0415  brings NumPy
     from scheduling.core.performance.steps import limits_of, noise_of  # noqa: PLC0415  brings NumPy
 

@@ -203,9 +203,9 @@ def update_log_rule(
 
     Raises:
         NotFoundError: unknown rule.
-        InvalidError: values are wrong, all of them named.
+        InvalidError: values are not valid, all named.
         DuplicateError: the name is taken.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: it was edited since ``expected_version``.
     """
     viewer.require(Permission.MANAGE_NODES, what=_WHAT)
     InvalidError.raise_if(_faults(values))
