@@ -47,7 +47,7 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
         )
     except rounds.LostRoundError as lost:
         logger.info("%s", lost)
-        # The faster one may have read before the change that requested this one. Nobody else
+        # The faster one may have read before the change that requested this one. No one else
         # requests another: requests since then were merged into this one.
         want_round("lost")
     else:

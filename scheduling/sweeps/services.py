@@ -250,10 +250,10 @@ def feed_sweeps() -> int:
 
 
 def stop_sweep(*, sweep: Sweep, viewer: Viewer, now: datetime) -> int:
-    """End all of its jobs: those that wait at once, those that run after their grace period.
+    """Stop all jobs of a sweep: waiting ones at once, running ones after their grace period.
 
     Returns:
-        How many were asked to end.
+        The number of stopped jobs.
 
     Raises:
         ForbiddenError: the viewer may see the jobs but not stop them.
@@ -267,7 +267,7 @@ def stop_sweep(*, sweep: Sweep, viewer: Viewer, now: datetime) -> int:
         )
     count = 0
     for _ in range(MOST_PASSES):
-        # A job that a round starts, or that comes back to the queue, is met in the next pass.
+        # Jobs started or requeued meanwhile are handled in the next pass.
         stopped = _stop_waiting(sweep, viewer, now)
         running = list(jobs_of(sweep).filter(state__in=_MAY_BE_ASKED))
         for job in running:
@@ -279,7 +279,7 @@ def stop_sweep(*, sweep: Sweep, viewer: Viewer, now: datetime) -> int:
 
 
 def _stop_waiting(sweep: Sweep, viewer: Viewer, now: datetime) -> int:
-    """End those that are in the queue, and stay there until it is written."""
+    """End queued jobs that are still queued at the write."""
     with transaction.atomic():
         Sweep.objects.unscoped().filter(pk=sweep.pk).update(is_open=False)
         waiting = list(jobs_of(sweep).queued())

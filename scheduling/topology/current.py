@@ -121,7 +121,7 @@ class TopologyNow:
 
     @cached_property
     def has_racks(self) -> bool:
-        """Whether some nodes lie together in a larger cell, which can then hold whole roles."""
+        """Whether some nodes share a larger cell, which can then hold whole roles."""
         return any(chain.node_level < len(chain.levels) for chain in self.chains.values())
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How long devices were held, summed up by day and by month, so that nobody sums old leases."""
+"""Use of devices, summed up by day and month, so that old leases are not summed again."""
 
 from django.conf import settings
 from django.db import models
@@ -72,9 +72,9 @@ class UsageJob(UsageRow):
 
 
 class UsageMonth(models.Model):
-    """A month that is closed: its rows are not written again.
+    """A closed month: its rows are not written again.
 
-    ``sha256`` is that of its rows as text, so that anybody can see that they are still the same.
+    ``sha256`` is that of its rows as text, so that a change can be detected.
     """
 
     month = models.DateField(unique=True)
@@ -90,7 +90,7 @@ class UsageMonth(models.Model):
 
 
 class UsageMark(models.Model):
-    """How far usage has been summed up; one row."""
+    """The instant until which use has been summed up; one row."""
 
     name = models.CharField(max_length=20, unique=True)
     summed_until = models.DateTimeField()

@@ -66,7 +66,7 @@ class IdleSpell(models.Model):
 
 
 class LogRule(models.Model):
-    """A pattern that is looked for in the logs of all jobs."""
+    """A pattern that is searched in the logs of all jobs."""
 
     name = models.CharField(max_length=60, unique=True)
     pattern = models.CharField(max_length=500)

@@ -51,7 +51,7 @@ def idle_rule_of(viewer: Viewer, virtual_cluster_id: int) -> tuple[VirtualCluste
 
 
 def log_rules_for(viewer: Viewer) -> "QuerySet[LogRule]":
-    """The rules for all jobs; everybody may know them."""
+    """The log rules for all jobs, visible to every user."""
     viewer.require(Permission.VIEW_CLUSTER, what="log rules")
     return LogRule.objects.order_by("name")
 
@@ -69,7 +69,7 @@ def log_rule_for(viewer: Viewer, rule_id: int) -> LogRule:
 
 
 def idling_counts(viewer: Viewer) -> Mapping[int, int]:
-    """How many jobs that the viewer may see were warned for idling, by virtual cluster."""
+    """Number of visible jobs with an idle warning, by virtual cluster."""
     visible = Job.objects.visible_to(viewer).filter(idle_spell__warned_at__isnull=False)
     rows = visible.order_by().values_list("virtual_cluster_id")
     return dict(rows.annotate(number=Count("id")))

@@ -1,4 +1,4 @@
-"""Decisions that nobody carried out: shadows of rounds, and days replayed under another policy."""
+"""Decisions without effect: shadow policies of rounds, and what-ifs of past days."""
 
 from django.conf import settings
 from django.db import models

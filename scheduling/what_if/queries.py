@@ -23,8 +23,8 @@ class ShadowRow:
     """A shadow's decision of one round.
 
     Attributes:
-        agrees: it would have started and stopped the very same jobs.
-        jobs: which jobs it would have started, held or stopped; None: its file is gone.
+        agrees: it would have started and stopped the same jobs.
+        jobs: those that it would have started, held or stopped; None: its file is gone.
     """
 
     number: int
@@ -49,7 +49,7 @@ class ShadowTotal:
 
     Attributes:
         rounds: that it decided.
-        agreeing: in which it would have done the very same.
+        agreeing: without a difference.
         only_shadow: jobs that it would have started in a round in which they were not.
         only_live: jobs that it would have held in the round in which they were started.
         faults: rounds in which it failed.

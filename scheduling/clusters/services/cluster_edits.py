@@ -87,9 +87,7 @@ class ArchiveVc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddNode:
-    """A node whose host key a person has confirmed; its cells are added after the first
-    contact.
-    """
+    """Add a node whose host key a person has confirmed; its first contact adds cells."""
 
     name: str
     host: str

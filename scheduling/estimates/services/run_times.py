@@ -31,9 +31,7 @@ _COLUMNS: Final = (
 
 
 def run_times(*, now: datetime) -> RunTimes:
-    """Run times of all groups, from the newest attempts; running ones count with their elapsed
-    time.
-    """
+    """Run times of all groups, from the newest attempts; running ones count as elapsed so far."""
     return RunTimes(_runs(now))
 
 

@@ -57,7 +57,7 @@ def hours_of_jobs(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, Devi
 
 
 def charged_until(now: datetime, *, since: datetime = EVER) -> Any:
-    """How long the device of a lease is charged after ``since``; up to ``now`` if in use."""
+    """End of the charge of a lease after ``since``; up to ``now`` if in use."""
     at = DateTimeField()
     begun = Greatest(F("member__started_at"), Value(since, output_field=at))
     ended = Coalesce(F("member__exited_at"), F("released_at"), Value(now, output_field=at))
@@ -76,11 +76,10 @@ def summed_until() -> datetime:
 
 
 def leases_since(instant: datetime, *, now: datetime) -> QuerySet[Lease]:
-    """Leases that hold after an instant, each with how long it is charged (``charged``) since.
+    """Leases that hold after an instant, each with its charge (``charged``) since then.
 
-    That is negative where the sums up to the instant have charged a process that had ended
-    before: its end was observed only later. An end that the sums knew adds nothing, however long
-    the rest of the gang runs on.
+    The charge is negative if earlier sums charged a process beyond its end, which was observed
+    only later. An end known to the sums adds nothing, even while the rest of the gang runs.
     """
     until = Value(now, output_field=DateTimeField())
     was_known = Q(member__step_since__lte=instant) | Q(member__step=MemberStep.RELEASED)

@@ -78,8 +78,8 @@ def _use_by(
     seconds, told = _seconds_of_days(person=person, visible=visible, tenant_id=tenant_id)
     summed = told or mark
     devices: dict[int, int] = defaultdict(int)
-    # What is in no day yet, of all tenants: asked for one of them, the database would begin with
-    # all jobs that the tenant has ever had. Sums that the viewer may not see go no further.
+    # Use after the last day, of all tenants: for one tenant, the database would begin with
+    # all past jobs of the tenant. Sums that the viewer may not see are dropped below.
     newest: Any = (
         leases_since(summed, now=now)
         .order_by()

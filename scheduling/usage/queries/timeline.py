@@ -1,4 +1,4 @@
-"""Which jobs were on which devices over a span of time, as far as the viewer may know."""
+"""Jobs on devices over a span of time, filtered by the viewer's rights."""
 
 import json
 import re

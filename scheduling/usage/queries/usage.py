@@ -105,10 +105,10 @@ class Usage:
 def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Usage:
     """Use from ``since`` up to and with ``until``, in four queries.
 
-    A cluster admin sees all, a lead the own tenants, everybody else only the own use.
+    A cluster admin sees all, a lead the own tenants, others only their own use.
 
     Raises:
-        InvalidError: the period or the grouping is none.
+        InvalidError: the period or the grouping is not valid.
     """
     if by not in _KEYS:
         raise InvalidError(
@@ -151,7 +151,7 @@ def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Us
 
 
 def _seen_whole(viewer: Viewer) -> frozenset[int] | None:
-    """Tenants of which the viewer sees everybody's use; None for all."""
+    """Tenants whose whole use the viewer sees; None for all."""
     if viewer.is_cluster_admin:
         return viewer.tenant_ids(Permission.VIEW_JOBS)
     return frozenset(

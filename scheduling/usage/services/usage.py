@@ -71,7 +71,7 @@ MOST_DAYS: Final = 40
 """Days that are summed up at once; more are left for the next time."""
 
 CLOSES_AFTER: Final = timedelta(days=1)
-"""How long after its end a month is closed."""
+"""Delay between the end of a month and its closing."""
 
 MARGIN: Final = timedelta(minutes=10)
 """Ends within this span may not have been committed when they were summed up."""
@@ -116,16 +116,15 @@ class _Sum:
 
 
 class _OvertakenError(Exception):
-    """Somebody else has summed up meanwhile."""
+    """Another process has summed up meanwhile."""
 
 
 def sum_usage(*, now: datetime) -> int:
-    """Sum up every day since the last time, today included; repeating it changes nothing.
+    """Sum up every day since the last call, today included; idempotent.
 
     Returns:
-        How many days were looked at, ``MOST_DAYS`` at most: then there may be more. Those of
-        closed months are left as they are, and a day that somebody else has summed up meanwhile
-        is theirs.
+        The number of days, at most ``MOST_DAYS``: then there may be more. Days of closed months do
+        not change, and a day that another process has summed up meanwhile is skipped.
     """
     mark = _mark(now)
     if mark is None or mark.summed_until >= now:
@@ -181,7 +180,7 @@ def close_months(*, now: datetime) -> list[date]:
 
 
 def month_digest(month: date) -> tuple[str, int]:
-    """The SHA-256 of a month's rows as text, and how many there are."""
+    """The SHA-256 of a month's rows as text, and their number."""
     rows = (
         UsageDay.objects.unscoped()
         .filter(day__gte=month, day__lt=_next_month(month))
@@ -201,7 +200,7 @@ def month_digest(month: date) -> tuple[str, int]:
 
 
 def _mark(now: datetime) -> UsageMark | None:
-    """How far it has been summed up; None where nothing was ever held."""
+    """The end of the sums; None if nothing was ever held."""
     mark = UsageMark.objects.filter(name=MARK).first()
     if mark is not None:
         return mark

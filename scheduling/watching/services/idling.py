@@ -57,7 +57,7 @@ class Watched:
 
 
 def watched() -> list[Watched]:
-    """Running jobs with a policy, in four queries; spells of others are forgotten."""
+    """Running jobs with a policy, in four queries; spells of others are deleted."""
     rules = {rule.virtual_cluster_id: rule for rule in IdleRule.objects.all()}
     running = Job.objects.unscoped().filter(state=JobState.RUNNING)
     policies: dict[int, IdlePolicy] = {}
@@ -113,7 +113,7 @@ def _as_read(one: Watched) -> "QuerySet[IdleSpell]":
 
 
 def _keep(one: Watched, spell: IdlePeriod) -> bool:
-    """Write a spell down; False if somebody else has looked at the job meanwhile."""
+    """Store a spell; False if the job was processed concurrently."""
     columns = {
         "attempt_id": one.attempt_id,
         "since": spell.since,
@@ -169,7 +169,7 @@ def set_idle_rule(
 
 
 def rule_values(rule: IdleRule) -> dict[str, Any]:
-    """A rule as the values that it is made of."""
+    """The columns of an idle policy, as its editors and the audit get them."""
     return {
         "below": rule.below,
         "warn_after": rule.warn_after,

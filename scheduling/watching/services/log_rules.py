@@ -80,11 +80,11 @@ def _pattern(text: str) -> Pattern | None:
 def record_hits(*, seen: MatchPosition, hits: Sequence[RuleHit], now: datetime) -> None:
     """Record matching lines, and act on them, also after the end of the attempt.
 
-    The same rule counts once for an attempt and a node, however often its lines come.
+    The same rule counts once for an attempt and a node, however often its lines occur.
     """
     attempt = Attempt.objects.select_related("job").filter(pk=seen.attempt_id).first()
     if attempt is None:
-        return  # forgotten meanwhile
+        return  # pruned meanwhile
     names = attempt.members.filter(node_id=seen.node_id).values_list("node__name", flat=True)
     node = names.first() or "its node"
     for hit in hits:
@@ -199,7 +199,7 @@ def create_log_rule(*, viewer: Viewer, name: str, pattern: str, action: str) -> 
 def update_log_rule(
     *, viewer: Viewer, rule_id: int, expected_version: int | None = None, **values: Any
 ) -> LogRule:
-    """Change a rule, or switch it off and on.
+    """Update a log rule, or enable or disable it.
 
     Raises:
         NotFoundError: unknown rule.

@@ -147,7 +147,7 @@ def _guarantee(vc_id: int, document: Mapping[str, Any]) -> _Newest:
         largest[chain.leaf_type] = max(largest.get(chain.leaf_type, 1), most)
     groups: dict[str, NodeGroup] = {}
     for kind, devices in sorted(guaranteed_devices(engine, vc.name).items()):
-        # As many equal nodes as make up the guarantee exactly, the largest that there can be.
+        # The largest equal nodes that add up to the guarantee exactly.
         per_node = max(n for n in range(1, largest[kind] + 1) if devices % n == 0)
         if devices:
             groups[kind] = NodeGroup(nodes=devices // per_node, devices=per_node)

@@ -1,4 +1,4 @@
-"""Shadow policies: they decide every stored round of a virtual cluster, and nobody acts on it."""
+"""Shadow policies: they decide every stored round of a virtual cluster, without effect."""
 
 import hashlib
 import time
@@ -24,7 +24,7 @@ from scheduling.rounds.services.evidence import read_round, store_shadows
 from scheduling.what_if.models import ShadowDecision
 
 POLICY_SECONDS: Final = 30.0
-"""How long a shadow may think: nobody waits for it."""
+"""Time limit of a shadow policy; no round waits for it."""
 
 
 def shadow_kind(policy: str, args: Mapping[str, Any]) -> str:
@@ -146,7 +146,7 @@ class _Deciding:
 
 
 def _told(answer: ShadowAnswer) -> dict[str, Any]:
-    """An answer for its file; the state is in the row."""
+    """A decision for its file; the state is in the row."""
     told = asdict(answer)
     del told["state"]
     return told

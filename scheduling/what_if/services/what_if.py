@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 KEPT: Final = timedelta(days=1)
 LOST_AFTER: Final = timedelta(seconds=30)
 MOST_OPEN: Final = 4
-"""Questions of one person that wait for their answers."""
+"""Limit of open what-ifs of one person."""
 
 MOST_SPAN: Final = timedelta(days=31)
 ANSWER_SECONDS: Final = 600.0
@@ -170,10 +170,10 @@ def what_ifs_of(viewer: Viewer, *, now: datetime) -> QuerySet[WhatIf]:
 
 
 def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
-    """One question with its answer, if it has one; a message that was lost is sent again.
+    """One what-if with its result, if any; a lost request is sent again.
 
     Raises:
-        NotFoundError: there is none, it is older than a day, or the viewer may not see it.
+        NotFoundError: not found, older than a day, or the viewer may not see it.
     """
     found = what_ifs_of(viewer, now=now).filter(pk=pk).first()
     if found is None:
@@ -188,14 +188,14 @@ def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
 
 
 def next_what_if(*, now: datetime) -> int | None:
-    """The oldest question that waits for an answer, if any."""
+    """The oldest what-if that waits for a process, if any."""
     waiting = _free(now).filter(asked_at__gt=now - KEPT).order_by("id")
     found: int | None = waiting.values_list("pk", flat=True).first()
     return found
 
 
 def _free(now: datetime) -> QuerySet[WhatIf]:
-    """Questions that nobody answers, or whose worker has died."""
+    """What-ifs without a process, or whose process has died."""
     free = Q(begun_at=None) | Q(begun_at__lt=now - DEAD_AFTER)
     return WhatIf.objects.unscoped().filter(free, finished_at=None)
 
@@ -205,9 +205,9 @@ def _being_answered(now: datetime) -> QuerySet[WhatIf]:
 
 
 def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
-    """Answer a question that nobody has begun to answer; whether it was ours to answer.
+    """Compute a what-if that no process has begun; returns whether it was computed here.
 
-    One is answered at a time in the whole cluster, so that they never take all processors.
+    Only one is computed at a time in the whole cluster, so that they never take all processors.
     """
     if not _free(now).filter(~Exists(_being_answered(now)), pk=pk).update(begun_at=now):
         return False
@@ -224,7 +224,7 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
         fault = sentence("days-cannot-be-simulated", error=str(error))
     except TimeoutError:
         fault = sentence("query-timed-out", seconds=format(ANSWER_SECONDS, "g"))
-    except Exception as error:  # or the question would be open until it is forgotten
+    except Exception as error:  # or the what-if would be open until it is deleted
         logger.exception("the question %s could not be answered", pk)
         fault = sentence("query-failed", error=type(error).__name__)
     except BaseException:  # terminated: the next worker may take it at once
@@ -260,7 +260,7 @@ def _replayed(asked: WhatIf, data_dir: Path, now: datetime) -> dict[str, Any]:
 
 
 def forget_what_ifs(*, now: datetime) -> int:
-    """Drop answers, and questions without one, a day after they were asked."""
+    """Delete what-ifs, with or without a result, a day after their request."""
     gone, _ = WhatIf.objects.unscoped().filter(asked_at__lt=now - KEPT).delete()
     return gone
 
