@@ -1,4 +1,4 @@
-"""The scheduling room as a Django application."""
+"""The scheduling package as a Django application."""
 
 from django.apps import AppConfig
 

@@ -68,7 +68,7 @@ class WhatIfRequests(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPorts:
-    """All ports of this room."""
+    """All ports of this package."""
 
     rounds: RoundRequests
     estimates: EstimateRequests

@@ -1,4 +1,4 @@
-"""Celery tasks of the scheduling room; each is one line around a service."""
+"""Celery tasks of the scheduling package; each calls one service."""
 
 import logging
 from pathlib import Path

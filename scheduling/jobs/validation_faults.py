@@ -15,7 +15,7 @@ from tenants.models import Membership
 def faults_of(
     spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
 ) -> list[FieldError]:
-    """Types, levels, pinned cells, shares, archives and people that are not there for it."""
+    """Missing types, levels, pinned cells, shares, archives and people, and rule violations."""
     return [
         *_type_faults(spec, ground),
         *_rack_faults(spec),
@@ -28,7 +28,7 @@ def faults_of(
 
 
 def _network_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
-    """Gangs of several instances where they may not use the network of the nodes."""
+    """Faults of gangs of several instances that may not use the network of the nodes."""
     instances = sum(role.instances for role in spec.roles.values())
     if ground.host_network or not spec.gang or instances == 1:
         return []
@@ -98,7 +98,7 @@ def _rack_faults(spec: JobSpec) -> list[FieldError]:
 def _pin_faults(
     spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
 ) -> list[FieldError]:
-    """Pinned cells are the virtual cluster's own, and for its guaranteed jobs only."""
+    """Faults of pinned cells of other virtual clusters, or used by opportunistic jobs."""
     known = ground.pinned.get(virtual_cluster.pk, ())
     faults = []
     for name, role in spec.roles.items():

@@ -1,4 +1,4 @@
-"""How each kind of database is copied at one instant and put back: SQLite and PostgreSQL."""
+"""Copy and restore of a database at one instant: SQLite and PostgreSQL."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ class UnusableBackupError(Exception):
 
 
 class StillRunningError(Exception):
-    """Something of the installation runs; a restore would pull the floor from under it."""
+    """Processes of the installation run; a restore would replace their database."""
 
 
 class DatabaseCopy(Protocol):

@@ -60,7 +60,7 @@ def render_report(document: Mapping[str, Any], outcomes: Sequence[TaskOutcome]) 
 
 
 def _styles() -> SafeString:
-    """Our tokens without their fonts, which are files of their own, and the charts' styles."""
+    """Our design tokens without their separate font files, and the charts' styles."""
     tokens = (_STATIC / "tokens.css").read_text(encoding="utf-8")
     lines = [line for line in tokens.splitlines() if not line.startswith("@font-face")]
     styles = (_STATIC / "dist" / "plotly.css").read_text(encoding="utf-8")

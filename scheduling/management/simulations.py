@@ -272,6 +272,6 @@ class ProgressBar:
         sys.stderr.flush()
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line of the bar."""
         if self._live:
             sys.stderr.write("\n")

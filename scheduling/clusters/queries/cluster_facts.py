@@ -275,7 +275,7 @@ def facts_of_node(node_id: int) -> ClusterFacts:
 
 
 class _Newest:
-    """The facts that were read last."""
+    """The newest cached facts."""
 
     def __init__(self) -> None:
         self._facts: ClusterFacts | None = None

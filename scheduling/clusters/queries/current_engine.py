@@ -181,7 +181,7 @@ def spare_cells(spec: ClusterSpec) -> Mapping[tuple[str, str], int]:
 
 
 def proof_of(spec: ClusterSpec) -> tuple[AssignedCell, ...]:
-    """One assignment for all promises; empty where none can be had."""
+    """One assignment for all promises, or empty if none exists."""
     return _proof(SameSpec(spec))
 
 

@@ -1,4 +1,4 @@
-"""Whether shares leave each tenant its own nodes, where nodes do not isolate jobs."""
+"""Fit of shares under node isolation: whether each tenant gets its own nodes where needed."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -25,7 +25,7 @@ def lost_places(
     tenants: Mapping[str, int] | None = None,
     levels: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Quotas of ``after`` that lose their place by the rules about nodes.
+    """Quotas of ``after`` that no longer fit under the node rules.
 
     Args:
         before: in force now.
@@ -46,7 +46,7 @@ def lost_places(
 
 
 def missing_places(spec: ClusterSpec) -> Mapping[str, int]:
-    """Devices of quotas that have no place by the rules in force, by virtual cluster."""
+    """Devices of quotas that do not fit under the rules in force, by virtual cluster."""
     rules = _rules_in_force(spec, {}, {})
     return reserve(empty_engine(spec), rules).missing() if rules.bind else {}
 

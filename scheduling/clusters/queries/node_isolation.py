@@ -38,7 +38,7 @@ def visible_to(stored: Sequence[Mapping[str, Any]], tenant_id: int) -> list[Visi
 
 
 def hidden_from_jobs(stored: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The directories for checkpoints of a node: a job sees at most its own place in one.
+    """Checkpoint directories of a node: a job sees at most its own subdirectory of one.
 
     Args:
         stored: ``Node.visible_paths``.
@@ -162,7 +162,7 @@ def isolation_of(viewer: Viewer, node: Node, names: Mapping[int, str]) -> NodeIs
 def with_networks(
     isolation: NodeIsolation, inventory: Mapping[str, Any], *, may_manage: bool
 ) -> NodeIsolation:
-    """The same with the own networks of the node as it was probed.
+    """The same with the own networks of the node from its last probe.
 
     Args:
         isolation: of the node.

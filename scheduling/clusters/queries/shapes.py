@@ -101,7 +101,7 @@ def try_shape(
 
 
 def shape_in_force(topology: TopologyNow) -> tuple[AssignedCell, ...]:
-    """One assignment for all promises as they are; empty where none can be had."""
+    """One assignment for the current promises, or empty if none exists."""
     return proof_of(spec_in_force(topology))
 
 

@@ -125,7 +125,7 @@ def plain_level(probes: Sequence[IsolationProbe]) -> str:
 
 
 def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -> bool:
-    """Write the contact and the state that follows; returns whether the contact is another one."""
+    """Write the contact and the derived state; returns whether the contact changed."""
     node = Node.objects.filter(pk=node_id, removed_at=None).first()
     if node is None or node.contact == contact:
         return False
@@ -171,7 +171,7 @@ def _move_jobs(
 
 
 def _has_lost_member(attempt: Attempt) -> bool:
-    """Whether a rank of it still runs where nobody can see it."""
+    """Whether a rank of it runs on a node without contact."""
     return (
         attempt.members.filter(step=MemberStep.RUNNING)
         .exclude(node__contact=NodeState.READY)

@@ -1,4 +1,4 @@
-"""Holding nodes back: cordon, drain, declare dead; and single devices out of use."""
+"""Cordon and drain of nodes, declaring them dead, and taking single devices out of use."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -104,7 +104,7 @@ def drain_node(
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))
-    # One that was drained, or cordoned and empty, would be draining for a moment again.
+    # A drained, or cordoned and empty, node would be draining again for a moment.
     is_done = node.held == NodeState.CORDONED and not open_members_on([node.pk]).exists()
     _hold(
         viewer=viewer,

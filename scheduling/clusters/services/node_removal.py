@@ -1,4 +1,4 @@
-"""Taking a node's cells out of the topology, where no promise needs them."""
+"""Removing a node's cells from the topology, if no promise needs them."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -43,7 +43,7 @@ def take_out_of_topology(*, node: Node, user_id: int | None, now: datetime) -> N
 
 
 def without_node(topology: TopologyNow, name: str) -> ClusterSpec:
-    """The cells without a node; larger cells that are empty then go too."""
+    """The cells without a node; larger cells that become empty are removed too."""
     spec = topology.spec
     cells = with_addresses(spec.physical, spec.cell_types)
     kept = tuple(

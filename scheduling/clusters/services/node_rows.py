@@ -89,7 +89,7 @@ def write_node(
 
 
 def _state_with(node: Node, changes: Mapping[str, Any]) -> tuple[NodeState, str]:
-    """The state that follows from the columns as they will be, and why."""
+    """The state derived from the new columns, and its reason."""
     contact = str(changes.get("contact", node.contact))
     state = state_of(contact, str(changes.get("held", node.held)))
     if contact != NodeState.READY:
@@ -116,7 +116,7 @@ def shown(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tell(node: Node) -> None:
-    """Announce that a node changed once the transaction has committed."""
+    """Send the signal that a node changed after the commit."""
     node_has_changed(node.pk)
     want_round("node")
 

@@ -25,7 +25,7 @@ _KEY_KIND: Final = re.compile(r"(ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9@.-]{1,60}")
 
 
 def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
-    """Everything that is wrong with the values that are there."""
+    """All faults of the given values."""
     checks = (
         (
             "name",
@@ -104,7 +104,7 @@ def _key_faults(values: Mapping[str, Any]) -> list[FieldError]:
 
 
 def fingerprint_of(line: object) -> str | None:
-    """The SHA-256 fingerprint of a public key line as OpenSSH writes it; None if it is none."""
+    """The SHA-256 fingerprint of a public key line as OpenSSH writes it; None if invalid."""
     if not isinstance(line, str) or len(line) > MOST_KEY_BYTES or "\n" in line.strip():
         return None
     words = line.split()
@@ -222,7 +222,7 @@ def _paths(
 
 
 def _problem(path: object, writable: object, checkpoints: object) -> str:
-    """Why jobs cannot be shown a path; empty when they can."""
+    """The reason why jobs cannot get a path; empty if they can."""
     if not isinstance(path, str) or not {type(writable), type(checkpoints)} <= {bool}:
         return "must be a text, and writable and checkpoints true or false"
     if writable and checkpoints:

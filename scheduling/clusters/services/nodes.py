@@ -187,7 +187,7 @@ def _checked(changes: NodeChanges) -> dict[str, Any]:
 
 
 def _network_of(node: Node, values: Mapping[str, Any]) -> dict[str, str]:
-    """The network of plain jobs that follows from a setting, where the node was probed."""
+    """The network of plain jobs that follows from a setting, for a probed node."""
     if "job_network" in values and node.inventory:
         with suppress(ProtocolError):  # of another version; the next probe brings a new one
             found = Inventory.from_json(node.inventory)
@@ -198,7 +198,7 @@ def _network_of(node: Node, values: Mapping[str, Any]) -> dict[str, str]:
 def _dedicated(
     viewer: Viewer, node: Node, values: Mapping[str, Any], now: datetime
 ) -> AbstractContextManager[None]:
-    """Judges the guarantees, where the tenants change that a node takes."""
+    """Check the guarantees if the tenants of a node change."""
     if values.get("dedicated_to", node.dedicated_to) == node.dedicated_to:
         return nullcontext()
     reason = f"tenants of {node.name}"

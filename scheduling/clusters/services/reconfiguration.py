@@ -284,7 +284,7 @@ class _Run:
             uncordon_node(viewer=self.viewer, node_id=node.pk, reason=edit.reason, now=self.now)
 
     def record_whole(self, effect: Effect, before: int, after: int) -> None:
-        """One audit row for all edits together, besides those of each virtual cluster and node."""
+        """Write one audit row for all edits, besides those of each virtual cluster and node."""
         record(
             actor=self.viewer,
             action="cluster.reconfigure",

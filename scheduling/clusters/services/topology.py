@@ -54,7 +54,7 @@ class TopologyMovedError(Exception):
 
 
 class _RolledBackError(Exception):
-    """Takes a dry run out of its transaction."""
+    """Rolls back a dry run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +270,7 @@ def touch_version(*, reason: str, user_id: int | None, now: datetime) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafPlace:
-    """Where the topology has a device: its node, its index there, and the names around it."""
+    """The position of a device in the topology: node, index and names."""
 
     address: str
     node: str

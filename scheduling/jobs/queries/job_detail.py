@@ -1,4 +1,4 @@
-"""One job with everything that its page shows: attempts, ranks, placement, specification."""
+"""One job with all data of its page: attempts, ranks, placement, specification."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
-    """One try at running a job.
+    """One attempt.
 
     Attributes:
         opportunistic: it runs outside its virtual cluster's guarantee.

@@ -1,4 +1,4 @@
-"""On which nodes jobs of a list are, or were."""
+"""Present or last nodes of the jobs of a list."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -384,7 +384,7 @@ def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) ->
         max_duration_seconds=facts["max_duration_seconds"],
         eta=eta_of(estimate),
         no_eta=no_estimate_of(estimate),
-        # Without a reason no round has tried it since it was changed; the line is older than that.
+        # Without a reason no round has tried it since it was changed; the order is older.
         ahead=places.get(facts["id"]) if waits and facts["reason_code"] else None,
         idle_since=facts["idle_spell__since"] if facts["state"] == JobState.RUNNING else None,
     )

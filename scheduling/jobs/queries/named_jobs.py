@@ -1,4 +1,4 @@
-"""Jobs in an order of the reader's choice, and jobs by the name that their owner gave them."""
+"""Jobs in a chosen sort order, and jobs by the name that their owner gave them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

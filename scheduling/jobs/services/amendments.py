@@ -87,7 +87,7 @@ def _write_down(
     viewer: Viewer,
     now: datetime,
 ) -> None:
-    """Put the change into the job's history and into the audit log."""
+    """Record the change in the job's events and in the audit."""
     words = ", ".join(f"{path}: {_word(value)}" for path, value in changes.items())
     text = f"{viewer.username} changed it ({words})"
     record_job_event(job_id=job.pk, kind="amend", state=job.state, now=now, note=Note(text=text))

@@ -1,4 +1,4 @@
-"""Uploaded source archives: checked, stored once under their digest, and remembered by tenant."""
+"""Uploaded source archives: checked, stored once under their digest, and listed by tenant."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ _DAMAGED: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, N
 
 
 class TooLargeError(DomainError):
-    """The upload has more bytes than are taken."""
+    """The upload exceeds the size limit."""
 
     code = "too-large"
     status = 413
@@ -114,7 +114,7 @@ def store_archive(
 
 
 def _check_room(tenant_id: int, digest: str, size: int, tenant_bytes: int) -> None:
-    """Refuse an upload that the tenant has no room for; one that is there takes none."""
+    """Refuse an upload beyond the tenant's limit; an existing archive needs no room."""
     rows = SourceArchive.objects.unscoped().filter(tenant_id=tenant_id)
     kept = rows.exclude(sha256=digest).aggregate(kept=Sum("size"))["kept"] or 0
     if kept + size <= tenant_bytes:
@@ -308,7 +308,7 @@ def _sweep(archives_dir: Path, before: float) -> None:
 
 
 def _touched(path: Path) -> float:
-    """When a file was uploaded last, in seconds since the epoch; 0 without one."""
+    """Time of the last upload of a file, in seconds since the epoch; 0 without one."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

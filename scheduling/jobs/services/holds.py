@@ -78,7 +78,7 @@ def weaker_holds(job: Job, viewer: Viewer) -> Q:
 
 
 def _own_holds(job: Job, viewer: Viewer) -> Q:
-    """Which holds of a job the viewer may take back."""
+    """The holds of a job that the viewer may release."""
     if viewer.can(Permission.STOP_ANY_JOB, job.tenant_id):
         return Q(held=True)
     return Q(held_by=None) | Q(held_by=viewer.user_id)

@@ -43,7 +43,7 @@ class JobLimitError(ConflictError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
-    """Limits that are set at one place; None: the wider one holds."""
+    """Limits that are set at one place; None: the wider limit applies."""
 
     per_person: int | None = None
     per_tenant: int | None = None

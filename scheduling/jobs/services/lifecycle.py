@@ -32,7 +32,7 @@ from tessera.messages import Sentence
 T = TypeVar("T")
 
 MOST_TRIES: Final = 10
-"""Times that a request moves a job which others move at the same time."""
+"""Tries of a request to move a job that others move concurrently."""
 
 _ADMIT: Final = JobEventKind.ADMIT.value
 
@@ -56,7 +56,7 @@ class Note:
 
 
 def insist(act: Callable[[], T]) -> T:
-    """Call a service in a transaction, and again while others move its job at the same time.
+    """Call a service in a transaction, and retry while others move its job.
 
     Raises:
         StaleJobError: others have moved it ``MOST_TRIES`` times.
@@ -69,7 +69,7 @@ def insist(act: Callable[[], T]) -> T:
             if not left:
                 raise
         except OperationalError as error:
-            # The database ends one of two transactions that wait for each other.
+            # In a deadlock the database ends one of the transactions.
             if not left or connection.in_atomic_block or not _is_deadlock(error):
                 raise
     raise AssertionError  # the last try returns or raises
@@ -224,7 +224,7 @@ def admit_jobs(*, jobs: Mapping[int, Note], now: datetime) -> None:
 def record_job_event(
     *, job_id: int, kind: str, now: datetime, state: str = "", note: Note | None = None
 ) -> None:
-    """Add a line to the job's events that does not move it."""
+    """Record an event that does not change the job's state."""
     record_job_events(notes={job_id: note or Note()}, kind=kind, now=now, state=state)
 
 

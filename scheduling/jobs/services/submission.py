@@ -1,4 +1,4 @@
-"""Accepting jobs: one, many at once, or a copy of an old one."""
+"""Submitting jobs: one, many at once, or a copy of an old one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""``manage.py restore FILE``: puts a backup back while nothing runs."""
+"""``manage.py restore FILE``: restores a backup while nothing runs."""
 
 import fcntl
 from argparse import ArgumentParser
@@ -20,7 +20,7 @@ from scheduling.maintenance.databases import (
 
 
 class Command(BaseCommand):
-    """Put a backup back. Refused while anything of the installation runs."""
+    """Restore a backup. Refused while any process of the installation runs."""
 
     help = "Put a backup back. Stop everything first; the old SQLite file is kept beside the new."
 

@@ -267,7 +267,7 @@ def put_node_state(*, node_id: int, name: str, state: str, now: datetime) -> Non
 
 
 def put_node_disk(*, node_id: int, name: str, facts: Mapping[str, int], now: datetime) -> None:
-    """Write down that a node's disk is almost full, in the caller's transaction.
+    """Record that a node's disk is almost full, in the caller's transaction.
 
     Args:
         node_id: which node.
@@ -280,5 +280,5 @@ def put_node_disk(*, node_id: int, name: str, facts: Mapping[str, int], now: dat
 
 
 def put_host_disk(*, name: str, facts: Mapping[str, int], now: datetime) -> None:
-    """Write down that the data directory of a host is almost full, as ``put_node_disk`` does."""
+    """Record that the data directory of a host is almost full, as ``put_node_disk`` does."""
     put(event=NoticeEvent.HOST_DISK, facts={"host": {"name": name, **facts}}, now=now)

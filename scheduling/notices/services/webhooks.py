@@ -103,7 +103,7 @@ def create_hook(
 
 
 def _require_job_events(viewer: Viewer, events: Iterable[str]) -> None:
-    """Let no token send itself the events of jobs that it may not see."""
+    """Refuse a token that subscribes to events of jobs that it may not see."""
     if scopes_allow(viewer.scopes, Permission.VIEW_JOBS):
         return
     of_jobs = sorted({event for event in events if event in set(JOB_EVENTS)})
@@ -235,7 +235,7 @@ def own_hook(viewer: Viewer, hook_id: int) -> Webhook:
 
 
 def origin(url: str) -> str:
-    """Where an address leads, without its path: that may hold a key of the receiver."""
+    """The origin of an address, without its path, which may contain a key of the receiver."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 

@@ -28,7 +28,7 @@ EARLIEST_SECONDS: Final = 1.0
 
 
 def reject_jobs(rejections: Sequence[Rejection], *, now: datetime) -> tuple[int, ...]:
-    """End queued jobs that their policies refuse for good; returns those that it has ended."""
+    """Permanently end queued jobs that their policies refuse; returns those that it has ended."""
     refused = []
     for rejection in rejections:
         reason = rejection.reason
@@ -106,7 +106,7 @@ def announce_wake(wake: float | None, *, now: datetime, round_seconds: float) ->
 MAX_TEXT: Final = 500
 QUEUED: Final = JobState.QUEUED.value
 
-# A CASE with a branch for each job costs the square of their number. PostgreSQL reads all rows
+# A CASE with a branch per job costs the square of their number. PostgreSQL reads all rows
 # from one parameter; for SQLite, which lives in this process, one statement is run over and over.
 _SQLITE: Final = """
     UPDATE {table} SET reason_code = %s, reason_text = %s, reason = %s WHERE id = %s AND state = %s
@@ -139,7 +139,7 @@ def reason_detail(reason: Reason) -> dict[str, Any]:
 
 
 def _rows(reasons: Mapping[int, Reason]) -> list[tuple[str, str, str, int, str]]:
-    # Jobs that wait for the same share one reason, which is then spelled out once.
+    # Jobs with the same reason share one value, which is then encoded once.
     spelled = {
         key: (reason.code.value, reason.text[:MAX_TEXT], json.dumps(reason_detail(reason)))
         for key, reason in {id(reason): reason for reason in reasons.values()}.items()

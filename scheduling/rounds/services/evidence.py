@@ -49,7 +49,7 @@ def spelled_round(snapshot: ClusterSnapshot, result: RoundResult) -> bytes:
     read, decided = _fields(snapshot), _fields(result)
     read["queued"] = _QUEUED.of({job.id: job for job in snapshot.queued})
     read["holding"] = _HOLDING.of({job.id: job for job in snapshot.holding})
-    # Jobs that wait for the same share one reason.
+    # Jobs with the same reason share one value.
     reasons = {id(reason): reason for reason in result.reasons.values()}
     spelled = {at: orjson.Fragment(canonical_json(reason)) for at, reason in reasons.items()}
     decided["reasons"] = {job_id: spelled[id(reason)] for job_id, reason in result.reasons.items()}
@@ -63,7 +63,7 @@ def _fields(value: ClusterSnapshot | RoundResult) -> dict[str, Any]:
 
 
 def _in_order(spelled: Mapping[str, Any]) -> orjson.Fragment:
-    """Fields in the order of their declaration, as a value has them when it is spelled whole."""
+    """Fields in the order of their declaration, as in a value that is encoded whole."""
     parts = (b'"%b":%b' % (name.encode(), canonical_json(of)) for name, of in spelled.items())
     return orjson.Fragment(b"{%b}" % b",".join(parts))
 

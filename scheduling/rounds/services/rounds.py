@@ -170,7 +170,7 @@ def _has_fresh_waiters(reading: Reading, result: RoundResult, now: datetime) -> 
 
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
-    """No search for cycles among the many small values of a round, which are in none."""
+    """Pause garbage collection: a round's many small values contain no cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -216,7 +216,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
 
 def _write_reasons(reading: Reading, result: RoundResult) -> bool:
     """Store the reasons that are new or changed; whether a job has one of another code."""
-    # Jobs that wait for the same share one reason; it is spelled out once.
+    # Jobs with the same reason share one value, which is encoded once.
     spelled: dict[int, StoredReason] = {}
     changed: dict[int, Reason] = {}
     new_waits = False

@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 LEAVING: Final = frozenset({JobState.PREEMPTING.value, JobState.STOPPING.value})
 ENDED_BADLY: Final = frozenset({JobState.FAILED.value, JobState.STOPPED.value})
 YES: Final = frozenset({"1", "true"})
-"""How databases spell that something is so: SQLite, PostgreSQL."""
+"""Spellings of true by database: SQLite, PostgreSQL."""
 _TEXTS: Final = {
     "demand_text": "demand",
     "submitted_at_text": "submitted_at",
@@ -53,7 +53,7 @@ class StoredReason:
 
 
 class LiveJobRow(NamedTuple):
-    """A job as the database spells it: numbers and text only."""
+    """A job's columns as the database returns them: numbers and text only."""
 
     id: int
     virtual_cluster_id: int
@@ -158,7 +158,7 @@ def holding_jobs(
 
 @lru_cache(maxsize=16384)
 def stored_reason(code: str, detail: str) -> StoredReason:
-    """A reason from its columns; jobs that ask alike wait for the same."""
+    """A reason from its columns; jobs with equal columns share one value."""
     return StoredReason(code=code, detail=_json(detail))
 
 

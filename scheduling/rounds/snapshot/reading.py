@@ -1,4 +1,4 @@
-"""Reading the world for a round: a fixed number of queries in one consistent, read-only view."""
+"""Snapshot of a round: a fixed number of queries in one consistent, read-only view."""
 
 import json
 from collections import defaultdict

@@ -31,7 +31,7 @@ class Used:
 
 
 def followed_attempts() -> list[Used]:
-    """Running attempts where a policy or a shadow knows more than gangs; three queries at most."""
+    """Running attempts whose policy or shadow reads job facts; at most three queries."""
     rows = VirtualCluster.objects.unscoped().filter(archived_at=None)
     curious = [
         pk
@@ -69,7 +69,7 @@ def followed_attempts() -> list[Used]:
 
 
 def keep_uses(uses: Iterable[Used]) -> None:
-    """Write sums down; ``since`` is the instant up to which they count."""
+    """Store the sums; ``since`` is the instant up to which they count."""
     AttemptUse.objects.bulk_create(
         (
             AttemptUse(

@@ -57,7 +57,7 @@ _UNREAD: Final = (
 
 
 def settle(*, attempt_ids: Collection[int], now: datetime) -> None:
-    """After members have gone: decide the gangs that can be, end the attempts that are over."""
+    """Decide gang outcomes after ends of members, and end finished attempts."""
     attempts = _open_attempts(attempt_ids)
     gangs = _gangs(attempts)
     verdicts = {
@@ -73,7 +73,7 @@ def settle(*, attempt_ids: Collection[int], now: datetime) -> None:
 
 
 def ask_members_to_stop(*, attempt_id: int, cause: StopCause, now: datetime) -> None:
-    """Order the remaining members to leave; those that never began are gone at once."""
+    """Stop the remaining members; those that never began are removed at once."""
     open_members = Member.objects.filter(attempt_id=attempt_id, stop_asked_at=None).exclude(
         step__in=GONE
     )
@@ -206,7 +206,7 @@ def _may_leave(attempt: Attempt) -> bool:
 
 
 def _end_note(attempt: Attempt, evicted_by: Mapping[int, str]) -> Note:
-    """Why the attempt ended, for the job's events; its last checkpoint may be reported later."""
+    """The end reason for the job's events; its last checkpoint may be reported later."""
     reason = end_reason(
         outcome=attempt.outcome,
         failure_class=attempt.failure_class,
@@ -285,7 +285,7 @@ def _fail_or_retry(attempt: Attempt, used_seconds: float, now: datetime) -> JobS
 
 
 def _was_a_trial(attempt: Attempt, failure: FailureClass) -> bool:
-    """Whether it failed while processes shared its devices, which is not tried with it again."""
+    """Whether it failed while processes shared its devices, which is not retried."""
     allowed = (attempt.job.spec.get("elastic") or {}).get("executors", 1)
     if allowed < 2 or failure not in OWN_FAULTS:
         return False
@@ -337,7 +337,7 @@ def _plain_message(member: Member) -> str:
 
 
 def _rules(job: Job) -> dict[str, Completion]:
-    """When the roles decide the gang; the stored document has it written out."""
+    """The completion rules of the roles; the stored document has them in full."""
     return {
         name: Completion(
             min_failed=role["completion"]["min_failed"],

@@ -86,7 +86,7 @@ def _add_kind(attempt_id: int, batch: int, accumulation: int, steps: int, second
 
 
 def initial_batch_of(job_id: int) -> int | None:
-    """The batch for which a job's learning rate was chosen; None where batches do not change."""
+    """The batch for which a job's learning rate was chosen; None for a fixed batch."""
     terms = Job.objects.unscoped().filter(pk=job_id).values_list("terms", flat=True).first()
     batches = (terms or {}).get("batch")
     return int(batches[0]) if batches else None
@@ -106,7 +106,7 @@ def record_training_events(
     notes: Sequence[tuple[str, str, Mapping[str, Any]]],
     now: datetime,
 ) -> None:
-    """Add lines to the job's events; one that is there already is not added again.
+    """Add events to the job; existing ones are not added again.
 
     Args:
         job_id: whose.
