@@ -120,7 +120,7 @@ def deliveries_for(
     bound to a tenant only mails about this one.
 
     Args:
-        viewer: decides which are visible.
+        viewer: the reader.
         hook_id: only to this webhook.
         state: only in this one.
         before: only those with a smaller key, for paging.

@@ -86,7 +86,7 @@ def round_shadows(
     """The shadows of one round, in the virtual clusters whose jobs the viewer may see.
 
     Args:
-        viewer: decides which are visible.
+        viewer: the reader.
         number: of the round.
         read: reads its stored decisions.
 
@@ -143,7 +143,7 @@ def policies_in_force(viewer: Viewer, *, since: datetime) -> tuple[PolicyInForce
     """The virtual clusters whose jobs the viewer may see, by name, in two queries.
 
     Args:
-        viewer: decides which are visible.
+        viewer: the reader.
         since: decisions of shadows are summed up from here on.
     """
     rows = [

@@ -140,7 +140,7 @@ def isolation_of(viewer: Viewer, node: Node, names: Mapping[int, str]) -> NodeIs
     """The isolation of a node, as far as a viewer may know it.
 
     Args:
-        viewer: decides which parts are visible.
+        viewer: the reader.
         node: read ``with_owners``.
         names: of tenants that visible paths name.
     """

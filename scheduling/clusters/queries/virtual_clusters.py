@@ -114,7 +114,7 @@ def list_virtual_clusters(
     """The virtual clusters that the viewer may see, by name, without archived ones.
 
     Args:
-        viewer: decides which are visible.
+        viewer: the reader.
         uses: their use, if already read for the same viewer.
     """
     rows = {vc.pk: vc for vc in _visible(viewer).filter(archived_at=None)}

@@ -97,7 +97,7 @@ def list_named_jobs(
     """One page of the jobs that the viewer may see, in one query.
 
     Args:
-        viewer: decides which are visible.
+        viewer: the reader.
         filters: filters of the list.
         order: one of ``ORDERS``; the number of the job breaks ties.
         descending: the largest first.

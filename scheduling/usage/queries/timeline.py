@@ -124,7 +124,7 @@ def timeline(
     """The runs that overlap a span, in a fixed number of queries.
 
     Args:
-        viewer: decides which are visible.
+        viewer: the reader.
         since: begin of the span.
         until: its end; may lie in the future.
         node: only this node.

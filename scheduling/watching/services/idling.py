@@ -169,7 +169,7 @@ def set_idle_rule(
 
 
 def rule_values(rule: IdleRule) -> dict[str, Any]:
-    """The columns of an idle policy, as its editors and the audit get them."""
+    """Columns of an idle policy for the audit."""
     return {
         "below": rule.below,
         "warn_after": rule.warn_after,
