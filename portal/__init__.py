@@ -1,4 +1,4 @@
-"""Faces and wiring of Tessera: settings, REST, pages, live updates, and their processes."""
+"""Transports and wiring of Tessera: settings, REST, pages, live updates, and their processes."""
 
 from portal.celery import app as celery_app
 

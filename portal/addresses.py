@@ -18,12 +18,12 @@ def node_url(node_id: int) -> str:
 
 
 def link_address(portal_url: str, link: IssuedLink) -> str:
-    """The address of a password link, for somebody who may not be signed in."""
+    """Return the address of a password link."""
     return f"{portal_url}{reverse('password-link', args=(link.secret,))}"
 
 
 def address(name: str, *args: object) -> str:
-    """The address of a named page; empty where this installation has no such page."""
+    """Return the address of a named page; empty where this installation has no such page."""
     return _address(get_script_prefix(), name, *args)
 
 

@@ -1,4 +1,4 @@
-"""The portal as a Django application; connects what the rooms below announce."""
+"""The portal as a Django application; connects signals and ports of the rooms below."""
 
 from django.apps import AppConfig
 

@@ -1,4 +1,4 @@
-"""The ASGI application: pages and REST by Django, /ws/ by Channels."""
+"""The ASGI application: Django for pages and REST, Channels for /ws/."""
 
 import os
 

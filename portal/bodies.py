@@ -1,4 +1,4 @@
-"""How large a request may be: refused before more of it is kept than a piece."""
+"""Limit of the size of request bodies, enforced before more than one chunk is stored."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -17,7 +17,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 Send: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None]]
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# An archive may come in a form, with the text of a job beside it.
+# A form may have an archive and the text of a job.
 MOST_UPLOAD_BYTES: Final = MOST_BYTES + 2 * MAX_BODY_BYTES
 # The readers of documents name their own, smaller limit with line and column.
 MOST_OTHER_BYTES: Final = 2 * MAX_BODY_BYTES
@@ -31,17 +31,17 @@ _UPLOADS: Final = {
 
 
 class _OverflowError(Exception):
-    """More came than the request may have."""
+    """The body is larger than the request may be."""
 
 
 class BoundedBodies:
-    """An application that is never given more of a body than its address takes.
+    """ASGI wrapper that limits the size of request bodies by address.
 
-    Django keeps a whole body, in a file where it is large, before any view or parser sees it.
+    Django stores a whole body, in a file where it is large, before any view or parser sees it.
     """
 
     def __init__(self, application: Application) -> None:
-        """Args: application: what answers requests that are not too large."""
+        """Args: application: handles requests within the limit."""
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,7 +73,7 @@ class BoundedBodies:
 
 
 def _length(scope: Scope) -> int:
-    """The length that the sender tells; 0 where it sends piece by piece."""
+    """Return the declared length; 0 for chunked bodies."""
     said = dict(scope["headers"]).get(b"content-length", b"")
     return int(said) if said.isdigit() else 0
 

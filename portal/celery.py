@@ -1,4 +1,4 @@
-"""The Celery application: three queues, no results, a beat schedule made of plain entries."""
+"""The Celery application: three queues, no results, and a static beat schedule."""
 
 import os
 from datetime import datetime
@@ -11,7 +11,7 @@ from portal.memory import keep_connections, look_at_connections, settle
 from tenants.clock import estimated_now
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
-# Django's checks load all pages and REST, which no worker needs: `make check` runs them.
+# Django's checks load all pages and REST, which workers do not need: `make check` runs them.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 ROUNDS_QUEUE: Final = "rounds"
@@ -20,7 +20,7 @@ DEFAULT_QUEUE: Final = "default"
 
 
 class _App(Celery):
-    """Its time is the database's: hosts whose clocks differ agree when a task is due."""
+    """Uses the database's time: hosts whose clocks differ agree when a task is due."""
 
     def now(self) -> datetime:
         """The database's time, without a query."""

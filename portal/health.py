@@ -1,4 +1,4 @@
-"""Whether this process can serve, and whether each part of the control plane works."""
+"""Readiness of this process, and health of each part of the control plane."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ class HealthPart:
 
     Attributes:
         name: database, broker, rounds, nodes, beat, clock or disk.
-        detail: a stable code: ``ok``, or what is wrong.
-        since: when that began, as far as the database knows.
+        detail: a stable code: ``ok``, or the fault.
+        since: start of that state, as far as the database knows.
         subjects: the hosts or nodes concerned, for admins.
     """
 
@@ -69,12 +69,12 @@ class HostRow:
 
     @property
     def is_skewed(self) -> bool:
-        """Whether its clock is too far off for it to carry nodes."""
+        """Return whether its clock is too far off to manage nodes."""
         return abs(self.skew_seconds) > MOST_SKEW.total_seconds()
 
     @property
     def is_almost_full(self) -> bool:
-        """Whether its data directory needs an admin."""
+        """Return whether its data directory is almost full."""
         if self.free_bytes is None or self.total_bytes is None:
             return False
         return DiskSpace(free_bytes=self.free_bytes, total_bytes=self.total_bytes).is_almost_full

@@ -1,8 +1,8 @@
-"""Heartbeats of web, round worker, housekeeping worker and beat, and the one beat that is active.
+"""Heartbeats of web, round worker, housekeeping worker and beat; election of the active beat.
 
-Each is written from the loop that does the process's work, so that a process that hangs falls
-silent and the supervisor starts it again. The node service writes its own. With each heartbeat
-goes a look at nodes that no node service carries.
+The loop that does the process's work writes them, so the heartbeats of a hung process stop and the
+supervisor restarts it. The node service writes its own. Each heartbeat also checks for nodes that
+no node service manages.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ WORKER_KINDS: Final = frozenset({"rounds", "default"})
 
 
 class HeartbeatWriter:
-    """Writes this process's row, at most once in a few seconds however often it is asked."""
+    """Writes this process's row, at most once in a few seconds."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -82,10 +82,10 @@ class HeartbeatWriter:
 
 
 class HeartbeatScheduler(Scheduler):
-    """Sends periodic tasks while this process holds the lease of that duty; others stand by.
+    """Celery beat that sends periodic tasks only while this process holds the lease of that duty.
 
-    When entries were last sent goes with the lease, so that its next holder sends none too early.
-    While the broker is away nothing is sent, and rounds that are missed run in this process.
+    The lease stores when entries were last sent, so that its next holder sends none too early.
+    While the broker is unreachable nothing is sent, and missed rounds run in this process.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -99,7 +99,7 @@ class HeartbeatScheduler(Scheduler):
         """Send at most one entry that is due.
 
         Returns:
-            Seconds until the next look.
+            Seconds until the next tick.
         """
         self._writer.beat()
         close_old_connections()

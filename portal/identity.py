@@ -1,4 +1,4 @@
-"""Values as keys of what was made of them, compared by identity and not by what they say."""
+"""Identity keys for caches of values derived from immutable objects."""
 
 from typing import Generic, TypeVar
 
@@ -6,9 +6,9 @@ T = TypeVar("T")
 
 
 class Same(Generic[T]):
-    """A value that is the very same: for those that are given again as long as they hold.
+    """A key that compares its value by identity, for objects that are reused while unchanged.
 
-    To hash a node with all its cells and devices takes longer than to look up what was made of it.
+    Hashing a node with all its cells and devices takes longer than a look-up in the cache.
     """
 
     __slots__ = ("value",)

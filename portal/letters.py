@@ -14,12 +14,12 @@ from scheduling.core.notices import EVENT_WORDS, PARTS, NoticeEvent, mail_text, 
 
 
 def letter(body: Mapping[str, Any], language: str, time_zone: str) -> tuple[str, str]:
-    """Subject and text of a mail about an event.
+    """Return subject and text of a mail about an event.
 
     Args:
-        body: what hooks would be told.
+        body: payload of a webhook.
         language: of the person, as it is stored.
-        time_zone: likewise.
+        time_zone: as stored.
     """
     body = {**body, "at": _at(str(body["at"]), zone_named(time_zone) or UTC)}
     known = {code for code, _name in settings.LANGUAGES}
@@ -77,6 +77,6 @@ def _text(body: Mapping[str, Any]) -> str:
 
 
 def _fact(name: str, value: object) -> str:
-    """A line; only a state is a word of ours, all others are names and numbers."""
+    """Return a line; only a state is translated, all others are names and numbers."""
     shown = said(value) if name == "state" else value
     return _("%(name)s: %(state)s") % {"name": said(name.replace("_", " ")), "state": shown}

@@ -1,4 +1,4 @@
-"""What a long-lived process does with its memory and connections once it has started."""
+"""Memory and connections of a long-lived process after its start."""
 
 import gc
 from typing import Any, Final
@@ -11,10 +11,10 @@ THRESHOLDS: Final = (20_000, 10, 20)
 
 
 def settle(**_: Any) -> None:
-    """Take what was loaded at the start out of every later search for cycles.
+    """Exclude the objects loaded at the start from later garbage collections.
 
-    Modules, models and templates stay to the end: searching them again and again only makes some
-    of the requests slow, and it unshares the pages of memory that forked children share.
+    Modules, models and templates stay to the end: collecting them repeatedly only makes some
+    requests slow, and it unshares the memory pages that forked children share.
     """
     gc.collect()
     gc.freeze()
@@ -22,10 +22,10 @@ def settle(**_: Any) -> None:
 
 
 def keep_connections(**_: Any) -> None:
-    """Let each thread of a worker or a web process keep its connections for a minute.
+    """Reuse the connections of each worker or web thread for a minute.
 
-    To open SQLite and set its pragmas costs two thousandths of a second, and a job comes back to
-    the database several times. Only where threads stay, as those of ``portal.serving`` do.
+    To open SQLite and set its pragmas costs 2 ms, and a job uses the database several times. Only
+    for long-lived threads, such as those of ``portal.serving``.
     """
     for alias in connections:
         connections.settings[alias]["CONN_MAX_AGE"] = KEPT_SECONDS
@@ -34,7 +34,7 @@ def keep_connections(**_: Any) -> None:
 def look_at_connections(sender: Any = None, **_: Any) -> None:
     """Before a task, close connections that are too old or that a restart of the database ended.
 
-    Celery looks at none for hundreds of tasks, and all of them would fail.
+    Celery checks none for hundreds of tasks, and all of them would fail.
     """
     if not sender.request.is_eager:
         close_old_connections()

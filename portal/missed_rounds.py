@@ -32,7 +32,7 @@ def run_directly() -> None:
 
 
 class MissedRounds:
-    """Looks at the newest round, and runs one in a thread of its own when it is too old."""
+    """Checks the age of the newest round, and runs one in its own thread when it is too old."""
 
     def __init__(
         self, run: Callable[[], None] = run_directly, clock: Callable[[], float] = time.monotonic
@@ -49,11 +49,11 @@ class MissedRounds:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """This process is to look from now on."""
+        """Start to check from now on."""
         self._begun_at = self._clock()
 
     def look(self, *, has_broker: bool) -> bool:
-        """Run a round if the newest one is too old; returns whether one was begun."""
+        """Run a round if the newest one is too old; return whether one was started."""
         if self._thread is not None and self._thread.is_alive():
             return False
         limit = self._limit(has_broker=has_broker)

@@ -10,11 +10,11 @@ _SECURE: Final = {"http": "https", "ws": "wss"}
 
 
 def behind_proxies(application: Any, settings: TesseraSettings) -> Any:
-    """``application`` with the caller's address and scheme in its scope.
+    """Wrap ``application`` to use the caller's address and scheme from proxy headers.
 
     ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are read from ``TESSERA_TRUSTED_PROXIES`` alone:
     anybody else could choose the address under which wrong passwords are counted. With
-    ``TESSERA_HTTPS=1`` every request counts as sent by HTTPS, whatever the proxy says.
+    ``TESSERA_HTTPS=1`` every request counts as HTTPS, whatever the proxy sends.
     """
 
     async def secure(scope: dict[str, Any], receive: Any, send: Any) -> None:

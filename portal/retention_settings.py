@@ -1,4 +1,4 @@
-"""How long this installation keeps what is old: what the rooms think right, unless it is set."""
+"""Retention of this installation: defaults of the rooms, unless a setting overrides them."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -20,12 +20,12 @@ def kept() -> Retention:
 
 
 def kept_of_nodes() -> WorkerRetention:
-    """Ages of what nodes have told: logs and goodput."""
+    """Return the retention of reports of nodes: logs and goodput."""
     return replace(WorkerRetention(), **_ages(WorkerRetention))
 
 
 def age(days: float) -> timedelta | None:
-    """So many days; None, which is for ever, where they are negative."""
+    """Convert days to an age; None (for ever) for negative days."""
     return None if days < 0 else timedelta(days=days)
 
 

@@ -1,7 +1,7 @@
-"""How a web process answers: each request whole in one thread, and threads that stay.
+"""Threading of a web process: each request runs whole in one reusable thread.
 
 Django's own handler changes between the event loop and a thread for every middleware that is not
-written for the loop, and gives each request a new thread, which opens the database anew.
+written for the loop, and gives each request a new thread, which opens the database again.
 """
 
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ class StayingThreads:
     """Threads of requests, one for each that is answered now; used from one event loop alone."""
 
     def __init__(self, most_idle: int = MOST_IDLE) -> None:
-        """Args: most_idle: how many are kept while nothing is to do."""
+        """Args: most_idle: maximum number of idle threads."""
         self._most_idle = most_idle
         self._idle: list[ThreadPoolExecutor] = []
 
@@ -63,12 +63,12 @@ class ThreadedHandler(ASGIHandler):
             await super().__call__(scope, receive, send)
 
     async def get_response_async(self, request: Any) -> Any:
-        """The answer, made in the request's thread."""
+        """Return the response, computed in the request's thread."""
         return await sync_to_async(self.get_response, thread_sensitive=True)(request)
 
 
 def threaded_application() -> ThreadedHandler:
-    """The pages and REST, once the applications are loaded."""
+    """Return the application for pages and REST after loading all apps."""
     django.setup(set_prefix=False)
     return ThreadedHandler()
 

@@ -40,12 +40,12 @@ class ThrottledBackend(ModelBackend):
         password: str | None = None,
         **kwargs: Any,
     ) -> User | None:
-        """The user of a right password.
+        """Return the user of a correct password.
 
-        Without a request (commands, tests) nothing is counted, and the next backend answers.
+        Without a request (commands, tests) nothing is counted, and the next backend is used.
 
         Raises:
-            PermissionDenied: it is wrong; no other backend is asked.
+            PermissionDenied: it is wrong; no other backend is tried.
             TooManyFailuresError: it was not checked.
         """
         if request is None or username is None or password is None:
@@ -94,7 +94,7 @@ class SignInMiddleware:
 
 
 def source_of(request: HttpRequest) -> SignInSource:
-    """Where a request comes from; a browser without a device gets one, which its answer sets."""
+    """Return the source of a request; a browser without a device cookie gets one in the response."""
     sent = request.COOKIES.get(DEVICE_COOKIE, "")
     try:
         device = str(signing.loads(sent, salt=_SALT, max_age=KNOWN_FOR)) if sent else ""

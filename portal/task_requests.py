@@ -14,7 +14,7 @@ class DatabaseTimeRequest(Request):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         ahead = timezone.now() - estimated_now()
-        # Celery's types leave the fields out.
+        # Celery's types omit the fields.
         for name in ("_eta", "_expires"):
             moment = getattr(self, name)
             if moment is not None:

@@ -30,10 +30,10 @@ KEEP_DELIVERIES: Final = timedelta(days=30)
 
 @shared_task(name="portal.tasks.keep_house")
 def keep_house() -> None:
-    """Forget what is older than it is kept, and fold minutes into longer spans; safe to repeat."""
+    """Delete rows past their retention, and fold minutes into longer spans; safe to repeat."""
     now = database_now()
     telemetry.roll_up(now=now)
-    # Logs first: the rows that know where they lie go with the jobs.
+    # Logs first: the rows with their paths are deleted with the jobs.
     workers_retention.prune(
         retention=kept_of_nodes(),
         logs_dir=worker_settings().logs_dir,
@@ -58,7 +58,7 @@ def keep_house() -> None:
 
 @shared_task(name="portal.tasks.sum_up_usage")
 def sum_up_usage() -> None:
-    """Sum up what was held since the last time, and close months that are over; safe to repeat."""
+    """Sum up usage since the last time, and close past months; safe to repeat."""
     now = database_now()
     usage.sum_usage(now=now)
     usage.close_months(now=now)

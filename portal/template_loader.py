@@ -16,5 +16,5 @@ class Loader(filesystem.Loader):
     """
 
     def get_contents(self, origin: Origin) -> str:
-        """The text of a template; raises ``TemplateDoesNotExist`` if there is no such file."""
+        """Return the text of a template; raises ``TemplateDoesNotExist`` for a missing file."""
         return INDENTATION.sub("\n", super().get_contents(origin))

@@ -1,4 +1,4 @@
-"""All addresses: pages, REST, health."""
+"""URL configuration: pages, REST, health."""
 
 from django.contrib import admin
 from django.urls import include, path

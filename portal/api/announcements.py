@@ -1,4 +1,4 @@
-"""Announcements: what cluster admins tell everybody above all pages."""
+"""Announcements: texts of cluster admins above all pages."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -62,7 +62,7 @@ class AnnouncementOut(TypedDict):
 
 
 class AnnouncementViewSet(ApiViewSet):
-    """What everybody is told; admins see also what is over and what is still to come."""
+    """Announcements; admins also see the past and future ones."""
 
     collection = "announcements"
     operations: ClassVar = {

@@ -30,7 +30,7 @@ _TENANT: Final = OpenApiParameter(
 
 
 class RawParser(BaseParser):
-    """The bytes as they come; the view reads them piece by piece."""
+    """Pass the bytes of the body on unparsed; the view reads them in chunks."""
 
     media_type = "application/octet-stream"
 

@@ -1,4 +1,4 @@
-"""The audit: who changed what, before and after."""
+"""REST resource of the audit: changes with actor, before and after."""
 
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, TypedDict

@@ -1,4 +1,4 @@
-"""Who calls the API: a token, a signed-in browser, or (to get a token) a name and a password."""
+"""Authentication of the API: a token, a session, or (to create a token) name and password."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ class TokenAuthentication(authentication.BaseAuthentication):
         return found
 
     def authenticate_header(self, request: Request) -> str:
-        """What a 401 asks for."""
+        """Return the challenge of a 401."""
         return self.keyword
 
 
@@ -50,8 +50,8 @@ class SessionAuthentication(authentication.SessionAuthentication):
             PermissionDenied: there is none, or it is another one.
         """
         checked: Any = request
-        # Only a form can hold the token; other bodies are parsed when it is known who sent them.
-        # curl's -d calls every text a form, and importers read it as the text that it is.
+        # Only a form can hold the token; other bodies are parsed after authentication. curl's -d
+        # declares every text a form, and importers read it as plain text.
         if request.method == "POST" and not (
             is_form_media_type(request.content_type) and isinstance(checked.POST, QueryDict)
         ):
@@ -60,7 +60,7 @@ class SessionAuthentication(authentication.SessionAuthentication):
         super().enforce_csrf(checked)
 
     def authenticate_header(self, request: Request) -> str:
-        """What a 401 asks for."""
+        """Return the challenge of a 401."""
         return "Token"
 
 

@@ -155,7 +155,7 @@ class UnsupportedOut(TypedDict):
 
 
 class ImportReportOut(TypedDict):
-    """What the report of an import says."""
+    """The report of an import."""
 
     dry_run: bool
     version: int
@@ -228,13 +228,13 @@ class ClusterViewSet(ApiViewSet):
 
 
 def cluster_text(view: ClusterView, *, may_manage: bool) -> tuple[str, str]:
-    """One snapshot as an ``ETag``, which changes with anything but the time, and as JSON.
+    """Return an ``ETag`` of a snapshot, which ignores its time, and its JSON.
 
-    A node is put into words once for as long as it is the same.
+    The JSON of a node is cached while the node is unchanged.
 
     Args:
         view: the snapshot.
-        may_manage: whether its reader is told of addresses.
+        may_manage: whether addresses are included.
     """
     nodes = ",".join(_node_text(Same(node), may_manage) for node in view.nodes)
     rest = _json(

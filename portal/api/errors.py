@@ -48,7 +48,7 @@ def problem(
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Django REST framework's exception handler: domain errors become documents."""
+    """Convert domain errors to problem documents: the exception handler of Django REST framework."""
     found = _document_of(error)
     if found is None:
         return None  # a bug: Django logs it and answers 500
@@ -104,7 +104,8 @@ def _document_of(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | No
     if isinstance(error, StaleJobError):
         return problem("stale-job", "The job has just moved; look at it again", 409), {}
     if isinstance(error, OperationalError):
-        # Locked, full or away: nothing of the request was stored, or its key tells a repetition.
+        # Locked, full or unreachable: nothing of the request was stored, or its key detects a
+        # repetition.
         logger.error("the database cannot be used: %s", error)
         title = "The database cannot be used at this moment; try again"
         return problem("database-unavailable", title, 503), {"Retry-After": "5"}
@@ -161,7 +162,7 @@ def _join(path: str, key: str) -> str:
 
 
 def _code(error: DomainError) -> str:
-    """The code of the error, or that of its only fault, which says more."""
+    """Return the code of the only fault, which is more precise, else that of the error."""
     codes = {fault.code for fault in error.errors if fault.code}
     return codes.pop() if len(codes) == 1 else error.code
 

@@ -38,7 +38,7 @@ class CalibrationsOut(TypedDict):
 
 
 class EstimateViewSet(ApiViewSet):
-    """Start estimates beside what came of them."""
+    """Start estimates and the actual starts."""
 
     collection = "estimates"
     needs = Permission.VIEW_JOBS

@@ -1,4 +1,4 @@
-"""Import rules: what partitions, accounts and fleets of other systems stand for here."""
+"""Import rules: mappings of partitions, accounts and fleets of other systems to local names."""
 
 from dataclasses import dataclass
 from typing import ClassVar, TypedDict
@@ -39,7 +39,7 @@ class ImportRuleOut(TypedDict):
 
 
 class ImportRuleViewSet(ApiViewSet):
-    """What partitions, accounts and fleets of other systems stand for here."""
+    """Mappings of partitions, accounts and fleets of other systems to local names."""
 
     collection = "import-rules"
     operations: ClassVar = {

@@ -1,4 +1,4 @@
-"""Documents of other systems on their way in: what they may know, and their jobs submitted."""
+"""Import of documents of other systems: context for importers, and submission of their jobs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -27,13 +27,13 @@ ARRAY_JOB: Final = "SLURM_ARRAY_JOB_ID"
 def import_context(
     viewer: Viewer, ground: SubmitContext, now: datetime, *, virtual_cluster: str = ""
 ) -> Context:
-    """What importers may know for this viewer.
+    """Return the import context for this viewer.
 
     Args:
-        viewer: who brings the document.
-        ground: what drafts are checked against.
-        now: what is now.
-        virtual_cluster: the one that the viewer chose, if any.
+        viewer: submits the document.
+        ground: submit context.
+        now: current time.
+        virtual_cluster: chosen by the viewer, if any.
     """
     return Context(
         rules={
@@ -59,14 +59,14 @@ def import_context(
 def submission_of_import(
     imported: Imported, text: str, chosen: Mapping[str, str] | None = None
 ) -> Submission:
-    """A translated job; its warnings say what was left out, and its text is kept.
+    """Return a translated job with warnings for omitted parts, and its text.
 
-    A text that holds secrets is not.
+    A text with secrets is not stored.
 
     Args:
         imported: the translation.
         text: the document itself.
-        chosen: what its sender chose beside it, such as the virtual cluster.
+        chosen: parameters of the request, such as the virtual cluster.
     """
     lost = sorted(imported.unsupported, key=lambda entry: entry.needed)
     return Submission(
@@ -90,12 +90,12 @@ def submit_import(
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[list[Job], bool]:
-    """Submit all jobs of a document, all or none; the tasks of an array learn its number.
+    """Submit all jobs of a document, all or none; array tasks get its number.
 
-    Of those that may not all run at a time, the others are held, as in a sweep.
+    Tasks beyond the concurrency limit are held, as in a sweep.
 
     Returns:
-        The jobs, and whether they are new: with a key that was used before, those of that time.
+        The jobs, and whether they are new: a used idempotency key returns the earlier jobs.
     """
     sweep = _sweep_of(imported, idempotency_key)
     with transaction.atomic():
@@ -156,7 +156,7 @@ def _in_sweep(spec: Mapping[str, Any], sweep: _Sweep | None, number: int) -> Map
 
 
 def _others_of_array(viewer: Viewer, first: Job) -> list[Job]:
-    """The tasks that came in with the first one, which all have its number."""
+    """Return the other tasks of the array."""
     # A token that only writes gets the same answer to a repetition as to the first request.
     together = Job.objects.visible_to(viewer, Permission.SUBMIT_JOBS).filter(
         owner_id=first.owner_id, submitted_at=first.submitted_at, pk__gt=first.pk

@@ -47,7 +47,7 @@ class AnyTextParser(BaseParser):
 
 
 class UnsupportedFormatError(InvalidError):
-    """There is no importer for this format."""
+    """The format has no importer."""
 
     code = "unsupported-format"
     title = "This format cannot be imported"
@@ -113,7 +113,7 @@ class ImportViewSet(ApiViewSet):
         """
         text, media_type = _text_of(request, pk)
         if len(text) > MAX_SPEC_BYTES:
-            # What becomes of it is a job, which may not be larger either.
+            # The result is a job, which has the same size limit.
             refuse_size(len(text), MAX_SPEC_BYTES, field="text")
         name = _format_of(pk, text)
         now, ground = database_now(), ground_for(self.viewer)
@@ -141,11 +141,11 @@ class ImportViewSet(ApiViewSet):
 
 
 def _format_of(asked: str, text: bytes) -> str:
-    """The format that was asked for, or that a text shows to be its own.
+    """Return the requested format, or the one detected in the text.
 
     Raises:
-        UnsupportedFormatError: there is no such format, or the text shows none.
-        ImportRefusedError: the text is no document at all.
+        UnsupportedFormatError: unknown format, or none detected.
+        ImportRefusedError: the text is not a document.
     """
     found = recognise(decode_text(text))[0] if asked == AUTO else format_named(asked)
     if found:

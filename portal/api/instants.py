@@ -1,4 +1,4 @@
-"""Instants that come with a request: ISO 8601 with an offset, else refused by their field."""
+"""Parsing of ISO 8601 timestamps with an offset in requests; others are refused by field."""
 
 from datetime import datetime
 
@@ -10,10 +10,10 @@ from tenants.errors import InvalidError
 
 
 def instant_from(field: str, given: str, *, meant: str = "") -> datetime:
-    """The instant that was given; ``meant``: what is read, where that is another text.
+    """Parse a timestamp; ``meant``: the text to parse, if it differs.
 
     Raises:
-        InvalidError: it is no instant with an offset.
+        InvalidError: not a timestamp with an offset.
     """
     try:
         return read_instant(meant or given)
@@ -24,10 +24,10 @@ def instant_from(field: str, given: str, *, meant: str = "") -> datetime:
 
 
 def instant_in_query(query: QueryDict, name: str) -> datetime | None:
-    """The instant that a parameter of an address names; None without it.
+    """Parse the timestamp in a query parameter; None without it.
 
     Raises:
-        InvalidError: it is no instant with an offset.
+        InvalidError: not a timestamp with an offset.
     """
     given = query.get(name)
     # A plus sign in an address is a space.
@@ -35,10 +35,10 @@ def instant_in_query(query: QueryDict, name: str) -> datetime | None:
 
 
 def instant(field: str, value: str | None) -> datetime | None:
-    """The instant that a field of a body names; None for none.
+    """Parse the timestamp in a field of a body; None for none.
 
     Raises:
-        InvalidError: it is no instant with an offset.
+        InvalidError: not a timestamp with an offset.
     """
     if value is None:
         return None

@@ -19,7 +19,7 @@ NATIVE: Final = "native"
 
 
 def ground_for(viewer: Viewer) -> SubmitContext:
-    """What the viewer's documents are checked against."""
+    """Return the submit context of the viewer."""
     return read_submit_context(
         viewer=viewer,
         images_ignored=settings.TESSERA.images == "ignore",
@@ -37,11 +37,11 @@ def round_config() -> RoundConfig:
 
 
 def submission_from(request: Request) -> Submission:
-    """The one job in the body.
+    """Parse the job in the body.
 
     Raises:
-        InvalidJobError: the body is no object.
-        ImportRefusedError: it is an OpenPAI job that cannot be translated.
+        InvalidJobError: the body is not an object.
+        ImportRefusedError: an OpenPAI job that cannot be translated.
     """
     return submission_of(request.data, getattr(request, "_tessera_text", ""))
 
@@ -69,11 +69,11 @@ def submissions_from(request: Request) -> list[Submission]:
 
 
 def submission_of(document: Any, text: str) -> Submission:
-    """One document as a submission; ``text`` is kept with the job unless it holds secrets.
+    """Convert a document to a submission; ``text`` is stored unless it has secrets.
 
     Raises:
-        InvalidJobError: the document is no object.
-        ImportRefusedError: it is an OpenPAI job that cannot be translated.
+        InvalidJobError: the document is not an object.
+        ImportRefusedError: an OpenPAI job that cannot be translated.
     """
     if not isinstance(document, Mapping):
         raise InvalidJobError(
@@ -93,6 +93,6 @@ def submission_of(document: Any, text: str) -> Submission:
 
 
 def _holds_secrets(roles: Any) -> bool:
-    """Whether the text must not be kept, since it holds values that nobody shall read."""
+    """Return whether the text has secret values and must not be stored."""
     named = roles.values() if isinstance(roles, Mapping) else ()
     return any(isinstance(role, Mapping) and role.get("secrets") for role in named)

@@ -16,7 +16,7 @@ from tessera.messages import sentence_from
 
 NO_ROUND_YET: Final = "Waiting for the next scheduling round."
 
-# "class" is a word of Python, so this one field needs the other syntax.
+# "class" is a keyword of Python, so this one field needs the other syntax.
 _ClassOut = TypedDict("_ClassOut", {"class": Annotated[str, From("job_class")]})
 
 
@@ -28,7 +28,7 @@ class ReasonOut(TypedDict):
 
 
 def _reason_out(row: JobRow) -> ReasonOut | None:
-    """Why a job waits; None for one that does not."""
+    """Return the reason of a waiting job; None for others."""
     if row.reason_code:
         return {"code": row.reason_code, "text": row.reason_text}
     if row.state != JobState.QUEUED:
@@ -143,7 +143,7 @@ def _newest_members(attempts: Sequence[AttemptView]) -> list[MemberOut]:
 
 
 class JobPageOut(TypedDict):
-    """What only the page of a job and the answer to its submit show."""
+    """Fields only of the page of a job and the response to its submit."""
 
     warnings: list[str]
     parts: list[int]

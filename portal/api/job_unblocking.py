@@ -113,7 +113,7 @@ def left_to_leads(job: Job) -> Sought:
 
 
 def unblock_out(job_id: int, found: Sought) -> UnblockOut:
-    """What was found for one job."""
+    """Return the remedies found for one job."""
     return {
         "id": job_id,
         "steps": [step_out(step.to_json()) for step in found.steps],

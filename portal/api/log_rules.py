@@ -50,7 +50,7 @@ class LogRuleOut(TypedDict):
 
 
 class LogRuleViewSet(ApiViewSet):
-    """What follows when a line of a job's log matches."""
+    """Log rules: actions when a line of a job's log matches."""
 
     collection = "log-rules"
     operations: ClassVar = {

@@ -1,4 +1,4 @@
-"""Members: who belongs to a tenant, as what, and how much one person may hold."""
+"""Members of tenants: roles and device caps per person."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -86,7 +86,7 @@ _VC_GAUGES: Final = (
 
 
 class MetricsView(APIView):
-    """Prometheus scrapes this with a token; a signed-in browser may look, too."""
+    """Serve metrics to Prometheus with a token, or to a signed-in browser."""
 
     schema = None
 

@@ -157,7 +157,7 @@ class TruthOut(TypedDict):
 
 
 class NodePageOut(TypedDict):
-    """What only the page of a node shows."""
+    """Fields only of the page of a node."""
 
     device_list: Annotated[list[DeviceOut], From("row.view.devices")]
     cell: Annotated[CellOut, From("row.view.tree")]

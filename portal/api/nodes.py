@@ -84,7 +84,7 @@ class HostKeyUnknownError(ConflictError):
 
 
 class HostKeyMismatchError(ConflictError):
-    """The node shows another key than the one that was confirmed; nothing was stored."""
+    """The host key of the node differs from the confirmed one; nothing was stored."""
 
     code = "host-key-mismatch"
     title = "The node shows another host key"
@@ -241,12 +241,12 @@ def _address(wanted: NodeIn) -> dict[str, Any]:
 
 
 def confirmed_key(host: str, port: int, confirmed: str | None) -> str:
-    """The key line that the node shows now, if it is the one that a person has confirmed.
+    """Return the current host key line of the node if a person has confirmed it.
 
     Raises:
-        HostKeyUnknownError: nothing was confirmed; the error carries what was seen.
-        HostKeyMismatchError: the node shows another key now.
-        NodeUnreachableError: nobody answers there.
+        HostKeyUnknownError: not confirmed; the error has the key.
+        HostKeyMismatchError: the node has another key now.
+        NodeUnreachableError: the node does not answer.
     """
     try:
         line = asyncio.run(fetch_host_key(host, port, seconds=KEY_SECONDS))

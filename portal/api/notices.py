@@ -1,4 +1,4 @@
-"""Hooks, what was delivered to them, and what one gets by mail."""
+"""Webhooks, their deliveries, and mail preferences."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -130,7 +130,7 @@ class NotificationsPatch:
 
 
 class WebhookViewSet(ApiViewSet):
-    """Addresses that are told of events by signed requests."""
+    """Webhooks: URLs that get events as signed requests."""
 
     collection = "webhooks"
     needs = Permission.MANAGE_HOOKS
@@ -215,7 +215,7 @@ class WebhookViewSet(ApiViewSet):
 
 
 class DeliveryViewSet(ApiViewSet):
-    """What was delivered, what waits, and what was given up."""
+    """Deliveries: delivered, pending and given up."""
 
     collection = "deliveries"
     operations: ClassVar = {

@@ -1,4 +1,4 @@
-"""Jobs by OpenPAI's protocol (``/api/v2/jobs``), so that scripts and editors go on working."""
+"""Jobs by OpenPAI's protocol (``/api/v2/jobs``), for existing scripts and editors."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
@@ -65,7 +65,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """Jobs, the newest first unless ``order`` says otherwise."""
+        """List jobs, by default the newest first (see ``order``)."""
         filters = self._filters()
         order, descending = self._order()
         rows = list_named_jobs(

@@ -1,4 +1,4 @@
-"""Jobs in OpenPAI's shapes and words, for scripts that were written for its REST server."""
+"""Jobs in OpenPAI's shapes and terms, for scripts written for its REST server."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime

@@ -1,7 +1,7 @@
-"""What all addresses of OpenPAI's protocol share: who calls, what is refused, and how that reads.
+"""Base of all OpenPAI addresses: authentication, refusals and errors.
 
-They are described by OpenPAI and not in our own schema. Errors are ``{code, message}`` as there,
-with our list of faults beside it.
+OpenPAI documents them; they are not in our own schema. Errors are ``{code, message}`` as there,
+plus our list of faults.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -41,19 +41,19 @@ _NAMED: Final[Mapping[str, str]] = {
 
 
 class NoJobError(NotFoundError):
-    """There is no job of this name, or the caller may not see it."""
+    """No job of this name is visible to the caller."""
 
     code = "no-job"
 
 
 class NoJobConfigError(NotFoundError):
-    """The job has no document of OpenPAI's that could be shown."""
+    """The job has no OpenPAI document that can be shown."""
 
     code = "no-job-config"
 
 
 class NoVirtualClusterError(NotFoundError):
-    """There is no virtual cluster of this name, or the caller may not see it."""
+    """No virtual cluster of this name is visible to the caller."""
 
     code = "no-virtual-cluster"
 
@@ -109,7 +109,7 @@ def refusal(error: Exception, context: dict[str, Any]) -> Response | None:
 
 
 class OpenPaiClusterViewSet(OpenPaiViewSet):
-    """What there is, in OpenPAI's units: GPUs, processors and MiB."""
+    """The cluster in OpenPAI's units: GPUs, processors and MiB."""
 
     needs = Permission.VIEW_CLUSTER
     takes: ClassVar = {"sku_types": ("vc",)}
@@ -124,7 +124,7 @@ class OpenPaiClusterViewSet(OpenPaiViewSet):
         return Response(_cluster(self._named(name)))
 
     def sku_types(self, request: Request) -> Response:
-        """Device types with what comes along with one device; with ``vc`` those of its cells."""
+        """Device types with the resources per device; with ``vc`` those of its cells."""
         name = self.query.text("vc")
         wanted = self._named(name).device_types if name else None
         return Response(

@@ -1,4 +1,4 @@
-"""Request bodies: JSON and YAML, read by the same bounded reader, with the text kept for jobs."""
+"""Parsing of request bodies (JSON and YAML) with a size limit; job texts are preserved."""
 
 from typing import IO, Any, NoReturn
 
@@ -49,10 +49,10 @@ class YAMLTextParser(YAMLParser):
 
 
 def bounded_body(stream: IO[Any], parser_context: Any = None, most: int = MAX_BODY_BYTES) -> bytes:
-    """The whole body.
+    """Read the whole body.
 
     Raises:
-        BodyTooLargeError: it has more than ``most`` bytes; of what is beyond nothing is read.
+        BodyTooLargeError: it has more than ``most`` bytes; the excess is not read.
     """
     body: bytes = stream.read(most + 1)
     if len(body) > most:
@@ -64,7 +64,7 @@ def bounded_body(stream: IO[Any], parser_context: Any = None, most: int = MAX_BO
 
 
 def refuse_size(size: int, most: int, *, field: str) -> NoReturn:
-    """Refuse what has ``size`` bytes where ``most`` are taken.
+    """Refuse a body of ``size`` bytes where ``most`` are allowed.
 
     Raises:
         BodyTooLargeError: always.

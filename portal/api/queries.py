@@ -56,15 +56,15 @@ class Query:
         return self.given.get(name) or default
 
     def many(self, name: str) -> frozenset[str]:
-        """Words: given several times, or parted by commas."""
+        """Parse a list of words: a repeated parameter, or separated by commas."""
         words = (word.strip() for value in self.given.getlist(name) for word in value.split(","))
         return frozenset(word for word in words if word)
 
     def choices(self, name: str, known: Iterable[str]) -> frozenset[str]:
-        """Words out of ``known``: given several times, or parted by commas.
+        """Parse words out of ``known``: repeated, or separated by commas.
 
         Raises:
-            InvalidError: one of them is none.
+            InvalidError: one of them is unknown.
         """
         names = list(known)
         found = self.many(name)
@@ -95,10 +95,10 @@ class Query:
         return _FLAGS[value.lower()]
 
     def number(self, name: str, *, default: int, least: int = 0, most: int = 2**53) -> int:
-        """A whole number.
+        """Parse an integer.
 
         Raises:
-            InvalidError: it is none, or out of range.
+            InvalidError: not an integer, or out of range.
         """
         value = self.given.get(name)
         if value is None or value == "":

@@ -32,7 +32,7 @@ class ReconfigureIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeIn:
-    """What a virtual cluster is promised instead; what is left out stays."""
+    """The new guarantee of a virtual cluster; omitted fields are unchanged."""
 
     virtual_cluster: str
     cells: tuple[CellsIn, ...] | None = None
@@ -143,7 +143,8 @@ class ReconfigurationViewSet(ApiViewSet):
                 remedy=f"Use one of: {', '.join(OPS)}.",
             )
         if op == "add_node":
-            # Before the node is asked for its key: nobody else may make the server call out.
+            # Before the node is asked for its key: nobody else may cause connections of the
+            # server.
             self.viewer.require(Permission.MANAGE_NODES, what="nodes")
         shape, edit_of = OPS[op]
         rest = {key: value for key, value in entry.items() if key != "op"}

@@ -1,4 +1,4 @@
-"""What a reconfiguration does, as the API shows it."""
+"""Response shapes of a reconfiguration."""
 
 from typing import Annotated, TypedDict
 

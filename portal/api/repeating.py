@@ -1,4 +1,4 @@
-"""Requests that make something other than jobs: with one ``Idempotency-Key`` they make it once."""
+"""Idempotent creation of objects other than jobs: one object per ``Idempotency-Key``."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,26 +16,26 @@ T = TypeVar("T")
 
 
 class ToldOnceError(ConflictError):
-    """The key has made something before, whose secret stood in the answer of that time alone."""
+    """The key has created an object whose secret was only in the first response."""
 
     code = "told-once"
     title = "The secret stood in the first answer"
 
     @classmethod
     def of(cls, kind: str, made: int | None, remedy: str) -> "ToldOnceError":
-        """The answer to a repetition.
+        """Build the error for a repetition.
 
         Args:
-            kind: the word for what was made.
+            kind: the kind of object.
             made: its id.
-            remedy: how to come by another secret.
+            remedy: how to get another secret.
         """
         message = f"The key has made {kind} {made}, whose secret stood in that answer alone."
         return cls(errors=(FieldError(field="id", value=made, message=message, remedy=remedy),))
 
 
 class WithdrawnError(ConflictError):
-    """The key has made something before that is no longer there."""
+    """The object that the key created no longer exists."""
 
     code = "withdrawn"
     title = "What the key has made is no longer there"
@@ -51,20 +51,20 @@ class WithdrawnError(ConflictError):
 def make_with_key(
     request: Request, act: Callable[[], T], *, viewer: Viewer, made_key: Callable[[T], int]
 ) -> T:
-    """Make what a request asks for, unless its ``Idempotency-Key`` has made it before.
+    """Create the requested object unless its ``Idempotency-Key`` has done so.
 
-    A key is kept for a day, and stands for one body at one address.
+    A key is stored for a day, for one body at one address.
 
     Args:
         request: with its key, if it has one.
-        act: makes it; see ``tenants.services.act_once``.
-        viewer: who asks.
-        made_key: the key of what was made.
+        act: creates it; see ``tenants.services.act_once``.
+        viewer: the caller.
+        made_key: the primary key of the object.
 
     Raises:
-        FormSentError: it has been made, under the key in ``made``.
-        IdempotencyConflictError: the key was used for something else.
-        InvalidError: it is no key.
+        FormSentError: it exists, with the key in ``made``.
+        IdempotencyConflictError: the key was used for another request.
+        InvalidError: the key is not valid.
     """
     sent = {"address": request.path, "body": request.data}
     key = read_key(request.headers.get("Idempotency-Key", ""), sent, refusal=InvalidError)

@@ -24,15 +24,15 @@ _HIDDEN: Final = frozenset({"password", "current_password", "key"})
 
 
 def read_body(shape: type[T], body: object) -> T:
-    """``body`` as a value of the frozen dataclass ``shape``.
+    """Parse ``body`` as the frozen dataclass ``shape``.
 
     Args:
-        shape: names the fields, their types and what holds without them.
-        body: the parsed document; nothing at all stands for an empty object.
+        shape: defines the fields, their types and defaults.
+        body: the parsed document; an empty body is an empty object.
 
     Raises:
-        InvalidError: it is no object, a key is unknown or missing, or a value has another type;
-            all faults are named.
+        InvalidError: not an object, an unknown or missing key, or a wrong type;
+            all faults are listed.
     """
     given = _checked(shape, body)
     InvalidError.raise_if(_missing(shape, given, ""))
@@ -40,15 +40,14 @@ def read_body(shape: type[T], body: object) -> T:
 
 
 def is_required(known: "dataclasses.Field[Any]") -> bool:
-    """Whether a field has no default."""
     return known.default is dataclasses.MISSING and known.default_factory is dataclasses.MISSING
 
 
 def read_changes(shape: type[Any], body: object) -> dict[str, Any]:
-    """Only those fields of ``shape`` that an edit gives; the rest stays as it is.
+    """Parse only the fields of ``shape`` in an edit; others are unchanged.
 
     Raises:
-        InvalidError: as ``read_body``, or no field is given.
+        InvalidError: as ``read_body``, or no field given.
     """
     given = _checked(shape, body)
     if not given:
@@ -108,7 +107,7 @@ def _as_option(option: Any, value: Any, path: str, faults: list[FieldError]) -> 
         item = get_args(option)[0]
         return tuple(_value(item, v, f"{path}.{i}", faults) for i, v in enumerate(value))
     if is_typeddict(option) or kind is Any:
-        # Described here, checked by the service that knows what it means.
+        # Described here, checked by the service.
         _check_texts(value, path, faults)
     if not _is_taken_as_it_is(option, kind, value):
         faults.append(_fault(path, value, "This value is of another kind.", _remedy(option)))
@@ -125,7 +124,7 @@ def _is_taken_as_it_is(option: Any, kind: Any, value: Any) -> bool:
 
 
 def _check_texts(value: Any, path: str, faults: list[FieldError]) -> None:
-    """Refuse texts that nothing can keep, wherever in ``value`` they are."""
+    """Refuse texts that cannot be stored, at any depth of ``value``."""
     if isinstance(value, str) and not _is_text(value):
         faults.append(_fault(path, value, "This value is of another kind.", "Give a text."))
     elif isinstance(value, list):
@@ -181,7 +180,7 @@ def _is_plain(kind: type, value: Any) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    """Whether databases and answers can hold it: no NUL, and no half of a surrogate pair."""
+    """Return whether databases and JSON accept it: no NUL and no surrogate."""
     return len(value) <= _LONGEST_TEXT and "\x00" not in value and not _HALF.search(value)
 
 

@@ -29,7 +29,7 @@ class From:
 
     Attributes:
         path: an attribute of the value, dotted for one of a nested value; empty: the whole value.
-        by: converts what was read; None: the type of the field does.
+        by: converts the value; None: by the type of the field.
     """
 
     path: str = ""

@@ -1,4 +1,4 @@
-"""Rounds: what the scheduler has done, and how long it took."""
+"""Rounds: decisions of the scheduler and their duration."""
 
 from datetime import datetime
 from functools import partial

@@ -131,7 +131,7 @@ class ApiSchema(AutoSchema):
         return words.partition("\n")[0].rstrip(".")
 
     def get_override_parameters(self) -> list[Any]:
-        """What the operation takes."""
+        """Return the parameters of the operation."""
         return list(self.op.takes)
 
     def get_request_serializer(self) -> Any:

@@ -1,4 +1,4 @@
-"""Tokens: made with a name and a password, shown once, listed and ended."""
+"""Tokens: create with name and password (shown once), list and revoke."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -67,7 +67,7 @@ class TokenViewSet(ApiViewSet):
     }
 
     def get_authenticators(self) -> list[BaseAuthentication]:
-        """A password makes tokens and opens nothing else."""
+        """Accept a password only for creating tokens."""
         usual: list[BaseAuthentication] = [TokenAuthentication(), SessionAuthentication()]
         is_post = self.request is None or self.request.method == "POST"
         return [PasswordAuthentication(), *usual] if is_post else usual
@@ -112,7 +112,7 @@ class TokenViewSet(ApiViewSet):
 
 
 def token_out(viewer: Viewer, row: TokenRow) -> TokenOut:
-    """What is shown of a token."""
+    """Return the public fields of a token."""
     return {
         "id": row.id,
         "name": row.name,

@@ -36,7 +36,7 @@ from portal.api.what_if import WhatIfViewSet
 
 
 class SchemaView(SpectacularAPIView):
-    """The API as OpenAPI; it says nothing about this cluster, so that anybody may read it."""
+    """The OpenAPI document; it has no facts of this cluster, so it is public."""
 
     permission_classes = (AllowAny,)
 

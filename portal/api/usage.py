@@ -64,7 +64,7 @@ class UsageOut(TypedDict):
 
 
 class UsageViewSet(ApiViewSet):
-    """Who has used how much."""
+    """Usage by person, tenant and virtual cluster."""
 
     collection = "usage"
     needs = Permission.VIEW_JOBS

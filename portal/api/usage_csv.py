@@ -21,7 +21,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 class CsvRenderer(BaseRenderer):
-    """Lets an address be asked for a file; problems stay JSON."""
+    """Accept requests for CSV; problems stay JSON."""
 
     media_type = MEDIA_TYPE
     format = "csv"
@@ -32,7 +32,7 @@ class CsvRenderer(BaseRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """A problem; the file itself is no answer of the framework."""
+        """Render a problem; the file itself is not rendered by the framework."""
         rendered: bytes = JSONRenderer().render(data)
         return rendered
 

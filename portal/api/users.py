@@ -1,4 +1,4 @@
-"""People: making them, letting them in, and who runs the cluster."""
+"""Users: create, activate, deactivate, and grant cluster admin."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -218,7 +218,7 @@ _user_out = Body(UserOut, User)
 
 
 def me_out(viewer: Viewer) -> MeOut:
-    """Who the viewer is."""
+    """Return the viewer's own account."""
     scopes = viewer.scopes
     tenants: list[TenantRoleOut] = []
     for tenant_id, name in sorted(viewer.tenant_names.items()):

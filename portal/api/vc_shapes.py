@@ -116,7 +116,7 @@ class VcOut(VcUseOut, VcColumnsOut):
 
 
 class LevelOut(TypedDict):
-    """One level of a chain: what is there, promised to others, to this one, and still left."""
+    """One level of a chain: cells in total, guaranteed to others, to this one, and free."""
 
     chain: str
     device_type: str
@@ -189,7 +189,7 @@ def _shadows_of(detail: VcDetail) -> Any:
 
 
 class VcPageOut(TypedDict):
-    """What only the page of a virtual cluster shows, except what fits into it."""
+    """Fields only of the page of a virtual cluster, except the fits table."""
 
     created_at: datetime
     archived_at: datetime | None

@@ -1,4 +1,4 @@
-"""What all resources of the API share: the viewer, checked parameters, pages and versions."""
+"""Base of all resources of the API: viewer, checked parameters, pages and versions."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -31,21 +31,21 @@ _DIGEST: Final = re.compile("[0-9a-f]{32}")
 
 
 class KnownFormats(DefaultContentNegotiation):
-    """``format`` chooses among the types of an answer; any other word is a parameter like others.
+    """Select the response type by ``format``; other values are ordinary parameters.
 
-    The framework answers 404 to a word that it does not know, also where there is no ``format``.
+    The framework answers 404 to an unknown value, also where there is no ``format``.
     """
 
     def filter_renderers(
         self, renderers: Iterable[BaseRenderer], format: str
     ) -> list[BaseRenderer]:
-        """Those of that word, or all where there is none: the address refuses the word by name."""
+        """Return the matching renderers, else all: the address refuses an unknown value by name."""
         known = list(renderers)
         return [one for one in known if one.format == format] or known
 
 
 class ViewerViewSet(viewsets.ViewSet):
-    """Addresses that know who calls, and that refuse parameters which they do not take."""
+    """Base of addresses with a viewer; refuses unknown parameters."""
 
     content_negotiation_class = KnownFormats
     needs: ClassVar[Permission | None] = None
@@ -65,14 +65,14 @@ class ViewerViewSet(viewsets.ViewSet):
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
-        """Keep answers out of shared caches: they depend on who asks."""
+        """Exclude responses from shared caches: they depend on the caller."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         patch_cache_control(answer, private=True, no_cache=True)
         return answer
 
 
 class ApiViewSet(ViewerViewSet):
-    """A resource. ``operations`` says for each of its methods what it takes and answers."""
+    """A resource; ``operations`` declares parameters and responses of each method."""
 
     collection: ClassVar[str]
     operations: ClassVar[Mapping[str, Op]] = {}
@@ -84,7 +84,7 @@ class ApiViewSet(ViewerViewSet):
         return self.operations.get(self.action, _NO_OP).parameters
 
     def page(self, found: Page[R], out: Callable[[R], Mapping[str, Any]]) -> Response:
-        """A page of rows, each with the fields that were asked for."""
+        """Return a page of rows with the requested fields."""
         answer = self.operations[self.action].answer
         wanted = self.query.picked(sorted(answer.__required_keys__ | answer.__optional_keys__))
         results = [pick(out(row), wanted) for row in found.results]
@@ -112,7 +112,7 @@ class Nothing:
 class NoSuchAddress(APIView):
     """Whatever is at no other address."""
 
-    schema = None  # the framework's word for "leave it out"
+    schema = None  # the framework's marker for "omit"
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """There is nothing to check."""
@@ -120,7 +120,7 @@ class NoSuchAddress(APIView):
 
 
 def require_scope(viewer: Viewer, permission: Permission) -> None:
-    """Go on if the token's scopes cover ``permission`` somewhere; an empty list would mislead.
+    """Require that the token's scopes cover ``permission``; an empty list would mislead.
 
     Raises:
         ForbiddenError: they do not.

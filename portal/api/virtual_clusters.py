@@ -170,7 +170,7 @@ class VirtualClusterViewSet(ApiViewSet):
         return versioned(body, detail.version, status=status)
 
     def _edited(self, edit: VcEdit, seen: int | None = None) -> Response | None:
-        """Apply ``edit``; with ``dry_run=1`` only try it, and answer what it would do."""
+        """Apply ``edit``; with ``dry_run=1`` only preview it."""
         tried = edit_virtual_cluster(
             viewer=self.viewer,
             edit=edit,

@@ -1,4 +1,4 @@
-"""What another policy would have made of past days: asked here, answered apart."""
+"""What-if: past days under another policy, computed in a separate process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""This process's connection to the broker, and what happens when the broker does not answer."""
+"""This process's connection to the broker, with back-off while the broker does not answer."""
 
 import logging
 import time
@@ -21,12 +21,12 @@ _warned: dict[str, int] = {}
 
 
 def has_broker() -> bool:
-    """Whether messages leave this process at all (tests run without a broker)."""
+    """Return whether a broker is configured (tests run without one)."""
     return urlsplit(settings.TESSERA.redis_url).scheme != "memory"
 
 
 def broker_answers() -> bool:
-    """Whether the broker can be reached now; True where messages leave no process."""
+    """Return whether the broker is reachable; True where none is configured."""
     if not has_broker():
         return True
     try:
@@ -59,7 +59,7 @@ def tolerated(consequence: str) -> Iterator[None]:
 
 
 class _AwayError(redis.ConnectionError):
-    """The broker did not answer a moment ago, and was not asked again."""
+    """The broker did not answer a moment ago, and was not retried."""
 
 
 @cache
@@ -70,7 +70,7 @@ def _redis_client() -> "redis.Redis[bytes]":
 
 
 def _warn(consequence: str, error: Exception) -> None:
-    """Warn once a minute: a broker that is away would otherwise fill the log."""
+    """Warn at most once a minute: an unreachable broker would otherwise fill the log."""
     if not isinstance(error, _AwayError):
         _away_until[0] = time.monotonic() + AWAY_SECONDS
     minute = int(time.monotonic() // 60)

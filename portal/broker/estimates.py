@@ -39,7 +39,7 @@ class BrokerEstimateRequests:
 
     Args:
         keys: shared with all other processes.
-        send: puts a message on the queue of the workers.
+        send: sends a message to the queue of the workers.
     """
 
     def __init__(self, keys: Keys, send: Callable[[EstimateMessage], None]) -> None:
@@ -60,7 +60,7 @@ class BrokerEstimateRequests:
                 self._keys.put(key, "1", seconds=max(least, seconds))
 
     def request_new_waits(self) -> None:
-        """Send a message that is due after the rest."""
+        """Send a message that is due after the rest interval."""
         with tolerated("new waits are estimated with all others"):
             rest = self._keys.seconds_left(NEW_WAITS_REST_KEY)
             until = math.ceil(rest) + NEW_WAITS_SECONDS
@@ -76,7 +76,6 @@ class BrokerEstimateRequests:
             self._keys.delete(NEW_WAITS_WANTED_KEY)
 
     def finish_new_waits(self, *, rest_seconds: float) -> None:
-        """Store the rest."""
         with tolerated("new waits are estimated without a rest"):
             self._keys.put(NEW_WAITS_REST_KEY, "1", seconds=rest_seconds)
             self._keys.delete(NEW_WAITS_GOING_KEY)

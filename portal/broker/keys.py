@@ -13,7 +13,7 @@ class Keys(Protocol):
     """Values by key; every method is atomic."""
 
     def claim(self, key: str, value: str, *, seconds: float) -> bool:
-        """Create ``key`` for ``seconds`` unless it exists; returns whether it was created."""
+        """Create ``key`` for ``seconds`` unless it exists; return whether it was created."""
 
     def put(self, key: str, value: str, *, seconds: float) -> None:
         """Create or replace ``key`` for ``seconds``."""
@@ -92,7 +92,7 @@ class LocalKeys:
             self._entries[key] = (value, self._clock() + seconds)
 
     def get(self, key: str) -> str:
-        """An expired key has no value."""
+        """Return the value; None for an expired key."""
         with self._lock:
             entry = self._entry(key)
         return entry[0] if entry else ""
@@ -110,7 +110,7 @@ class LocalKeys:
             self._entries[key] = (str(int(entry[0] if entry else 0) + 1), float("inf"))
 
     def delete(self, key: str) -> None:
-        """Whether it has expired or not."""
+        """Delete the key, expired or not."""
         with self._lock:
             self._entries.pop(key, None)
 

@@ -2,7 +2,7 @@
 
 With 10,000 live jobs a round takes most of a second of a processor. A stream of new jobs would
 start the next round at once and compete with it for the processor and the database. New jobs
-therefore let rounds rest for as long as the last one took; other causes do not wait.
+therefore delay the next round by the duration of the last one; other causes do not wait.
 """
 
 import math
@@ -50,7 +50,7 @@ class BrokerRoundRequests:
 
     Args:
         keys: shared with all other processes.
-        send: puts a message on the queue of the round workers.
+        send: sends a message to the queue of the round workers.
         clock: monotonic, in seconds; measures rounds of this process.
     """
 
@@ -82,8 +82,8 @@ class BrokerRoundRequests:
                 self._send(RoundMessage(cause="wake", at=at))
 
     def is_overtaken(self, after: int) -> bool:
-        """Compare the count of begun rounds; False while the broker is away."""
-        # Without it, rounds that rest and rounds that do not would pile up behind each other.
+        """Compare the count of begun rounds; False while the broker is unreachable."""
+        # Without it, delayed rounds and immediate rounds would accumulate.
         begun = 0
         with tolerated("a round begins whether it is still needed or not"):
             begun = self._begun()
@@ -92,14 +92,14 @@ class BrokerRoundRequests:
     def begin(self) -> None:
         """Count this round and free the key."""
         with tolerated("the key of the requested round stays until it expires"):
-            # Counted first: who finds the key relies on a round that this one does not overtake.
+            # Counted first: whoever finds the key relies on a later round.
             self._keys.increment(BEGUN_KEY)
             self._keys.delete(WANTED_KEY)
             self._began = self._clock()
             self._store_rest(2 * self._took)  # it is expected to take as long as the last one
 
     def finish(self) -> None:
-        """Measure the round and let the next one rest as long if it was costly."""
+        """Measure the round and delay the next one by its duration if it was costly."""
         if self._began is None:
             return
         seconds, self._began = self._clock() - self._began, None
@@ -110,11 +110,11 @@ class BrokerRoundRequests:
                 self._keys.delete(REST_KEY)  # stored at its begin, when a longer one was expected
 
     def _claim(self, cause: str) -> float | None:
-        """Seconds until the round for this cause is due; None: one is requested already.
+        """Return the seconds until the round for this cause is due; None: already requested.
 
-        One command claims a round and stores whether it rests: between two commands another
-        process would take a resting round for one that is due at once, and wait with it. If two
-        end a rest at the same instant, both request a round, and the later one is overtaken.
+        One command claims a round and stores whether it is delayed: between two commands another
+        process would take a delayed round for one that is due at once, and wait with it. If two
+        end a delay at the same instant, both request a round, and the later one is overtaken.
         """
         rest = self._keys.seconds_left(REST_KEY) if cause == NEW_JOBS else 0.0
         word, seconds = (RESTING, math.ceil(rest)) if rest else (cause, 0)

@@ -1,4 +1,4 @@
-"""What the portal says in languages other than English (``docs/translating.md``)."""
+"""Translation of the portal's texts (``docs/translating.md``)."""
 
 from portal.i18n.language import is_english
 from portal.i18n.lazy import gettext_lazy

@@ -1,4 +1,4 @@
-"""Words of the portal's own answers, and words of states and kinds that pages look up."""
+"""Translatable texts of the portal's responses, states and kinds."""
 
 from typing import Final
 

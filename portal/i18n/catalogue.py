@@ -1,4 +1,4 @@
-"""Every sentence that can be said anew, whoever makes it."""
+"""The catalogue of all translatable sentence shapes."""
 
 from typing import Final
 

@@ -4,5 +4,5 @@ from django.utils.translation import get_language
 
 
 def is_english() -> bool:
-    """Whether the page speaks the language in which everything is written."""
+    """Return whether the language of the page is English, the source language."""
     return (get_language() or "en").split("-")[0] == "en"

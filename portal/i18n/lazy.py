@@ -6,7 +6,7 @@ from django.utils import translation
 
 
 def gettext_lazy(text: str) -> str:
-    """As Django's, typed as ``str``: tables of labels hold it beside plain strings.
+    """Django's ``gettext_lazy``, typed as ``str`` for tables of labels.
 
     Not for ``str.join`` and ``isinstance``; ``str()`` gives the text in the active language.
     """

@@ -1,4 +1,4 @@
-"""What is counted on the pages: ``words.plural`` asks gettext for these by their English forms."""
+"""Countable nouns: ``words.plural`` looks up their translations by the English forms."""
 
 from django.utils.translation import npgettext
 

@@ -1,10 +1,9 @@
-"""Sentences that were made in English, said in the language of the page.
+"""Translation of finished English sentences to the language of the page.
 
-Reasons, states and the words beside numbers come from code that knows no language: from the
-core, from stored rows, from the modules of the pages. Their shapes stand in a catalogue, with
-a name wherever a fact stands; a sentence of such a shape is said anew with the same facts.
-A fact of several words is said as well, and one whose name begins with ``word``; all others are
-names and numbers and stay.
+Reasons, states and units come from code without a language: the core, stored rows, modules of the
+pages. A catalogue has their shapes, with a name for each fact; a sentence of such a shape is
+translated with the same facts. A fact of several words is translated as well, and one whose name
+begins with ``word``; all others are names and numbers and remain unchanged.
 """
 
 import re
@@ -43,17 +42,17 @@ _ENGLISH: Final = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
 
 
 class Name(str):
-    """What people have named: no word of ours, so it stays as it is in every language."""
+    """A name given by people, which is not translated."""
 
     __slots__ = ()
 
 
 def said(text: Any) -> Any:
-    """``text`` in the language of the page; what has no translation stays as it is.
+    """Translate ``text``; without a translation it is returned unchanged.
 
     Args:
-        text: an English sentence or word; anything that is no plain text comes back untouched,
-            and so does a ``Name``.
+        text: an English sentence or word; any other type is returned unchanged,
+            and so is a ``Name``.
     """
     if not isinstance(text, str) or isinstance(text, SafeData | Name) or is_english():
         return text
@@ -65,7 +64,7 @@ def said(text: Any) -> Any:
 
 
 class _Translated:
-    """The words of a message in the language of the page."""
+    """Return the text of a message in the language of the page."""
 
     def text(self, one: str, context: str = "") -> str:
         """By gettext."""
@@ -76,7 +75,7 @@ class _Translated:
         return ngettext(one, many, number)
 
     def plain(self, words: str) -> str:
-        """A text without a template: what is not a message yet is recognised."""
+        """Return a text without a template; sentences that are not messages are matched by shape."""
         return str(said(words))
 
     def moment(self, at: float) -> str:
@@ -92,7 +91,7 @@ def _rendered(sentence: Sentence) -> str:
     try:
         return render(sentence.message, TEMPLATES, _TRANSLATED)
     except (KeyError, TypeError, ValueError):
-        # A row of another version, whose template is gone or takes other parameters.
+        # A row of another version, with a template that is gone or has other parameters.
         return str(said(sentence.text))
 
 
@@ -135,7 +134,7 @@ def _shaped(language: str, text: str, depth: int) -> str | None:
 
 
 def _fact(language: str, key: str, fact: str, depth: int) -> str:
-    """A fact that is a phrase or a word is said too; a name has no spaces in it and stays."""
+    """Translate a fact that is a phrase or a word; a name has no spaces."""
     if depth <= 1 or (" " not in fact and not key.startswith(_WORD)):
         return fact
     return _said(language, fact, depth - 1)
@@ -147,7 +146,7 @@ def _by_parts(language: str, text: str, depth: int) -> str | None:
     if len(parts) < 2 or depth <= 1 or text in _plain():
         return None
     if parts[-1].endswith(_ENDS) and not _LETTERS.search(parts[-1]):
-        return None  # a number or a digest that ends a sentence is no part of a list
+        return None  # a number or a digest at the end of a sentence is not part of a list
     told = [
         part if not _LETTERS.search(part) else _whole(language, part, depth - 1) for part in parts
     ]
@@ -178,7 +177,7 @@ def _shapes(word: str) -> tuple[tuple[re.Pattern[str], str], ...]:
 
 @lru_cache(maxsize=1)
 def _by_first_word() -> dict[str, tuple[tuple[re.Pattern[str], str], ...]]:
-    """Shapes by their first word, the most literal first; by nothing where a fact comes first."""
+    """Index shapes by their first word, the most literal first; by "" where a fact comes first."""
     shapes: dict[str, list[tuple[re.Pattern[str], str]]] = {}
     shaped = [msgid for msgid in SENTENCES if _FACT.search(msgid)]
     for msgid in sorted(shaped, key=_strictest):
@@ -205,7 +204,7 @@ def _pattern(msgid: str) -> re.Pattern[str]:
 
 
 def _signs(fact: str, before: str) -> str:
-    """What a fact may be; one right behind a letter is an ending that need not be there."""
+    """Return the pattern of a fact; one directly behind a letter is an optional ending."""
     if fact == _WHOLE:
         return "[0-9,]+"
     if fact == _KEY:

@@ -1,4 +1,4 @@
-"""The few words that scripts of the pages say by themselves (``say`` in ``static/js/dom.js``)."""
+"""Texts for the scripts of the pages (``say`` in ``static/js/dom.js``)."""
 
 from typing import Final
 

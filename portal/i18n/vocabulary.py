@@ -1,4 +1,4 @@
-"""Words of enumerations, levels, states and stored fields, which other rooms define in English."""
+"""Translatable names of enumerations, levels, states and stored fields of other rooms."""
 
 from typing import Final
 

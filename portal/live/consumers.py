@@ -37,16 +37,15 @@ SPREAD_SECONDS: Final = 2.0
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels has no types
-    """``{subscribe: [...]}`` and ``{unsubscribe: [...]}`` in, ``{topic, version, data}`` out.
+    """Websocket protocol: ``{subscribe: [...]}`` in, ``{topic, version, data}`` out.
 
-    With ``confirm: true`` a subscription is answered once it holds. Messages of whole pages also
-    have ``pace``: seconds over which to spread what is fetched because of them.
+    ``{unsubscribe: [...]}`` ends a subscription; ``confirm: true`` confirms one. Messages of whole
+    pages also have ``pace``: seconds over which clients spread their fetches.
 
-    A client that reads slowly gets the newest message of each topic and misses those in between;
-    nobody else waits for it. Who may no longer hear a topic (a token
-    that ended, a membership that was taken away) stops hearing it within ``look_again_seconds``.
-    Who has no session and sends no token is let go after ``sign_in_seconds``. A ``confirmed`` that
-    nobody asked for says that news may have been lost, so that what is shown is to be fetched.
+    A slow client gets the newest message of each topic and misses those in between; it delays no
+    other client. Rights are checked again every ``look_again_seconds`` (revoked token, ended
+    membership). A socket without a session or token is closed after ``sign_in_seconds``. An
+    unrequested ``confirmed`` means that messages may be lost and the client must fetch again.
     """
 
     look_again_seconds: float = LOOK_AGAIN_SECONDS
@@ -54,7 +53,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     spread_seconds: float = SPREAD_SECONDS
 
     def __init__(self) -> None:
-        """Hear nothing yet."""
+        """Start without subscriptions."""
         super().__init__()
         self.viewer: Viewer | None = None
         self.key = ""
@@ -64,10 +63,9 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         self.tasks: list[asyncio.Task[None]] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one socket, and leave nothing behind, however it ends.
+        """Serve one socket, and release everything, however it ends.
 
-        A socket that breaks while something is sent, or a question that the database does not
-        answer, ends it without a word of a disconnect.
+        A broken socket during a send, or a database error, ends it without a disconnect message.
         """
         try:
             await super().__call__(scope, receive, send)
@@ -91,7 +89,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any
     ) -> None:
-        """One frame of the client; one that holds no text is no message."""
+        """Handle one frame of the client; frames without text are ignored."""
         await self.receive_json(await self.decode_json(text_data or ""), **kwargs)
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
@@ -105,7 +103,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             await self.close(CLOSE_UNAUTHORISED)
             return
         wanted, unwanted = _topics(content, "subscribe"), _topics(content, "unsubscribe")
-        # Each topic is asked about by itself, so that one message must not name thousands.
+        # Each topic needs its own check of rights, so one message must not name thousands.
         if len(wanted) + len(unwanted) > MOST_IN_A_MESSAGE:
             await self.close(CLOSE_MALFORMED)
             return
@@ -117,12 +115,12 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             await self._confirm(wanted)
 
     def take(self, topic: str, text: str) -> None:
-        """The newest message of a topic; it takes the place of one that was not sent yet."""
+        """Queue the newest message of a topic; it replaces an unsent one."""
         self.outbox[topic] = text
         self.filled.set()
 
     def missed(self) -> None:
-        """News may have been lost: the client shall look, but not all clients at once."""
+        """Messages may be lost: the client fetches again, but not all clients at once."""
         wait = random.uniform(0, self.spread_seconds)  # noqa: S311
         asyncio.get_running_loop().call_later(
             wait, lambda: self.take(CONFIRMED, _confirmation(list(self.groups_of_topics)))
@@ -130,7 +128,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
 
     @classmethod
     async def decode_json(cls, text_data: str) -> Any:
-        """JSON, or None for what is not; ``receive_json`` closes on that."""
+        """Parse JSON; None if invalid; ``receive_json`` closes on that."""
         try:
             content = await super().decode_json(text_data)
             # Half of a surrogate pair can be escaped, but no question to the database can hold it.
@@ -170,21 +168,21 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
                 await self.close(CLOSE_UNAUTHORISED)
 
     async def _look_again(self) -> None:
-        """Ask from time to time whether all that is heard may still be heard."""
+        """Check the rights to all subscribed topics again from time to time."""
         with suppress(asyncio.CancelledError):
             while True:
-                # Not all at once, where many have come back together after a restart.
+                # Spread out, where many have reconnected together after a restart.
                 await asyncio.sleep(self.look_again_seconds * random.uniform(0.5, 1))  # noqa: S311
                 if self.viewer is None:
                     continue
                 try:
                     await self._withdraw()
                 except Exception as error:
-                    # Nobody can tell now; but the next look has to come, whatever this one met.
+                    # Unknown now; but the next check must run, whatever this one met.
                     logger.warning("could not check who may listen: %r", error)
 
     async def _withdraw(self) -> None:
-        """Close for whoever may not be here any more; leave the topics that are not theirs."""
+        """Close a socket without rights; unsubscribe from forbidden topics."""
         self.viewer = await sync_to_async(_viewer_now)(self.scope, self.key)
         if self.viewer is None:
             await self.close(CLOSE_UNAUTHORISED)
@@ -210,7 +208,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         await hub().follow(group, topic, self)
 
     async def _confirm(self, topics: list[str]) -> None:
-        """Say from when on nothing is missed: what happened before, the client has to fetch."""
+        """Confirm that later messages are complete; the client has to fetch earlier changes."""
         heard = [topic for topic in topics if topic in self.groups_of_topics]
         await self.send(text_data=_confirmation(heard))
 
@@ -249,7 +247,7 @@ def _viewer_now(scope: Mapping[str, Any], key: str) -> Viewer | None:
 
 
 def _is_of(session: Any, user: User) -> bool:
-    """Whether a session is still there, and from after the newest password."""
+    """Return whether a session exists and is newer than the last change of password."""
     signature = session.get(HASH_SESSION_KEY, "")
     return session.exists(session.session_key) and constant_time_compare(
         signature, user.get_session_auth_hash()

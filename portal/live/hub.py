@@ -1,8 +1,8 @@
-"""Fans news out to all sockets of this process: one subscription and one text for each topic.
+"""Fan-out of live updates to all sockets of this process: one subscription and text per topic.
 
-One hub for each event loop. News of jobs and logs go to their followers at once. Topics of whole
-pages have many followers and much news: their newest message goes out once a tick, and it says
-over how many seconds all followers together spread what they fetch because of it.
+One hub for each event loop. Messages of jobs and logs go to their followers at once. Topics of
+whole pages have many followers and messages: their newest message goes out once a tick, with the
+seconds over which all followers together spread their fetches.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _QUEUE: Final = re.compile(r"live\.queue\.[0-9]+")
 
 
 class TopicFollower(Protocol):
-    """Somebody who follows topics."""
+    """Interface of a subscriber of topics."""
 
     def take(self, topic: str, text: str) -> None:
         """The newest message of ``topic`` as JSON; returns at once."""
@@ -67,17 +67,17 @@ class Hub:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def follow(self, group: str, topic: str, follower: TopicFollower) -> None:
-        """Hand the news of a group to ``follower`` from now on.
+        """Subscribe ``follower`` to the messages of a group.
 
         A follower of a paced topic gets its newest message at once.
 
         Args:
-            group: the topic's group, which says that the follower may hear it.
-            topic: what the follower calls it.
-            follower: who is told.
+            group: the topic's group; proves the right to subscribe.
+            topic: its name for the follower.
+            follower: the subscriber.
 
         Raises:
-            Exception: the channel layer failed; the follower leaves as if it had followed.
+            Exception: the channel layer failed; the follower is unsubscribed.
         """
         self._followers.setdefault(group, {})[follower] = topic
         layer = get_channel_layer()
@@ -92,14 +92,14 @@ class Hub:
             self._put(group, {})
 
     async def leave(self, group: str, follower: TopicFollower) -> None:
-        """Tell ``follower`` no more; with the last one all work ends."""
+        """Unsubscribe ``follower``; without followers all tasks end."""
         followers = self._followers.get(group, {})
         followers.pop(follower, None)
         if not followers:
             self._followers.pop(group, None)
             self._newest.pop(group, None)
             self._news.pop(group, None)
-            # The layer forgets the channel before it tells Redis, which may be away.
+            # The layer drops the channel before it calls Redis, which may be unreachable.
             with suppress(Exception):
                 await get_channel_layer().group_discard(group, self._channel)
         if not self._followers:
@@ -132,13 +132,13 @@ class Hub:
         self._has_news.set()
 
     async def _listen(self, layer: Any) -> None:
-        """Hear the news that publishers send, from any process."""
+        """Receive the messages that publishers of any process send."""
         while True:
             try:
                 while True:
                     self._hear(await layer.receive(self._channel))
             except Exception as error:
-                # Whatever the layer fails with: the pulse notices what was lost meanwhile.
+                # On any error of the layer: the pulse detects lost messages.
                 logger.debug("news are not heard now: %r", error)
                 await asyncio.sleep(1)
                 with suppress(Exception):
@@ -170,7 +170,7 @@ class Hub:
                 try:
                     spent = await self._look(thread)
                 except Exception as error:
-                    # A database that is away must not end the live pages.
+                    # An unreachable database must not end live updates.
                     logger.warning("the devices in use could not be counted: %r", error)
                 self._tell_news()
                 await asyncio.sleep(max(self._tick_seconds, SHARE_OF_TIME * spent))
@@ -214,7 +214,7 @@ class Hub:
         return {"in_use": self._in_use}
 
     def _pace(self) -> float:
-        """Seconds over which all followers together fetch what a web process can bear."""
+        """Return the seconds over which followers spread fetches, by the capacity of a process."""
         followers = sum(len(self._followers[group]) for group in filter(is_paced, self._followers))
         return round(max(SOONEST_FETCH_SECONDS, followers / FETCHES_PER_SECOND), 1)
 
@@ -228,7 +228,7 @@ def hub() -> Hub:
 
 
 def is_paced(group: str) -> bool:
-    """Whether a group's topic is one of whole pages, with many followers."""
+    """Return whether a group's topic is one of whole pages, with many followers."""
     return group in {overview_group(), nodes_group()} or _QUEUE.fullmatch(group) is not None
 
 

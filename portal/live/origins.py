@@ -1,4 +1,4 @@
-"""Whose pages may open a websocket: our own with the visitor's cookie, scripts with a token."""
+"""Origin check of websockets: own pages with the visitor's cookie, scripts with a token."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
@@ -13,14 +13,14 @@ _SCHEMES: Final = ("http", "https")
 
 
 class OwnOrigin(OriginValidator):  # type: ignore[misc] # Channels has no types
-    """Refuses sockets that pages of others open, as Django refuses their forms.
+    """Refuses sockets of foreign pages, as Django refuses their forms.
 
-    Browsers always say whose page opens a socket, in ``Origin``; whoever leaves it out is no
-    browser. Then cookies count for nothing, and only a token opens the door.
+    Browsers always send the page's ``Origin``; a client without it is not a browser. Then cookies
+    are ignored, and only a token authenticates.
     """
 
     def __init__(self, application: Application, trusted: Sequence[str]) -> None:
-        """Args: application: what is behind the door; trusted: origins with their scheme."""
+        """Args: application: the protected application; trusted: origins with their scheme."""
         super().__init__(application, list(trusted))
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -38,14 +38,14 @@ class OwnOrigin(OriginValidator):  # type: ignore[misc] # Channels has no types
 
 
 def own_origin(application: Application) -> OwnOrigin:
-    """The door for these settings: this host, and where forms may come from through a proxy."""
+    """Wrap with the origins of these settings: this host, and trusted origins of a proxy."""
     return OwnOrigin(
         application, [origin.replace("*", "", 1) for origin in settings.CSRF_TRUSTED_ORIGINS]
     )
 
 
 def _is_of(origin: str, host: str) -> bool:
-    """Whether a page of ``origin`` was served under ``host``, and that host is one of ours."""
+    """Return whether ``origin`` matches ``host``, and that host is one of ours."""
     scheme, _, where = origin.partition("://")
     domain, _ = split_domain_port(host)
     is_ours = bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)

@@ -1,8 +1,8 @@
-"""Sends news to the websockets' groups, from any process, and never holds up or fails the sender.
+"""Publishing of live updates to websocket groups from any process, without blocking or errors.
 
 A thread with an event loop of its own owns this process's channel layer. Whole-page topics are
 paced (the newest message of a topic wins, at most four a second); jobs and logs go out at once.
-What cannot be sent is dropped: the socket is a hint, and pages fetch what they missed.
+Messages that cannot be sent are dropped: the socket is a hint, and pages fetch again.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ class Publisher:
     def send(
         self, group: str, topic: str, data: Mapping[str, Any], *, paced: bool = False
     ) -> None:
-        """Hand a message over; returns at once, whatever becomes of it.
+        """Queue a message; returns at once, whatever happens to it.
 
-        While the broker takes none, so many wait and all others are dropped.
+        While the broker is unreachable, a bounded number waits and others are dropped.
         """
         if not self._room.acquire(blocking=False):
             return
@@ -179,7 +179,7 @@ def cluster_changed(*, cause: str, **_: Any) -> None:
 
 
 def answers_found(*, job_ids: Sequence[int], **_: Any) -> None:
-    """Waiting jobs: when they start and what would let them start is known."""
+    """Waiting jobs: start estimates and remedies are known."""
     for job_id in job_ids[:MOST_ANSWERS]:
         publisher().send(topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "why": True})
     publisher().send(topics.overview_group(), "overview", {"changed": "why"}, paced=True)
@@ -232,5 +232,5 @@ def image_progress(*, job_id: int, text: str, **_: Any) -> None:
 
 
 def telemetry_seen(*, node_id: int, **_: Any) -> None:
-    """A node's devices have told what they do."""
+    """A node has reported utilisation of its devices."""
     publisher().send(topics.nodes_group(), "nodes", {"id": node_id}, paced=True)

@@ -1,9 +1,8 @@
-"""Notices that news may have been lost on their way, so that listeners look for what they missed.
+"""Detection of lost live updates, so that listeners fetch again.
 
-Redis hands a message to whoever is subscribed at that instant. A process that was cut off for a
-moment is subscribed anew by the channel layer, and nobody is told that others spoke meanwhile. So
-each event loop sends itself a message on the way that news take: when one is heard after one that
-was not, something may be missing.
+Redis delivers a message only to current subscribers. The channel layer reconnects silently after a
+lost connection, without a hint at missed messages. So each event loop sends itself a message
+through the same channel: one that arrives after a lost one means that updates may be missing.
 """
 
 import asyncio
@@ -26,14 +25,14 @@ BEAT: Final = {"type": "live.beat"}
 
 
 class Listener(Protocol):
-    """Somebody who relies on news."""
+    """Interface of a subscriber that depends on live updates."""
 
     def missed(self) -> None:
         """News may have been lost until now; returns at once."""
 
 
 class Pulse:
-    """The beat of one event loop, while anybody listens.
+    """Beats of one event loop while it has listeners.
 
     Args:
         beat_seconds: time between two messages.
@@ -51,17 +50,17 @@ class Pulse:
 
     @property
     def is_lost(self) -> bool:
-        """Whether news may be going missing now."""
+        """Return whether messages may be lost now."""
         return self._is_lost
 
     def join(self, listener: Listener) -> None:
-        """Tell ``listener`` from now on."""
+        """Add ``listener``."""
         self._listeners.add(listener)
         if self._task is None:
             self._task = asyncio.create_task(self._beat())
 
     def leave(self, listener: Listener) -> None:
-        """Tell it no more; with the last one the beat ends."""
+        """Remove ``listener``; without listeners the beat ends."""
         self._listeners.discard(listener)
         if self._task is not None and not self._listeners:
             self._task.cancel()
@@ -99,7 +98,7 @@ class Pulse:
         await asyncio.wait_for(self._echo.wait(), self._late_seconds)
 
     async def _hear(self, layer: Any, channel: str) -> None:
-        # Whatever it fails with, the beat goes without its echo and begins to hear anew.
+        # On any error the beat counts as lost and the subscription is renewed.
         with suppress(Exception):
             while True:
                 await layer.receive(channel)

@@ -1,4 +1,4 @@
-"""Topics of the websocket: how they are written, which group carries them, and who may listen."""
+"""Topics of the websocket: syntax, groups and rights."""
 
 import re
 from enum import StrEnum
@@ -16,7 +16,7 @@ _LOG: Final = re.compile(r"log:([0-9]{1,18}):([a-z][a-z0-9-]{0,31}):([0-9]{1,6})
 
 
 class Everywhere(StrEnum):
-    """Topics that are about the whole cluster and carry no names."""
+    """Topics about the whole cluster, without names."""
 
     OVERVIEW = "overview"
     NODES = "nodes"
@@ -24,7 +24,7 @@ class Everywhere(StrEnum):
 
 
 class RefusedTopicError(Exception):
-    """The topic does not exist, or is not the viewer's to hear; the two are not told apart."""
+    """The topic does not exist, or the viewer has no right to it; both look the same."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"no such topic, or not for you: {topic}")
@@ -62,7 +62,7 @@ def log_group(job_id: int, role: str, rank: int) -> str:
 
 
 def group_for(topic: str, viewer: Viewer) -> str:
-    """The group that carries ``topic``, after asking whether ``viewer`` may listen (one query).
+    """Return the group of ``topic`` after a check of the viewer's rights (one query).
 
     Raises:
         RefusedTopicError: no such topic, or not for this viewer.
@@ -77,7 +77,7 @@ def group_for(topic: str, viewer: Viewer) -> str:
 
 
 def job_of_log(topic: str) -> int | None:
-    """The job whose log a topic carries; None for other topics."""
+    """Return the job whose log a topic carries; None for other topics."""
     match = _LOG.fullmatch(topic)
     return int(match[1]) if match else None
 

@@ -1,1 +1,1 @@
-"""Made content that fills an installation to the size at which it is measured."""
+"""Synthetic content that fills an installation to the size of the benchmarks."""

@@ -25,11 +25,11 @@ _GIBIBYTE: Final = 1 << 30
 
 
 def make_cluster(*, nodes: int, now: datetime) -> None:
-    """Half of the nodes of each type, in racks, and five virtual clusters for each tenant.
+    """Create racks of nodes (half of each type), and five virtual clusters per tenant.
 
     Args:
-        nodes: machines of eight devices; added to what is there.
-        now: when they were made.
+        nodes: count of nodes with eight devices; added to existing ones.
+        now: time of creation.
     """
     with transaction.atomic():
         rows = _make_nodes(nodes, now)

@@ -1,4 +1,4 @@
-"""Jobs that have ended, with what they held: a few through the ORM, copied many times over."""
+"""Finished jobs with their leases: a few through the ORM, then copied in SQL."""
 
 import uuid
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ _MODEL: Final = 1_000
 
 
 def add_finished_jobs(*, now: datetime, count: int = FINISHED) -> None:
-    """Jobs that succeeded on the nodes there are before ``now``; each had one member.
+    """Create succeeded jobs of one member on existing nodes, ended before ``now``.
 
     Args:
         now: shortly after the newest of them has ended.
-        count: how many, in thousands; what they ran is copied from the first live jobs.
+        count: in thousands; specifications are copied from the first live jobs.
     """
     with transaction.atomic():
         first = {model: _next_id(model) for model in (Job, Attempt, Member, Lease)}
@@ -134,7 +134,7 @@ def _copy(model: Any, *, again: int, first: Mapping[Any, int], width: Mapping[An
     low, high = first[model], first[model] + width[model]
     with connection.cursor() as cursor:
         cursor.execute(
-            # Names of columns and whole numbers, none of which anybody has typed.
+            # Names of columns and integers, without user input.
             f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)}"  # noqa: S608
             f" FROM {table} WHERE id >= {low} AND id < {high}"
         )

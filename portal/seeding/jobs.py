@@ -36,7 +36,7 @@ def make_live_jobs(*, count: int, now: datetime) -> None:
 
 
 def start_what_fits(*, now: datetime) -> int:
-    """One round places what fits, and its processes are said to run; returns how many members."""
+    """Run one round and mark its members as running; return the number of members."""
     config = RoundConfig(
         round_seconds=settings.TESSERA.round_seconds,
         images_required=False,

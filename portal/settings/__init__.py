@@ -1,4 +1,4 @@
-"""Django settings of Tessera; all that varies comes from the environment (``TesseraSettings``)."""
+"""Django settings of Tessera; variable values come from the environment (``TesseraSettings``)."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -112,7 +112,7 @@ CSRF_COOKIE_SECURE = TESSERA.https
 CSRF_TRUSTED_ORIGINS = list(TESSERA.trusted_origins)
 CSRF_FAILURE_VIEW = "portal.web.errors.csrf_failure"
 SECURE_CONTENT_TYPE_NOSNIFF = True
-# Browsers then come by HTTPS alone, for half a year after each visit.
+# Browsers then use HTTPS only, for half a year after each visit.
 SECURE_HSTS_SECONDS = 15_552_000 if TESSERA.https else 0
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -193,7 +193,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 3600},
     },
 }
-# Opening a database costs more than a quiet round; a worker keeps its connection for a while.
+# Opening a database costs more than an empty round; a worker reuses its connection for a while.
 CELERY_DB_REUSE_MAX = 500
 CHANNEL_LAYERS = channel_layers(TESSERA.redis_url)
 
@@ -213,15 +213,14 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_USER": None,
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
-# What a job has saved is brought to the node where it goes on, unless it is larger than this or
-# would take longer.
+# A checkpoint is copied to the next node of its job, unless it exceeds this size or time.
 CHECKPOINT_TRANSFER_BYTES = 8 << 30
 CHECKPOINT_TRANSFER_SECONDS = 1800.0
 
 TENANT_UIDS = TESSERA.tenant_uids
 
 SPECTACULAR_SETTINGS = {
-    # Further types of an answer stand with its operation, which says what they hold.
+    # Further response types are declared with their operation.
     "RENDERER_WHITELIST": ["rest_framework.renderers.JSONRenderer"],
     "TITLE": "Tessera",
     "DESCRIPTION": "Jobs, nodes, virtual clusters and who may use them.",
@@ -241,7 +240,7 @@ LOGGING = {
     "loggers": {
         "asyncssh": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
-        # Two lines for every round say nothing that the round's row does not.
+        # Two lines for every round repeat the facts of the round's row.
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
     },

@@ -28,35 +28,34 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TesseraSettings:
-    """Everything that the environment decides.
+    """All settings from the environment.
 
     Attributes:
         data_dir: where the database (SQLite), logs, rounds, uploads and keys live.
         database_url: ``sqlite:///path`` or ``postgres://...``.
-        database_idle_seconds: after which PostgreSQL ends a transaction without statements.
+        database_idle_seconds: idle time after which PostgreSQL ends a transaction.
         redis_url: ``redis://``, ``rediss://`` or ``unix:///path`` of the broker.
         secret_key: Django's signing key; also derives the key that encrypts job secrets.
         allowed_hosts: host names that the portal answers to.
         round_seconds: seconds between two scheduling rounds when nothing happens.
-        images: ``required`` or ``ignore``: what happens to a job with an image on nodes without
+        images: ``required`` or ``ignore``: policy for jobs with an image on nodes without
             a container engine.
         host_network: ``gangs`` or ``never``: whether a gang of several instances may use the
             network of its nodes.
-        local_images: prefixes of images that nodes have from no registry.
-        https: people reach the portal by HTTPS, so cookies travel by nothing else.
+        local_images: prefixes of images that are local to nodes, without a registry.
+        https: people use HTTPS, so cookies are restricted to it.
         debug: Django's debug mode.
-        keep_days: days for which old things are kept, by name, where they are set; negative: for
-            ever.
-        keep_round_bytes: size of all snapshots of rounds together, where it is set.
-        lease_seconds: how long a run goes on without a word from the control plane.
-        log_cap_bytes: how much is kept of each member's log.
-        archive_bytes: how much the uploaded archives of a tenant may have together.
+        keep_days: retention in days by name, where set; negative: for ever.
+        keep_round_bytes: size of all snapshots of rounds together, if set.
+        lease_seconds: how long a run continues without contact with the control plane.
+        log_cap_bytes: size limit of each member's log.
+        archive_bytes: limit of all uploaded archives of a tenant.
         disk_bytes: limit for the run directory and checkpoints of a job on a node; 0: none.
         tenant_uids: first and last of the Unix user ids that tenants get on nodes.
         email_url: the mail server; empty: no mail is sent.
-        email_from: what mail is from.
-        public_url: where people reach the portal, for links in mail; empty: no links.
-        hook_networks: private networks that hooks may be in, parted by commas.
+        email_from: sender of mail.
+        public_url: address of the portal for links in mail; empty: no links.
+        hook_networks: private networks allowed for webhooks, separated by commas.
         trusted_proxies: addresses and networks whose ``X-Forwarded-*`` headers are read.
     """
 
@@ -87,7 +86,7 @@ class TesseraSettings:
 
     @property
     def trusted_origins(self) -> tuple[str, ...]:
-        """Where forms may come from behind a proxy that ends TLS; empty without HTTPS."""
+        """Return origins of forms behind a proxy that ends TLS; empty without HTTPS."""
         if not self.https:
             return ()
         hosts = (f"*{host}" if host.startswith(".") else host for host in self.allowed_hosts)
@@ -284,7 +283,7 @@ def _public_url(environ: Mapping[str, str]) -> str:
 
 
 def _listed(environ: Mapping[str, str], name: str, default: str = "") -> tuple[str, ...]:
-    """Words that are separated by commas."""
+    """Split words that are separated by commas."""
     words = environ.get(name, default).split(",")
     return tuple(word.strip() for word in words if word.strip())
 

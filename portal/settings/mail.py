@@ -1,4 +1,4 @@
-"""How mail leaves, from one address: ``smtp://``, ``smtp+starttls://`` or ``smtps://``."""
+"""Settings of outgoing mail from one address: ``smtp://``, ``smtp+starttls://``, ``smtps://``."""
 
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -10,7 +10,7 @@ SECONDS: Final = 10
 
 
 def is_mail_url(url: str) -> bool:
-    """Whether an address names a mail server in one of the three ways."""
+    """Return whether an address is a mail server in one of the three forms."""
     try:
         parts = urlsplit(url)
         _ = parts.port

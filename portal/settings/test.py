@@ -12,7 +12,7 @@ SECRET_KEY = TESSERA.secret_key
 CELERY_BROKER_URL = broker_url(TESSERA.redis_url)
 CHANNEL_LAYERS = channel_layers(TESSERA.redis_url)
 
-# Each worker of pytest-xdist has its own database in memory; pytest-django leaves this name alone.
+# Each worker of pytest-xdist has its own database in memory; pytest-django reuses this name.
 for _database in DATABASES.values():  # noqa: F405
     if _database["ENGINE"].endswith("sqlite3"):
         _database.setdefault("TEST", {}).setdefault("NAME", ":memory:")
@@ -20,5 +20,5 @@ for _database in DATABASES.values():  # noqa: F405
 # Tests run inside one transaction on one connection; a second one would not see their rows.
 SNAPSHOT_DATABASE = "default"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-# Every test client builds its own chain of middleware; none of them needs a look at all files.
+# Every test client builds its own chain of middleware; none of them needs a scan of all files.
 WHITENOISE_AUTOREFRESH = True

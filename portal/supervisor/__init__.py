@@ -1,1 +1,1 @@
-"""Starts, watches and ends everything that one machine needs: what ``tessera up`` runs."""
+"""Supervisor of all processes of one machine, run by ``tessera up``."""

@@ -1,4 +1,4 @@
-"""``python -m portal.supervisor``: what ``./tessera up`` becomes."""
+"""``python -m portal.supervisor``: the program behind ``./tessera up``."""
 
 import sys
 

@@ -14,17 +14,17 @@ ADMIN = "admin"
 
 @transaction.atomic
 def ensure_admin(*, password: str, is_chosen: bool) -> dict[str, str]:
-    """Make the user ``admin`` if there is none; a password that somebody chose is set in any case.
+    """Create the user ``admin`` if missing; a chosen password is set in any case.
 
-    Whoever starts the portal owns its data, so their choice is not measured by the rules for
-    users; only a warning is printed.
+    The person who starts the portal owns its data, so the password rules for users only print a
+    warning.
 
     Args:
-        password: for a new admin, or to be set.
-        is_chosen: somebody named it; else it was made by chance, for a new admin only.
+        password: for a new admin, or the new one.
+        is_chosen: chosen by a person; else random, for a new admin only.
 
     Returns:
-        Name and password if it is new and was not chosen, for whoever has to be told.
+        Name and password to print, if it is new and not chosen.
     """
     viewer = Viewer.system("tessera up")
     user = User.objects.filter(username=ADMIN).first()

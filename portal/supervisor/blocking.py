@@ -1,7 +1,8 @@
-"""Which child keeps the database from being written, for ever: one that hangs within a write.
+"""Detection of a child that hangs inside a write and blocks all writes to the database.
 
 SQLite has one writer at a time. A process that is stopped, or hangs, in its transaction blocks all
-others, heartbeats among them, so that silence tells nobody apart: the holder of the lock does.
+others, heartbeats among them, so that missing heartbeats identify nobody: the holder of the lock
+does.
 """
 
 import os
@@ -24,9 +25,9 @@ FindHolders = Callable[[], Collection[int]]
 
 
 class BlockWatch:
-    """Remembers since when the same process groups keep this process from writing.
+    """Records since when the same process groups block writes of this process.
 
-    It is told by the thread that tries to write, and asked by the one that looks after children.
+    The thread that tries to write reports to it; the thread that supervises children reads it.
     """
 
     def __init__(
@@ -74,16 +75,16 @@ def groups_that_write() -> set[int]:
 
 
 def lock_holders(database: Path) -> set[int]:
-    """Process groups that hold the lock of writers of a SQLite database in WAL mode.
+    """Return the process groups that hold the write lock of a SQLite database in WAL mode.
 
-    The kernel's table is read, since to open and close the file here would let go of all locks
-    that this process has on it.
+    The kernel's table is read, since closing the file here would release all locks of this
+    process on it.
 
     Args:
         database: its file.
 
     Returns:
-        Nobody where there is no such table, or no write.
+        Empty without such a table or a write.
     """
     try:
         inode = database.with_name(f"{database.name}-shm").stat().st_ino
@@ -92,7 +93,7 @@ def lock_holders(database: Path) -> set[int]:
         return set()
     groups: set[int] = set()
     for line in lines:
-        # 1: POSIX  ADVISORY  WRITE 4711 fe:00:2187272 120 120   (one that waits has an arrow)
+        # 1: POSIX ADVISORY WRITE 4711 fe:00:2187272 120 120 (a waiting one has an arrow)
         fields = line.split()
         if fields[1:2] != ["POSIX"] or fields[3:4] != ["WRITE"] or len(fields) != 8:
             continue

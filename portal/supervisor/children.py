@@ -22,17 +22,17 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildProgram:
-    """What is to run.
+    """A program to run.
 
     Attributes:
         name: unique; also the name of its log.
         command: program and arguments; no secret may be among them.
         environment: the whole environment.
         folder: working directory.
-        stage: when it is ended; lower stages end first.
+        stage: order of the shutdown; lower stages end first.
         stop_seconds: how long it may take to end after TERM.
         pass_fds: open files that it inherits.
-        has_heartbeat: whether it gives signs of life, so that silence means that it hangs.
+        has_heartbeat: it writes heartbeats, so a missing one means that it hangs.
     """
 
     name: str
@@ -47,10 +47,10 @@ class ChildProgram:
 
 @dataclass(slots=True)
 class Child:
-    """A program with the process that runs it now, if any.
+    """A program with its current process, if any.
 
     Attributes:
-        failures: ends in a row without a steady time between them.
+        failures: consecutive ends without a steady time between them.
         restart_at: when to start it again; ``None`` while it runs or is not wanted.
         kill_at: when to end it by force, once it was asked to end.
     """
@@ -72,7 +72,6 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process."""
         return self.process is not None
 
     def start(self) -> None:
@@ -96,10 +95,10 @@ class Child:
         self.wanted = True
 
     def look(self) -> str:
-        """See whether the process has ended or has to be started or forced.
+        """Check whether the process has ended, or must be started or killed.
 
         Returns:
-            A line for the console, or an empty string when there is nothing to say.
+            A line for the console, or an empty string.
         """
         if self.process is None:
             return self._start_if_due()
@@ -126,12 +125,12 @@ class Child:
                 os.kill(self.process.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the whole group at once, and do not start it again."""
+        """Kill the whole group at once, and do not restart it."""
         self.wanted, self.restart_at = False, None
         self._signal(signal.SIGKILL)
 
     def rotate_log(self) -> None:
-        """Keep the log small: the process goes on writing to the same open file."""
+        """Limit the size of the log: the process continues to write to the same open file."""
         with suppress(FileNotFoundError):
             if self.log.stat().st_size > LOG_BYTES:
                 for number in range(LOGS_KEPT - 1, 0, -1):
@@ -151,7 +150,7 @@ class Child:
         return ""
 
     def _ended(self, status: int) -> str:
-        # What the process has left in its group must not meet its successor.
+        # Remaining processes of the group must not meet the successor.
         self._signal(signal.SIGKILL)
         self.process = None
         if not self.wanted:
@@ -169,7 +168,7 @@ class Child:
 
 
 def end_text(status: int) -> str:
-    """How a process ended, in words."""
+    """Return how a process ended, as text."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -179,7 +178,7 @@ def end_text(status: int) -> str:
 
 
 def last_lines(log: Path, count: int = 12) -> list[str]:
-    """The end of a log, for somebody who has to find out why a process did not start."""
+    """Return the end of a log, which shows why a process did not start."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 16384))

@@ -1,7 +1,7 @@
-"""The demo's content: nodes, tenants, people, shares, priorities, and two jobs that train.
+"""The demo's content: nodes, tenants, users, virtual clusters, priorities, two training jobs.
 
-Made once, on the first start; what people change afterwards stays changed. Only the addresses of
-the nodes are brought up to date at every start, since another program may have taken a port.
+Created once, on the first start; later changes by users remain. Only the addresses of the nodes
+are updated at every start, since another program may have taken a port.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ SHARES: Final[Mapping[str, tuple[str, Sequence[tuple[str, str, int]]]]] = {
 
 
 def seed(listing: Path) -> dict[str, str]:
-    """Make what the demo consists of, unless it was made before.
+    """Create the content of the demo, unless it exists.
 
     Args:
-        listing: where the demo's nodes say how they are reached.
+        listing: file with the addresses of the demo's nodes.
 
     Returns:
-        Name and password of each account that was made now.
+        Name and password of each new account.
     """
     viewer, settings, now = Viewer.system("tessera up"), worker_settings(), database_now()
     described = json.loads(listing.read_text())
@@ -105,7 +105,7 @@ def _ensure_nodes(viewer: Viewer, described: Sequence[Mapping[str, Any]], now: d
 def _take_inventories(
     settings: WorkerSettings, described: Sequence[Mapping[str, Any]], now: datetime
 ) -> Mapping[int, Inventory]:
-    """Ask every node what it has, as the node service does, so that shares can be promised."""
+    """Read the inventory of every node, as the node service does, so that quotas can be assigned."""
     ids = dict(Node.objects.filter(removed_at=None).values_list("name", "id"))
     found = asyncio.run(
         _probe_all(settings, [_address(ids[entry["name"]], entry) for entry in described])
@@ -118,8 +118,8 @@ def _take_inventories(
 def _record_probes(found: Mapping[int, Inventory], now: datetime) -> None:
     """Store the isolation levels, so that the first rounds know them.
 
-    The demo promises parts of nodes to two tenants. On nodes of level ``none`` such promises have
-    no place, and once the levels are known they would be refused: that comes after them.
+    The demo guarantees parts of nodes to two tenants. Nodes of level ``none`` cannot have such
+    guarantees, and with known levels they would be refused: so this comes after them.
     """
     for node_id, inventory in found.items():
         record_probe(

@@ -46,7 +46,7 @@ def submit_examples(settings: WorkerSettings, now: datetime) -> None:
 
 
 def _submit(document: Mapping[str, Any], viewer: Viewer, now: datetime) -> None:
-    # One that came with an earlier version, and with another script, is left as it is.
+    # One of an earlier version, with another script, is left unchanged.
     with suppress(IdempotencyConflictError):
         submit_job(
             submission=Submission(document=document),

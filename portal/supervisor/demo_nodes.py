@@ -51,7 +51,7 @@ class RunningNode:
     acceptor: asyncssh.SSHAcceptor | None = None
 
     def describe(self, host: str, port: int) -> dict[str, Any]:
-        """What somebody who wants to add this node has to know."""
+        """Print the facts needed to add this node."""
         line = self.host_key.export_public_key("openssh").decode().split()
         return {
             "name": self.node.name,
@@ -114,7 +114,7 @@ async def _serve(
     for running in nodes:
         host, port = await _listen(running, places[running.node.name], authorized)
         listing.append({**running.describe(host, port), "isolation": level})
-    # Written once all listen: who reads it can connect.
+    # Written once all listen: every reader can connect.
     write_private(folder / LISTING, json.dumps(listing, indent=2) + "\n")
     print(
         f"serving {len(nodes)} nodes: {', '.join(_where(entry) for entry in listing)}", flush=True
@@ -172,7 +172,7 @@ def declare_isolation(path: Path, strongest: str, hidden: Sequence[str]) -> None
 
 
 def interpreter_paths() -> list[dict[str, Any]]:
-    """Where this Python and its packages lie, for jobs of the demo that run ``python3``."""
+    """Return the paths of this Python and its packages, for demo jobs that run ``python3``."""
     places = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     of_the_system = tuple(Path(place) for place in SYSTEM)
     return [
@@ -194,7 +194,7 @@ def probe_isolation(running: RunningNode) -> dict[str, Any]:
 
 
 def declared_devices(node: DemoNode) -> dict[str, Any]:
-    """What a node without GPUs says it has, in the form that the node's probe reads."""
+    """Return the devices declared by a node without GPUs, in the format that the probe reads."""
     return {
         "levels": list(TREE),
         "cpus": CPUS_PER_DEVICE * len(PATHS),
@@ -207,7 +207,7 @@ def declared_devices(node: DemoNode) -> dict[str, Any]:
 
 
 async def _listen(running: RunningNode, place: socket.socket, authorized: Any) -> tuple[str, int]:
-    """Start to serve a node at its place; says where that is."""
+    """Start to serve a node at its address; return the address."""
     host, port = place.getsockname()[:2]
     running.acceptor = await asyncssh.listen(
         sock=place,
@@ -278,7 +278,7 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], running: RunningNode) 
 async def _feed(
     process: asyncssh.SSHServerProcess[bytes], target: asyncio.StreamWriter | None
 ) -> None:
-    """Hand the client's words to a command; the line's end is the end of its input."""
+    """Forward the client's input to a command; the end of the connection is its EOF."""
     if target is None:
         return
     try:
@@ -292,7 +292,7 @@ async def _feed(
 
 
 async def _copy(source: asyncio.StreamReader | None, target: asyncssh.SSHWriter[bytes]) -> None:
-    """Hand a command's words to the client; once it has gone they are read and dropped."""
+    """Forward a command's output to the client; after a disconnect it is read and dropped."""
     is_heard = True
     while source is not None and (piece := await source.read(PIECE)):
         if is_heard:
@@ -304,7 +304,7 @@ async def _copy(source: asyncio.StreamReader | None, target: asyncssh.SSHWriter[
 
 
 def _say_end(process: asyncssh.SSHServerProcess[bytes], status: int) -> None:
-    # A line that broke has nobody who could be told.
+    # A broken connection has no receiver.
     with suppress(OSError, asyncssh.Error):
         if status < 0:
             process.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
@@ -326,7 +326,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 async def _end(nodes: Sequence[RunningNode]) -> None:
-    """Stop listening and end what runs on a line; detached runs are not touched."""
+    """Stop listening and end the processes of connections; detached runs are not touched."""
     for running in nodes:
         if running.acceptor is not None:
             running.acceptor.close()

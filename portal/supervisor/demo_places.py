@@ -1,7 +1,7 @@
-"""Where the demo's nodes listen: chosen once, and held while their process comes and goes.
+"""Addresses of the demo's nodes: chosen once, and reserved across restarts of their process.
 
-Rows of the portal say where a node is, so a port that another program takes while the nodes'
-process restarts would part the nodes from their jobs.
+Rows of the portal have the address of a node, so a port that another program takes during a
+restart would separate the nodes from their jobs.
 """
 
 import json
@@ -35,14 +35,14 @@ NODES: Final = (
 
 
 class NoPlaceError(Exception):
-    """There is no free port for a node; the message names it."""
+    """No free port for a node; the message names it."""
 
 
 def take_places(folder: Path) -> dict[str, socket.socket]:
-    """A listening socket for each node, by name; where it was before if that place is free.
+    """Open a listening socket for each node, by name, at its earlier port if free.
 
     Args:
-        folder: where the listing of an earlier time lies, if there is one.
+        folder: folder of the earlier listing, if any.
 
     Raises:
         NoPlaceError: no port is free.
@@ -81,7 +81,7 @@ def _known_ports(folder: Path) -> dict[str, int]:
 
 
 def _can_bind(address: str) -> bool:
-    """Whether this machine has the address; of 127.0.0.0/8 some systems have only the first."""
+    """Return whether the address can be bound; some systems have only the first of 127.0.0.0/8."""
     with socket.socket() as probe:
         try:
             probe.bind((address, 0))

@@ -1,4 +1,4 @@
-"""The data directory: where things lie, made for its owner alone."""
+"""Layout of the data directory, which is private to its owner."""
 
 import os
 import secrets
@@ -23,7 +23,7 @@ class DataDir:
 
     @property
     def logs(self) -> Path:
-        """What the processes print (logs of jobs lie in ``logs/``)."""
+        """Output of the processes (logs of jobs are in ``logs/``)."""
         return self.root / "processes"
 
     @property
@@ -72,7 +72,7 @@ class DataDir:
         return self.client_key.with_suffix(".pub")
 
     def prepare(self) -> None:
-        """Make what is missing; keys are made once and can be read by their owner only."""
+        """Create missing folders and keys; keys are created once, readable by their owner only."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.run, self.logs, self.redis, self.client_key.parent):
             folder.mkdir(exist_ok=True, mode=0o700)
@@ -93,7 +93,7 @@ def _make_client_key(data: DataDir) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file that only its owner can read, atomically."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.unlink(missing_ok=True)
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

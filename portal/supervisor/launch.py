@@ -1,8 +1,8 @@
-"""Becomes a child of the supervisor that does not outlive it.
+"""Launcher of a child of the supervisor that does not outlive it.
 
     python -I -S launch.py SUPERVISOR_PID PROGRAM [ARGUMENT ...]
 
-Standard library only and quickly gone: it asks the kernel (Linux) for a TERM at the death of the
+Standard library only, for speed: it asks the kernel (Linux) for a TERM at the death of the
 supervisor, makes sure that this death has not happened yet, and becomes the program.
 """
 

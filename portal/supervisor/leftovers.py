@@ -1,4 +1,4 @@
-"""What a killed supervisor may have left behind: found by pid and start time, and ended."""
+"""Clean-up after a killed supervisor: find its processes by pid and start time, and end them."""
 
 import json
 import os
@@ -15,7 +15,7 @@ PATIENCE: Final = 5.0
 
 
 def record_children(path: Path, pids: Mapping[str, int]) -> None:
-    """Write down who runs now: name, process id and start time."""
+    """Record the running children: name, process id and start time."""
     known = {name: {"pid": pid, "started": start_ticks(pid)} for name, pid in pids.items()}
     write_private(path, json.dumps(known, indent=2) + "\n")
 
@@ -48,7 +48,7 @@ def start_ticks(pid: int) -> int:
 
 
 def _recorded(path: Path) -> dict[str, int]:
-    """Processes that were written down and are the same ones still; their pid, by name."""
+    """Return recorded processes that still run; their pid, by name."""
     try:
         known = json.loads(path.read_text())
         found = {str(name): (int(one["pid"]), int(one["started"])) for name, one in known.items()}

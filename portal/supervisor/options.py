@@ -1,4 +1,4 @@
-"""What ``tessera up`` was told: options, environment, and the admin's password."""
+"""Input of ``tessera up``: options, environment, and the admin's password."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ PASSWORD_VARIABLE: Final = "TESSERA_ADMIN_PASSWORD"  # noqa: S105 the name of a 
 
 
 class OptionsError(Exception):
-    """An option or variable cannot be used; the message says what helps."""
+    """An option or variable is invalid; the message names the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def make_password() -> str:
 def child_environment(
     environ: Mapping[str, str], options: Options, *, redis_url: str
 ) -> dict[str, str]:
-    """The environment of every process: what we were given, completed; never the password."""
+    """Return the environment of every process: ours, completed; never the password."""
     environment = {key: value for key, value in environ.items() if key != PASSWORD_VARIABLE}
     environment["TESSERA_DATA_DIR"] = str(options.data_dir)
     environment["TESSERA_REDIS_URL"] = redis_url

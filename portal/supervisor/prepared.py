@@ -1,4 +1,4 @@
-"""Whether the database is as this version's ``set_up`` leaves it: then a start need not wait."""
+"""Check whether the database is as this version's ``set_up`` leaves it, to skip the wait."""
 
 import hashlib
 import json
@@ -15,10 +15,10 @@ LOCK: Final = ROOT / "requirements" / "server.txt"
 
 
 def fingerprint(data_dir: Path, environment: Mapping[str, str]) -> str:
-    """Names all that the tables depend on: migrations, packages, and the database itself.
+    """Hash all that the tables depend on: migrations, packages, and the database itself.
 
     Args:
-        data_dir: where the SQLite file lies if no other database is named.
+        data_dir: folder of the SQLite file if no other database is set.
         environment: of the children.
     """
     found = hashlib.sha256()
@@ -30,7 +30,7 @@ def fingerprint(data_dir: Path, environment: Mapping[str, str]) -> str:
 
 
 def is_prepared(stamp: Path, wanted: str) -> bool:
-    """Whether ``set_up`` has ended in order for this fingerprint."""
+    """Return whether ``set_up`` has succeeded for this fingerprint."""
     try:
         return bool(json.loads(stamp.read_text())["fingerprint"] == wanted)
     except (OSError, ValueError, KeyError, TypeError):
@@ -38,7 +38,7 @@ def is_prepared(stamp: Path, wanted: str) -> bool:
 
 
 def note_prepared(stamp: Path, found: str) -> None:
-    """Remember it; a disk that is full only makes the next start slower."""
+    """Store it; on a full disk only the next start is slower."""
     with suppress(OSError):
         write_private(stamp, json.dumps({"fingerprint": found}) + "\n")
 

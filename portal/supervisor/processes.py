@@ -1,4 +1,4 @@
-"""The table of processes that make up a portal on one machine."""
+"""The table of processes that form a portal on one machine."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from portal.supervisor.children import ChildProgram
 from portal.supervisor.files import DataDir
 from portal.supervisor.options import ROOT
 
-# The last to end is what the others speak to.
+# The last to end: the others depend on it.
 STAGE_FACES, STAGE_WORKERS, STAGE_NODES, STAGE_BROKER = range(4)
 NODE_THREADS = 4
 DEFAULT_THREADS = 3
@@ -17,7 +17,7 @@ DEFAULT_THREADS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTable:
-    """Makes the programs of one start; they share an environment and a data directory."""
+    """Builds the programs of one start; they share an environment and a data directory."""
 
     data: DataDir
     environment: Mapping[str, str]

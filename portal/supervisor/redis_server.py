@@ -1,4 +1,4 @@
-"""The embedded Redis: which binary, on which socket, and whether it answers."""
+"""The embedded Redis: its binary, its socket, and a check that it answers."""
 
 import hashlib
 import os
@@ -15,14 +15,14 @@ LONGEST_SOCKET: Final = 100
 
 
 class NoRedisError(Exception):
-    """There is no Redis on this machine; the message says what helps."""
+    """No Redis on this machine; the message names the remedy."""
 
 
 def find_redis() -> str:
-    """The Redis on PATH, or the one that a package brings along.
+    """Return the Redis on PATH, or the one of a package.
 
     Raises:
-        NoRedisError: there is neither.
+        NoRedisError: neither exists.
     """
     candidates = [shutil.which("redis-server"), _bundled()]
     for candidate in candidates:
@@ -35,9 +35,9 @@ def find_redis() -> str:
 
 
 def redis_command(binary: str, folder: Path, unix_socket: Path) -> list[str]:
-    """A Redis that listens on the socket alone and keeps nothing on disk.
+    """Return the command of a Redis that listens on the socket only and stores nothing on disk.
 
-    Nothing depends on what Redis remembers: orders are rows, messages only save time.
+    Nothing depends on the memory of Redis: directives are rows, messages only save time.
     """
     return [
         binary,
@@ -48,7 +48,7 @@ def redis_command(binary: str, folder: Path, unix_socket: Path) -> list[str]:
 
 
 def socket_path(folder: Path) -> Path:
-    """Where the socket lies: in ``folder``, or in a short private one if that path is too long."""
+    """Return the socket path: in ``folder``, or in a short private one if that path is too long."""
     wanted = folder / SOCKET_NAME
     if len(os.fsencode(wanted)) <= LONGEST_SOCKET:
         return wanted
@@ -64,7 +64,7 @@ def socket_path(folder: Path) -> Path:
 
 
 def answers(unix_socket: Path, *, seconds: float = 1.0) -> bool:
-    """Whether a Redis answers there."""
+    """Return whether a Redis answers there."""
     try:
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(seconds)

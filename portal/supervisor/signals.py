@@ -10,10 +10,10 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class SignalWatch:
-    """Counts the requests to stop, and ends a wait when one comes or a child changes.
+    """Counts requests to stop, and ends a wait when one arrives or a child changes.
 
     Attributes:
-        stop_requests: how many TERM, INT or HUP have come.
+        stop_requests: number of TERM, INT and HUP received.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,12 @@ class SignalWatch:
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, self._note)
         for number in STOPPING:
-            # Whoever started us with `nohup` does not want us to end with the terminal.
+            # A start with `nohup` means that the end of the terminal must not stop us.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._note)
 
     def wait(self, seconds: float) -> None:
-        """Wait until a signal comes, at most so long."""
+        """Wait for a signal, at most for this time."""
         ready, _, _ = select.select([self._reader], [], [], max(0.0, seconds))
         if ready:
             self._reader.recv(4096)

@@ -1,4 +1,4 @@
-"""Which children are alive and yet say nothing: heartbeat rows against processes."""
+"""Detection of children that hang: heartbeat rows against processes."""
 
 import logging
 import os
@@ -23,10 +23,10 @@ Probe = Callable[[], bool]
 
 
 class SilenceWatch:
-    """Reads heartbeats in a thread of its own, since a database may keep one waiting.
+    """Reads heartbeats in its own thread, since a database may block.
 
-    Silence is counted on this process's clock from when a beat was last seen to change: neither a
-    suspended machine nor a database that was away makes anybody look silent.
+    Silence is measured on this process's clock from the last change of a heartbeat: neither a
+    suspended machine nor an unreachable database makes a child look silent.
     """
 
     def __init__(
@@ -37,13 +37,13 @@ class SilenceWatch:
         blocks: BlockWatch | None = None,
         every: float = READ_EVERY,
     ) -> None:
-        """Know of nobody yet.
+        """Start without heartbeats.
 
         Args:
-            read_beats: reads the rows, and fails where they cannot be written.
+            read_beats: reads the rows, and fails if they cannot be written.
             clock: in seconds.
-            blocks: is told whether they could be written.
-            every: seconds from one reading to the next.
+            blocks: gets whether they could be written.
+            every: seconds between two reads.
         """
         self._read_beats = read_beats
         self._clock = clock
@@ -64,11 +64,11 @@ class SilenceWatch:
         self._ended.set()
 
     def note(self, beats: Mapping[int, datetime]) -> None:
-        """Take in what was read: the newest beat of each process group."""
+        """Record the newest heartbeat of each process group."""
         now = self._clock()
         with self._lock:
             if now - self._read_at > SILENT_SECONDS / 2:
-                # We have not looked for a while, and cannot say who was silent meanwhile.
+                # This process was suspended, so silence in the meantime is unknown.
                 self._changed_at = dict.fromkeys(self._changed_at, now)
             self._read_at = now
             for group, at in beats.items():
@@ -113,11 +113,11 @@ class SilenceWatch:
 def with_probes(
     read_beats: ReadBeats, probes: Mapping[str, Probe], children: Mapping[str, Child]
 ) -> ReadBeats:
-    """Adds programs that write no rows: an answer to a probe is their sign of life.
+    """Add programs that write no rows: an answer to a probe is their heartbeat.
 
     Args:
         read_beats: reads the rows.
-        probes: says whether a child answers, by its name.
+        probes: check whether a child answers, by its name.
         children: by name.
     """
 
@@ -134,11 +134,11 @@ def with_probes(
 
 
 def read_heartbeats() -> dict[int, datetime]:
-    """The newest heartbeat of each process group on this machine, from the database.
+    """Return the newest heartbeat of each process group on this machine, from the database.
 
     Raises:
-        DatabaseError: it cannot be read or written. Then silence says nothing about a process:
-            where we cannot write, nobody can.
+        DatabaseError: it cannot be read or written. Then silence proves nothing about a process:
+        no process can write.
     """
     import django  # noqa: PLC0415 the supervisor starts long before it needs the models
 

@@ -1,4 +1,4 @@
-"""The order of a start: broker and nodes, database, web and workers, until the whole is ready."""
+"""The order of a start: broker and nodes, database, web and workers, then the readiness check."""
 
 import http.client
 import json
@@ -32,10 +32,10 @@ LASTING: Final = frozenset({"clock", "disk"})
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, held by the supervisor while web processes come and go.
+    """Open a listening socket, which the supervisor holds across restarts of web processes.
 
     Raises:
-        StartError: the address is taken or not this machine's.
+        StartError: the address is in use or not of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -63,7 +63,7 @@ def start_demo_nodes(supervisor: Supervisor, table: ProcessTable, isolation: str
     """Start the demo's SSH servers; ``prepare_database`` waits for them.
 
     Raises:
-        StartError: there is no port for them.
+        StartError: no port is free for them.
     """
     table.data.demo.mkdir(exist_ok=True, mode=0o700)
     try:
@@ -108,15 +108,15 @@ def isolation_lines(data: DataDir) -> list[str]:
 def prepare_database(
     supervisor: Supervisor, table: ProcessTable, options: Options
 ) -> dict[str, Any]:
-    """Migrate, and make the admin and the demo's content where they are missing.
+    """Migrate, and create the admin and the demo's content where missing.
 
-    What is secret goes through a file that only its owner can read and that is removed at once.
-    The demo's nodes, which have been started, come up while the tables are made; the order for
-    what is to be in them is given when the nodes answer.
+    Secrets are passed in a file that only its owner can read and that is removed at once.
+    The demo's nodes start while the tables are created; their content is created when the nodes
+    answer.
 
     Returns:
-        What was made: ``admin`` (created, kept, changed), and ``logins`` (name and password of
-        each account that was made now).
+        The result: ``admin`` (created, kept, changed), and ``logins`` (name and password of
+        each new account).
     """
     order = table.data.run / f"order-{secrets.token_hex(4)}.json"
     answer = order.with_suffix(".answer")
@@ -162,18 +162,18 @@ def start_portal(supervisor: Supervisor, table: ProcessTable, handle: int) -> No
 
 
 def await_ready(supervisor: Supervisor, address: tuple[str, int], name: str) -> Mapping[str, Any]:
-    """Wait until the portal says that it is ready.
+    """Wait until the portal reports that it is ready.
 
     Args:
-        supervisor: looks after the processes meanwhile.
-        address: where the portal listens.
-        name: a host name that it answers to.
+        supervisor: supervises the processes meanwhile.
+        address: address of the portal.
+        name: a host name that it accepts.
 
     Returns:
         An empty mapping if every part works; else the parts that do not.
 
     Raises:
-        StartError: a process ends again and again.
+        StartError: a process ends repeatedly.
     """
     last: dict[str, Any] = {"web": "does not answer"}
     asked_at = float("-inf")
@@ -233,9 +233,9 @@ def probes(data: DataDir, unix_socket: Path | None, *, demo: bool) -> dict[str, 
 
 
 def _demo_nodes_answer(data: DataDir) -> bool:
-    """Whether the process that serves them greets; a stopped one still lets one connect.
+    """Return whether the process of the nodes greets; a stopped one still accepts connections.
 
-    One place that cannot be reached is no reason to end the sessions of all others.
+    One unreachable node must not end the sessions of all others.
     """
     try:
         listing = json.loads((data.demo_listing).read_text())

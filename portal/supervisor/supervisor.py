@@ -1,4 +1,4 @@
-"""Keeps a set of programs running and ends them in order: the loop behind ``tessera up``."""
+"""Supervision of a set of programs, ended in order: the loop behind ``tessera up``."""
 
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 
 class StartupError(Exception):
-    """The start failed; the message says why, ``lines`` what the program printed last."""
+    """The start failed; the message has the reason, ``lines`` the last output of the program."""
 
     def __init__(self, message: str, lines: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -30,11 +30,11 @@ class KilledError(StartupError):
 
 
 class StoppedError(Exception):
-    """A request to stop came while something was waited for."""
+    """A request to stop arrived during a wait."""
 
 
 class Supervisor:
-    """Children, and the one thread that looks after them."""
+    """Children, and the one thread that supervises them."""
 
     def __init__(self, *, logs: Path, record: Path, signals: SignalWatch, say: Say) -> None:
         self._logs = logs
@@ -46,7 +46,7 @@ class Supervisor:
         self.children: dict[str, Child] = {}
 
     def add(self, program: ChildProgram) -> Child:
-        """Start a program and keep it running."""
+        """Start a program and restart it when it ends."""
         log = self._logs / f"{program.name}.log"
         child = Child(program=program, log=log, clock=time.monotonic)
         self.children[program.name] = child
@@ -57,11 +57,11 @@ class Supervisor:
     def run_once(
         self, program: ChildProgram, *, seconds: float, meanwhile: Callable[[], None] | None = None
     ) -> None:
-        """Run a program to its end while the others are looked after.
+        """Run a program to its end and supervise the others meanwhile.
 
         Args:
-            program: what to run.
-            seconds: how long it may take.
+            program: the program.
+            seconds: time limit.
             meanwhile: is called once it runs, and may wait for others.
 
         Raises:
@@ -96,10 +96,10 @@ class Supervisor:
             raise kind(f"{program.name} failed ({end_text(status)})", last_lines(child.log))
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Look after the children until the condition holds.
+        """Supervise the children until the condition holds.
 
         Returns:
-            Whether it came to hold in time.
+            Whether it held in time.
 
         Raises:
             StoppedError: a request to stop came first.
@@ -112,10 +112,10 @@ class Supervisor:
         return True
 
     def tick(self) -> None:
-        """Look at every child once, then wait for news or a moment.
+        """Check every child once, then wait for a signal or a moment.
 
         Raises:
-            StoppedError: a request to stop came.
+            StoppedError: a request to stop arrived.
         """
         if self._signals.stop_requests:
             raise StoppedError
@@ -125,12 +125,12 @@ class Supervisor:
             raise StoppedError
 
     def look(self) -> None:
-        """Restart what has ended, force what does not end, rotate logs."""
+        """Restart ended children, kill those that do not end, rotate logs."""
         for child in self.children.values():
             line = child.look()
             if line:
                 self._say(line)
-        # Until it is written: a disk that is full now may have room at the next look.
+        # Until it is written: a disk that is full now may have room at the next check.
         if self._pids() != self._recorded:
             self._write_record()
         if time.monotonic() - self._rotated_at > ROTATE_EVERY:
@@ -140,11 +140,11 @@ class Supervisor:
                     child.rotate_log()
 
     def restart(self, hanging: Collection[int], *, why: str) -> None:
-        """Restart children that are alive and do not work.
+        """Restart children that run but hang.
 
         Args:
             hanging: their process ids.
-            why: what they do instead, behind their name.
+            why: the reason, shown behind their name.
         """
         for child in self.children.values():
             if child.pid in hanging and child.kill_at is None:

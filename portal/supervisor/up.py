@@ -29,7 +29,7 @@ EX_USAGE: Final = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start everything, look after it until TERM or Ctrl-C, and end it."""
+    """Start everything, supervise it until TERM or Ctrl-C, and end it."""
     started_at = time.monotonic()
     os.umask(0o077)
     signals = SignalWatch()
@@ -99,7 +99,7 @@ def _start(
     stamp, environment = table.data.prepared, table.environment
     is_current = is_prepared(stamp, fingerprint(table.data.root, environment))
     if is_current:
-        # The tables are as this version wants them: the others start beside ``set_up``.
+        # The tables are current: the others start in parallel with ``set_up``.
         startup.start_portal(supervisor, table, listener.fileno())
     made = startup.prepare_database(supervisor, table, options)
     note_prepared(stamp, fingerprint(table.data.root, environment))
@@ -109,14 +109,14 @@ def _start(
 
 
 def _look_after(supervisor: Supervisor, watch: SilenceWatch, blocks: BlockWatch) -> None:
-    """Until a request to stop comes, which leaves by ``StoppedError``."""
+    """Supervise until a request to stop, which raises ``StoppedError``."""
     while True:
         supervisor.tick()
         restart_hanging(supervisor, watch, blocks)
 
 
 def restart_hanging(supervisor: Supervisor, watch: SilenceWatch, blocks: BlockWatch) -> None:
-    """Restart who gives no sign of life, and who lets nobody give one."""
+    """Restart children without heartbeats, and the one that blocks the heartbeats of others."""
     children = supervisor.children.values()
     supervisor.restart(watch.silent(children), why=f"is silent for {SILENT_SECONDS:g} s")
     why = f"has kept the database from being written for {blocks.seconds:g} s"
@@ -201,7 +201,7 @@ def _only_supervisor(data: DataDir) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """One line on the console; a console that has gone is no reason to end."""
+    """Print one line on the console; a closed console is not an error."""
     try:
         print(f"tessera: {text}", file=sys.stderr, flush=True)
     except OSError:

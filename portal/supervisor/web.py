@@ -48,14 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _BeatingServer(uvicorn.Server):
-    """Says from its event loop that the loop turns."""
+    """Writes heartbeats from its event loop."""
 
     async def main_loop(self) -> None:
         from django.urls import get_resolver  # noqa: PLC0415 needs the loaded applications
 
         from portal.heartbeats import beat_forever  # noqa: PLC0415 likewise
 
-        _ = get_resolver().url_patterns  # loads all pages before the first one is asked for
+        _ = get_resolver().url_patterns  # loads all pages before the first request
         settle()
         keep_connections()
         sys.setswitchinterval(SWITCH_SECONDS)

@@ -27,13 +27,13 @@ register = template.Library()
 
 @register.simple_tag
 def page_url(name: str, *args: object) -> str:
-    """The address of a named page; empty where there is no such page."""
+    """Return the address of a named page; empty where it does not exist."""
     return address(name, *args)
 
 
 @register.filter
 def wants(text: str) -> tuple[str, str]:
-    """What a job wants in two lines: how much, and the shape it must have."""
+    """Return the request of a job in two lines: number and shape of its devices."""
     told = message_of(text)
     if told.code != "wanted-within":
         return str(said(text)), ""
@@ -47,7 +47,7 @@ def wants(text: str) -> tuple[str, str]:
 
 @register.filter
 def tenant_name(name: str) -> str:
-    """A tenant by its name; in the words of the page one that the reader may not know."""
+    """Return the name of a tenant; translated for one that the reader may not know."""
     return tenant(name)
 
 
@@ -55,19 +55,19 @@ def tenant_name(name: str) -> str:
 def sentence(text: str) -> str:
     """A step or reason with a capital first letter and without its full stop."""
     stripped = str(said(text)).strip().rstrip(".。")
-    # What begins in lower case in another language begins with a name.
+    # A lower-case start in another language is a name.
     return stripped[:1].upper() + stripped[1:] if is_english() else stripped
 
 
 @register.filter
 def words(text: str) -> list[str]:
-    """The words of a text, to loop over."""
+    """Split a text into words for a loop."""
     return text.split()
 
 
 @register.simple_tag
 def node_row_head(shown: Any, node_url: str) -> SafeString:
-    """A row of the list of nodes up to when it was heard; made once for as long as it is the same.
+    """Render a row of the list of nodes up to its last contact; cached while unchanged.
 
     Args:
         shown: a ``portal.web.nodes.ShownNode``.
@@ -93,7 +93,7 @@ def node_row_head(shown: Any, node_url: str) -> SafeString:
 
 
 class _RowFacts(NamedTuple):
-    """What the row of a node says of it."""
+    """Cache key: the facts of a node in its row."""
 
     id: int
     name: str
@@ -118,7 +118,7 @@ def _node_row_head(row: _RowFacts, strip: Same[Any], node_url: str, _language: s
 
 @register.simple_tag
 def node_row_acts(row: NodeRow, node_url: str) -> SafeString:
-    """The menu of a row of the list of nodes; it is made once for as long as it offers the same.
+    """Render the menu of a row of the list of nodes; cached while its items are unchanged.
 
     Args:
         row: the node.
@@ -139,7 +139,7 @@ def _node_row_acts(
 
 @register.simple_tag
 def hidden_value(form: Form, name: str) -> SafeString:
-    """A field of a bound form as a hidden input with what was sent."""
+    """Render a field of a bound form as a hidden input with the posted value."""
     return format_html(
         '<input type="hidden" name="{}" value="{}">', name, form[name].value() or ""
     )

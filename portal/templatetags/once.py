@@ -11,5 +11,5 @@ register = template.Library()
 
 @register.simple_tag
 def once() -> SafeString:
-    """A hidden field with a word that is this form's own; see ``portal.web.form_tokens``."""
+    """Render a hidden field with the form token; see ``portal.web.form_tokens``."""
     return format_html('<input type="hidden" name="{}" value="{}">', FIELD, new_once())

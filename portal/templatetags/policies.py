@@ -19,13 +19,13 @@ register = template.Library()
 
 @register.filter
 def policy_rules(form: Form) -> list[tuple[BoundField, list[BoundField]]]:
-    """The boxes of the rules that may stand around a policy, with their parameters."""
+    """Render the check boxes of the rules around a policy, with their parameters."""
     return bound_rules(form)
 
 
 @register.filter
 def has_rules(form: Form) -> bool:
-    """Whether a rule around the policy is ticked, or wrong."""
+    """Return whether a rule around the policy is ticked, or invalid."""
     return any(
         box.value() or box.errors or any(bound.errors for bound in parameters)
         for box, parameters in bound_rules(form)
@@ -34,13 +34,13 @@ def has_rules(form: Form) -> bool:
 
 @register.filter
 def args_words(args: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The parameters of a policy, and what is around it, as names and values to be read."""
+    """Return the parameters of a policy and its rules as readable names and values."""
     return policy_args_words(args)
 
 
 @register.filter
 def summary_of(policy: str) -> str:
-    """What a policy says of itself in one line; empty where there is no such policy."""
+    """Return the summary line of a policy; empty for an unknown policy."""
     return policy_summary(policy)
 
 

@@ -1,4 +1,4 @@
-"""The filters ``said`` and ``fault``, which every template knows without loading them."""
+"""The filters ``said`` and ``fault``, built into every template."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ register = template.Library()
 
 @register.filter
 def said(text: Any) -> Any:
-    """An English sentence or word in the language of the page; names and numbers stay."""
+    """Translate an English sentence or word; names and numbers are unchanged."""
     return in_the_language(text)
 
 
 @register.filter
 def fault(text: Any) -> str:
-    """What is wrong with a field, likewise; Django's own sentences repeat all that was sent."""
+    """Translate the error of a field; Django's own sentences repeat the whole input."""
     return cut(str(in_the_language(str(text))), MOST_SAID)

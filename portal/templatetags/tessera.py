@@ -46,13 +46,13 @@ def _chip(look: StateLook, detail: str) -> SafeString:
 
 @register.simple_tag
 def state_chip(state: str, detail: str = "") -> SafeString:
-    """A job state: icon, word and tone."""
+    """Render a job state: icon, word and tone."""
     return _chip(job_state(str(state)), detail)
 
 
 @register.simple_tag
 def node_chip(state: str, detail: str = "") -> SafeString:
-    """A node state: icon, word and tone."""
+    """Render a node state: icon, word and tone."""
     return _chip(node_state(str(state)), detail)
 
 
@@ -67,9 +67,9 @@ def reason(text: str, code: str) -> SafeString:
 
 @register.simple_tag
 def ago(moment: datetime | None, nothing: str = words.DASH) -> SafeString | str:
-    """``12 s ago``, kept up to date by the page's clock; UTC on hover."""
+    """Render ``12 s ago``, updated by the page's clock; UTC on hover."""
     if moment is None:
-        return str(said(nothing + ""))  # a literal of a template is no plain text
+        return str(said(nothing + ""))  # a literal of a template is not a plain text
     return format_html(
         '<time datetime="{}" title="{}" data-ago>{}</time>',
         moment.isoformat(),
@@ -159,7 +159,7 @@ def plural(number: int, forms: str) -> str:
 
 @register.simple_tag
 def estimate(p10: float | None, p90: float | None) -> str:
-    """A start or an end (seconds from now) as a range; unknown says so."""
+    """Render a start or an end (seconds from now) as a range, or as unknown."""
     if p10 is None or p90 is None:
         return str(said(NOT_KNOWN))
     return words.estimate(p10, p90, estimated_now())
@@ -167,7 +167,7 @@ def estimate(p10: float | None, p90: float | None) -> str:
 
 @register.inclusion_tag("components/_estimate.html")
 def estimate_bar(p10: float | None, p50: float | None, p90: float | None) -> dict[str, Any]:
-    """The range in words over its bar on the shared log axis."""
+    """Render the range as text over its bar on the shared log axis."""
     if p10 is None or p50 is None or p90 is None:
         return {"text": said(NOT_KNOWN), "bar": None}
     text = words.estimate(p10, p90, estimated_now())
@@ -202,7 +202,7 @@ def vc_bars(uses: Sequence[bars.VcBarUse]) -> dict[str, Any]:
 
 @register.inclusion_tag("components/_vc_legend.html")
 def vc_legend() -> dict[str, Any]:
-    """What the parts of a bar mean; goes into the card's foot."""
+    """Render the legend of a bar, for the card's foot."""
     return {}
 
 
@@ -264,15 +264,15 @@ def chart(
     every: int = 0,
     tall: bool = False,
 ) -> dict[str, Any]:
-    """A Plotly chart with its sentence and its table; see ``docs/portal-components.md``.
+    """Render a Plotly chart with its sentence and its table; see ``docs/portal-components.md``.
 
     Args:
         name: unique on the page.
         figure: ``{"data": [traces], "layout": {}}``; a trace may have ``colour`` (a token's name).
             None: it is fetched from ``url`` when the chart comes into view.
-        says: what the chart shows now, in a sentence; a fetched figure may bring its own ``says``.
-        url: gives the same JSON anew when ``topic`` has news.
-        topic: of the live channel.
+        says: a sentence about the chart; a fetched figure may have its own ``says``.
+        url: address of the same JSON, fetched at messages of ``topic``.
+        topic: topic of live updates.
         every: seconds after which it is fetched again; 0 for never.
         tall: 320 px instead of 200.
     """
@@ -325,7 +325,7 @@ def error_block(
     url: str = "",
     action: str = "",
 ) -> dict[str, Any]:
-    """An error in a part of a page: what, why, what next, code and request id."""
+    """Render an error in a part of a page: cause, remedy, code and request id."""
     return {
         "title": title,
         "says": says,
@@ -346,7 +346,7 @@ def loading(what: str, rows: int = 3) -> dict[str, Any]:
 def pager(
     context: Mapping[str, Any], says: str, next_cursor: str = "", previous_cursor: str = ""
 ) -> dict[str, Any]:
-    """The foot of a list: how much there is, and the cursors of the pages beside this one."""
+    """Render the foot of a list: its size, and the cursors of the adjacent pages."""
     query = context["request"].GET.copy()
     query.pop("cursor", None)
 
@@ -364,7 +364,7 @@ def pager(
 
 @register.simple_tag(takes_context=True)
 def with_query(context: Mapping[str, Any], **changes: Any) -> str:
-    """The page's query with some values changed; an empty value drops its key, the cursor goes."""
+    """Return the page's query with changed values; an empty value drops its key and the cursor."""
     query = context["request"].GET.copy()
     query.pop("cursor", None)
     for key, value in changes.items():

@@ -1,4 +1,4 @@
-"""Filters for what is told of jobs that wait."""
+"""Filters for texts about waiting jobs."""
 
 import json
 import math

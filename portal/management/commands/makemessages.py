@@ -1,10 +1,10 @@
-"""Collects the words to be translated, those of the tables of messages included."""
+"""Collects translatable strings, those of the tables of messages included."""
 
 from django.core.management.commands import makemessages
 
 
 class Command(makemessages.Command):
-    """As Django's, with the functions that make templates (``tessera.messages``)."""
+    """Django's command, with the functions that create templates (``tessera.messages``)."""
 
     xgettext_options = [  # noqa: RUF012  Django reads it, nobody changes it
         *makemessages.Command.xgettext_options,

@@ -1,4 +1,4 @@
-"""``manage.py prune``: forgets what is old in every room, as beat does each hour."""
+"""``manage.py prune``: deletes expired rows and files, as beat does each hour."""
 
 from argparse import ArgumentParser
 from datetime import timedelta
@@ -29,7 +29,7 @@ AGES_OF_NODES = {"logs": "logs of ended jobs", "goodput": "goodput samples of en
 
 
 class Command(BaseCommand):
-    """Forget what is old. Live jobs lose nothing."""
+    """Delete rows and files whose retention has ended, except those of live jobs."""
 
     help = "Forget old logs, telemetry, rounds, events, ended jobs and audit rows by age."
 
@@ -54,12 +54,12 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Prune, and say how much went."""
+        """Prune, and print the counts."""
         if options["round_bytes"] < 0:
             raise CommandError("--round-bytes must not be negative")
         ages = {name: age(options[f"{name}_days"]) for name in (*AGES, *AGES_OF_NODES)}
         now = database_now()
-        # Logs first: the rows that know where they lie go with the jobs.
+        # Logs first: the rows with their paths are deleted with the jobs.
         of_nodes = workers_retention.prune(
             retention=WorkerRetention(**{name: ages[name] for name in AGES_OF_NODES}),
             logs_dir=worker_settings().logs_dir,

@@ -1,4 +1,4 @@
-"""``manage.py seed_scale``: a large installation of made content, to measure and to look at."""
+"""``manage.py seed_scale``: a large installation of synthetic content, for benchmarks."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -20,14 +20,13 @@ class Command(BaseCommand):
     help = "Fill an empty installation with made nodes, people and jobs, to measure it at size."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """How much of what."""
         parser.add_argument("--nodes", type=int, default=250, help="of eight devices each")
         parser.add_argument("--live", type=int, default=10_000, help="jobs that run or wait")
         parser.add_argument("--finished", type=int, default=100_000, help="in thousands")
         parser.add_argument("--force", action="store_true", help="beside real jobs and nodes")
 
     def handle(self, *, nodes: int, live: int, finished: int, force: bool, **_: Any) -> None:
-        """Make it all, and print the passwords of the accounts that are new."""
+        """Create the content, and print the passwords of new accounts."""
         _refuse(nodes=nodes, live=live, finished=finished, is_forced=force)
         for name, password in fill(nodes=nodes, live=live, ended=finished).items():
             self.stdout.write(f"Account {name}: {password}")
@@ -35,7 +34,7 @@ class Command(BaseCommand):
 
 
 def fill(*, nodes: int, live: int, ended: int) -> dict[str, str]:
-    """Make the content; returns the passwords of accounts that are new."""
+    """Create the content; return the passwords of new accounts."""
     now = database_now()
     made = dict(cluster.make_people())
     make_usual_classes(viewer=Viewer.system("seed_scale"))

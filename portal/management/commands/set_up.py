@@ -23,9 +23,9 @@ ORDER_SECONDS: Final = 2 * NODES_SECONDS
 
 
 class Command(BaseCommand):
-    """What ``tessera up`` runs before it starts the portal; safe to run again."""
+    """Set up an installation before ``tessera up`` starts it; idempotent."""
 
-    # They load all pages and REST, for which a start would wait.
+    # Checks load all pages and REST, which would delay a start.
     requires_system_checks: list[str] = []  # noqa: RUF012 (as the base class declares it)
     help = "Migrate and make the keys; for `tessera up` also the first admin and the demo."
 
@@ -37,7 +37,7 @@ class Command(BaseCommand):
         parser.add_argument("--answer", type=Path, help="JSON: the accounts that were made")
 
     def handle(self, *, order: Path | None, answer: Path | None, **_: Any) -> None:
-        """Migrate and make what is missing."""
+        """Migrate and create missing content."""
         if (order is None) != (answer is None):
             raise CommandError("--order and --answer belong together")
         DataDir(root=settings.TESSERA.data_dir).prepare()
@@ -59,7 +59,7 @@ def _furnish() -> None:
 
 
 def _carry_out(order: Path) -> dict[str, str]:
-    """Make the admin and the demo; returns name and password of each account that is new."""
+    """Create the admin and the demo; return name and password of each new account."""
     deadline = time.monotonic() + ORDER_SECONDS
     while not order.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
