@@ -94,7 +94,7 @@ class SignInMiddleware:
 
 
 def source_of(request: HttpRequest) -> SignInSource:
-    """Return the source of a request; a browser without a device cookie gets one in the response."""
+    """Return the source of a request; a browser without a device cookie gets one."""
     sent = request.COOKIES.get(DEVICE_COOKIE, "")
     try:
         device = str(signing.loads(sent, salt=_SALT, max_age=KNOWN_FOR)) if sent else ""

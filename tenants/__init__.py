@@ -1,1 +1,1 @@
-"""Who may use what: users, tenants, roles, tokens and the record of every change."""
+"""Users, tenants, roles, tokens and the record of every change."""

@@ -28,17 +28,17 @@ class TenantScopedAdmin(BaseAdmin):
     """Shows the rows of all tenants (the admin is for cluster admins) and records each change."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Model]:
-        """All rows, said aloud."""
+        """Return all rows, explicitly unscoped."""
         rows = super().get_queryset(request)
         return rows.unscoped() if isinstance(rows, TenantScopedQuerySet) else rows
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """The list, whose filters and pages query as Django likes."""
+        """Show the list, whose filters and pages use Django's own queries."""
         with unscoped_queries():
             return _rendered(super().changelist_view(request, *args, **kwargs))
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """The form, whose choices and checks of uniqueness query as Django likes."""
+        """Show the form, whose choices and uniqueness checks use Django's own queries."""
         with unscoped_queries():
             return _rendered(super().changeform_view(request, *args, **kwargs))
 
@@ -48,7 +48,7 @@ class TenantScopedAdmin(BaseAdmin):
             return _rendered(super().delete_view(request, *args, **kwargs))
 
     def history_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """What was done to the row here."""
+        """Show the changes of the row by this admin."""
         with unscoped_queries():
             return _rendered(super().history_view(request, *args, **kwargs))
 
@@ -142,7 +142,7 @@ class TenantAdmin(TenantScopedAdmin):
 
 @admin.register(Membership)
 class MembershipAdmin(TenantScopedAdmin):
-    """Who belongs where."""
+    """Roles of people in tenants."""
 
     list_display = ("tenant", "user", "role", "max_devices", "created_at")
     list_filter = ("role", "tenant")

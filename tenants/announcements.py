@@ -1,4 +1,4 @@
-"""What everybody is told now: read without a question where nothing is announced."""
+"""Current announcements, cached so that no query runs without any."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,7 @@ class AnnouncementRow:
         id: key of the row.
         severity: ``info``, ``warning`` or ``critical``.
         ends_at: None: until it is deleted.
-        by: who made it; empty where that person is gone.
+        by: its author; empty if deleted.
     """
 
     id: int
@@ -37,12 +37,12 @@ class AnnouncementRow:
     version: int
 
     def is_shown(self, now: datetime) -> bool:
-        """Whether it is its time."""
+        """Return whether it is shown at this time."""
         return self.starts_at <= now and (self.ends_at is None or now < self.ends_at)
 
     @classmethod
     def of(cls, row: Announcement) -> Self:
-        """Copy what is shown."""
+        """Copy the displayed fields."""
         return cls(
             id=row.pk,
             text=row.text,
@@ -56,7 +56,7 @@ class AnnouncementRow:
 
 
 def announcements_now(viewer: Viewer, *, now: datetime) -> tuple[AnnouncementRow, ...]:
-    """What this person has not dismissed of what is shown at ``now``, newest first."""
+    """Return the announcements at ``now`` that this person has not dismissed, newest first."""
     shown = [row for row in _standing(now) if row.is_shown(now)]
     if not shown or viewer.user_id is None:
         return tuple(shown)
@@ -68,7 +68,7 @@ def announcements_now(viewer: Viewer, *, now: datetime) -> tuple[AnnouncementRow
 
 
 def announcements_for(viewer: Viewer, *, now: datetime) -> tuple[AnnouncementRow, ...]:
-    """All there are, for those who make them; for everybody else what is shown now."""
+    """Return all announcements for their editors; for everybody else the current ones."""
     rows = tuple(AnnouncementRow.of(row) for row in _rows())
     if viewer.can(Permission.ANNOUNCE):
         return rows

@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class TenantsConfig(AppConfig):
-    """Who may use what."""
+    """The tenants application."""
 
     name = "tenants"
     verbose_name = "Tenants"

@@ -1,4 +1,4 @@
-"""Who changed what: one row per change, written in the transaction of the change itself."""
+"""Audit of changes: one row per change, written in the transaction of the change itself."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,9 +20,9 @@ from tenants.viewers import Viewer
 MASK: Final = "[masked]"
 ONCE_PER: Final = timedelta(hours=1)
 """Reads that are repeated, such as those of a log that is followed, are recorded this often."""
-_CUT: Final = 2_000  # characters of one text that are kept
+_CUT: Final = 2_000  # maximum length of one text
 _DEPTH: Final = 8
-_ITEMS: Final = 200  # entries of one list or mapping that are kept
+_ITEMS: Final = 200  # maximum entries of one list or mapping
 _SECRET_PARTS: Final = (
     "password", "passwd", "passphrase", "secret", "credential", "privatekey", "apikey",
     "accesskey", "authorization", "cookie", "digest",
@@ -33,12 +33,12 @@ _INSERTION: Final = CompiledInsert(AuditEntry)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Who an audit row names.
+    """The actor of an audit row.
 
     Attributes:
         user_id: row of the user; None for the system.
-        name: user name, or what part of the system acted (``beat``, ``tessera up``).
-        token_prefix: public part of the token that was used; empty without one.
+        name: user name, or the part of the system that acted (``beat``, ``tessera up``).
+        token_prefix: public part of the token; empty without one.
     """
 
     user_id: int | None
@@ -58,7 +58,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditContext:
-    """What code deep down may want to know about the request it serves."""
+    """Facts of the request for code that has no access to it."""
 
     request_id: str = ""
     actor: Actor | None = None
@@ -99,7 +99,7 @@ class AuditChange:
     """One change to record; the arguments of ``record`` for a row that changed.
 
     Attributes:
-        obj: the row that changed.
+        obj: the changed row.
         tenant: id of the tenant whose leads may read the record.
     """
 
@@ -127,15 +127,15 @@ def record(
     """Add one audit row; call it in the transaction that makes the change.
 
     Args:
-        actor: who acts; by default the actor of the current request, else ``system``.
+        actor: by default the actor of the current request, else ``system``.
         action: ``<object>.<verb>``, for example ``tenant.archive``.
-        obj: the row that changed; its type, key and words fill the next three where empty.
-        object_type: kind of object, for things that are no row.
+        obj: the changed row; provides the next three where empty.
+        object_type: kind of object, for objects that are not rows.
         object_id: key of the object.
-        object_name: what people call it.
-        before: the changed fields as they were (see ``changed``).
-        after: the changed fields as they are.
-        tenant: whose leads may read the row; None is for cluster admins only.
+        object_name: its name for people.
+        before: old values of the changed fields (see ``changed``).
+        after: new values of the changed fields.
+        tenant: its leads may read the row; None: cluster admins only.
         message: a reason given by a person.
 
     Returns:
@@ -302,7 +302,7 @@ def _plain(value: object, depth: int) -> object:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
-        # JSON has no infinity and no NaN, and PostgreSQL refuses them.
+        # JSON has neither infinity nor NaN, and PostgreSQL refuses them.
         return value if value - value == 0 else str(value)
     if isinstance(value, Mapping) and depth < _DEPTH:
         return _masked_mapping(value, depth)
@@ -320,6 +320,6 @@ def _words(value: object) -> str:
 
 
 def _storable(text: str) -> str:
-    # PostgreSQL stores neither NUL nor halves of surrogate pairs; both come from hostile JSON.
+    # PostgreSQL stores neither NUL nor surrogates; both come from hostile JSON.
     whole = text.encode("utf-8", "replace").decode("utf-8")
     return whole.replace("\x00", "\N{REPLACEMENT CHARACTER}")

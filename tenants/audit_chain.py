@@ -1,8 +1,8 @@
-"""The hash chain over audit rows: each link holds the hash of its row and of the link before.
+"""The hash chain over audit rows: each link has the hash of its row and of the link before.
 
-A link is written in the transaction of its row, as its last act (``tenants.engines``). Rows that
-somebody changes, deletes, inserts or reorders no longer fit their links. A person who can rewrite
-both tables can forge all links from some row on; the heads in logs and backups show that.
+A link is written in the transaction of its row, as its last act (``tenants.engines``). Changed,
+deleted, inserted or reordered rows no longer match their links. A person who can rewrite both
+tables can forge all links from some row on; the heads in logs and backups show that.
 """
 
 import hashlib
@@ -54,13 +54,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """The first row that does not fit.
-
-    Attributes:
-        entry_id: key of the audit row; None where only the chain itself is broken.
-        what: ``changed``, ``deleted``, ``inserted``, ``reordered`` or ``cut``.
-        text: one sentence.
-    """
+    """The first row that does not match."""
 
     entry_id: int | None
     what: str
@@ -174,7 +168,7 @@ def _check(at: Head, link: AuditLink, values: Mapping[str, Any] | None) -> Broke
 
 
 def _other_place(at: Head, link: AuditLink) -> str:
-    """Why a row that does not fit was reordered; empty if nothing near it says so."""
+    """Return the evidence that a mismatching row was reordered; empty if there is none nearby."""
     near = range(link.entry_id - _NEAR, link.entry_id + _NEAR + 1)
     rows = {row["id"]: row for row in AuditEntry._base_manager.filter(pk__in=near).values(*FIELDS)}
     for key, row in rows.items():
@@ -208,7 +202,7 @@ def _unlinked() -> Broken | None:
 
 
 def _tells_of(values: Mapping[str, Any] | None, start: Head) -> bool:
-    """Whether a row is the record of the pruning after which the remaining rows begin."""
+    """Return whether a row is the record of the pruning that the remaining rows follow."""
     if values is None or values["action"] != "audit.prune":
         return False
     after: Mapping[str, Any] = values["after"]

@@ -1,8 +1,8 @@
-"""The database's clock: leases, heartbeats, events and waits are written and compared in its time.
+"""The database's clock, the time of leases, heartbeats, events and waits.
 
-The clocks of hosts differ. A PostgreSQL server is asked for its time every few seconds; in between
-its time follows from this host's monotonic clock, so that no caller pays for a query. A SQLite
-file lies on this host, hence its time is the host's.
+The clocks of hosts differ. A PostgreSQL server is queried for its time every few seconds; in
+between, its time is derived from this host's monotonic clock, so that callers need no query. A
+SQLite file is on this host, so its time is the host's.
 """
 
 import time
@@ -40,23 +40,23 @@ class _Measured:
 
 
 class ServerClock:
-    """The time of a server that is asked now and then; may be used by several threads."""
+    """The time of a server that is queried at intervals; thread-safe."""
 
     def __init__(
         self, *, ticks: Callable[[], float] = _boot_seconds, every: float = MEASURE_EVERY
     ) -> None:
-        """Begin without a time.
+        """Start without a time.
 
         Args:
             ticks: this host's monotonic clock in seconds.
-            every: seconds after which the server is asked again.
+            every: seconds between two queries.
         """
         self._ticks = ticks
         self._every = every
         self._measured: _Measured | None = None
 
     def now(self, ask: Callable[[], float]) -> datetime:
-        """The server's time; asks the server if the last answer is too old.
+        """Return the server's time; queries the server if the last answer is too old.
 
         Args:
             ask: returns the server's time in seconds since the epoch.
@@ -77,7 +77,7 @@ class ServerClock:
         return _instant(self._measured, self._ticks()) if self._measured is not None else None
 
     def ahead(self, wall: Callable[[], datetime], ask: Callable[[], float]) -> timedelta:
-        """How far a clock is certainly ahead of the server's; negative if it is behind.
+        """Return the certain lead of a clock over the server's; negative if it is behind.
 
         Args:
             wall: the clock.
@@ -94,7 +94,7 @@ class ServerClock:
         return certain if ahead > timedelta(0) else -certain
 
     def _measure(self, ask: Callable[[], float]) -> _Measured:
-        """Ask until an answer is quick enough; the quickest one counts."""
+        """Query until an answer is fast enough; the fastest one counts."""
         answers: list[_Measured] = []
         while len(answers) < TRIES and all(one.error > LONGEST_TRIP / 2 for one in answers):
             begun = self._ticks()
@@ -108,7 +108,7 @@ _server: Final = ServerClock()
 
 
 def database_now() -> datetime:
-    """The database's time, for the callers of services; asks a server at most every 5 s.
+    """Return the database's time, for callers of services; a query at most every 5 s.
 
     Raises:
         DatabaseError: the server does not answer and has never answered this process.
@@ -117,7 +117,7 @@ def database_now() -> datetime:
 
 
 def estimated_now() -> datetime:
-    """The database's time without a query: the host's until this process has asked a server."""
+    """Return the database's time without a query; the host's before the first query."""
     return (_server.estimate() if _has_server() else None) or timezone.now()
 
 
@@ -131,7 +131,7 @@ def host_skew() -> timedelta:
 
 
 def is_skewed(skew: timedelta) -> bool:
-    """Whether a host's clock is too far off for it to carry nodes."""
+    """Return whether a host's clock is too far off to manage nodes."""
     return abs(skew) > MOST_SKEW
 
 
@@ -142,7 +142,7 @@ def _has_server() -> bool:
 def _ask_server() -> float:
     """PostgreSQL's time of day at this very moment, within a transaction, too."""
     connection.ensure_connection()
-    # Below Django's cursor: the question belongs to no request, whose queries may be counted.
+    # Below Django's cursor: the query belongs to no request, whose queries may be counted.
     with connection.wrap_database_errors, connection.connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
         return float(cursor.fetchone()[0])

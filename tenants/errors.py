@@ -1,4 +1,4 @@
-"""Errors that people and scripts can act on: which field, which value, and what to do about it."""
+"""Errors for people and scripts, with field, value and remedy."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ MOST_SAID: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """One thing that is wrong with one field.
+    """One fault of one field.
 
     Attributes:
         field: path of the field in the request (``roles.worker.devices``); empty for the whole.
-        value: what was given; ``None`` where it must not be repeated (passwords, keys).
-        message: what is wrong, one sentence.
-        remedy: what would be right, one sentence.
-        code: stable word for scripts; empty means the code of the error that carries this one.
+        value: the given value; ``None`` if it must not be repeated (passwords, keys).
+        message: the fault, one sentence.
+        remedy: a valid value, one sentence.
+        code: stable code for scripts; empty: the code of the error with this one.
     """
 
     field: str
@@ -32,7 +32,7 @@ class FieldError:
     code: str = ""
 
     def __post_init__(self) -> None:
-        """Cut what repeats more than a reader wants to see of what was given."""
+        """Cut the repeated value to a readable length."""
         object.__setattr__(self, "field", cut(self.field, MOST_SHOWN))
         object.__setattr__(self, "message", cut(self.message, MOST_SAID))
 
@@ -47,14 +47,14 @@ class FieldError:
 
 
 class DomainError(Exception):
-    """A request that cannot be done, said so that its sender can change it.
+    """A refused request, with faults that its sender can fix.
 
     Attributes:
-        code: stable word for scripts.
-        status: the HTTP status that a face should answer with.
+        code: stable code for scripts.
+        status: the HTTP status of the response.
         title: a short heading for people.
-        retry_after: seconds after which the same request may succeed; None where it will not.
-        errors: everything that was wrong, at least one entry.
+        retry_after: seconds until the same request may succeed; None if it will not.
+        errors: all faults, at least one.
     """
 
     code: ClassVar[str] = "invalid"
@@ -71,7 +71,7 @@ class DomainError(Exception):
         remedy: str = "",
         errors: Iterable[FieldError] = (),
     ) -> None:
-        """Carry one fault (``message`` and the words after it) or several (``errors``)."""
+        """Build from one fault (``message`` and its parameters) or several (``errors``)."""
         given = tuple(errors)
         if not given:
             given = (
@@ -118,7 +118,7 @@ class InvalidError(DomainError):
 
 
 class NotFoundError(DomainError):
-    """No such row, or none that the viewer may know of; the two are never told apart."""
+    """The row does not exist, or is not visible to the viewer; both look the same."""
 
     code = "not-found"
     status = 404
@@ -134,7 +134,7 @@ class ForbiddenError(DomainError):
 
 
 class ConflictError(DomainError):
-    """The request contradicts what is stored."""
+    """The request conflicts with stored data."""
 
     code = "conflict"
     status = 409

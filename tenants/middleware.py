@@ -15,7 +15,7 @@ _ACCEPTABLE: Final = re.compile(r"[A-Za-z0-9._-]{8,64}")
 
 
 class AuditContextMiddleware:
-    """Takes the caller's ``X-Request-ID`` when it is harmless, else makes one, and answers it."""
+    """Accepts the caller's ``X-Request-ID`` if harmless, else creates one, and returns it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         """Wrap the next handler; requests are answered in threads (``portal.serving``)."""
@@ -30,6 +30,6 @@ class AuditContextMiddleware:
 
 
 def request_id_of(request: HttpRequest) -> str:
-    """The caller's id if it is a short plain word, else a new one."""
+    """Return the caller's id if it is a short plain word, else a new one."""
     given = request.headers.get(HEADER, "")
     return given if _ACCEPTABLE.fullmatch(given) else uuid4().hex

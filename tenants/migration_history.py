@@ -1,4 +1,4 @@
-"""Whether this version can use a database, judged by the migrations that the database records."""
+"""Compatibility of this version with a database, by its recorded migrations."""
 
 from collections.abc import Iterable
 from functools import cache

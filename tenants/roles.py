@@ -1,4 +1,4 @@
-"""Roles, scopes and permissions: who may do what, as pure functions over three small tables."""
+"""Roles, scopes and permissions as pure functions over three small tables."""
 
 from collections.abc import Iterable
 from enum import StrEnum, unique
@@ -8,7 +8,7 @@ from typing import Final
 
 @unique
 class Role(StrEnum):
-    """What a person is in one tenant; each role includes the ones before it."""
+    """The role of a person in one tenant; each role includes the ones before it."""
 
     VIEWER = "viewer"
     MEMBER = "member"
@@ -17,7 +17,7 @@ class Role(StrEnum):
 
 @unique
 class Scope(StrEnum):
-    """What a token may be used for; a token never allows more than its owner's role."""
+    """A scope of a token; a token never allows more than its owner's role."""
 
     JOBS_READ = "jobs:read"
     JOBS_WRITE = "jobs:write"
@@ -29,7 +29,7 @@ class Scope(StrEnum):
 
 @unique
 class Permission(StrEnum):
-    """A verb that code asks about; roles and scopes are never compared anywhere else."""
+    """A permission that code checks; roles and scopes are never compared anywhere else."""
 
     VIEW_CLUSTER = "view_cluster"
     VIEW_TENANT = "view_tenant"
@@ -93,7 +93,7 @@ SCOPES: Final = MappingProxyType(
         Permission.VIEW_CLUSTER: _ANY,
         Permission.VIEW_TENANT: _ANY,
         Permission.VIEW_MEMBERS: _ANY,
-        # Whoever may submit may also see what became of it.
+        # A person who may submit may also see the result.
         Permission.VIEW_JOBS: frozenset({Scope.JOBS_READ, Scope.JOBS_WRITE}),
         Permission.SUBMIT_JOBS: frozenset({Scope.JOBS_WRITE}),
         Permission.STOP_OWN_JOB: frozenset({Scope.JOBS_WRITE}),
@@ -109,7 +109,7 @@ SCOPES: Final = MappingProxyType(
         Permission.MANAGE_USERS: frozenset({Scope.TENANT_ADMIN}),
         Permission.ANNOUNCE: frozenset({Scope.TENANT_ADMIN}),
         Permission.MANAGE_HOOKS: frozenset({Scope.TENANT_ADMIN}),
-        # A stolen token must not make more tokens or more admins.
+        # A stolen token must not create more tokens or more admins.
         Permission.GRANT_ADMIN: _NONE,
         Permission.ISSUE_TOKENS: _NONE,
     }
@@ -130,19 +130,19 @@ SCOPE_NEEDS: Final = MappingProxyType(
 
 
 def role_allows(role: Role | None, permission: Permission) -> bool:
-    """Whether ``role`` in a tenant allows ``permission`` in that tenant (None is no member)."""
+    """Return whether ``role`` in a tenant allows ``permission`` there (None: not a member)."""
     if permission in EVERYBODY:
         return True
     return role is not None and permission in PERMISSIONS[role]
 
 
 def scopes_allow(scopes: frozenset[Scope] | None, permission: Permission) -> bool:
-    """Whether a token's ``scopes`` cover ``permission``; None is a session, limited by nothing."""
+    """Return whether a token's ``scopes`` cover ``permission``; None is an unlimited session."""
     return scopes is None or not scopes.isdisjoint(SCOPES[permission])
 
 
 def grantable_scopes(*, is_cluster_admin: bool, roles: Iterable[Role]) -> frozenset[Scope]:
-    """The scopes that somebody with ``roles`` may put on a token of their own."""
+    """Return the scopes that a person with ``roles`` may grant to a token of their own."""
     held = list(roles)
     return frozenset(
         scope

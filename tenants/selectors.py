@@ -26,11 +26,11 @@ _MEMBERSHIPS: Final = CompiledQuery(_memberships)
 
 
 def viewer_of(user: User, token: ApiToken | None = None) -> Viewer:
-    """Everything that decides what ``user`` may see, read in one query (two for admins).
+    """Return the rights of ``user``, read in one query (two for admins).
 
     Args:
         user: an active, authenticated user.
-        token: the token the request came with; it can only narrow what the user may do.
+        token: the token of the request; it can only narrow the rights.
     """
     bound = token.tenant_id if token is not None else None
     rows = _MEMBERSHIPS.rows(user.pk)
@@ -57,16 +57,16 @@ def viewer_of(user: User, token: ApiToken | None = None) -> Viewer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRow:
-    """What may be shown of a token: all but its digest.
+    """The public fields of a token: all but its digest.
 
     Attributes:
         id: key of the row.
         owner: user name.
-        name: what it is for.
+        name: its purpose.
         prefix: public part of the key.
-        scopes: what it may be used for.
-        tenant_id: the only tenant it sees, or None.
-        created_at, expires_at, last_used_at, revoked_at: its life; None where not (yet).
+        scopes: its permissions.
+        tenant_id: the only visible tenant, or None.
+        created_at, expires_at, last_used_at, revoked_at: times; None if not (yet).
     """
 
     id: int
@@ -81,12 +81,12 @@ class TokenRow:
     revoked_at: datetime | None
 
     def is_live(self, now: datetime) -> bool:
-        """Whether the key still opens anything."""
+        """Return whether the key is valid."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     @classmethod
     def of(cls, token: ApiToken) -> Self:
-        """Copy what may be shown."""
+        """Copy the public fields."""
         return cls(
             id=token.pk,
             owner=token.user.username,
@@ -158,12 +158,12 @@ def users_for(viewer: Viewer) -> QuerySet[User]:
 
 
 def tokens_for(viewer: Viewer, *, user_id: int | None = None) -> tuple[TokenRow, ...]:
-    """The viewer's own tokens, newest first; a cluster admin may ask for somebody else's.
+    """The viewer's own tokens, newest first; a cluster admin may list those of others.
 
-    A viewer that came with a token bound to a tenant sees those of that tenant only.
+    With a token bound to a tenant, only those of that tenant are returned.
 
     Raises:
-        NotFoundError: somebody else's, and the viewer is no cluster admin.
+        NotFoundError: of another person, and the viewer is not a cluster admin.
     """
     if user_id not in (None, viewer.user_id) and not viewer.can(Permission.MANAGE_USERS):
         raise NotFoundError(sentence("no-such-user"), field="user", value=user_id)
@@ -175,14 +175,14 @@ def tokens_for(viewer: Viewer, *, user_id: int | None = None) -> tuple[TokenRow,
 
 
 def tokens_in_tenant(viewer: Viewer, tenant_id: int, *, now: datetime) -> tuple[TokenRow, ...]:
-    """The tokens of members that are good now and open this tenant alone, by owner.
+    """Return the members' valid tokens that open this tenant alone, by owner.
 
-    Nobody but their owners sees tokens that open other tenants, too.
+    Tokens that open other tenants too are visible only to their owners.
 
     Args:
-        viewer: who may manage the members, signed in: by a token, one sees one's own.
-        tenant_id: whose members.
-        now: the time.
+        viewer: may manage the members, in a session: with a token, only own tokens.
+        tenant_id: the tenant of the members.
+        now: current time.
     """
     if viewer.token_prefix or not viewer.can(Permission.MANAGE_MEMBERS, tenant_id):
         return ()
@@ -207,10 +207,10 @@ def audit_page(
     object_type: str = "",
     object_id: str = "",
 ) -> AuditPage:
-    """A page of the audit, newest first; rows of no tenant are for cluster admins only.
+    """Return a page of the audit, newest first; rows without tenant only for cluster admins.
 
     Args:
-        viewer: who looks; leads see their tenants, cluster admins everything.
+        viewer: leads see their tenants, cluster admins everything.
         cursor: ``next_cursor`` of the page before; None for the newest.
         limit: rows of a page, at most 200.
         tenant_id: only rows of this tenant.
@@ -220,7 +220,7 @@ def audit_page(
         object_id: only the object of this key.
 
     Raises:
-        InvalidError: the cursor is none of ours.
+        InvalidError: the cursor is not valid.
     """
     rows = AuditEntry.objects.visible_to(viewer).select_related("tenant").order_by("-pk")
     if cursor is not None:

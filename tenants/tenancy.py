@@ -1,16 +1,16 @@
-"""Query sets that cannot forget the tenant: without ``visible_to(viewer)`` they do not run.
+"""Tenant-scoped query sets: without ``visible_to(viewer)`` they do not run.
 
-A model whose rows belong to a tenant says so once::
+A model whose rows belong to a tenant declares it once::
 
     objects = TenantManager("tenant_id")
     objects = TenantManager.from_queryset(JobQuerySet)("tenant_id")   # with domain verbs
 
 ``Model.objects.filter(...)`` can be built but not run: iterating, counting, updating, deleting,
 and use as a subquery raise ``UnscopedQueryError``. ``.visible_to(viewer)`` narrows it to what the
-viewer may see; ``.unscoped()`` says aloud that the code works for all tenants (services, tasks
-and snapshots; never a face). Rows reached from the row that owns them (``tenant.memberships``
+viewer may see; ``.unscoped()`` declares that the code works for all tenants (services, tasks
+and snapshots, never pages). Rows reached from the row that owns them (``tenant.memberships``
 where the path starts with ``tenant``) are as scoped as their owner. Django's own machinery
-(``save``, forward foreign keys, cascades) uses ``_base_manager``, which stays plain.
+(``save``, forward foreign keys, cascades) uses ``_base_manager``, which is unscoped.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _everything_allowed: ContextVar[bool] = ContextVar("tessera_unscoped_queries", d
 
 
 class UnscopedQueryError(RuntimeError):
-    """A query on rows of tenants was about to run without saying for whom."""
+    """A query on rows of tenants was about to run without a scope."""
 
     def __init__(self, model: type[models.Model], act: str = "query") -> None:
         """Name the model, and the two ways out."""
@@ -43,11 +43,11 @@ class UnscopedQueryError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantRule:
-    """How the rows of a model belong to tenants.
+    """The scope rule of a model's rows.
 
     Attributes:
         path: lookup from a row to its tenant's id (``tenant_id``, ``job__tenant_id``).
-        permission: what one must be allowed to do in that tenant to see the row.
+        permission: permission in that tenant that makes the row visible.
     """
 
     path: str
@@ -73,10 +73,10 @@ def unscoped_queries() -> Iterator[None]:
 
 
 class TenantQuery(sql.Query):
-    """SQL that refuses to be compiled until somebody said whose rows are meant.
+    """SQL that refuses to compile until its scope is set.
 
-    All that runs a query, and every use as a subquery, compiles it; a check at this one place
-    cannot be walked around by a queryset method that we forgot.
+    All that runs a query, and every use as a subquery, compiles it; no queryset method can bypass
+    a check at this one place.
     """
 
     is_scoped: bool = False
@@ -93,7 +93,7 @@ class TenantQuery(sql.Query):
 
 
 class TenantScopedQuerySet(models.QuerySet[M_co], Generic[M_co]):
-    """A query set over rows of tenants; see the module's words."""
+    """A query set over rows of tenants; see the module's docstring."""
 
     def __init__(
         self,
@@ -111,8 +111,8 @@ class TenantScopedQuerySet(models.QuerySet[M_co], Generic[M_co]):
         """Narrow to the rows of tenants in which ``viewer`` holds the permission.
 
         Args:
-            viewer: who looks.
-            permission: the verb that counts; by default the one the model declared.
+            viewer: the reader.
+            permission: by default the one the model declared.
         """
         rule = tenant_rule_of(self.model)
         if rule is None:
@@ -183,12 +183,12 @@ class TenantManager(models.Manager[M_co], Generic[M_co]):
     def __init__(
         self, tenant_path: str = "", permission: Permission = Permission.VIEW_JOBS
     ) -> None:
-        """Declare how rows belong to tenants.
+        """Declare the scope of rows.
 
         Args:
-            tenant_path: lookup from a row to its tenant's id. Django makes managers of related
-                rows without it; those use what the model declared.
-            permission: what a viewer must be allowed in the tenant to see its rows.
+            tenant_path: lookup from a row to its tenant's id. Django creates managers of related
+        rows without it; those use the model's declaration.
+            permission: permission in the tenant that makes its rows visible.
         """
         super().__init__()
         self.tenant_path = tenant_path

@@ -1,4 +1,4 @@
-"""How long a sign-in has to wait after failed ones: pure functions of what was counted.
+"""Throttling of sign-ins after failures: pure functions of the counts.
 
 Four tallies are counted: of a name with the source of the attempt (the *pair*), of a source over
 all names, of a name over all sources that have never signed in with it, and of a name with the
@@ -42,7 +42,7 @@ class FailureTally:
     """Failed attempts of one kind.
 
     Attributes:
-        failures: as many as there were at ``at``, older ones counted less.
+        failures: count as of ``at``, older ones weighted less.
         at: the last attempt; None if there was none.
     """
 
@@ -107,7 +107,7 @@ def _pair_wait(of_pair: float, of_name: float) -> float:
 
 def _growing(beyond: float, first: float) -> float:
     """A wait that doubles with each failure beyond those that are free."""
-    # A failure fades at once by a little; the one that was just counted is still a whole one.
+    # A failure fades at once by a little; the newest one still counts as 1.
     steps = beyond + 0.5
     return 0.0 if steps < 0 else float(min(LONGEST_WAIT, first * 2.0 ** min(int(steps), 32)))
 
@@ -124,5 +124,5 @@ def _room_wait(of_name: float, failures: float) -> float:
 def _left(tally: FailureTally, wait: float, now: datetime) -> float:
     if tally.at is None or wait <= 0:
         return 0.0
-    # A clock that went back must not make the wait longer than it is.
+    # A clock that went back must not lengthen the wait.
     return min(wait, max(0.0, wait - (now - tally.at).total_seconds()))

@@ -1,4 +1,4 @@
-"""Who looks: a frozen value that answers every question about permission without a query."""
+"""The viewer of a request: a frozen value that decides every permission without a query."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,17 +25,17 @@ ANOTHER_TENANT = sentence("another-tenant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """Somebody who asks, with everything that decides what the answer may contain.
+    """The caller with all rights that decide the content of a response.
 
     Attributes:
         user_id: row of the user; None for the system itself (commands, start-up).
         username: name for the audit and for pages.
-        is_cluster_admin: allowed everything, in all tenants.
+        is_cluster_admin: has all rights, in all tenants.
         roles: role in each tenant the user belongs to, by tenant id.
         tenant_names: slugs of the tenants the viewer may know, by id.
-        archived_ids: which of those tenants are archived and take no new work.
-        scopes: what the token allows; None without a token (session, basic auth, system).
-        bound_tenant_id: the only tenant this token may touch; None for no such limit.
+        archived_ids: archived ones, which accept no new work.
+        scopes: scopes of the token; None without a token (session, basic auth, system).
+        bound_tenant_id: the only tenant of this token; None for no limit.
         token_prefix: public part of the token, for the audit; empty without one.
     """
 
@@ -50,7 +50,7 @@ class Viewer:
     token_prefix: str = ""
 
     def __post_init__(self) -> None:
-        """Freeze the mappings, so that nobody widens a viewer after it was made."""
+        """Freeze the mappings, so that a viewer cannot gain rights after its creation."""
         object.__setattr__(self, "roles", MappingProxyType(dict(self.roles)))
         object.__setattr__(self, "tenant_names", MappingProxyType(dict(self.tenant_names)))
 
@@ -63,8 +63,8 @@ class Viewer:
         """Whether the viewer may do ``permission`` in a tenant.
 
         Args:
-            permission: the verb.
-            tenant_id: the tenant whose row is meant; None for the cluster itself (nodes, users,
+            permission: the permission.
+            tenant_id: the tenant of the row; None for the cluster itself (nodes, users,
                 audit rows of no tenant).
         """
         if not scopes_allow(self.scopes, permission):
@@ -80,23 +80,23 @@ class Viewer:
         return tenant_id is not None and role_allows(self.roles.get(tenant_id), permission)
 
     def can_somewhere(self, permission: Permission) -> bool:
-        """Whether there is any tenant, or the cluster, in which ``can`` would say yes."""
+        """Return whether ``can`` holds in any tenant or for the cluster."""
         return self.can(permission) or any(
             self.can(permission, tenant_id) for tenant_id in self._known_ids()
         )
 
     def can_stop(self, tenant_id: int, owner_id: int | None) -> bool:
-        """Whether the viewer may stop a job of ``owner_id`` in ``tenant_id``."""
+        """Return whether the viewer may stop a job of ``owner_id`` in ``tenant_id``."""
         if self.can(Permission.STOP_ANY_JOB, tenant_id):
             return True
         is_own = owner_id is not None and owner_id == self.user_id
         return is_own and self.can(Permission.STOP_OWN_JOB, tenant_id)
 
     def tenant_ids(self, permission: Permission) -> frozenset[int] | None:
-        """The tenants in which ``can(permission, id)`` holds; None stands for every tenant.
+        """Return the tenants in which ``can(permission, id)`` holds; None means every tenant.
 
-        None is what only an unbound cluster admin gets, and only for permissions that an
-        archived tenant does not freeze.
+        None is only for an unbound cluster admin, and for permissions that an archived tenant does
+        not freeze.
         """
         if not scopes_allow(self.scopes, permission):
             return frozenset()
@@ -122,16 +122,16 @@ class Viewer:
     def require(
         self, permission: Permission, tenant_id: int | None = None, *, what: str = "this"
     ) -> None:
-        """Go on if the viewer may, else raise.
+        """Require a permission.
 
         Args:
-            permission: the verb.
+            permission: the permission.
             tenant_id: as in ``can``.
-            what: the words for the act or object in the message (``the tenant``).
+            what: text for the act or object in the message (``the tenant``).
 
         Raises:
-            NotFoundError: the viewer may not even know of the tenant.
-            ForbiddenError: the viewer knows it, and may not do that to it.
+            NotFoundError: the tenant is not visible to the viewer.
+            ForbiddenError: the tenant is visible, but the permission is missing.
         """
         if self.can(permission, tenant_id):
             return

@@ -48,7 +48,7 @@ def problem(
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Convert domain errors to problem documents: the exception handler of Django REST framework."""
+    """Exception handler of Django REST framework: convert domain errors to problem documents."""
     found = _document_of(error)
     if found is None:
         return None  # a bug: Django logs it and answers 500

@@ -39,7 +39,7 @@ class KnownFormats(DefaultContentNegotiation):
     def filter_renderers(
         self, renderers: Iterable[BaseRenderer], format: str
     ) -> list[BaseRenderer]:
-        """Return the matching renderers, else all: the address refuses an unknown value by name."""
+        """Return the matching renderers, else all: the address refuses unknown values by name."""
         known = list(renderers)
         return [one for one in known if one.format == format] or known
 

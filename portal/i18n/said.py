@@ -75,7 +75,7 @@ class _Translated:
         return ngettext(one, many, number)
 
     def plain(self, words: str) -> str:
-        """Return a text without a template; sentences that are not messages are matched by shape."""
+        """Return a text without a template; unknown sentences are matched by shape."""
         return str(said(words))
 
     def moment(self, at: float) -> str:

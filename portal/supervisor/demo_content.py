@@ -105,7 +105,7 @@ def _ensure_nodes(viewer: Viewer, described: Sequence[Mapping[str, Any]], now: d
 def _take_inventories(
     settings: WorkerSettings, described: Sequence[Mapping[str, Any]], now: datetime
 ) -> Mapping[int, Inventory]:
-    """Read the inventory of every node, as the node service does, so that quotas can be assigned."""
+    """Read the inventory of every node, as the node service does, before quotas are assigned."""
     ids = dict(Node.objects.filter(removed_at=None).values_list("name", "id"))
     found = asyncio.run(
         _probe_all(settings, [_address(ids[entry["name"]], entry) for entry in described])

@@ -51,7 +51,7 @@ class RunningNode:
     acceptor: asyncssh.SSHAcceptor | None = None
 
     def describe(self, host: str, port: int) -> dict[str, Any]:
-        """Print the facts needed to add this node."""
+        """Return the facts needed to add this node."""
         line = self.host_key.export_public_key("openssh").decode().split()
         return {
             "name": self.node.name,

@@ -48,7 +48,7 @@ def redis_command(binary: str, folder: Path, unix_socket: Path) -> list[str]:
 
 
 def socket_path(folder: Path) -> Path:
-    """Return the socket path: in ``folder``, or in a short private one if that path is too long."""
+    """Return the socket path: in ``folder``, or in a short private one if it is too long."""
     wanted = folder / SOCKET_NAME
     if len(os.fsencode(wanted)) <= LONGEST_SOCKET:
         return wanted

@@ -1,4 +1,4 @@
-"""The schema of the API as a plain page: what Swagger shows, without scripts and inline styles."""
+"""The schema of the API as a plain page: Swagger's content without scripts and inline styles."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def docs(asked: PageRequest) -> HttpResponseBase:
 @cache
 def resources() -> tuple[ResourceDoc, ...]:
     """Every resource with its operations, as the schema describes them."""
-    generator: Any = SchemaGenerator  # the package has no types
+    generator: Any = SchemaGenerator  # the package is untyped
     schema: Mapping[str, Any] = generator().get_schema(request=None, public=True)
     by_tag: dict[str, list[OperationDoc]] = {}
     for path, methods in schema["paths"].items():

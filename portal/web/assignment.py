@@ -16,7 +16,7 @@ from scheduling.topology.current import CellView, TopologyNow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose a cell is in the drawing: what is written on it, and its colour."""
+    """The owner of a cell in the drawing: its label and colour."""
 
     name: str
     category: int
@@ -25,11 +25,11 @@ class Owner:
 def assignment_map(
     topology: TopologyNow, assigned: Sequence[AssignedCell], owners: Mapping[str, Owner]
 ) -> DeviceMap:
-    """The nodes with their cells given to virtual clusters.
+    """Draw the nodes with the cells assigned to virtual clusters.
 
     Args:
-        topology: the cells there are.
-        assigned: which cell stands for whose guarantee.
+        topology: all cells.
+        assigned: the virtual cluster of each guaranteed cell.
         owners: by name of the virtual cluster.
     """
     return _drawn(topology, tuple(assigned), tuple(owners.items()), get_language())
@@ -42,7 +42,7 @@ def _drawn(
     named: tuple[tuple[str, Owner], ...],
     _language: str | None,
 ) -> DeviceMap:
-    """Drawn once for all who may know the same names, as long as the promises stay."""
+    """Draw once for all viewers with the same visible names; cached until guarantees change."""
     owners = dict(named)
     by_leaf = {leaf: cell for cell in assigned for leaf in cell.leaves}
     rows = tuple(
@@ -74,13 +74,13 @@ def _drawn(
 def owners_of(
     names: Mapping[str, str], tenants: Sequence[str], *, own: str, label: str
 ) -> Mapping[str, Owner]:
-    """What each virtual cluster is called and coloured in the drawing.
+    """Return label and colour of each virtual cluster in the drawing.
 
     Args:
         names: tenant by name of the virtual cluster.
         tenants: in order of creation.
-        own: the virtual cluster whose shape is edited.
-        label: what that one is called.
+        own: the virtual cluster that is being edited.
+        label: its label.
     """
     categories = tenant_categories(tenants)
     return {

@@ -1,4 +1,4 @@
-"""The audit: who changed what, before and after."""
+"""Page of the audit: changes with actor, before and after."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownEntry:
-    """A row of the audit with its differences in words."""
+    """A row of the audit with its differences as text."""
 
     entry: AuditEntry
     url: str
@@ -54,7 +54,7 @@ class ShownEntry:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing is said of before: something was made."""
+        """Return whether there is no value before: the object was created."""
         return not self.entry.before
 
 
@@ -89,7 +89,7 @@ def audit(asked: PageRequest) -> HttpResponseBase:
 
 
 def shown_entries(entries: Iterable[AuditEntry]) -> tuple[ShownEntry, ...]:
-    """Entries with what changed, field by field."""
+    """Return entries with their changes, field by field."""
     return tuple(
         ShownEntry(
             entry=entry,
@@ -104,7 +104,7 @@ def shown_entries(entries: Iterable[AuditEntry]) -> tuple[ShownEntry, ...]:
 def changes_between(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> tuple[FieldChange, ...]:
-    """The fields of both sides in order, each with what it was and what it is."""
+    """Return the fields of both sides in order, each with old and new value."""
     return tuple(
         FieldChange(
             name=name.replace("_", " "),

@@ -28,10 +28,10 @@ from tenants.viewers import ANOTHER_TENANT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellTrees:
-    """The two drawings and what is said of them.
+    """The two drawings and their captions.
 
     Attributes:
-        hidden: how many cells, and how many nodes, are too many to be drawn.
+        hidden: numbers of cells and of nodes beyond the limit of the drawing.
     """
 
     virtual: DeviceMap
@@ -43,11 +43,11 @@ class CellTrees:
 def cell_trees(
     topology: TopologyNow, found: VcCells, tenants: Sequence[str], *, tenant: str
 ) -> CellTrees:
-    """Both sides of the binding.
+    """Draw both sides of the binding.
 
     Args:
-        topology: the cells there are.
-        found: what the virtual cluster has.
+        topology: all cells.
+        found: the cells of the virtual cluster.
         tenants: in order of creation, which gives their colours.
         tenant: owner of the virtual cluster.
     """

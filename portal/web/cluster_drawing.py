@@ -1,4 +1,4 @@
-"""What the selectors say of the cluster, as the values that the drawings take."""
+"""Conversion of cluster data from the selectors to the input of the drawings."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -29,10 +29,9 @@ Readings = Mapping[int, Sequence[float | None]]
 
 
 def tenants_in_order(viewer: Viewer) -> tuple[str, ...]:
-    """Names of the tenants that the viewer may know, each at its place in the order of creation.
+    """Return the tenants that the viewer may know, each at its index in the order of creation.
 
-    Tenants that the viewer may not know leave an empty name, so that a tenant has one colour for
-    everybody.
+    Other tenants leave an empty name, so that a tenant has one colour for everybody.
     """
     by_position = {tenant.position: tenant.name for tenant in tenants_for(viewer)}
     last = max(by_position, default=0)
@@ -40,7 +39,7 @@ def tenants_in_order(viewer: Viewer) -> tuple[str, ...]:
 
 
 def utilisation_now(node_ids: Collection[int], *, now: datetime) -> Readings:
-    """What the nodes told of their devices in the last minutes."""
+    """Return the utilisation of devices in the last minutes."""
     found = current_readings(node_ids=node_ids, now=now)
     return {node_id: _shares(reading["utilisation"]) for node_id, reading in found.items()}
 
@@ -62,14 +61,14 @@ def drawn_cluster(
     colour: str,
     in_words: bool,
 ) -> DeviceMap:
-    """The device map of all nodes; each is drawn once for as long as it shows the same.
+    """Return the device map of all nodes; each drawing is cached while unchanged.
 
     Args:
-        nodes: as the viewer may see them; whoever may see other things has another tuple.
+        nodes: as the viewer may see them; other rights give another tuple.
         readings: utilisation now.
         tenants: names in the order of creation, as the viewer may know them.
-        colour: what colour says at first.
-        in_words: whether the table is to be made too.
+        colour: initial meaning of colour.
+        in_words: whether to create the table too.
     """
     known = tuple(tenants)
     language = get_language()
@@ -88,13 +87,13 @@ def _drawn(
     in_words: bool,
     _language: str | None,
 ) -> DrawnNode:
-    """What a node shows is said in a language, which is a part of what it is kept by."""
+    """Cache the drawing of a node; the language is a part of the key."""
     drawn = map_node(node.value, readings)
     return draw_node(drawn, tenants=tenants, in_words=in_words)
 
 
 def _by_rack(node: cluster.NodeView) -> tuple[bool, str]:
-    """Racks by name, and what is in none at the end."""
+    """Sort key: racks by name, nodes without a rack last."""
     return node.rack == "", node.rack
 
 
@@ -157,7 +156,7 @@ def cell(view: CellView) -> MapCell:
 
 
 def occupant(holder: occupancy.Occupant | None) -> MapOccupant | None:
-    """Who is on a device, for drawing."""
+    """Convert the occupant of a device for drawing."""
     if holder is None:
         return None
     return MapOccupant(

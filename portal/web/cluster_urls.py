@@ -1,4 +1,4 @@
-"""Addresses of the pages about the cluster and those who share it."""
+"""Addresses of the pages about the cluster, tenants and virtual clusters."""
 
 from django.urls import URLPattern, path
 

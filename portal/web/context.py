@@ -24,17 +24,17 @@ LANGUAGE_WORDS: Final = {str(Language.BROWSER): gettext_lazy("Automatic")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NavItem:
-    """One line of the navigation.
+    """One item of the navigation.
 
     Attributes:
-        name: what is read.
-        url: where it goes.
+        name: the label.
+        url: its address.
         icon: id in ``img/icons.svg``.
         key: second key after ``g``, or empty.
         count: grey number, if any.
-        flag: red number where somebody must act, if any.
+        flag: red number where action is needed, if any.
         active: the page is below this item.
-        starts_group: a hairline stands above it.
+        starts_group: a hairline is above it.
     """
 
     name: str
@@ -49,7 +49,7 @@ class NavItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameTicker:
-    """The round ticker as it is first drawn; the page's script keeps it up to date."""
+    """The round ticker as first rendered; the page's script updates it."""
 
     number: int | None
     seconds: float | None
@@ -60,7 +60,7 @@ class FrameTicker:
     trouble: str
 
 
-# url name, words, icon, key after g, first of a group
+# url name, label, icon, key after g, first of a group
 ITEMS: Final = (
     ("overview", gettext_lazy("Overview"), "overview", "o", False),
     ("submit", gettext_lazy("Submit"), "plus", "s", False),
@@ -86,7 +86,7 @@ ALIASES: Final = {
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Everything ``base.html`` needs beside the page's own context."""
+    """Return the context of ``base.html`` besides the page's own."""
     facts = get_frame(request)
     return {
         "nav": navigation(request, facts),
@@ -171,7 +171,7 @@ def _section(request: HttpRequest) -> str:
 
 
 def _languages(request: HttpRequest) -> tuple[tuple[str, str, bool], ...]:
-    """Value, word and whether it is the choice; each language is written in itself."""
+    """Return value, label and choice of each language; labels are in their own language."""
     chosen = chosen_language(request)
     words = ((value, LANGUAGE_WORDS.get(value, label)) for value, label in Language.choices)
     return tuple((value, str(word), value == chosen) for value, word in words)

@@ -56,7 +56,7 @@ def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
 
 
 def _since_known(points: Sequence[DayPoint]) -> Sequence[DayPoint]:
-    """The points from the first that says anything, and at least the last hour."""
+    """Return the points from the first known one, and at least the last hour."""
     first = next(
         (
             place
@@ -69,7 +69,7 @@ def _since_known(points: Sequence[DayPoint]) -> Sequence[DayPoint]:
 
 
 def day_says(points: Sequence[DayPoint]) -> str:
-    """What the chart shows now, in a sentence."""
+    """Describe the chart in a sentence."""
     parts = []
     for name, _colour, take in LINES:
         known = [share for share in map(take, points) if share is not None]

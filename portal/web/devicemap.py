@@ -1,8 +1,8 @@
-"""The device map: cell trees and what runs on their devices become rows of tiles and a table.
+"""The device map: cell trees and running jobs become rows of tiles and a table.
 
 A device is drawn as part of its cell. Neighbours become one tile only where they are one whole
 cell: one allocation that fills the cell, or a cell that is free as a whole. Two free devices of
-different cells stay two tiles: that is fragmentation, and it is to be seen (design, section 4).
+different cells remain two tiles, which shows fragmentation (design, section 4).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ UTILISATION_STEPS: Final = (0.10, 0.30, 0.50, 0.70, 0.90)
 
 @dataclass(slots=True)
 class _Drawing:
-    """What is collected while walking the trees."""
+    """Results collected during the walk over the trees."""
 
     tenants: Mapping[str, int]
     in_words: bool = False
@@ -67,14 +67,14 @@ class _Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnNode:
-    """One node of a map, drawn apart from all others, so that it can be kept while they change.
+    """One node of a map, drawn separately, so that it can be cached while others change.
 
     Attributes:
-        shape: equal for nodes of which the devices can be numbered alike.
+        shape: equal for nodes with the same numbering of devices.
         numbers: that numbering.
-        tenants: categories of the tenants that hold something.
+        tenants: categories of the tenants with devices here.
         kinds: kinds of tiles, for the legend.
-        table: the same in words, if wanted.
+        table: the same as text, if requested.
     """
 
     rack: str
@@ -96,10 +96,10 @@ def device_map(
     """Draw ``nodes``.
 
     Args:
-        nodes: in the order in which they are to stand.
-        tenants: names in the order of creation, which gives their categories for ever.
-        colour: what colour says at first: ``state``, ``utilisation``, ``tenant`` or ``job``.
-        in_words: whether the table, which says the same in words, is to be made too.
+        nodes: in order of display.
+        tenants: names in the order of creation, which determines their categories.
+        colour: initial meaning of colour: ``state``, ``utilisation``, ``tenant`` or ``job``.
+        in_words: whether to create the table with the same facts too.
     """
     drawn = [draw_node(node, tenants=tenants, in_words=in_words) for node in nodes]
     return map_of(drawn, colour=colour)
@@ -121,7 +121,7 @@ def draw_node(node: MapNode, *, tenants: Sequence[str], in_words: bool) -> Drawn
 
 
 def map_of(nodes: Sequence[DrawnNode], *, colour: str) -> DeviceMap:
-    """The map of nodes that are drawn already, in the order in which they are to stand."""
+    """Combine drawn nodes to a map, in order of display."""
     racks: dict[str, list[DrawnNode]] = {}
     tenants: dict[str, int] = {}
     kinds: dict[str, None] = {}
@@ -241,7 +241,7 @@ def _one_by_one(cell: MapCell, node: MapNode, drawing: _Drawing) -> MapGroup:
 
 
 def _key(device: DeviceNow, node: MapNode) -> tuple[str, str]:
-    """What makes two devices the same tile, if they are one cell."""
+    """Return the key by which devices of one cell are merged into a tile."""
     kind = _kind(device, node)
     occupant = device.occupant
     return kind, occupant.allocation if occupant and kind in {"used", "other", "reserved"} else ""
@@ -333,7 +333,7 @@ def _occupied_tile(
 
 
 def _job_category(job_id: int | None) -> int | None:
-    """In the order in which jobs were made, so that a job keeps its colour while others end."""
+    """Categories by order of creation, so that a job has the same colour while others end."""
     return None if job_id is None else (job_id - 1) % CATEGORIES + 1
 
 

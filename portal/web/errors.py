@@ -1,4 +1,4 @@
-"""Pages for what went wrong: each says what, why and what next; 500 works without the database."""
+"""Error pages with cause and remedy; 500 works without the database."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -24,7 +24,7 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 
 
 def unreadable(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """400 before anything is known of the request, such as who sent it and to which host."""
+    """Return 400 before sender and host of the request are known."""
     if request.path.startswith("/api/"):
         is_host = isinstance(exception, DisallowedHost)
         remedy = "Use a host name that TESSERA_ALLOWED_HOSTS names." if is_host else ""
@@ -38,7 +38,7 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """404: no such page, or not one that the reader may know of."""
+    """Return 404: the page does not exist or is not visible to the reader."""
     return _page(request, HTTPStatus.NOT_FOUND, "404.html")
 
 
@@ -55,7 +55,7 @@ def busy(request: HttpRequest, error: DomainError) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """403: the form was too old or came from elsewhere."""
+    """Return 403: the form was too old or of a foreign origin."""
     return _page(request, HTTPStatus.FORBIDDEN, "403_csrf.html")
 
 

@@ -70,7 +70,7 @@ def _starts(row: EstimateAccuracy, place: int) -> dict[str, Any]:
 
 
 def _ticks(rows: Sequence[EstimateAccuracy]) -> tuple[int, ...]:
-    """Those of the axes, up to the first that lies beyond all that is drawn."""
+    """Return the ticks of the axes, up to the first beyond the drawn data."""
     longest = max((max(p90, wait) for row in rows for *_, p90, wait in row.points), default=0)
     most = next((place for place, tick in enumerate(TICKS) if tick >= longest), len(TICKS))
     return TICKS[: max(most + 1, LEAST_TICKS)]
@@ -91,7 +91,7 @@ def _as_estimated(longest: float) -> dict[str, Any]:
 
 
 def calibration_says(rows: Sequence[EstimateAccuracy]) -> str:
-    """What the chart shows, in a sentence."""
+    """Describe the chart in a sentence."""
     number = sum(row.estimates for row in rows)
     if not number:
         return gettext("No start estimates to compare yet.")

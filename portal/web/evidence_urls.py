@@ -1,4 +1,4 @@
-"""Addresses of the pages about what was, and what could have been."""
+"""Addresses of the pages about the past and what-ifs."""
 
 from django.urls import URLPattern, path
 

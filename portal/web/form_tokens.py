@@ -1,4 +1,4 @@
-"""A form that is sent twice does its work once: it carries a word that is its own."""
+"""Idempotent forms: each rendered form carries a one-time token."""
 
 import re
 import uuid
@@ -19,29 +19,29 @@ _NOT_SAID: Final = frozenset({FIELD, "csrfmiddlewaretoken"})
 
 
 def new_once() -> str:
-    """A word for one form on one page."""
+    """Return a new token for one form on one page."""
     return uuid.uuid4().hex
 
 
 def once_of(form: QueryDict) -> str:
-    """The word that a form was sent with; empty where there is none, or no such word."""
+    """Return the token of a posted form; empty if missing or invalid."""
     word = form.get(FIELD, "")
     return word if _WORD.fullmatch(word) else ""
 
 
 def make_once(asked: PageRequest, act: Callable[[], T], made_key: Callable[[T], int]) -> T:
-    """Make what the posted form asks for, unless this very form has made it before.
+    """Create the object of the posted form, unless this form has created it before.
 
     Args:
-        asked: with the form.
-        act: makes it; see ``tenants.services.act_once``.
-        made_key: the key of what was made.
+        asked: the request with the form.
+        act: creates it; see ``tenants.services.act_once``.
+        made_key: the primary key of the object.
 
     Raises:
-        FormSentError: it has, or has made something else with other words in it.
+        FormSentError: it has created it, or something else with other input.
     """
     form = asked.http.POST
-    # Nobody should guess from it what was written, such as an address with a key in it.
+    # Values such as an address with a key in it must not be guessable from it.
     said = repr(sorted((name, form.getlist(name)) for name in form.keys() - _NOT_SAID))
     return act_once(
         act,
@@ -54,5 +54,5 @@ def make_once(asked: PageRequest, act: Callable[[], T], made_key: Callable[[T], 
 
 
 def made_before(error: DomainError) -> int | None:
-    """The key of what this form has made before, where it says the same as then; else None."""
+    """Return the key of the object that this form has created with the same input; else None."""
     return error.made if isinstance(error, FormSentError) and error.is_same else None

@@ -15,7 +15,7 @@ from tessera.messages import follow
 def put_faults(
     form: forms.BaseForm, error: DomainError, fields: Mapping[str, str] | None = None
 ) -> None:
-    """Add every fault of ``error`` to its field, or to the whole form where it has none.
+    """Add every fault of ``error`` to its field, or to the whole form if it has none.
 
     Args:
         form: bound and validated.
@@ -23,7 +23,7 @@ def put_faults(
         fields: the form's name for a field of the service where the two differ.
 
     Raises:
-        ForbiddenError: it is ``error``: no other value would help, so it is no fault of the form.
+        ForbiddenError: ``error`` is one: no other value would help.
     """
     if isinstance(error, ForbiddenError):
         raise error
@@ -34,9 +34,9 @@ def put_faults(
 
 
 def status_of(form: forms.BaseForm) -> HTTPStatus:
-    """The status of a page with a form: 422 where what was sent has faults.
+    """Return the status of a page with a form: 422 for invalid input.
 
-    409 where it was sent before with other words in it.
+    409 for a form that was sent before with other input.
     """
     if form.has_error(NON_FIELD_ERRORS, FormSentError.code):
         return HTTPStatus.CONFLICT
@@ -44,7 +44,7 @@ def status_of(form: forms.BaseForm) -> HTTPStatus:
 
 
 def fault_text(fault: FieldError) -> str:
-    """What is wrong and what to do about it, as one text."""
+    """Return fault and remedy as one text."""
     return follow(fault.message, fault.remedy)
 
 
@@ -54,7 +54,7 @@ def error_text(error: DomainError) -> str:
 
 
 def shown_version(text: str) -> int | None:
-    """Which version a form was shown with; None without one, and what is no version fits none."""
+    """Return the version of a posted form; None if missing; an invalid one matches none."""
     if not text:
         return None
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1

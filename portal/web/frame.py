@@ -1,4 +1,4 @@
-"""What the frame around a page may show; a view sets it as values, nothing is queried here."""
+"""Values for the frame around a page; the view sets them, nothing is queried here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ ATTRIBUTE: Final = "tessera_frame"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """Facts for the frame; all may be missing, then nothing is claimed.
+    """Facts for the frame; missing ones are omitted.
 
     Attributes:
-        scope: tenant or role that stands beside the user's name.
+        scope: tenant or role next to the user's name.
         counts: grey numbers by the url name of a nav item.
-        flags: red numbers by url name: somebody must act.
+        flags: red numbers by url name: action needed.
         hidden: url names that the reader may not open.
         rounds: the last rounds, oldest first.
         round_age_seconds: since the last round.
         round_seconds: the interval between two rounds.
-        round_trouble: why no round came, if known.
-        announcements: what stands above the page, newest first.
+        round_trouble: reason of a missing round, if known.
+        announcements: announcements above the page, newest first.
         may_announce: the reader may write announcements.
         failing: for cluster admins, a sentence for each part that does not work.
     """

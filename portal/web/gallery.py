@@ -1,4 +1,4 @@
-"""A page of all components with made-up values, for looking at them; only in debug mode."""
+"""A page of all components with sample values; only in debug mode."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ class SampleForm(forms.Form):
 
 
 def components(request: HttpRequest) -> HttpResponse:
-    """Show every component once; there is no such page outside of debug mode."""
+    """Show every component once; only in debug mode."""
     if not settings.DEBUG:
         raise Http404
     set_frame(request, _frame())

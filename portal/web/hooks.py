@@ -37,7 +37,7 @@ CLUSTER: Final = ""
 
 
 class HookForm(forms.Form):
-    """What can be changed of a hook."""
+    """Editable fields of a webhook."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     name = forms.CharField(label=gettext_lazy("Name"), max_length=80)
@@ -47,7 +47,7 @@ class HookForm(forms.Form):
     )
 
     def __init__(self, *args: Any, tenant_id: int | None, **kwargs: Any) -> None:
-        """Offer the events that such a hook may hear of."""
+        """Offer the events of this kind of webhook."""
         super().__init__(*args, **kwargs)
         choice = self.fields["events"]
         assert isinstance(choice, forms.MultipleChoiceField)  # noqa: S101 narrows the type only
@@ -55,14 +55,14 @@ class HookForm(forms.Form):
 
 
 class NewHookForm(HookForm):
-    """A new hook, of a tenant or of the whole cluster."""
+    """A new webhook, of a tenant or of the whole cluster."""
 
     tenant = forms.TypedChoiceField(
         label=gettext_lazy("Owner"), required=False, coerce=int, empty_value=None
     )
 
     def __init__(self, *args: Any, owners: list[tuple[str, str]], **kwargs: Any) -> None:
-        """Offer the tenants whose hooks the person may manage."""
+        """Offer the tenants whose webhooks the person may manage."""
         super().__init__(*args, tenant_id=None, **kwargs)
         choice = self.fields["tenant"]
         assert isinstance(choice, forms.ChoiceField)  # noqa: S101 narrows the type only
@@ -71,7 +71,7 @@ class NewHookForm(HookForm):
 
 @page
 def hooks(asked: PageRequest) -> HttpResponseBase:
-    """The hooks that the reader manages; a new one's secret stands in the answer to the form."""
+    """Show the webhooks that the reader manages; the response to a POST has a new one's secret."""
     if not asked.viewer.can_somewhere(Permission.MANAGE_HOOKS):
         asked.viewer.require(Permission.MANAGE_HOOKS, what="hooks")
     made = None
@@ -109,7 +109,7 @@ def hooks(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def hook(asked: PageRequest, hook_id: int) -> HttpResponseBase:
-    """One hook: changed here, with what was delivered to it."""
+    """Show and edit one webhook, with its deliveries."""
     row = hook_for(asked.viewer, hook_id)
     form = HookForm(asked.http.POST or None, tenant_id=row.tenant_id, initial=_initial(row))
     stale = False
@@ -159,7 +159,7 @@ def test(asked: PageRequest, hook_id: int) -> HttpResponseBase:
 @posts_from("hook")
 @page
 def rotate(asked: PageRequest, hook_id: int) -> HttpResponseBase:
-    """Give it another secret, which stands in this answer and nowhere else."""
+    """Replace its secret, which is shown in this response only."""
     made = rotate_secret(viewer=asked.viewer, hook_id=hook_id)
     row = hook_for(asked.viewer, hook_id)
     form = HookForm(tenant_id=row.tenant_id, initial=_initial(row))
@@ -189,7 +189,7 @@ def replay(asked: PageRequest, delivery_id: int) -> HttpResponseBase:
 
 
 def _is_sent(asked: PageRequest, send: Callable[[], Delivery]) -> bool:
-    """Whether it goes out now; what keeps it from that is said: this form's first click, too."""
+    """Return whether it was sent; report the reason otherwise, such as a repeated form."""
     try:
         make_once(asked, send, lambda made: made.pk)
     except DomainError as refused:

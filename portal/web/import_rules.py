@@ -1,4 +1,4 @@
-"""Import rules: what names of queues and accounts of other systems stand for here."""
+"""Import rules: mappings of queues and accounts of other systems to local names."""
 
 from collections.abc import Iterable
 

@@ -65,7 +65,7 @@ def attempts(request: PageRequest, job_id: int) -> HttpResponse:
 @require_safe
 @page
 def events(request: PageRequest, job_id: int) -> HttpResponse:
-    """What happened, the newest first."""
+    """Show the events, the newest first."""
     context = head_context(request, job_id, "job-events")
     cursor = request.http.GET.get("cursor")
     found = events_of_job(request.viewer, job_id, cursor=cursor, newest_first=True)
@@ -96,7 +96,7 @@ def spec(request: PageRequest, job_id: int) -> HttpResponse:
 @require_safe
 @page
 def calls(request: PageRequest, job_id: int) -> HttpResponse:
-    """The same as REST and CLI."""
+    """Show the same as REST and CLI calls."""
     context = head_context(request, job_id, "job-calls")
     if request.wants_part:
         return request.render("job/_head_parts.html", context)

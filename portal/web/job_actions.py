@@ -1,4 +1,4 @@
-"""What one may do with a job from its page: stop, clone, release; and downloading a log."""
+"""Actions on a job's page: stop, clone, release, and download of a log."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -31,7 +31,7 @@ CHUNK_BYTES = 1 << 20
 @require_POST
 @page
 def stop(request: PageRequest, job_id: int) -> HttpResponse:
-    """Ask the job to end."""
+    """Stop the job."""
     stop_and_say(request, job_id)
     return _to_job(job_id)
 
@@ -112,7 +112,7 @@ def download_log(request: PageRequest, job_id: int, role: str, rank: int) -> Str
 
 
 def stop_and_say(request: PageRequest, job_id: int) -> None:
-    """Ask a job to end, and say on the next page what became of that."""
+    """Stop a job, and show the result on the next page."""
     job = visible_job(request.viewer, job_id)
     before = job.state
     message = request.http.POST.get("reason", "")[:LONGEST_REASON]

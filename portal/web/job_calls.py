@@ -1,4 +1,4 @@
-"""The same as a job's page, as REST and CLI calls."""
+"""REST and CLI calls that correspond to a job's page."""
 
 import json
 import shlex
@@ -14,7 +14,7 @@ TOKEN: Final = "Authorization: Token $TESSERA_TOKEN"  # noqa: S105 the name of a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One thing that can be done; ``cli`` or ``rest`` is empty where only the other can."""
+    """One action; ``cli`` or ``rest`` is empty where only the other exists."""
 
     says: str
     rest: str = ""
@@ -22,7 +22,7 @@ class Call:
 
 
 def calls_for(detail: JobDetail, base_url: str) -> tuple[Call, ...]:
-    """What one may ask of the job and do with it.
+    """Return the calls that read or change the job.
 
     Args:
         detail: the job.
@@ -67,7 +67,7 @@ def submit_calls(base_url: str, file: str = "job.yaml") -> Call:
 
 
 def first_calls(base_url: str, username: str) -> tuple[Call, ...]:
-    """How somebody who has only seen the pages begins in a shell."""
+    """Return the first shell commands for a user of the pages."""
     login = f"tessera --url {shlex.quote(base_url)} login --user {shlex.quote(username)}"
     return (
         Call(says=_("Sign in (once)"), cli=login),
@@ -81,7 +81,7 @@ def first_calls(base_url: str, username: str) -> tuple[Call, ...]:
 
 
 def first_rank(detail: JobDetail) -> tuple[str, int]:
-    """The rank whose log is shown first."""
+    """Return the rank whose log is shown first."""
     members = detail.attempts[-1].members if detail.attempts else ()
     first = next(iter(members), None)
     return (first.role, first.rank) if first else (next(iter(detail.spec["roles"]), "worker"), 0)

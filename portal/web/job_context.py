@@ -1,4 +1,4 @@
-"""What the pages of one job show, read once for a whole page or for the parts of a swap."""
+"""Context of the pages of one job, read once for a whole page or for the parts of a swap."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,10 +43,10 @@ TABS = (
 
 
 def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
-    """What stands above the tabs of every page of a job.
+    """Return the context above the tabs of every page of a job.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: unknown job, or not visible to the viewer.
     """
     detail = job_detail(request.viewer, job_id)
     row = detail.row
@@ -102,7 +102,7 @@ def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
 
 
 def placements(detail: JobDetail) -> tuple[Placement, ...]:
-    """Where the newest attempt lies, one drawing a node."""
+    """Draw the placement of the newest attempt, one drawing per node."""
     return tuple(
         placement(
             node=part.node,
@@ -124,7 +124,7 @@ def streams(detail: JobDetail) -> tuple[tuple[str, int], ...]:
 
 
 def facts(detail: JobDetail) -> Mapping[str, Any]:
-    """What the specification says, for the list of facts."""
+    """Return the specification as a list of facts."""
     spec = detail.spec
     roles = spec["roles"].values()
     source = spec.get("source") or {}
@@ -146,7 +146,7 @@ def facts(detail: JobDetail) -> Mapping[str, Any]:
 
 
 def _layout(detail: JobDetail) -> str:
-    """How the logical workers of the newest attempt lie."""
+    """Return the layout of the logical workers of the newest attempt."""
     if not detail.attempts:
         return ""
     newest = detail.attempts[-1]

@@ -36,7 +36,7 @@ class _LinesField(forms.CharField):
 
 
 class JobEditForm(forms.Form):
-    """What may be changed of a waiting job here; empty takes a field away."""
+    """Editable fields of a waiting job; an empty value removes a field."""
 
     priority = forms.ChoiceField(label=gettext_lazy("Priority"), required=False)
     max_duration = forms.CharField(
@@ -66,7 +66,7 @@ class JobEditForm(forms.Form):
         return cls(initial=_values(job), viewer=viewer, spec=job.spec)
 
     def changes(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """What differs from the job, by path; None takes a field away."""
+        """Return the differences from the job, by path; None removes a field."""
         given = {name: self.cleaned_data[name].strip() for name in FIELDS if name in self.fields}
         return {
             name: _typed(name, value) if value else None
@@ -78,7 +78,7 @@ class JobEditForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def edit(request: PageRequest, job_id: int) -> HttpResponse:
-    """The form, or what became of it."""
+    """Show the form, or the result of its submit."""
     job = visible_job(request.viewer, job_id)
     require_own(job=job, viewer=request.viewer)
     if request.http.method != "POST":
@@ -106,7 +106,7 @@ def _change(request: PageRequest, job: Job, form: JobEditForm) -> str:
     seen = form.cleaned_data["seen"]
     if not changes:
         return _("Job %(pk)s not changed: the values are the same.") % {"pk": job.pk}
-    # Sent twice, the second finds what the first has made of the job, and changes nothing.
+    # Sent twice, the second finds the job already changed, and changes nothing.
     return amend_and_say(request, job, changes, seen=seen)
 
 

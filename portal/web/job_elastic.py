@@ -1,4 +1,4 @@
-"""What a job's pages say of its training at other sizes."""
+"""Texts about a job's training at other sizes."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -17,11 +17,11 @@ MOST_SHOWN: Final = 8
 
 
 def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:
-    """The bounds of an elastic job and how it trains between them; empty for a rigid one.
+    """Describe the bounds of an elastic job and its rule between them; empty if rigid.
 
     Args:
-        said: ``elastic`` of its specification.
-        asked: devices that it asks for.
+        said: field ``elastic`` of its specification.
+        asked: requested devices.
     """
     if said is None:
         return ""
@@ -56,7 +56,7 @@ def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:
 
 
 def layout_words(layout: Sequence[Sequence[int]] | None, devices: int) -> str:
-    """How an attempt's logical workers lie on its devices; empty where there are none.
+    """Describe the layout of logical workers on devices; empty without any.
 
     Args:
         layout: logical workers of each process, by member.
@@ -81,7 +81,7 @@ def layout_words(layout: Sequence[Sequence[int]] | None, devices: int) -> str:
 
 
 def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:
-    """What other sizes are expected to give, and what restarts have cost, as facts."""
+    """Return expected results at other sizes, and past costs of restarts, as facts."""
     if outlook is None:
         return ()
     facts = []
@@ -153,7 +153,7 @@ def _rounded(rate: float) -> float:
 
 
 def sizes_in_words(outlook: Outlook | None) -> str:
-    """What the chart of sizes shows, in a sentence; empty where there is none."""
+    """Describe the chart of sizes in a sentence; empty without data."""
     curve = outlook.prediction if outlook is not None else None
     if curve is None:
         return ""
@@ -181,7 +181,7 @@ def _verdict(curve: "Prediction") -> str:
 
 
 def _curve(curve: "Prediction") -> str:
-    """The pace of sizes between measured ones; measured ones are marked."""
+    """Return the curve of the pace by size; measured sizes are marked."""
     inside = [(n, rate) for n, rate in curve.sizes if min(curve.seen) <= n <= max(curve.seen)]
     stride = -(-len(inside) // MOST_SHOWN) or 1
     shown = [

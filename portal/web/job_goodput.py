@@ -1,4 +1,4 @@
-"""What a job achieves, as its page shows it: the last pace, and the curve over time."""
+"""Throughput and goodput of a job on its page: the last pace, and the curve over time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ MOST_CHECKPOINTS: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """The newest sample and the trend that leads to it.
+    """The newest sample and its trend.
 
     Attributes:
         throughput, goodput: samples per second.
         step: number of the last step.
-        step_seconds: of one step, if the job says so.
-        loss: if the job says so.
+        step_seconds: of one step, if reported.
+        loss: if reported.
         trend: goodput of the last samples, oldest first.
     """
 
@@ -57,14 +57,14 @@ def goodput_figure(
     marks: Sequence[Mark] = (),
     checkpoints: Sequence[datetime] = (),
 ) -> dict[str, Any]:
-    """The curves of goodput and throughput; between two attempts they have a gap.
+    """Build the curves of goodput and throughput, with a gap between attempts.
 
     Args:
         samples: oldest first.
-        start: where the axis begins: the timeline above it shows the same span.
-        end: where it ends.
-        marks: what changed the job, oldest first.
-        checkpoints: when one was saved, oldest first; the newest are drawn.
+        start: start of the axis: the timeline above it has the same span.
+        end: end of the axis.
+        marks: changes of the job, oldest first.
+        checkpoints: times of saving, oldest first; the newest are drawn.
     """
     points = _with_gaps(samples)
     times = [words.on_chart(at) for at, _ in points]
@@ -102,7 +102,7 @@ def goodput_figure(
 
 
 def goodput_in_words(samples: Sequence[CurvePoint]) -> str:
-    """What the chart shows now, in a sentence."""
+    """Describe the chart in a sentence."""
     pace = pace_of(samples)
     if pace is None:
         return gettext("No progress reported yet.")

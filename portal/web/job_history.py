@@ -27,12 +27,12 @@ _CAUSES: Final[Mapping[str, str]] = {
 def history_of(
     life: JobLife, attempts: Sequence[AttemptView], *, now: datetime
 ) -> HistoryDrawing | None:
-    """The drawing, or nothing for a job without a life.
+    """Draw the history; None for a job without one.
 
     Args:
-        life: what the job has been through.
+        life: its intervals by state.
         attempts: oldest first.
-        now: where a life that goes on is cut off.
+        now: end of the drawing for a live job.
     """
     changes = life.changes
     spells = [
@@ -52,7 +52,7 @@ def history_of(
 
 
 def marks_of(life: JobLife) -> list[Mark]:
-    """What changed the job: preemptions, resizes, moves, new tries, silent nodes."""
+    """Return the marks of changes: preemptions, resizes, moves, retries, silent nodes."""
     return [
         Mark(
             at=change.at,
@@ -65,7 +65,7 @@ def marks_of(life: JobLife) -> list[Mark]:
 
 
 def _mark(change: StateChange) -> str:
-    """What a mark says: a job that comes back at another size was not just preempted."""
+    """Describe a mark: a restart at another size is a resize, not just a preemption."""
     return _CAUSES.get(change.cause) or _MARKS[change.kind]
 
 

@@ -29,7 +29,7 @@ from tenants.selectors import members_for, tenant_for, tenants_for
 
 
 class PersonLimitForm(forms.Form):
-    """What a lead may set."""
+    """Limits that a lead may set."""
 
     per_person = forms.IntegerField(
         label=gettext_lazy("Live jobs per user"), required=False, min_value=1, max_value=MOST
@@ -37,7 +37,7 @@ class PersonLimitForm(forms.Form):
 
 
 class LimitsForm(PersonLimitForm):
-    """What a cluster admin may set."""
+    """Limits that a cluster admin may set."""
 
     per_tenant = forms.IntegerField(
         label=gettext_lazy("Live jobs per tenant"), required=False, min_value=1, max_value=MOST

@@ -1,4 +1,4 @@
-"""The search through the whole log of a rank: a part of the page of logs, a stretch at a time."""
+"""Search in the whole log of a rank: a part of the page of logs, one chunk at a time."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ MOST_STRETCHES: Final = 4
 @require_safe
 @page
 def search(request: PageRequest, job_id: int) -> HttpResponse:
-    """Lines that hold the words, and how far was looked."""
+    """Return matching lines, and the end of the searched range."""
     query = request.http.GET
     role, _, rank = query.get("stream", "").rpartition(":")
     offset = begun = _number(query.get("offset", "0"))

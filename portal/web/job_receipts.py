@@ -1,4 +1,4 @@
-"""Receipts of a job as its pages show them: what preemptions cost, and the bits of checkpoints."""
+"""Preemption receipts on a job's pages: costs of preemptions, and hashes of checkpoints."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,12 +26,12 @@ MOST_SHOWN = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptShown:
-    """A preemption in words.
+    """A preemption as text.
 
     Attributes:
-        for_url: the page of the job for which it left; empty where there is none to see.
-        lost: what was lost, in words.
-        course: what happened and when, as pairs of a word and a text.
+        for_url: page of the preempting job; empty if not visible.
+        lost: lost work as text.
+        course: events with times, as pairs of a label and a text.
     """
 
     receipt: ReceiptView
@@ -42,7 +42,7 @@ class ReceiptShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonForm:
-    """What was asked to be compared, as it was typed."""
+    """The requested comparison, as typed."""
 
     attempt: str
     other: str
@@ -58,7 +58,7 @@ def receipts_shown(request: PageRequest, job_id: int) -> tuple[ReceiptShown, ...
 @require_safe
 @page
 def receipts(request: PageRequest, job_id: int) -> HttpResponse:
-    """What preemptions cost, the checkpoints with their hashes, and a comparison."""
+    """Show costs of preemptions, the checkpoints with their hashes, and a comparison."""
     context = head_context(request, job_id, "job-receipts")
     saved = checkpoints_of_job(request.viewer, job_id)
     asked = _asked(request)
@@ -111,7 +111,7 @@ def _number(text: str) -> int | None:
 
 
 def _sentences(compared: Compared) -> tuple[tuple[str, bool], ...]:
-    """What the comparison says; each sentence with whether it is good news."""
+    """Describe the comparison; each sentence with whether it is good news."""
     found = compared.comparison
     said: list[tuple[str, bool]] = []
     if not found.common:

@@ -48,7 +48,7 @@ def to_yaml(document: Mapping[str, Any], *, in_line: bool = False) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A copy made of dicts and lists, which may be changed."""
+    """Return a mutable copy made of dicts and lists."""
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
@@ -65,8 +65,8 @@ def _style_of(text: str) -> str | None:
 
 
 def _reads_back(text: str) -> bool:
-    """Whether the text may stand without quotes as far as our own reader is concerned."""
+    """Return whether our parser reads the text correctly without quotes."""
     try:
         return isinstance(read_document(text), str)
     except ImportRefusedError:
-        return True  # not by itself; the writer quotes what its own reader would not take
+        return True  # not by itself; the writer quotes texts that its own parser would refuse

@@ -1,4 +1,4 @@
-"""What one may do about a job that waits: apply a step, and check the reason."""
+"""Actions on a waiting job: apply a remedy, and check the reason."""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ MOST_BYTES = 16_384
 @require_safe
 @page
 def unblock(request: PageRequest, job_id: int) -> HttpResponse:
-    """Steps with which the job starts now, sought while the reader looks at the page."""
+    """Show remedies with which the job starts now, searched while the page is open."""
     job = visible_job(request.viewer, job_id)
     if job.state == JobState.QUEUED:
         seek_now(job=job, config=round_config(), now=request.now)
@@ -42,7 +42,7 @@ def unblock(request: PageRequest, job_id: int) -> HttpResponse:
 @require_POST
 @page
 def amend(request: PageRequest, job_id: int) -> HttpResponse:
-    """Apply one step: change the job where it stands, if it is as the page has shown it."""
+    """Apply one remedy: change the job in place, if unchanged since the page was rendered."""
     job = visible_job(request.viewer, job_id)
     changes = _changes(request.http.POST.get("changes", ""))
     try:
@@ -64,7 +64,7 @@ def amend(request: PageRequest, job_id: int) -> HttpResponse:
 def amend_and_say(
     request: PageRequest, job: Job, changes: Mapping[str, Any], *, seen: str = ""
 ) -> str:
-    """Change the job as the viewer, who read it as ``seen`` says; returns what to say of it."""
+    """Change the job as the viewer, if unchanged since ``seen``; return the message."""
     amend_job(
         job=job,
         changes=changes,
@@ -81,7 +81,7 @@ def _done(job: Job) -> str:
 
 
 def _is_so(request: PageRequest, job_id: int, changes: Mapping[str, Any]) -> bool:
-    """Whether the job says by now what the changes would make it say."""
+    """Return whether the job already has the changed values."""
     spec = visible_job(request.viewer, job_id).spec
     try:
         return bool(amended(spec, changes) == spec)

@@ -1,4 +1,4 @@
-"""The list of jobs: filters in the address, rows that keep themselves up to date, bulk stop."""
+"""The list of jobs: filters in the address, live rows, bulk stop."""
 
 import shlex
 from dataclasses import replace
@@ -33,7 +33,7 @@ SAMPLE: Final = "./tessera submit -f --vc {vc} --name hello -- sh -c 'seq 5; sle
 @require_safe
 @page
 def jobs(request: PageRequest) -> HttpResponse:
-    """The list, or only its rows when a swap asks for them."""
+    """Show the list, or only its rows for a swap."""
     filters = read_filters(request.http.GET)
     try:
         context = _rows(request, filters)
@@ -45,7 +45,7 @@ def jobs(request: PageRequest) -> HttpResponse:
     if request.wants_part:
         return request.render("jobs/_rows.html", context)
     if request.replaces_main and not problem and not context["jobs"]:
-        # An empty list asks whether it is still empty; then what is being typed there stays.
+        # An empty list checks whether it is still empty; input in its fields is not replaced.
         return HttpResponse(status=HTTPStatus.NO_CONTENT)
     context |= {"problem": problem, **_around(request, filters)}
     return request.render("jobs/list.html", context, status=400 if problem else 200)
@@ -64,7 +64,7 @@ def _rows(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
 
 def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
     viewer = request.viewer
-    # A search has no index: its numbers would cost as much as reading every job.
+    # A search has no index: its counts would cost as much as reading every job.
     wanted = replace(filters, states=frozenset())
     by_state = None if filters.text.strip() else counts_by_state(viewer, wanted)
     loose = replace(filters, states=frozenset(), reason="")
@@ -94,7 +94,7 @@ def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
 
 
 def _link_for_others(request: PageRequest) -> str:
-    """The address of the list as it stands; what is mine here is named, for others see theirs."""
+    """Return the address of the current list; "mine" becomes the name, for other readers."""
     query = request.http.GET.copy()
     query.pop("cursor", None)
     if query.pop("mine", None) == ["1"]:

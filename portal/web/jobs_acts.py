@@ -35,7 +35,7 @@ TITLES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionResult:
-    """What became of one job; ``tone`` is ok, bad, or empty for nothing to do."""
+    """The result for one job; ``tone`` is ok, bad, or empty for nothing to do."""
 
     job: str
     name: str
@@ -56,7 +56,7 @@ def stop_one(request: PageRequest) -> HttpResponse:
 @require_POST
 @page
 def act_on_many(request: PageRequest) -> HttpResponse:
-    """Do one thing to all jobs that were picked, and say of each what became of it."""
+    """Apply one action to all selected jobs, and report the result of each."""
     form = request.http.POST
     act = form.get("act", "")
     if act not in TITLES:
@@ -83,7 +83,7 @@ def act_on_many(request: PageRequest) -> HttpResponse:
 
 
 def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
-    """What each act does to a job; it returns what was done, empty for nothing."""
+    """Return the actions on a job; each returns its result, empty for none."""
     viewer, now = request.viewer, request.now
     once = once_of(request.http.POST)
 

@@ -29,10 +29,10 @@ class FilterLink:
     """A link that changes one filter.
 
     Attributes:
-        text: what is read.
+        text: the label.
         url: the list with that filter changed.
         count: jobs behind it, if known.
-        on: it is in force.
+        on: it is active.
     """
 
     text: str
@@ -67,7 +67,7 @@ class FilterBar:
 
 
 def read_filters(query: QueryDict) -> JobFilter:
-    """The filters of an address; whether they make sense is the selector's to say."""
+    """Read the filters of an address; the selector validates them."""
     states = frozenset(
         name.strip() for value in query.getlist("state") for name in value.split(",") if name
     )

@@ -1,4 +1,4 @@
-"""A job in the list: what its row says beside the state."""
+"""A job in the list: the texts of its row besides the state."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ class ListedJob:
     """A row of the list.
 
     Attributes:
-        shape: the second line under what it wants.
-        says: how it ended; empty while it is live.
-        held_for: device hours in words; empty for none.
-        started: begin of the time that is shown: of the wait, of the run.
-        ended: its end; None while it goes on.
-        pace: what it achieves now, if it says so.
+        shape: the second line of its request.
+        says: its end as text; empty while it is live.
+        held_for: device hours as text; empty for none.
+        started: start of the displayed span: of the wait or the run.
+        ended: its end; None while it is live.
+        pace: its current pace, if reported.
         can_stop: the viewer may stop it, and it has not ended.
         can_clone: the viewer may submit a copy.
     """
@@ -47,33 +47,33 @@ class ListedJob:
 
     @property
     def can_pick(self) -> bool:
-        """Whether something can be done to it together with others."""
+        """Return whether any bulk action applies."""
         return self.can_stop or self.can_clone
 
     @property
     def stop(self) -> str:
-        """Whether it can be stopped together with others: yes, or why not."""
+        """Return whether it can be stopped in bulk, or the reason."""
         if self.can_stop:
             return "yes"
         return "ended" if self.row.is_over else "refused"
 
     @property
     def hold(self) -> str:
-        """Whether it can be held together with others: yes, or why not."""
+        """Return whether it can be held in bulk, or the reason."""
         if self.can_stop:
             return "yes" if self.waits else "running"
         return self.stop
 
     @property
     def release(self) -> str:
-        """Whether it can be released together with others: yes, or why not."""
+        """Return whether it can be released in bulk, or the reason."""
         if not self.row.held or not self.waits:
             return "unheld"
         return self.stop
 
     @property
     def waits(self) -> bool:
-        """Whether it is in the queue."""
+        """Return whether it is queued."""
         return self.row.state == "queued"
 
 

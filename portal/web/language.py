@@ -20,7 +20,7 @@ PROGRAM_PATHS: Final = ("/api/v1/", "/admin/", "/healthz", "/readyz", "/metrics"
 
 
 class LanguageMiddleware(LocaleMiddleware):
-    """Speaks the person's language, then that of the cookie, then what the browser asks for."""
+    """Selects the language: the person's, then that of the cookie, then that of the browser."""
 
     def process_request(self, request: HttpRequest) -> None:
         """Choose the language of this request; interfaces for programs speak English."""
@@ -30,7 +30,7 @@ class LanguageMiddleware(LocaleMiddleware):
 
 
 def chosen_language(request: HttpRequest) -> str:
-    """What was chosen: a language, or ``browser`` where it is left to the browser."""
+    """Return the chosen language, or ``browser``."""
     user = getattr(request, "user", None)
     if getattr(user, "is_authenticated", False):
         return str(getattr(user, "language", Language.BROWSER))
@@ -48,7 +48,7 @@ def language_of(request: HttpRequest) -> str:
 
 @require_POST
 def switch(request: HttpRequest) -> HttpResponse:
-    """Keep the language for this browser and, when somebody is signed in, for that person."""
+    """Store the language for this browser and, if signed in, for the person."""
     chosen = request.POST.get("language", "")
     if chosen not in Language.values:
         known = ", ".join(Language.values)

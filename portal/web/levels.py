@@ -1,4 +1,4 @@
-"""Levels of chains in words: a level is called what the chain's own specification calls it."""
+"""Names of levels of chains, as the chain's own specification names them."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ PLURALS: Final = {"device": "devices", "socket": "sockets", "node": "nodes", "ra
 
 
 def level_word(level: str, count: int = 1) -> str:
-    """The name of a level, as it stands or for ``count`` of its cells."""
+    """Return the name of a level, or its plural form for ``count`` cells."""
     if count == 1:
         return word(level)
     if level in PLURALS:

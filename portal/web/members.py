@@ -32,7 +32,7 @@ ROLES = [
 
 
 class MemberForm(forms.Form):
-    """What a member is and may hold."""
+    """Role and caps of a member."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     role = forms.ChoiceField(label=gettext_lazy("Role"), choices=ROLES)
@@ -42,7 +42,7 @@ class MemberForm(forms.Form):
 
 
 class AddMemberForm(MemberForm):
-    """A person who is to become a member."""
+    """A person to add as a member."""
 
     username = forms.CharField(label=gettext_lazy("Username"), max_length=64)
 
@@ -131,7 +131,7 @@ def edit(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase
 @posts_from("tenant")
 @page
 def remove(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase:
-    """Take a person out of a tenant; also the way to leave it oneself."""
+    """Remove a person from a tenant; also for leaving it oneself."""
     member = _member(asked, tenant_id, member_id)
     try:
         remove_member(viewer=asked.viewer, membership_id=member_id)

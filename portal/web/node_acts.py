@@ -27,14 +27,14 @@ from tenants.roles import Permission
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """Something an admin does to a node.
+    """An action of an admin on a node.
 
     Attributes:
-        verb: as the address and the button say it.
-        word: as the button says it.
-        says: what will happen.
+        verb: name in the address.
+        word: label of the button.
+        says: effect.
         needs_reason: a reason must be given.
-        done: what the toast says.
+        done: text of the toast.
         act: the service.
     """
 
@@ -104,7 +104,7 @@ ACTS: Final = {
 
 @page
 def act_on_node(asked: PageRequest, node_id: int, verb: str) -> HttpResponseBase:
-    """Hold a node back or use it again; asks for the reason where none came."""
+    """Cordon or uncordon a node; ask for a missing reason."""
     act = ACTS.get(verb)
     if act is None:
         raise Http404
@@ -178,7 +178,7 @@ def set_cluster_isolation(asked: PageRequest) -> HttpResponseBase:
 
 
 def acts_for(row: NodeRow, declared_dead_at: datetime | None) -> tuple[Act, ...]:
-    """What makes sense for a node as it is now."""
+    """Return the actions that apply to a node in its current state."""
     verbs = []
     if row.held:
         verbs.append("uncordon")

@@ -28,7 +28,7 @@ _FIELDS = {"host_key_fingerprint": "fingerprint", "host_key": "fingerprint"}
 
 
 class AddressForm(forms.Form):
-    """Where a node is and what it is called in labels."""
+    """Address and labels of a node."""
 
     host = forms.CharField(label=gettext_lazy("Host"), max_length=255)
     port = forms.IntegerField(label=gettext_lazy("Port"), initial=22, min_value=1, max_value=65535)
@@ -69,7 +69,7 @@ KINDS: Final = {"writable": ":rw", "checkpoints": ":checkpoints"}
 
 
 class EditForm(AddressForm):
-    """A node that is known; ``version`` is the one that the editor saw."""
+    """A known node; ``version`` is the one that the editor saw."""
 
     version = forms.IntegerField(widget=forms.HiddenInput)
     dedicated_to = forms.CharField(
@@ -116,7 +116,7 @@ class EditForm(AddressForm):
 
 @page
 def add(asked: PageRequest) -> HttpResponseBase:
-    """Ask where the node is, show its key, store it once the key is confirmed."""
+    """Ask for the address, show the host key, and store the node after its confirmation."""
     asked.viewer.require(Permission.MANAGE_NODES, what="nodes")
     form = AddForm(asked.http.POST or None)
     context: dict[str, Any] = {"form": form, "seen": "", "portal_key": portal_key()}

@@ -1,4 +1,4 @@
-"""Nodes: the list, and one node with what each side says of it."""
+"""Nodes: the list, and one node with the reports of each side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ STATES: Final = ("ready", "suspect", "down", "cordoned", "draining")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownNode:
-    """A row of the list: the node, its devices as a strip, and what stands below its state.
+    """A row of the list: the node, its devices as a strip, and the line below its state.
 
     Attributes:
-        use: mean utilisation of the devices that a job holds; None while it is not known.
+        use: mean utilisation of the devices in use by jobs; None if unknown.
     """
 
     row: NodeRow
@@ -46,7 +46,7 @@ class ShownNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruthGroup:
-    """Devices of which all sides say the same thing."""
+    """Devices with the same facts on all sides."""
 
     devices: str
     said: TruthRow
@@ -125,7 +125,7 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
 def truth_groups(
     rows: Sequence[TruthRow], shares: Sequence[float | None] = ()
 ) -> tuple[TruthGroup, ...]:
-    """Neighbouring devices of which all sides say the same, as one line."""
+    """Merge neighbouring devices with the same facts on all sides into one line."""
     groups: list[tuple[list[int], TruthRow]] = []
     for row in rows:
         last = groups[-1] if groups else None
@@ -195,7 +195,7 @@ def state_reason(row: NodeRow) -> str:
 
 
 def _reason(row: NodeRow) -> str:
-    """What stands below the state in the list."""
+    """Return the line below the state in the list."""
     out = len(row.view.devices) - row.healthy
     return row.view.state_reason or (
         _("%(out)s unhealthy") % {"out": words.plural(out, "device", "devices")} if out else ""

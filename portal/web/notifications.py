@@ -1,4 +1,4 @@
-"""What one gets by mail, and what was sent."""
+"""Mail preferences, and sent notifications."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The overview: what runs, what is free, who waits and why."""
+"""The overview: running jobs, free devices, waiting jobs with reasons."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -36,7 +36,7 @@ QUEUE_ROWS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewOptions:
-    """What the address says of how the page is to be drawn."""
+    """Display options in the address."""
 
     colour: str
     view: str
@@ -45,7 +45,7 @@ class OverviewOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangRow:
-    """What one chain could start now.
+    """Gangs that one chain could start now.
 
     Attributes:
         cells: free cells by level, in the order of the table's columns; None where the chain has
@@ -62,7 +62,7 @@ class GangRow:
 
 @page
 def overview(asked: PageRequest) -> HttpResponseBase:
-    """The whole page, or with ``part`` one of its live parts."""
+    """Show the whole page, or with ``part`` one of its live parts."""
     look = look_of(query_of_page(asked.http))
     part = asked.http.GET.get("part", "")
     if asked.wants_part and part == "queue":
@@ -87,12 +87,12 @@ def overview(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def day(asked: PageRequest) -> HttpResponseBase:
-    """The figure of the last day, fetched when the chart comes into view."""
+    """Return the figure of the last day, fetched when the chart comes into view."""
     return JsonResponse(day_figure(cluster_day(asked.viewer, now=asked.now)))
 
 
 def query_of_page(request: HttpRequest) -> QueryDict:
-    """The query of the page that the reader sees, also where a part of it is asked for."""
+    """Return the query of the reader's page, also in requests for a part of it."""
     current = request.headers.get("HX-Current-URL", "")
     if request.headers.get("HX-Request") != "true" or not current:
         return request.GET
@@ -100,7 +100,7 @@ def query_of_page(request: HttpRequest) -> QueryDict:
 
 
 def look_of(query: QueryDict) -> OverviewOptions:
-    """Colour, view and filter, each one that exists."""
+    """Read colour, view and filter; invalid ones are ignored."""
     colour, view = query.get("colour", ""), query.get("view", "")
     return OverviewOptions(
         colour=colour if colour in COLOURS else "tenant",
@@ -150,7 +150,7 @@ def queue_context(asked: PageRequest, look: OverviewOptions) -> dict[str, Any]:
 
 
 def _head_of_queue(viewer: Viewer, reason: str, wanted: int) -> tuple[JobRow, ...]:
-    """Those that wait for devices, then held ones: a sweep may hold hundreds until their turn."""
+    """Return jobs that wait for devices, then held ones: a sweep may hold hundreds."""
     filters = JobFilter(reason=reason, held=False)
     rows = page_of_queue(viewer, filters, limit=QUEUE_ROWS).results
     left = min(QUEUE_ROWS, wanted) - len(rows)
@@ -193,7 +193,7 @@ def unassigned(cluster: ClusterView) -> str:
 
 
 def gang_table(free: tuple[FreeChain, ...]) -> tuple[tuple[str, ...], tuple[GangRow, ...]]:
-    """Columns (levels, the largest first) and rows of what could start now."""
+    """Return columns (levels, the largest first) and rows of gangs that could start now."""
     order = ("rack", "node", "socket", "pcie", "device")
     there = {level.level for chain in free for level in chain.levels}
     columns = (*(sorted(there - set(order))), *(word for word in order if word in there))
@@ -212,7 +212,7 @@ def gang_table(free: tuple[FreeChain, ...]) -> tuple[tuple[str, ...], tuple[Gang
 
 
 def gang_notes(free: tuple[FreeChain, ...]) -> tuple[str, ...]:
-    """A sentence for each chain whose idle devices make no whole node."""
+    """Describe each chain whose idle devices do not form a whole node."""
     return tuple(
         ngettext(
             "No %(type)s node is completely free; %(count)s is partly free.",

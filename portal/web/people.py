@@ -96,7 +96,7 @@ def password_link(asked: PageRequest, user_id: int) -> HttpResponseBase:
 @posts_from("person")
 @page
 def change(asked: PageRequest, user_id: int, verb: str) -> HttpResponseBase:
-    """Keep a person out or let them in; make or unmake a cluster admin."""
+    """Activate or deactivate a person; grant or revoke cluster admin."""
     user = _user(asked, user_id)
     acts: dict[str, tuple[Callable[..., Any], dict[str, bool], str]] = {
         "keep-out": (

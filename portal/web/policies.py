@@ -1,4 +1,4 @@
-"""Policies: which one decides in each virtual cluster, and what its shadows would have done."""
+"""Policies of each virtual cluster, and the decisions of their shadow policies."""
 
 import json
 from collections.abc import Mapping
@@ -113,7 +113,7 @@ def _write(asked: PageRequest, vc: PolicyInForce, wanted: list[Any]) -> None:
 def _policies(
     asked: PageRequest, *, refused: tuple[int, PolicyForm] | None = None
 ) -> HttpResponseBase:
-    """The page; a form that was ``refused`` stands where it was sent."""
+    """Show the page; a ``refused`` form is in its place."""
     span = asked.http.GET.get("span", "")
     span = span if span in SPANS else "7d"
     found = policies_in_force(asked.viewer, since=asked.now - SPANS[span])
@@ -133,7 +133,7 @@ def _policies(
 
 
 def _shadow_form(vc_id: int, policy: str, sent: QueryDict | None = None) -> PolicyForm:
-    """The form of one more shadow; many stand on one page, so each has ids of its own."""
+    """Return the form of a new shadow policy; many are on one page, so each has its own ids."""
     return PolicyForm(sent, policy=policy, policy_args={}, auto_id=f"shadow-{vc_id}-%s")
 
 

@@ -1,4 +1,4 @@
-"""Form fields for the parameters of a policy, made from what the policy says it takes."""
+"""Form fields for the parameters of a policy, built from its declaration."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,7 +22,7 @@ def policy_names() -> tuple[str, ...]:
 
 
 def policy_summary(policy: str) -> str:
-    """The first line of what a policy says of itself."""
+    """Return the summary line of a policy."""
     factory = POLICIES.get(policy)
     return (factory.__doc__ or "").strip().partition("\n")[0].replace("``", "") if factory else ""
 
@@ -35,7 +35,7 @@ def policy_summaries() -> tuple[tuple[str, str], ...]:
 def add_policy_fields(form: forms.Form, policy: str, args: Mapping[str, Any]) -> None:
     """Add a field for each parameter of ``policy`` to ``form``, with its value or its default.
 
-    Then a box for each rule that may stand around it, with the rule's parameters.
+    Then a check box for each policy rule, with the rule's parameters.
     """
     for parameter in _parameters(policy):
         form.fields[f"{PREFIX}{parameter.name}"] = _field(parameter, args.get(parameter.name))
@@ -76,7 +76,7 @@ def policy_query(args: Mapping[str, Any]) -> str:
 
 
 def policy_args_asked(policy: str, query: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of ``policy`` in the query of an address; what is none is left out."""
+    """Read parameters of ``policy`` from the query of an address; invalid ones are omitted."""
     found = _asked(query, {f"{PREFIX}{one.name}": one for one in _parameters(policy)})
     around = {
         rule: _asked(query, {_name_around(rule, one): one for one in parameters_of(combinator)})

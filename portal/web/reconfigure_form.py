@@ -60,7 +60,7 @@ class ShareRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinRow:
-    """A pinned cell that is there, and whether it is to be unpinned."""
+    """An existing pinned cell, with the choice to unpin it."""
 
     vc: str
     name: str
@@ -81,10 +81,10 @@ class NewPin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What stands in the form.
+    """Input of the form.
 
     Attributes:
-        counts: by virtual cluster, chain and cell type; without an entry as promised.
+        counts: by virtual cluster, chain and cell type; without an entry unchanged.
         unpinned: virtual cluster and name.
         removed, cordoned, uncordoned: names of nodes.
         version: of the topology that the form was made from.
@@ -100,7 +100,7 @@ class Sent:
     version: int | None
 
     def digest(self) -> str:
-        """Tells whether what is applied is what was previewed."""
+        """Identifies the preview, to check that the applied change is the previewed one."""
         parts = [
             sorted((*key, count) for key, count in self.counts.items()),
             sorted(self.unpinned),
@@ -129,10 +129,10 @@ def field_name(*parts: str) -> str:
 
 
 def read_form(sent: QueryDict) -> Sent:
-    """What was sent, before it is compared with what is stored.
+    """Read the posted form, before the comparison with stored rows.
 
     Raises:
-        InvalidError: a number is none, or a field is none of ours.
+        InvalidError: an invalid number, or an unknown field.
     """
     faults: list[FieldError] = []
     counts: dict[tuple[str, str, str], int] = {}
@@ -167,7 +167,7 @@ def read_form(sent: QueryDict) -> Sent:
 
 
 def edits_of(sent: Sent, spec: ClusterSpec) -> tuple[Edit, ...]:
-    """What differs between the form and what is promised, as edits."""
+    """Return the differences between form and guarantees as edits."""
     edits: list[Edit] = [*_changes(sent, spec)]
     edits += [Unpin(virtual_cluster=vc, name=name) for vc, name in sorted(sent.unpinned)]
     edits += [Pin(virtual_cluster=pin.vc, name=pin.name, address=pin.address) for pin in sent.pins]
@@ -179,7 +179,7 @@ def edits_of(sent: Sent, spec: ClusterSpec) -> tuple[Edit, ...]:
 
 
 def share_rows(topology: TopologyNow, spec: ClusterSpec, sent: Sent) -> tuple[ShareRow, ...]:
-    """The steppers, with what was sent in place of what is promised."""
+    """Return the steppers, with posted values in place of stored ones."""
     promised = _promised(spec)
     return tuple(
         ShareRow(
@@ -223,7 +223,7 @@ def pin_rows(spec: ClusterSpec, sent: Sent) -> tuple[PinRow, ...]:
 
 
 def new_pins(sent: Sent) -> tuple[NewPin, ...]:
-    """The lines for new pins: those that were filled in, then empty ones."""
+    """Return the lines for new pins: filled ones, then empty ones."""
     filled = [
         NewPin(number=number, vc=pin.vc, name=pin.name, address=pin.address)
         for number, pin in enumerate(sent.pins)

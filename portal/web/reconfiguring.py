@@ -1,4 +1,4 @@
-"""Live reconfiguration: all shares side by side, what a change would do, and applying it."""
+"""Live reconfiguration: all quotas on one page, the preview of a change, and its application."""
 
 from http import HTTPStatus
 from typing import Any
@@ -31,7 +31,7 @@ from tenants.roles import Permission
 
 @page
 def reconfigure_page(asked: PageRequest) -> HttpResponseBase:
-    """The form; a preview of what stands in it; and, once that was seen, the change itself."""
+    """Show the form; preview its input; after a preview, apply the change."""
     asked.viewer.require(Permission.EDIT_VC, what="virtual clusters")
     if asked.http.method != "POST":
         return _shown(asked, EMPTY)
@@ -69,7 +69,7 @@ def _answered(asked: PageRequest, sent: Sent) -> HttpResponseBase:
 
 
 def done_words(answer: Reconfigured) -> str:
-    """What was done, for the toast."""
+    """Describe the applied change, for the toast."""
     loses = len(answer.effect.loses)
     if not loses:
         return _("Cluster reconfigured. No running job lost its guarantee.")

@@ -1,4 +1,4 @@
-"""What people keep: views of the list of jobs, and templates of jobs."""
+"""Saved views of the list of jobs, and templates of jobs."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ MOST_QUERY: Final = 1000
 @require_POST
 @page
 def keep_view(request: PageRequest) -> HttpResponse:
-    """Keep the filters of the list under a name, or forget those of a name."""
+    """Save the filters of the list under a name, or delete those of a name."""
     form = request.http.POST
     query = form.get("query", "").removeprefix("?")
     try:
@@ -42,7 +42,7 @@ def keep_view(request: PageRequest) -> HttpResponse:
             messages.success(request.http, _("View %(name)s saved.") % {"name": saved.name})
     except DomainError as error:
         messages.error(request.http, error_text(error))
-        # Filters that are too long to keep may be too long for an address too.
+        # Filters that are too long to store may be too long for an address too.
         query = query if len(query) <= MOST_QUERY else ""
     return HttpResponseRedirect(f"{reverse('jobs')}?{query}" if query else reverse("jobs"))
 
@@ -66,7 +66,7 @@ def job_templates(request: PageRequest) -> HttpResponse:
 @posts_from("submit")
 @page
 def keep_template(request: PageRequest) -> HttpResponseBase:
-    """Keep the text of the submit page as a template."""
+    """Save the text of the submit page as a template."""
     form = request.http.POST
     try:
         made = save_template(

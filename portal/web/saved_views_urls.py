@@ -1,4 +1,4 @@
-"""Addresses of what people keep, of acts on many jobs and of sweeps."""
+"""Addresses of saved views and templates, of bulk actions and of sweeps."""
 
 from django.urls import URLPattern, path
 

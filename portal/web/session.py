@@ -44,7 +44,7 @@ _PASSWORD_FIELDS: Final = {"current_password": "old_password", "password": "new_
 
 
 class SignIn(LoginView):
-    """The sign-in page; somebody who is signed in already goes on."""
+    """The sign-in page; redirects people who are signed in."""
 
     template_name = "session/login.html"
     redirect_authenticated_user = True
@@ -76,7 +76,7 @@ class SignOut(LogoutView):
 
 
 class RevocablePasswordForm(PasswordChangeForm):
-    """The present password, the new one twice, and what ends with it."""
+    """The present password, the new one twice, and the sessions and tokens to end."""
 
     revoke_tokens = forms.BooleanField(label=gettext_lazy("Revoke my API tokens"), required=False)
 
@@ -89,7 +89,7 @@ class ChangePassword(PasswordChangeView):
     success_url = reverse_lazy("password-changed")
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
-        """Change it by the service, which records the change; this session goes on."""
+        """Change it by the service, which records the change; this session continues."""
         user = form.user
         try:
             set_password(
@@ -108,7 +108,7 @@ class ChangePassword(PasswordChangeView):
 
 
 class PasswordChanged(PasswordChangeDoneView):
-    """Says that it is done."""
+    """Confirmation of the change."""
 
     template_name = "session/password_done.html"
 
@@ -168,7 +168,7 @@ def _no_referrer(response: HttpResponse) -> HttpResponse:
 
 @require_POST
 def theme(request: HttpRequest) -> HttpResponse:
-    """Keep the theme for this browser and, when somebody is signed in, for that user."""
+    """Store the theme for this browser and, if signed in, for the user."""
     chosen = request.POST.get("theme", "")
     if chosen not in {*THEMES, "system"}:
         return HttpResponse("theme is light, dark or system", status=HTTPStatus.BAD_REQUEST)

@@ -1,9 +1,9 @@
-"""Parts of pages that hundreds of viewers fetch for one and the same change: made once.
+"""Cache of page parts that hundreds of viewers fetch for the same change.
 
-A page names the version of the message for which it fetches a part (``v``). Whoever names
-the same one, may see the same and looks at it in the same way and language gets the same text,
-for as long as viewers spread what they fetch. Not for longer: use of devices, waits and names
-change without a version, and whoever opens the page in a quiet hour would get those of long ago.
+A page sends the version of the message for which it fetches a part (``v``). Requests with the same
+version, rights, look and language get the same text, for as long as viewers spread their fetches.
+Not for longer: use of devices, waits and names change without a version, and a page opened in a
+quiet hour would get old ones.
 """
 
 import re
@@ -31,11 +31,11 @@ _LOCK: Final = Lock()
 def once_a_version(
     asked: PageRequest, look: Hashable, make: Callable[[], HttpResponse]
 ) -> HttpResponse:
-    """What ``make`` answers, or has answered to somebody who may see the same.
+    """Return the cached or new result of ``make`` for viewers with the same rights.
 
     Args:
-        asked: the request; without a version it is answered anew.
-        look: all that decides the answer besides the rights, language, zone and version.
+        asked: the request; without a version it is not cached.
+        look: cache key besides the rights, language, zone and version.
         make: renders the part; nothing in it may be about the viewer as a person.
     """
     version = asked.http.GET.get("v", "")
@@ -66,10 +66,10 @@ def _keep(key: Hashable, made: HttpResponse, now: datetime) -> None:
 
 
 def _is_old(made_at: datetime, now: datetime) -> bool:
-    """Whether it is no longer given; one of the future is from before the clock was set back."""
+    """Return whether it has expired; one of the future is from before the clock was set back."""
     return abs(now - made_at) >= KEPT_FOR
 
 
 def _rights_of(viewer: Viewer) -> Viewer:
-    """The viewer without the person: equal for two who may see the same."""
+    """Return the viewer without the person: equal for two with the same rights."""
     return replace(viewer, user_id=None, username="", token_prefix="")

@@ -1,4 +1,4 @@
-"""Submitting a job: a form and its YAML, kept in step; what would happen; and sending it."""
+"""Submitting a job: a form and its YAML in step, the preview, and the submit."""
 
 import hashlib
 import uuid
@@ -54,7 +54,7 @@ MOST_TEXT: Final = 512 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """What the page sent: the text with the form's changes in it.
+    """The posted page: the text with the form's changes in it.
 
     Attributes:
         had_roles: the roles whose fields the page showed.
@@ -72,7 +72,7 @@ class Posted:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def submit(request: PageRequest) -> HttpResponse:
-    """The page; a POST sends the job, or shows what is wrong with it."""
+    """Show the page; a POST submits the job, or shows its faults."""
     ground = ground_for(request.viewer)
     if request.http.method != "POST":
         typed, notes = _beginning(request, ground)
@@ -92,7 +92,7 @@ def submit(request: PageRequest) -> HttpResponse:
 @require_POST
 @page
 def check_typed(request: PageRequest) -> JsonResponse:
-    """What the page's script asks 400 ms after the last key; nothing is stored."""
+    """Check the text for the page's script, 400 ms after the last key; nothing is stored."""
     ground = ground_for(request.viewer)
     posted = _posted(request, ground)
     checked = check(posted.typed, viewer=request.viewer, ground=ground, also=posted.faults)
@@ -179,7 +179,7 @@ def _submit(
 
 
 def _plan(request: PageRequest, checked: SubmitCheck, ground: SubmitContext) -> JobPlan | None:
-    """What would become of a job that could be sent; the round engine is asked."""
+    """Return the plan of a valid job, from the round engine."""
     document = checked.typed.complete
     if checked.draft is None or document is None:
         return None
@@ -220,7 +220,7 @@ def _posted(request: PageRequest, ground: SubmitContext, *, is_sent: bool = Fals
 
 
 def _source(form: Mapping[str, str], text: str) -> str:
-    """The pane that was edited last: as the script says, or by comparing with what was shown."""
+    """Return the last edited pane: from the script, or by comparing with the shown text."""
     if form.get("source") in (FORM, YAML):
         return form["source"]
     return FORM if form.get("shown") == _digest(text) else YAML
@@ -241,7 +241,7 @@ def _changed(typed: Typed, change: str) -> Typed:
 
 
 def _beginning(request: PageRequest, ground: SubmitContext) -> tuple[Typed, tuple[str, ...]]:
-    """What the page opens with: an older job's document, a sample, and what to say of it."""
+    """Return the initial text, an older job's document or a sample, and its message."""
     query = request.http.GET
     origin = query.get("clone", "")
     if origin.isascii() and origin.isdecimal() and len(origin) < 19:
@@ -335,7 +335,7 @@ def _panel_html(request: PageRequest, panel: Panel) -> str:
 
 
 def _key(request: PageRequest) -> str:
-    """The page's own key, as long as it is one that this page makes."""
+    """Return the page's own key, if this page could have created it."""
     key = request.http.POST.get("key", "")
     return key if len(key) == 32 and key.isalnum() and key.isascii() else uuid.uuid4().hex
 

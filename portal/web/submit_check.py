@@ -1,4 +1,4 @@
-"""Checking what was typed: the faults with their fields, lines and remedies, or the draft."""
+"""Check of the typed text: faults with fields, lines and remedies, or the validated job."""
 
 import difflib
 import re
@@ -27,12 +27,12 @@ _MEANT: Final = re.compile(r"Did you mean ([\w.-]+)\?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing to mend, as the page shows it.
+    """One fault, as the page shows it.
 
     Attributes:
-        field: the form's field it stands at; the path itself where the form has none.
+        field: the form's field; the path itself where the form has none.
         path: the path in the document.
-        use: a value that would be right, if one is known.
+        use: a valid value, if known.
         line: in the YAML, from 1.
     """
 
@@ -52,7 +52,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitCheck:
-    """The verdict on a text: a draft, or what is wrong with it."""
+    """The result of a check: a validated job, or its faults."""
 
     typed: Typed
     draft: ValidatedJob | None
@@ -62,13 +62,13 @@ class SubmitCheck:
 def check(
     typed: Typed, *, viewer: Viewer, ground: SubmitContext, also: tuple[FieldError, ...] = ()
 ) -> SubmitCheck:
-    """Check what was typed as a submission would, and store nothing.
+    """Check the typed text as a submit would, and store nothing.
 
     Args:
-        typed: the text and what it says.
-        viewer: who would submit it.
-        ground: what drafts are checked against.
-        also: faults that were found before.
+        typed: the text and its parsed content.
+        viewer: the submitter.
+        ground: submit context.
+        also: faults found before.
     """
     early = (*typed.faults, *also)
     if typed.complete is None or early:
@@ -84,7 +84,7 @@ def check(
 
 
 def faults_in_words(checked: SubmitCheck) -> str:
-    """One line beside the text: why it cannot be read, or how many faults are in which lines."""
+    """Return one line: why the text cannot be read, or the number of faults and their lines."""
     if not checked.faults:
         return _("No errors")
     first = checked.faults[0]
@@ -114,7 +114,7 @@ def _faults(
         )
         for error in errors
     )
-    # As they stand in the text; those that no line shows come last.
+    # In the order of the text; those without a line come last.
     return tuple(sorted(faults, key=lambda fault: (fault.line is None, fault.line or 0)))
 
 
@@ -129,7 +129,7 @@ def _nearest(path: str, names: set[str]) -> str:
 
 
 def _sentence(error: FieldError, names: set[str]) -> str:
-    """The message, with the part of the path that the field does not say."""
+    """Return the message, with the part of the path that the field does not show."""
     near = _nearest(error.field, names)
     rest = error.field.removeprefix(near).strip(".") if near in names else ""
     return placed(rest, error.message) if rest else capitalised(error.message)

@@ -1,7 +1,7 @@
 """The form's view of a job document: paths to texts, and texts back into the document.
 
-Only what somebody changed in the form is written, so that everything else in the YAML (comments,
-order, quotes, fields that the form does not have) stays as it was typed.
+Only changed fields of the form are written, so that everything else in the YAML (comments, order,
+quotes, fields that the form does not have) is preserved.
 """
 
 import json
@@ -33,13 +33,13 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,6})?")
 _RULE: Final = re.compile(r"\s*([a-z-]+)\s*(?:\(([^()]*)\))?\s*:\s*(.*)")
 _ROLE_FIELD: Final = re.compile(r"roles\.([a-z][a-z0-9-]{0,31})\.")
 FIRST_ROLE: Final = "worker"
-# What a choice without an empty value shows while the document does not name it.
+# Default of a choice without an empty value while the document does not have it.
 _CHOSEN: Final = {"class": "guaranteed", "within": "node"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldPath:
-    """One field of the form: the keys that lead to its value, and what kind of value it is."""
+    """One field of the form: the keys that lead to its value, and the type of its value."""
 
     keys: tuple[str, ...]
     kind: Kind = "text"
@@ -124,19 +124,19 @@ def roles_of(document: object) -> tuple[str, ...]:
 
 
 def roles_in(posted: Mapping[str, Any]) -> tuple[str, ...]:
-    """The roles whose fields were posted, in the order of the form."""
+    """Return the roles whose fields were posted, in the order of the form."""
     found = (_ROLE_FIELD.match(name) for name in posted)
     return tuple(dict.fromkeys(match[1] for match in found if match))
 
 
 def values_of(document: object, roles: Sequence[str]) -> dict[str, str | bool]:
-    """What the form shows of ``document``, by field name."""
+    """Return the texts of the form for ``document``, by field name."""
     shown = {path: _shown(value_at(document, path.keys), path.kind) for path in fields_for(roles)}
     return {path.name: text or _CHOSEN.get(path.keys[-1], text) for path, text in shown.items()}
 
 
 def posted_values(posted: Mapping[str, str], roles: Sequence[str]) -> dict[str, str | bool]:
-    """What the form showed when it was posted, by field name."""
+    """Return the posted texts of the form, by field name."""
     return {
         path.name: path.name in posted if path.kind == "flag" else posted.get(path.name, "")
         for path in fields_for(roles)
@@ -154,7 +154,7 @@ def value_at(document: object, keys: Sequence[str]) -> object:
 def changes(
     posted: Mapping[str, str], document: object, roles: Sequence[str]
 ) -> list[tuple[tuple[str, ...], object]]:
-    """What somebody changed in the form: keys and new values, None for a field made empty.
+    """Return changes in the form: keys and new values, None for a cleared field.
 
     Args:
         posted: the form's texts by field name.
@@ -178,7 +178,7 @@ def changes(
 
 
 def apply(target: Any, keys: Sequence[str], value: object) -> None:
-    """Write one value below ``keys`` of a mapping; None takes it away, and what is left empty."""
+    """Write one value below ``keys`` of a mapping; None deletes it, and empty parents."""
     *above, last = keys
     trail = [target]
     for key in above:
@@ -254,7 +254,7 @@ def _rule_line(rule: object) -> str:
 
 
 def _as_rule(line: str) -> dict[str, str]:
-    """What a line says; without an action the whole of it is a pattern, which is a fault then."""
+    """Parse a line; without an action the whole of it is a pattern, which is a fault then."""
     found = _RULE.fullmatch(line)
     if found is None:
         return {"pattern": line.strip()}

@@ -1,4 +1,4 @@
-"""The form pane as values: every field with its text, its choices, and what is wrong with it."""
+"""The form pane as values: every field with its text, its choices, and its faults."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ class Input:
 
     Attributes:
         name: the path in the document.
-        label: what is read above it.
+        label: the label above it.
         value: its text, or whether it is ticked.
-        faults: what is wrong with it.
-        options: what may be chosen, if that is known.
-        hint: what it is for.
+        faults: its faults.
+        options: valid choices, if known.
+        hint: its purpose.
     """
 
     name: str
@@ -58,9 +58,9 @@ class RoleForm:
 
     Attributes:
         fields: by their keys below the role, with underscores for dots.
-        secrets: those that it has; what they hold is never shown.
+        secrets: its secrets; their values are never shown.
         new_secret: the field for the name of one more.
-        has_more: something is filled in, or wrong, among the fields that are folded away.
+        has_more: a collapsed field has a value or a fault.
     """
 
     name: str
@@ -77,9 +77,9 @@ class SubmitForm:
     Attributes:
         fields: of the job, by name with underscores for dots.
         others: faults that no field of the form shows.
-        pins: the pinned cells that roles can choose; where there are none, no role shows a choice.
-        is_kept: the text cannot be read, so that this is what was read last.
-        has_more: something is filled in, or wrong, among the fields that are folded away.
+        pins: the pinned cells that roles can choose; without any, no role shows a choice.
+        is_kept: the text cannot be read, so this is the last readable one.
+        has_more: a collapsed field has a value or a fault.
     """
 
     fields: Mapping[str, Input]
@@ -183,16 +183,16 @@ def form_of(
     pins: Sequence[str] = (),
     posted: Mapping[str, str] | None = None,
 ) -> SubmitForm:
-    """The form filled from a checked text, or left as it was while the text cannot be read.
+    """Fill the form from a checked text; unchanged while the text cannot be read.
 
     Args:
         checked: the text and its faults.
-        clusters: where the viewer may submit.
-        priorities: the classes there are.
+        clusters: virtual clusters open to the viewer.
+        priorities: all classes.
         device_types: types in the cluster.
-        has_racks: whether nodes lie together in larger cells.
-        pins: what ``pins_offered`` says.
-        posted: what the form showed, if it was posted.
+        has_racks: whether nodes are grouped in larger cells.
+        pins: result of ``pins_offered``.
+        posted: posted texts of the form, if any.
     """
     roles, values, kept = _read(checked, posted)
     choices = _offered(values, clusters, priorities, has_racks=has_racks, pins=pins)
@@ -241,7 +241,7 @@ def _offered(
     has_racks: bool,
     pins: Sequence[str],
 ) -> "Choices":
-    """What can be chosen, by field."""
+    """Return the choices by field."""
     levels = [each.value for each in Within if has_racks or each is not Within.RACK]
     choices = {
         "virtual_cluster": _choices(((name, Name(name)) for name in clusters), values),
@@ -259,7 +259,7 @@ def _offered(
 
 
 def pins_offered(document: object, ground: SubmitContext) -> tuple[str, ...]:
-    """The pinned cells of the virtual cluster in the document, and what its roles name besides."""
+    """Return the pinned cells of the document's virtual cluster, and others named by its roles."""
     known = ground.pinned_in(value_at(document, ("virtual_cluster",)))
     roles = roles_of(document)
     values = (value_at(document, ("roles", role, "pinned_cell")) for role in roles)
@@ -320,7 +320,7 @@ def _role(
 def _secrets(
     checked: SubmitCheck, posted: Mapping[str, str] | None, faults: Mapping[str, tuple[Fault, ...]]
 ) -> tuple[Input, ...]:
-    """A field for each secret; its value is whether the YAML holds one, and never what it is."""
+    """Return a field for each secret; its value is whether the YAML has one, never the secret."""
     document = checked.typed.document
     written = written_out(document)
     return tuple(
@@ -349,7 +349,7 @@ def _input(
 
 
 def _options(pairs: Sequence[tuple[str, str]], chosen: str) -> tuple[SelectOption, ...]:
-    """The options; a value that is none of them stands for itself."""
+    """Return the options; an unknown current value is added as its own option."""
     known = {value for value, _ in pairs}
     extra = () if not pairs or chosen in known else ((chosen, Name(chosen)),)
     return tuple(

@@ -1,4 +1,4 @@
-"""The panel beside the form: what would happen if the job were sent as it is."""
+"""The panel next to the form: the preview of the submit."""
 
 import json
 import math
@@ -28,22 +28,22 @@ MOST_NODES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """What the panel says.
+    """Content of the panel.
 
     Attributes:
-        verdict: one or two words, beside ``icon`` in ``tone``.
+        verdict: one or two words, next to ``icon`` in ``tone``.
         headline: the number or the sentence in large letters.
-        says: why, in a sentence or two.
+        says: the reason, in one or two sentences.
         code: the reason code, where there is one.
         facts: names and values.
-        warnings: what will be different from what the document asks for.
-        remarks: what differs from another system's document, under its three headings.
-        system: whose document it is, where it is another system's.
-        faults: what has to be fixed first.
+        warnings: deviations from the document.
+        remarks: deviations from another system's document, under three headings.
+        system: the other system of the document, if any.
+        faults: faults to fix first.
         blocked_by: jobs in the way and their pages, as far as the viewer may see them.
         blocked_by_others: how many more there are.
-        unblock: what would help.
-        alternatives: sentences, and the form's changes that each stands for, as JSON.
+        unblock: remedies.
+        alternatives: sentences, and the form's changes for each, as JSON.
     """
 
     verdict: str
@@ -86,11 +86,11 @@ _VERDICTS: Final = {
 
 
 def panel_of(checked: SubmitCheck, plan: JobPlan | None = None) -> Panel:
-    """The panel for a checked text.
+    """Build the panel for a checked text.
 
     Args:
         checked: the text and its faults.
-        plan: what would become of it; None while nobody has asked.
+        plan: plan of the job; None if not requested.
     """
     imported = checked.typed.imported
     tasks = len(imported.specs) if imported is not None else 1
@@ -122,7 +122,7 @@ def _several(imported: Imported | None) -> tuple[str, ...]:
 
 
 def panel_of_faults(faults: Sequence[Fault]) -> Panel:
-    """The panel for what cannot be submitted."""
+    """Build the panel for an invalid text."""
     number = len(faults)
     return Panel(
         verdict=_("Not valid"),
@@ -208,7 +208,7 @@ def _where(plan: JobPlan, tasks: int) -> str:
 
 
 def _in_a_sentence(text: str) -> str:
-    """The text behind a colon; other languages have no capital letters, or keep them."""
+    """Lower the first letter for use behind a colon; only in English."""
     return text[:1].lower() + text[1:] if is_english() else text
 
 

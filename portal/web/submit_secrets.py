@@ -1,7 +1,7 @@
-"""Secrets in the form: names stand in the text, values go along beside it and never come back.
+"""Secrets in the form: names are in the text, values are posted separately and never returned.
 
-A value that was typed into the form is posted with it, and stands in the text as a placeholder. A
-value that somebody has written into the text stays there, until the form gives another.
+A value in the form is posted with it; the text has a placeholder. A value that is written in the
+text stays there, until the form has another.
 """
 
 import re
@@ -31,7 +31,7 @@ def secrets_of(document: object) -> dict[str, Keys]:
 
 
 def secrets_in(posted: Mapping[str, Any]) -> dict[str, Keys]:
-    """The secrets whose fields were posted, in the order of the form."""
+    """Return the secrets whose fields were posted, in the order of the form."""
     found = ((name, _FIELD.fullmatch(name)) for name in posted)
     return {
         name: ("roles", match[1], "secrets", match[2])
@@ -41,13 +41,13 @@ def secrets_in(posted: Mapping[str, Any]) -> dict[str, Keys]:
 
 
 def written_out(document: object) -> dict[str, str]:
-    """An empty text for the field of each secret whose value stands in the text itself."""
+    """Return an empty text for the field of each secret with a value in the text itself."""
     fields = secrets_of(document).items()
     return {name: "" for name, keys in fields if value_at(document, keys) != REDACTED}
 
 
 def taken_out(posted: Mapping[str, str], document: object) -> list[tuple[Keys, object]]:
-    """Changes that put placeholders for the values that the form gives in place of others."""
+    """Return changes that replace values by placeholders where the form has values."""
     return [
         (keys, REDACTED)
         for _, keys, value in _given(posted, document)
@@ -56,7 +56,7 @@ def taken_out(posted: Mapping[str, str], document: object) -> list[tuple[Keys, o
 
 
 def filled_in(typed: Typed, posted: Mapping[str, str]) -> Typed:
-    """The same with a document in which the form's values stand for the placeholders."""
+    """Return the document with the form's values in place of the placeholders."""
     if typed.document is None or typed.imported is not None:
         return typed
     document = plain(typed.document)
@@ -67,7 +67,7 @@ def filled_in(typed: Typed, posted: Mapping[str, str]) -> Typed:
 
 
 def with_secret(typed: Typed, role: str, name: str) -> Typed:
-    """One secret more, whose value is still to be given."""
+    """Add one secret, without a value yet."""
     keys = ("roles", role, "secrets", name.strip())
     if not name.strip() or value_at(typed.document, keys) is not None:
         return typed

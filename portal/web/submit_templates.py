@@ -16,7 +16,7 @@ from scheduling.jobs.queries.job_detail import JobDetail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleDocument:
-    """A document to begin with; ``{vc}`` stands for the virtual cluster."""
+    """A sample document; ``{vc}`` is replaced by the virtual cluster."""
 
     name: str
     says: str
@@ -148,7 +148,7 @@ def _ordered(sent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tidy(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A canonical document without what holds anyway, and without placeholders of secrets."""
+    """Remove defaults and placeholders of secrets from a canonical document."""
     roles = {name: _tidy_role(role) for name, role in spec["roles"].items()}
     plain = JobSpec(name="", virtual_cluster="", roles={}).to_json()
     kept = {key: value for key, value in spec.items() if value != plain.get(key)}

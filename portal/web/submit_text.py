@@ -1,4 +1,4 @@
-"""The YAML pane: reading what was typed, writing the form's changes into it, finding lines."""
+"""The YAML pane: parse the typed text, write the form's changes into it, find lines."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,15 +24,15 @@ _STEP: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Typed:
-    """A text and what it says.
+    """A text and its parsed content.
 
     Attributes:
-        text: as it was typed, or as the form's changes made it.
-        parsed: the document as it stands there, native or not.
-        document: the native document; None while the text is no document.
+        text: as typed, or with the form's changes.
+        parsed: the document as written, native or not.
+        document: the native document; None if the text is not a document.
         filled: the native document with secrets that are not in the text; None without any.
-        imported: the translation, where the text is another system's document.
-        faults: why it is no document.
+        imported: the translation, if it is another system's document.
+        faults: why the text is not a document.
     """
 
     text: str
@@ -49,11 +49,11 @@ class Typed:
 
 
 def read_typed(text: str, context: Callable[[], Context] = Context) -> Typed:
-    """What ``text`` says: a native document, another system's with its translation, or nothing.
+    """Parse ``text``: a native document, another system's with its translation, or neither.
 
     Args:
-        text: as it was typed or pasted.
-        context: asks what importers may know, where the document is another system's.
+        text: as typed or pasted.
+        context: returns the import context, for another system's document.
     """
     text = text.replace("\r\n", "\n")
     try:
@@ -124,7 +124,7 @@ def without_role(typed: Typed, role: str) -> Typed:
 
 
 def line_of(text: str, fault: FieldError) -> int | None:
-    """The line (from 1) that a fault is about, or that of what should hold it."""
+    """Return the line (from 1) of a fault, or that of its nearest parent."""
     line = message_of(fault.message).params.get("line")
     if isinstance(line, int):
         return line
@@ -145,7 +145,7 @@ def _line_in(node: yaml.Node | None, path: str) -> int | None:
 
 
 def _tree(text: str) -> yaml.Node | None:
-    """The nodes of a text; None for one that is too long or cannot be read."""
+    """Return the nodes of a text; None if it is too long or cannot be read."""
     if len(text.encode()) > MOST_EDITED_BYTES:
         return None
     try:

@@ -16,12 +16,12 @@ FIELD = "source.archive"
 def with_upload(
     request: PageRequest, typed: Typed, ground: SubmitContext
 ) -> tuple[Typed, tuple[FieldError, ...]]:
-    """Store the archive, if one was sent, and name it in the document.
+    """Store the archive, if any, and name it in the document.
 
     It belongs to the tenant of the document's virtual cluster.
 
     Returns:
-        The text, and what is wrong with the archive.
+        The text, and the faults of the archive.
     """
     upload = request.http.FILES.get("upload")
     if upload is None or typed.document is None:

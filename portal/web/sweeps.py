@@ -72,7 +72,7 @@ def new_sweep(request: PageRequest) -> HttpResponseBase:
 @require_POST
 @page
 def check(request: PageRequest) -> HttpResponse:
-    """The preview of what was typed; nothing is stored."""
+    """Show the preview of the typed text; nothing is stored."""
     context = {"panel": _panel(request)}
     return request.render("sweeps/_preview.html", context)
 

@@ -1,4 +1,4 @@
-"""Tenants: the list, and one with its members, its shares and what it has used."""
+"""Tenants: the list, and one with its members, its virtual clusters and its usage."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class TenantRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRow:
-    """A member with what they have used; ``limits`` are the only virtual clusters they may use."""
+    """A member with their usage; ``limits`` are the only virtual clusters they may use."""
 
     membership: Membership
     use: Use
@@ -63,7 +63,7 @@ class MemberRow:
 
 
 class TenantForm(forms.Form):
-    """What people read about a tenant."""
+    """Texts of a tenant for people."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     display_name = forms.CharField(
@@ -78,7 +78,7 @@ class TenantForm(forms.Form):
 
 
 class EditTenantForm(TenantForm):
-    """The same, with what it may expect to use."""
+    """The same, with the expected usage."""
 
     gpu_hours_per_month = forms.FloatField(
         label=gettext_lazy("GPU-hours per month"), required=False, min_value=0.1, max_value=1e9
@@ -117,7 +117,7 @@ def tenant(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
 
 @page
 def new(asked: PageRequest) -> HttpResponseBase:
-    """Make a tenant."""
+    """Create a tenant."""
     asked.viewer.require(Permission.MANAGE_TENANTS, what="tenants")
     form = NewTenantForm(asked.http.POST or None)
     if asked.http.method == "POST" and form.is_valid():
@@ -141,7 +141,7 @@ def new(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def edit(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
-    """Change what people read about a tenant."""
+    """Edit the texts of a tenant."""
     found = tenant_for(asked.viewer, tenant_id)
     asked.viewer.require(Permission.MANAGE_TENANTS, what="the tenant")
     form = EditTenantForm(asked.http.POST or None, initial=_initial(asked, found))
@@ -173,7 +173,7 @@ def edit(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
 @posts_from("tenant")
 @page
 def archive(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
-    """Put a tenant away, or bring it back."""
+    """Archive a tenant, or restore it."""
     found = tenant_for(asked.viewer, tenant_id)
     try:
         if found.is_archived:
@@ -221,7 +221,7 @@ def tenant_context(asked: PageRequest, tenant_id: int) -> dict[str, Any]:
 
 
 def role_words(role: Role | None, *, is_admin: bool) -> str:
-    """What the reader is in a tenant."""
+    """Return the reader's role in a tenant."""
     if role is not None:
         return _("you are a %(value)s") % {"value": word(role.value)}
     return _("you have access as a cluster admin") if is_admin else ""

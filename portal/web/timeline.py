@@ -1,4 +1,4 @@
-"""The timeline: which jobs were on which devices, over a span that stands in the address."""
+"""The timeline: jobs by device, over a span in the address."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -66,11 +66,11 @@ RUNS_KEPT: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What the address asks for.
+    """The window in the address.
 
     Attributes:
         span: the preset that follows the present; empty for a fixed window.
-        opened: nodes whose devices are shown.
+        opened: nodes with visible devices.
         wanted: part of a node's name.
     """
 
@@ -145,15 +145,15 @@ def _ways(window: Window, now: datetime) -> dict[str, Any]:
 
 
 def read_window(query: QueryDict, now: datetime, *, first: datetime | None = None) -> Window:
-    """The window of an address; without one the last six hours, or less in a young cluster.
+    """Read the window of an address; by default 6 hours, or less in a young cluster.
 
     Args:
         query: of the address.
-        now: the end of what has been.
-        first: when the oldest run began; None: it does not matter, or nothing has run.
+        now: the current time.
+        first: start of the oldest run; None: irrelevant, or no runs.
 
     Raises:
-        InvalidError: a moment is none, or the span is too short or too long.
+        InvalidError: an invalid time, or a span too short or too long.
     """
     since, until = instant_in_query(query, "since"), instant_in_query(query, "until")
     span = query.get("span", "")
@@ -330,10 +330,10 @@ def _holds(run: TimelineRun, at: datetime) -> bool:
 
 
 def _moves(window: Window, now: datetime) -> list[tuple[str, str, str, str]]:
-    """Earlier, later, in and out: key, icon, words and address.
+    """Return earlier, later, in and out: key, icon, label and address.
 
-    A zoom leaves the present where it stands, or the middle where the present is not shown: most
-    people look at what runs now, which a zoom into the middle would push out.
+    A zoom is centred on the present, or on the middle where the present is not shown: most people
+    look at current runs, which a zoom into the middle would push out.
     """
     length = window.until - window.since
     fixed = now if window.since <= now <= window.until else window.since + length / 2
@@ -383,7 +383,7 @@ def _stamp(moment: datetime) -> str:
 
 
 def _table(found: Timeline) -> list[dict[str, Any]]:
-    """The newest runs in words."""
+    """Return the newest runs as a table."""
     names = {node.id: node for node in found.nodes}
     newest = sorted(found.runs, key=lambda run: run.start, reverse=True)[:MOST_WORDS]
     return [

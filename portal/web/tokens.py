@@ -39,7 +39,7 @@ SCOPE_WORDS: Final = {
 
 
 class TokenForm(forms.Form):
-    """A token that is to be made."""
+    """A token to create."""
 
     name = forms.CharField(label=gettext_lazy("Name"), max_length=80)
     scopes = forms.MultipleChoiceField(
@@ -55,7 +55,7 @@ class TokenForm(forms.Form):
     def __init__(
         self, *args: Any, scopes: Iterable[Scope], tenants: dict[int, str], **kwargs: Any
     ) -> None:
-        """Offer what the person may hand out."""
+        """Offer the scopes that the person may grant."""
         super().__init__(*args, **kwargs)
         offered = [(s.value, SCOPE_WORDS[s]) for s in Scope if s in set(scopes)]
         bound = [
@@ -173,5 +173,5 @@ def _page(
 
 
 def _shell_line(asked: PageRequest, issued: IssuedToken) -> str:
-    """What a shell needs for the command line: the key, and which portal it opens."""
+    """Return the shell line for the CLI: the key, and the portal that it opens."""
     return f"export TESSERA_URL={shlex.quote(asked.portal_url)} TESSERA_TOKEN={issued.key}"

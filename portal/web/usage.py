@@ -33,7 +33,7 @@ _MONTH: Final = re.compile(r"2[01][0-9]{2}-(0[1-9]|1[0-2])")
 @require_safe
 @page
 def usage_page(asked: PageRequest) -> HttpResponse:
-    """The period, by month and grouped by what the address says."""
+    """Show usage of the period, by month and grouped as in the address."""
     found, month = _found(asked)
     is_gpu = bool(found.gpu.held or not found.slot.held)
     unit = gettext("GPU-hours") if is_gpu else gettext("slot-hours")

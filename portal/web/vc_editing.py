@@ -1,4 +1,4 @@
-"""Changing virtual clusters: making, reshaping, capping, putting away; the live verdict."""
+"""Editing of virtual clusters: create, reshape, cap, archive; the live check."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -43,7 +43,7 @@ from tenants.selectors import tenants_for
 
 @page
 def create(asked: PageRequest) -> HttpResponseBase:
-    """Make a virtual cluster, or only say whether its shape fits."""
+    """Create a virtual cluster, or only check its shape."""
     asked.viewer.require(Permission.EDIT_VC, what="virtual clusters")
     names = [tenant.name for tenant in tenants_for(asked.viewer, with_archived=False)]
     sent = asked.http.POST if asked.http.method == "POST" else None
@@ -76,7 +76,7 @@ def _proposed(policy: str | None) -> PolicyForm:
 @require_POST
 @page
 def check(asked: PageRequest, vc_id: int = 0) -> HttpResponseBase:
-    """The verdict on the shape that stands in the form; nothing is written."""
+    """Check the shape in the form; nothing is written."""
     detail = virtual_cluster_detail(asked.viewer, vc_id) if vc_id else None
     counts, fault = _counts(asked)
     answer = try_shape(asked.viewer, counts, name=detail.use.name if detail else NEW)
@@ -86,7 +86,7 @@ def check(asked: PageRequest, vc_id: int = 0) -> HttpResponseBase:
         else asked.http.POST.get("name", "") or _("the new virtual cluster")
     )
     context = verdict_context(asked, answer, label=label[:63], fault=fault, detail=detail)
-    # A page left open has no place for the levels of a device type that came meanwhile.
+    # A page left open has no fields for the levels of a newer device type.
     shown = [row for row in answer.rows if cell_name(row.chain, row.type) in asked.http.POST]
     context |= {"rows": shown, "has_new_rows": len(shown) < len(answer.rows)}
     return asked.render("virtual_clusters/_verdict_swap.html", context)
@@ -106,7 +106,7 @@ def recommended(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 @posts_from("virtual-cluster")
 @page
 def shape(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Write the shape, or (without script) only say whether it fits."""
+    """Write the shape, or (without script) only check it."""
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     asked.viewer.require(Permission.EDIT_VC, what="the virtual cluster")
     counts, fault = _counts(asked)
@@ -196,7 +196,7 @@ def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 @posts_from("virtual-cluster")
 @page
 def archive(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Put a virtual cluster away."""
+    """Archive a virtual cluster."""
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     try:
         edit = ArchiveVc(virtual_cluster=detail.use.name)
@@ -220,7 +220,7 @@ def verdict_context(
     fault: str = "",
     detail: VcDetail | None = None,
 ) -> dict[str, Any]:
-    """What the editor shows beside its steppers for one shape."""
+    """Return the context of the editor's check for one shape."""
     topology = current_topology()
     own = detail.use.name if detail else NEW
     tenant = detail.use.tenant if detail else asked.http.POST.get("tenant", "")

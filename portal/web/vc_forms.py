@@ -1,4 +1,4 @@
-"""Forms of virtual clusters: shape, policy, caps; what is sent becomes values for the services."""
+"""Forms of virtual clusters (shape, policy, caps), and their values for the services."""
 
 import json
 import re
@@ -43,13 +43,13 @@ class PolicyForm(forms.Form):
 
     @classmethod
     def of(cls, policy: str, policy_args: Mapping[str, Any], version: int | None) -> Self:
-        """The form that shows what is stored."""
+        """Fill the form from stored values."""
         initial = {"policy": policy, "version": version}
         return cls(policy=policy, policy_args=policy_args, initial=initial)
 
     @classmethod
     def sent(cls, sent: QueryDict) -> Self:
-        """What was sent, with the fields of the policy that was chosen."""
+        """Parse the posted form, with the fields of the chosen policy."""
         return cls(sent, policy=sent.get("policy", ""), policy_args={})
 
     def args(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class PolicyForm(forms.Form):
 class CapsForm(forms.Form):
     """The columns of a virtual cluster besides its policy, each a field of the same name.
 
-    The templates list whatever fields there are: the caps first, then the rest.
+    The templates list all fields: the caps first, then the rest.
     """
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
@@ -97,7 +97,7 @@ class CapsForm(forms.Form):
     )
 
     def __init__(self, *args: Any, only_caps: bool = False, **kwargs: Any) -> None:
-        """Leave out all but the caps for a lead."""
+        """Remove all but the caps for a lead."""
         super().__init__(*args, **kwargs)
         for bound in self.rest() if only_caps else ():
             del self.fields[bound.name]
@@ -178,7 +178,7 @@ def counts_in_words(topology: TopologyNow, cells: Iterable[tuple[str, str, int]]
 
 
 def rows_in_words(rows: Iterable[QuotaRow]) -> str:
-    """The quotas of a shape in words; ``nothing`` for none."""
+    """Describe the quotas of a shape; ``nothing`` for none."""
     parts = [cells_in_words(row.count, row.device_type, row.level) for row in rows if row.count]
     return _(", ").join(parts) or _("nothing")
 

@@ -1,4 +1,4 @@
-"""What every page that shows data begins with: who looks, when, and the facts of the frame."""
+"""Base of all pages with data: viewer, time, and facts of the frame."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,12 +46,12 @@ _PAGES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """A request for a page by somebody who is signed in.
+    """A request for a page by a signed-in user.
 
     Attributes:
         http: Django's request.
-        viewer: read once; hand it to selectors and services.
-        now: one instant for all that the page says.
+        viewer: read once; passed to selectors and services.
+        now: one instant for the whole page.
     """
 
     http: HttpRequest
@@ -60,23 +60,23 @@ class PageRequest:
 
     @property
     def htmx(self) -> HtmxDetails:
-        """What htmx says of the request."""
+        """Return htmx's details of the request."""
         details: HtmxDetails = self.http.htmx  # type: ignore[attr-defined]
         return details
 
     @property
     def wants_part(self) -> bool:
-        """Whether a part is to be swapped in, and not a whole page."""
+        """Return whether to render a part for a swap instead of a whole page."""
         return bool(self.htmx) and not self.htmx.boosted and not self.replaces_main
 
     @property
     def replaces_main(self) -> bool:
-        """Whether a swap asks for the whole page, to take all that stands in it below the head."""
+        """Return whether a swap requests the whole page, to replace its content below the head."""
         return bool(self.htmx) and self.htmx.target == MAIN
 
     @property
     def portal_url(self) -> str:
-        """``https://host`` of this portal, as whoever asks has reached it."""
+        """Return ``https://host`` of this portal, as the client has reached it."""
         return self.http.build_absolute_uri("/").rstrip("/")
 
     def render(
@@ -87,9 +87,9 @@ class PageRequest:
         status: int = HTTPStatus.OK,
         headers: dict[str, str] | None = None,
     ) -> HttpResponse:
-        """The template as the answer; ``now`` and ``viewer`` are in its context.
+        """Render the template; ``now`` and ``viewer`` are in its context.
 
-        A whole page asks the database for the frame's facts; a part does not.
+        A whole page queries the database for the frame's facts; a part does not.
         """
         if not self.wants_part:
             set_frame(self.http, frame_of(self.viewer, self.now))
@@ -107,9 +107,9 @@ PageView = Callable[..., HttpResponseBase]
 
 
 def page(view: PageView) -> PageView:
-    """Make a view of ``view(page: PageRequest, ...)``; only for those who are signed in.
+    """Decorate ``view(page: PageRequest, ...)`` as a view; only for signed-in users.
 
-    Errors of the domain become pages (403, 404, 400), or problem documents for parts and scripts.
+    Domain errors become pages (403, 404, 400), or problem documents for parts and scripts.
     """
 
     @wraps(view)
@@ -126,9 +126,9 @@ def page(view: PageView) -> PageView:
 
 
 def posts_from(name: str) -> Callable[[PageView], PageView]:
-    """Make a view of ``page`` take posts only, and lead who comes without one to its form.
+    """Restrict a view of ``page`` to POST, and redirect other requests to its form.
 
-    People do so after signing in again, or when they open an address that they have copied.
+    These come after a new sign-in, or from copied addresses.
 
     Args:
         name: of the page with the form; its address takes the first argument of this one's,
@@ -156,7 +156,7 @@ def _form_address(name: str, known: dict[str, Any]) -> str:
 
 
 def page_request(request: HttpRequest) -> PageRequest:
-    """The typed request of somebody who is signed in."""
+    """Return the typed request of a signed-in user."""
     user = request.user
     if not isinstance(user, User):
         raise TypeError("page_request is for signed-in users")
@@ -166,7 +166,7 @@ def page_request(request: HttpRequest) -> PageRequest:
 
 
 def page_viewer(request: HttpRequest) -> Viewer:
-    """Who looks, in one query."""
+    """Return the viewer, in one query."""
     return page_request(request).viewer
 
 

@@ -1,4 +1,4 @@
-"""Virtual clusters: the list, and one with its shape, its use and what fits."""
+"""Virtual clusters: the list, and one with its shape, its use and its free room."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ FIT_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitCell:
-    """One answer of the fits table: icon and word, never a colour alone."""
+    """One result of the fits table: icon and word, never a colour alone."""
 
     word: str
     icon: str
@@ -101,7 +101,7 @@ def virtual_cluster(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 
 @page
 def past(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """The shape that the past needed: a part of the page that is fetched once the page stands."""
+    """Show the shape that past jobs needed: a part that is fetched after the page."""
     cluster = virtual_cluster_for(asked.viewer, vc_id)
     topology = current_topology()
     shape = shape_rows(topology, spec_in_force(topology), cluster.name)
@@ -116,7 +116,7 @@ def past(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 
 @page
 def room(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Cells and what fits them, which the engine is asked for: a part of the page as well."""
+    """Show cells and the jobs that fit them, from the engine: a part as well."""
     found = virtual_cluster_room(asked.viewer, vc_id)
     sizes, fits = fits_table(found.fits)
     context = {"room": found, "sizes": sizes, "fits": fits, "trees": _trees(asked, found)}
@@ -175,7 +175,7 @@ def drawn_assignment(
     label: str = "",
     own_tenant: str = "",
 ) -> DeviceMap:
-    """The proof as a drawing; only for those who may see every virtual cluster."""
+    """Draw the certificate; only for those who may see every virtual cluster."""
     tenants = tenants_in_order(asked.viewer)
     names = dict(tenants_of_virtual_clusters(asked.viewer))
     names.setdefault(own, own_tenant)
@@ -211,7 +211,7 @@ def _fit_cell(fit: Fit | None) -> FitCell | None:
     if fit is None:
         return None
     icon, tone, says = FIT_WORDS[fit]
-    # Elsewhere the word is said of the past: a token that was never used.
+    # Elsewhere the word is about the past: a token that was never used.
     shown = pgettext("job size", "never") if fit is Fit.NEVER else word(fit.value)
     return FitCell(word=shown, icon=icon, tone=tone, says=says)
 

@@ -1,4 +1,4 @@
-"""Rules about lines of logs, and what happens to idling jobs of a virtual cluster."""
+"""Log rules and idle policies of a virtual cluster."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class EditLogRuleForm(LogRuleForm):
 
 
 class IdleForm(forms.Form):
-    """What happens to idling jobs that say nothing themselves."""
+    """Default idle policy, for jobs without their own."""
 
     active = forms.BooleanField(label=gettext_lazy("Enable idle detection"), required=False)
     below = forms.FloatField(
@@ -136,7 +136,7 @@ def delete(asked: PageRequest, rule_id: int) -> HttpResponseBase:
 
 @page
 def idle(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """What happens to idling jobs of a virtual cluster."""
+    """Edit the idle policy of a virtual cluster."""
     vc, rule = idle_rule_of(asked.viewer, vc_id)
     can_edit = asked.viewer.can(Permission.SET_CAPS, vc.tenant_id)
     names = [row.name for row in list_priority_classes(asked.viewer)]

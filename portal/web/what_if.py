@@ -1,4 +1,4 @@
-"""What if: past days of a virtual cluster under another policy or another guarantee."""
+"""What-if: past days of a virtual cluster under another policy or another guarantee."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ _MOMENT: Final = "%Y-%m-%dT%H:%M"
 
 
 class WhatIfForm(PolicyForm):
-    """Which days of which virtual cluster, and what is to be otherwise."""
+    """Days, virtual cluster and changes of a what-if."""
 
     virtual_cluster = forms.ChoiceField(label=gettext_lazy("Virtual cluster"))
     period = forms.ChoiceField(
@@ -105,7 +105,7 @@ class WhatIfForm(PolicyForm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One line of the comparison; ``tone`` says whether the other side is better."""
+    """One line of the comparison; ``tone`` shows whether the other side is better."""
 
     name: str
     was: str
@@ -116,7 +116,7 @@ class Measure:
 
 @page
 def what_if(asked: PageRequest) -> HttpResponseBase:
-    """The form with the questions of the last day; a POST asks and goes on to the answer."""
+    """Show the form with the what-ifs of the last day; a POST creates one and redirects to it."""
     form = _form(asked)
     if asked.http.method == "POST" and form.is_valid():
         since, until = form.span(asked.now)
@@ -163,7 +163,7 @@ def policy_fields(asked: PageRequest) -> HttpResponseBase:
 @require_safe
 @page
 def answer(asked: PageRequest, pk: int) -> HttpResponseBase:
-    """A question, how far its answer has come, and the answer with winners and losers."""
+    """Show a what-if: its progress, and the result with winners and losers."""
     row = what_if_for(asked.viewer, pk, now=asked.now)
     state = what_if_state(row)
     context: dict[str, Any] = {
@@ -214,7 +214,7 @@ def _form(asked: PageRequest) -> WhatIfForm:
 
 
 def _change_of(row: WhatIf) -> str:
-    """What is otherwise, in words."""
+    """Describe the change."""
     args = policy_args_text(row.policy_args)
     guarantee = ", ".join(words.devices(count, [kind]) for kind, count in row.guarantee.items())
     parts = (

@@ -1,7 +1,7 @@
-"""Changes one value in a YAML text; comments, order and quotes of all else stay.
+"""Edits of one value in a YAML text; comments, order and quotes elsewhere are preserved.
 
-The caller reads the result again and compares it with the document that it expects: anchors, merge
-keys and other rare syntax may come out wrong here.
+The caller parses the result again and compares it with the expected document: anchors, merge keys
+and other rare syntax may come out wrong here.
 """
 
 from collections.abc import Mapping, Sequence

@@ -26,7 +26,7 @@ _LONGEST: Final = 64
 
 
 class ZoneMiddleware(MiddlewareMixin):
-    """Activates the zone of pages; REST and other interfaces for programs use UTC."""
+    """Activates the zone of pages; REST and other programming interfaces use UTC."""
 
     def process_request(self, request: HttpRequest) -> None:
         """Choose the zone of this request."""

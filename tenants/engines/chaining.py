@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 class BeforeCommit:
     """A callback of ``transaction.on_commit`` whose ``act`` runs before the commit instead.
 
-    Django forgets it with the savepoint or the transaction that is rolled back.
+    Django drops it with the savepoint or the transaction that is rolled back.
     """
 
     def __init__(self, act: Callable[[BaseDatabaseWrapper, list[Any]], None], given: Any) -> None:

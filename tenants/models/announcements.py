@@ -1,4 +1,4 @@
-"""What cluster admins tell everybody, and who has read it."""
+"""Announcements of cluster admins, and their dismissals."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""The record of who changed what; rows are added and never changed."""
+"""The record of changes; rows are added and never changed."""
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -13,10 +13,10 @@ from tenants.tenancy import TenantManager, TenantScopedQuerySet
 
 
 class AppendOnlyError(RuntimeError):
-    """Code tried to change or remove what was recorded."""
+    """Code tried to change or delete recorded rows."""
 
     def __init__(self) -> None:
-        """Say what the table is for."""
+        """Name the purpose of the table."""
         super().__init__("audit rows are only ever added; prune_audit removes old ones")
 
 
@@ -49,7 +49,7 @@ else:
 
 
 class AuditEntry(models.Model):
-    """One change: who, when, to what, and how it looked before and after (secrets masked).
+    """One change: actor, time, object, and its fields before and after (secrets masked).
 
     People and tenants that appear here cannot be deleted, only deactivated and archived; triggers
     in the database refuse updates by any client, and deletes of rows that are not pruned.

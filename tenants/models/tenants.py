@@ -1,4 +1,4 @@
-"""Organisations that share the cluster, and who belongs to them."""
+"""Tenants, and the roles of their members."""
 
 from typing import ClassVar
 
@@ -16,10 +16,10 @@ _ROLES = [(role.value, role.value.capitalize()) for role in Role]
 class Tenant(models.Model):
     """A team with a share of the cluster.
 
-    ``position`` is the order of creation and never changes: it gives the team its colour.
+    ``position`` is the order of creation and never changes: it determines the team's colour.
     ``version`` rises with every edit of this row, ``members_version`` with every edit of the list
-    of members; both make two editors at once visible. ``uid`` is the Unix user id of the team's
-    jobs on all nodes; it is never given to another team, archived teams keep theirs.
+    of members; both detect concurrent edits. ``uid`` is the Unix user id of the team's jobs on all
+    nodes; it is never reused, not even that of an archived team.
     """
 
     name = models.SlugField(max_length=40, unique=True)
@@ -56,14 +56,14 @@ class Tenant(models.Model):
 
     @property
     def is_archived(self) -> bool:
-        """Whether the tenant takes no new work."""
+        """Return whether the tenant is archived and accepts no new work."""
         return self.archived_at is not None
 
 
 class UidFloor(models.Model):
-    """One row: Unix user ids up to ``uid`` are not given to tenants, whoever had them.
+    """One row: Unix user ids up to ``uid`` are not assigned to new tenants.
 
-    A restore raises it above the ids of tenants that the backup does not know.
+    A restore raises it above the ids of tenants that are not in the backup.
     """
 
     uid = models.PositiveIntegerField()
@@ -78,7 +78,7 @@ class UidFloor(models.Model):
 
 
 class Membership(models.Model):
-    """One person in one tenant; ``max_devices`` caps what that person may hold at once."""
+    """One person in one tenant; ``max_devices`` caps the devices of that person's jobs."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(
@@ -115,10 +115,10 @@ class Membership(models.Model):
 
 
 class UsedSoFar(models.Model):
-    """Seconds of one device that a person's jobs in a tenant held in all closed months.
+    """Device seconds of a person's jobs in a tenant in all closed months.
 
-    Made of the sums of days when a month is closed, and of nothing else. All rows are of the same
-    instant, the end of the newest such month.
+    Computed only from the sums of days when a month is closed. All rows are of the same instant,
+    the end of the newest such month.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")

@@ -1,4 +1,4 @@
-"""People who sign in, and how they like to see the portal."""
+"""Users, and their preferences for the portal."""
 
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ class Theme(models.TextChoices):
 
 
 class Language(models.TextChoices):
-    """Languages the portal speaks, or the one that the browser asks for."""
+    """Languages of the portal, or the one that the browser requests."""
 
     BROWSER = "browser", "As the browser"
     ENGLISH = "en", "English"
@@ -41,7 +41,7 @@ class PeopleManager(UserManager["User"]):
     """Finds people by name whatever its case, so that Alice and alice are one login."""
 
     def get_by_natural_key(self, username: str | None) -> "User":
-        """The user of that name in any case; what sign-in asks."""
+        """Return the user of that name in any case; used by sign-in."""
         return self.get(username__iexact=username or "")
 
     async def aget_by_natural_key(self, username: str | None) -> "User":
@@ -80,14 +80,14 @@ class User(AbstractUser):
 
     @property
     def is_cluster_admin(self) -> bool:
-        """Whether this person runs the cluster; a deactivated one does not."""
+        """Return whether this person is an active cluster admin."""
         return self.is_active and self.is_superuser
 
 
 class ApiToken(models.Model):
-    """What is known of a key ``tsr_<prefix>_<secret>``: its prefix and the SHA-256 of the whole.
+    """A stored key ``tsr_<prefix>_<secret>``: its prefix and the SHA-256 of the whole.
 
-    A plain SHA-256 suffices: the secret has 256 bits of entropy, there is nothing to guess.
+    A plain SHA-256 suffices: the secret has 256 bits of entropy and cannot be guessed.
     """
 
     user = models.ForeignKey(

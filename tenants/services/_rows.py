@@ -1,4 +1,4 @@
-"""Compare-and-set on rows with a ``version``: of two editors at once, one is told."""
+"""Compare-and-set on rows with a ``version``: the second of two concurrent editors is refused."""
 
 from typing import TypeVar
 
@@ -25,13 +25,13 @@ def compare_and_set(
     Args:
         rows: the scoped query set of the row's model.
         row: the row as it was read in this transaction.
-        kind: the word for the row in the error.
+        kind: the kind of row in the error.
         expected_version: the version the editor saw; None means the one just read.
         read_version: the version just read.
         values: the columns to write.
 
     Raises:
-        StaleEditError: the row was written by somebody else; nothing is written.
+        StaleEditError: somebody else wrote the row; nothing is written.
     """
     seen = read_version if expected_version is None else expected_version
     written = rows.filter(pk=row.pk, version=seen).update(**values, version=F("version") + 1)

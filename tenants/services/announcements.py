@@ -1,4 +1,4 @@
-"""Telling everybody something: made, changed and withdrawn by cluster admins."""
+"""Announcements: created, changed and withdrawn by cluster admins."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -31,19 +31,19 @@ def create_announcement(
     ends_at: datetime | None = None,
     now: datetime,
 ) -> Announcement:
-    """Tell everybody something.
+    """Create an announcement.
 
     Args:
         viewer: a cluster admin.
         text: plain text; addresses in it become links.
         severity: ``info``, ``warning`` or ``critical``.
-        starts_at: when it begins to be shown; None: now.
-        ends_at: when it is over; None: when it is deleted.
-        now: the time.
+        starts_at: start of the display; None: now.
+        ends_at: end of the display; None: when it is deleted.
+        now: current time.
 
     Raises:
-        ForbiddenError: the viewer is no cluster admin.
-        InvalidError: values are wrong, all of them named.
+        ForbiddenError: the viewer is not a cluster admin.
+        InvalidError: invalid values, all of them listed.
     """
     viewer.require(Permission.ANNOUNCE, what=_WHAT)
     values = {
@@ -71,13 +71,13 @@ def update_announcement(
 
     Args:
         viewer: a cluster admin.
-        announcement_id: which.
+        announcement_id: its key.
         expected_version: the version the editor saw; None means the one just read.
         **values: of ``text``, ``severity``, ``starts_at`` and ``ends_at`` those that change.
 
     Raises:
-        NotFoundError: there is no such announcement.
-        InvalidError: values are wrong, all of them named.
+        NotFoundError: unknown announcement.
+        InvalidError: invalid values, all of them listed.
         StaleEditError: somebody edited it since ``expected_version``.
     """
     viewer.require(Permission.ANNOUNCE, what=_WHAT)
@@ -109,7 +109,7 @@ def delete_announcement(
     """Withdraw an announcement.
 
     Raises:
-        NotFoundError: there is no such announcement.
+        NotFoundError: unknown announcement.
         StaleEditError: somebody edited it since ``expected_version``.
     """
     viewer.require(Permission.ANNOUNCE, what=_WHAT)
@@ -123,10 +123,10 @@ def delete_announcement(
 
 
 def dismiss_announcement(*, viewer: Viewer, announcement_id: int) -> None:
-    """Show it to this person no more, until it is changed; twice is as once.
+    """Hide it from this person until it is changed; idempotent.
 
     Raises:
-        NotFoundError: there is no such announcement.
+        NotFoundError: unknown announcement.
     """
     row = _row(announcement_id)
     if viewer.user_id is not None:

@@ -1,4 +1,4 @@
-"""Forms that make something each time they are sent: what the first sending makes is all."""
+"""Idempotent forms: only the first POST of a form creates an object."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -17,11 +17,11 @@ KEPT: Final = timedelta(days=1)
 
 
 class FormSentError(ConflictError):
-    """The form has done its work before; nothing was done now.
+    """The form was processed before; nothing was done now.
 
     Attributes:
-        made: key of the row that was made then.
-        is_same: the same was sent as then.
+        made: key of the row created then.
+        is_same: the input is the same as then.
     """
 
     code = "form-sent"
@@ -35,7 +35,7 @@ class FormSentError(ConflictError):
         is_same: bool = False,
         errors: tuple[FieldError, ...] = (),
     ) -> None:
-        """Say what helps: a form that was shown anew has a word that was not used."""
+        """Build the remedy: a newly rendered form has an unused token."""
         remedy = "" if is_same else sentence("send-form-again")
         super().__init__(message or _WORDS[is_same], remedy=remedy, errors=errors)
         self.made = made
@@ -57,24 +57,24 @@ def act_once(
     made_key: Callable[[T], int],
     now: datetime,
 ) -> T:
-    """Do what a form asks for, unless the viewer has sent this form before.
+    """Process a form, unless the viewer has sent it before.
 
     Args:
-        act: makes it, by rows of the database alone; what it raises lets the form be sent again.
-        viewer: who sends the form.
-        word: the form's own, at most 32 characters; empty: as often as it is sent.
-        digest: of what was sent with it, at most 64 characters.
-        made_key: the key of what was made.
-        now: the time.
+        act: creates the object, by database rows alone; after an error the form can be sent again.
+        viewer: sender of the form.
+        word: token of the form, at most 32 characters; empty: no check.
+        digest: hash of its input, at most 64 characters.
+        made_key: the primary key of the object.
+        now: current time.
 
     Raises:
-        FormSentError: it was sent before, also where both come at once.
+        FormSentError: it was sent before, or concurrently.
     """
     if not word or viewer.user_id is None:
         return act()
     try:
         with transaction.atomic():
-            # Whoever comes second waits here for the first one's end, before it makes a thing.
+            # The second sender waits here for the end of the first, before it creates an object.
             used = FormToken.objects.create(
                 user_id=viewer.user_id, word=word, digest=digest, at=now
             )

@@ -1,7 +1,7 @@
-"""Who belongs to a tenant, as what, and how much one person may hold at once.
+"""Members of tenants: roles, and caps of devices per person.
 
-A tenant that has a lead keeps one: the last lead can be demoted or removed by a cluster admin
-only, so that no team locks itself out by a slip and a team whose lead left can still be helped.
+A tenant with a lead always has one: only a cluster admin can demote or remove the last lead, so
+that no team locks itself out by mistake and a team whose lead left can still be helped.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ EMPTY: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class Unchanged(Enum):
-    """Stands for "leave it as it is" where None means something."""
+    """Marker for "leave unchanged" where None is a value."""
 
     UNCHANGED = "unchanged"
 
@@ -56,18 +56,18 @@ def add_member(
     role: str = Role.MEMBER,
     max_devices: int | None = None,
 ) -> Membership:
-    """Let a person into a tenant.
+    """Add a person to a tenant.
 
     Args:
         viewer: a lead of the tenant or a cluster admin.
         tenant_id: the tenant.
-        username: the person's name, in whatever case.
+        username: the person's name, in any case.
         role: ``viewer``, ``member`` or ``lead``.
-        max_devices: the most devices this person's jobs may hold at once; None is no cap.
+        max_devices: cap on devices of this person's jobs; None: no cap.
 
     Raises:
         NotFoundError, ForbiddenError: the viewer may not manage members there.
-        InvalidError: no active user of that name, no such role, or a cap below one.
+        InvalidError: no active user of that name, an unknown role, or a cap below 1.
         DuplicateError: the person is a member already.
     """
     viewer.require(Permission.MANAGE_MEMBERS, tenant_id, what="the members of the tenant")
@@ -187,9 +187,9 @@ def set_member_cap(
 def remove_member(
     *, viewer: Viewer, membership_id: int, expected_version: int | None = None
 ) -> None:
-    """Let a person go from a tenant; their jobs stay and their tokens see nothing of it any more.
+    """Remove a person from a tenant; their jobs remain, their tokens lose access.
 
-    A person may always leave by themselves, signed in.
+    A person may always leave by themselves, in a session.
 
     Raises:
         NotFoundError, ForbiddenError: the viewer may not manage members there.
@@ -233,7 +233,7 @@ def _keep_a_lead(viewer: Viewer, leaving: Membership) -> None:
 
 
 def _count_edit(tenant: Tenant, *, must_be_alone: bool) -> None:
-    """Raise the list's version; two leads who demote each other at once cannot both pass."""
+    """Raise the list's version; two leads who demote each other concurrently cannot both pass."""
     rows = Tenant.objects.unscoped().filter(pk=tenant.pk)
     if must_be_alone:
         rows = rows.filter(members_version=tenant.members_version)

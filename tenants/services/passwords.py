@@ -25,8 +25,8 @@ class IssuedLink:
     """A new one-time link; show it once.
 
     Attributes:
-        username: whose password it sets.
-        secret: last part of its address, stored nowhere; left out of ``repr``.
+        username: the user of the password.
+        secret: last part of its address, stored nowhere, omitted from ``repr``.
         expires_at: the link is not valid from then on.
     """
 
@@ -85,8 +85,8 @@ def issue_password_link(*, viewer: Viewer, username: str, now: datetime) -> Issu
     """Create the link with which a person chooses a password; replaces an earlier one.
 
     Raises:
-        ForbiddenError: by token, by somebody who is not a cluster admin, or for oneself.
-        NotFoundError: there is no such user.
+        ForbiddenError: with a token, not a cluster admin, or for oneself.
+        NotFoundError: unknown user.
         ConflictError: the user is deactivated.
     """
     if viewer.scopes is not None:
@@ -121,7 +121,7 @@ def issue_password_link(*, viewer: Viewer, username: str, now: datetime) -> Issu
 
 
 def user_of_password_link(secret: str, now: datetime) -> User:
-    """The user whose password a link sets.
+    """Return the user whose password a link sets.
 
     Raises:
         NotFoundError: the link was used or replaced, has expired, or never existed.

@@ -1,4 +1,4 @@
-"""Old audit rows are removed by this one function, which leaves a row that says so."""
+"""Retention of the audit: the only function that deletes old rows, with a record of it."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,18 +15,18 @@ LEAST_AGE: Final = timedelta(days=1)
 
 
 def prune_audit(*, actor: Actor, before: datetime, batch: int = _BATCH) -> int:
-    """Remove the audit rows from before a time, in short transactions.
+    """Delete audit rows from before a time, in short transactions.
 
-    Rows go from the beginning of the chain up to the first that is not old enough. Each
-    transaction leaves an anchor, from which the chain can be verified, and a row ``audit.prune``.
+    Rows are deleted from the beginning of the chain up to the first that is too young. Each
+    transaction writes an anchor, from which the chain can be verified, and a row ``audit.prune``.
 
     Args:
-        actor: who asked (``Actor.system("beat")``).
-        before: rows older than this go, unless they are younger than ``LEAST_AGE``.
+        actor: such as ``Actor.system("beat")``.
+        before: rows older than this are deleted, unless younger than ``LEAST_AGE``.
         batch: rows per transaction.
 
     Returns:
-        How many rows were removed.
+        The number of deleted rows.
     """
     before = min(before, database_now() - LEAST_AGE)
     removed = 0
@@ -39,7 +39,7 @@ def prune_audit(*, actor: Actor, before: datetime, batch: int = _BATCH) -> int:
 
 @transaction.atomic
 def _prune(actor: Actor, before: datetime, batch: int) -> int:
-    # The model's own manager refuses to delete; only this function goes round it.
+    # The model's own manager refuses to delete; only this function bypasses it.
     rows = AuditEntry._base_manager
     links = list(AuditLink.objects.order_by("position")[:batch])
     keys = [link.entry_id for link in links]

@@ -38,10 +38,10 @@ _RECORD_HALF_LIFE: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInSource:
-    """Where an attempt comes from.
+    """The source of an attempt.
 
     Attributes:
-        address: of the caller, as text; empty if it is not known.
+        address: of the caller, as text; empty if unknown.
         device: content of the caller's signed cookie; empty without one.
     """
 
@@ -54,11 +54,11 @@ class SignInAttempt:
     """An attempt that was counted as failed; ``succeeded`` takes that back.
 
     Attributes:
-        username: the name as it was given.
-        source: where it came from.
+        username: the name as typed.
+        source: its source.
         keys: tallies that have counted it, with those of the pair first.
-        failures: of the pair, with this one.
-        at: when.
+        failures: of the pair, including this one.
+        at: time of the attempt.
     """
 
     username: str
@@ -77,7 +77,7 @@ class TooManyFailuresError(DomainError):
 
     @classmethod
     def after(cls, seconds: float) -> "TooManyFailuresError":
-        """The error for somebody who has to wait."""
+        """Build the error with the time to wait."""
         wait = max(1, math.ceil(seconds))
         error = cls(
             sentence("sign-in-delayed"),
@@ -130,12 +130,12 @@ class _Counted:
 
 
 def begin_attempt(*, username: str, source: SignInSource, now: datetime) -> SignInAttempt:
-    """Count an attempt as failed before its password is checked, so that none slips through.
+    """Count an attempt as failed before the password check, so that none is missed.
 
-    One that has to wait writes nothing, so that an attack does not hold SQLite's write lock.
+    A delayed one writes nothing, so that an attack does not block SQLite's writer.
 
     Raises:
-        TooManyFailuresError: it has to wait; nothing is counted.
+        TooManyFailuresError: the attempt has to wait; it is not counted.
     """
     counted = _counted(username, source)
     _refuse_early(counted, _tallies(counted.half_lives), now)
@@ -156,11 +156,11 @@ def begin_attempt(*, username: str, source: SignInSource, now: datetime) -> Sign
 
 @transaction.atomic
 def attempt_succeeded(*, attempt: SignInAttempt, user: User, via: str) -> None:
-    """Take the count back, remember the source, and record the sign-in.
+    """Undo the count, store the source, and record the sign-in.
 
     Args:
         attempt: from ``begin_attempt``.
-        user: who signed in.
+        user: the user.
         via: ``page`` or ``api``.
     """
     pair, *others = attempt.keys
@@ -268,7 +268,7 @@ def _tallies(keys: Iterable[str]) -> dict[str, FailureTally]:
 
 
 def _locked(keys: Iterable[str]) -> dict[str, FailureTally]:
-    """The tallies of ``keys``, created where missing, locked until the transaction ends.
+    """Return the tallies of ``keys``, created where missing, locked until the transaction ends.
 
     One statement creates and locks them in the order of their keys: it meets neither a row that
     another transaction deletes between two statements nor one that waits for this transaction.
@@ -320,6 +320,6 @@ def _network_of(address: str) -> str:
 
 
 def _key(kind: str, *parts: str) -> str:
-    """A digest that nobody can look up without the installation's key."""
+    """Return a keyed digest, which is useless without the installation's key."""
     text = "\x00".join((kind, *parts))
     return salted_hmac("tenants.sign_in", text, algorithm="sha256").hexdigest()

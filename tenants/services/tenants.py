@@ -1,4 +1,4 @@
-"""Tenants: making, renaming for people, and putting away; the short name is for good."""
+"""Tenants: create, edit and archive; the short name never changes."""
 
 import re
 from datetime import datetime
@@ -23,18 +23,18 @@ _TRIES: Final = 5
 
 
 def create_tenant(*, viewer: Viewer, name: str, display_name: str = "", note: str = "") -> Tenant:
-    """Make a tenant; its position, and so its colour, is the next free one.
+    """Create a tenant; its position, and so its colour, is the next free one.
 
     Args:
         viewer: a cluster admin.
         name: short name for commands and addresses; never changes.
         display_name: name for people; by default the short name.
-        note: anything worth knowing.
+        note: free text.
 
     Raises:
-        ForbiddenError: only a cluster admin makes tenants.
+        ForbiddenError: the viewer is not a cluster admin.
         ConflictError: the range of Unix user ids is used up.
-        InvalidError: one or more fields are wrong, all of them named.
+        InvalidError: invalid fields, all of them listed.
         DuplicateError: the name is taken.
     """
     viewer.require(Permission.MANAGE_TENANTS, what="tenants")
@@ -63,10 +63,10 @@ def update_tenant(
     note: str | None = None,
     expected_version: int | None = None,
 ) -> Tenant:
-    """Change what people read about a tenant; None leaves a field as it is.
+    """Edit the texts of a tenant; None leaves a field unchanged.
 
     Raises:
-        NotFoundError, ForbiddenError: the viewer is no cluster admin.
+        NotFoundError, ForbiddenError: the viewer is not a cluster admin.
         InvalidError: a text is empty or too long.
         StaleEditError: somebody edited it since ``expected_version``.
     """
@@ -88,9 +88,9 @@ def update_tenant(
 def archive_tenant(
     *, viewer: Viewer, tenant_id: int, now: datetime, expected_version: int | None = None
 ) -> Tenant:
-    """Put a tenant away: it keeps its history and takes no new work or members.
+    """Archive a tenant: its history remains, it accepts no new work or members.
 
-    Jobs that run go on; stopping them, and giving back its cells, remains possible.
+    Running jobs continue; stopping them, and releasing its cells, remains possible.
 
     Raises:
         ConflictError: it is archived already.
@@ -146,7 +146,7 @@ def newest_uid() -> int:
 
 
 def skip_uids(given: int | None) -> int:
-    """Keep new tenants from the user ids of tenants that a restored database does not know.
+    """Skip the user ids of tenants that are missing in a restored database.
 
     Files of those tenants may still be on nodes.
 
@@ -154,8 +154,8 @@ def skip_uids(given: int | None) -> int:
         given: ``newest_uid`` of the database that was replaced; None: unreadable.
 
     Returns:
-        New tenants get ids above this one. If the replaced database is not newer than the
-        restored one, it says nothing of the ids, and ``UNKNOWN_UIDS`` are skipped.
+        The id above which new tenants get theirs. If the replaced database is not newer than the
+        restored one, its ids are unknown, and ``UNKNOWN_UIDS`` are skipped.
     """
     first, _ = settings.TENANT_UIDS
     known = max(newest_uid(), first - 1)

@@ -1,4 +1,4 @@
-"""Keys for scripts: issued once, checked in constant time, narrowed to what their owner may do."""
+"""Tokens for scripts: issued once, compared in constant time, narrowed to their owner's rights."""
 
 import hashlib
 import hmac
@@ -30,7 +30,7 @@ LONGEST_LIFE: Final = timedelta(days=3650)
 _TRIES: Final = 5
 
 _TOKEN_COLUMNS: Final = [field.attname for field in ApiToken._meta.concrete_fields]
-# Nobody who comes with a token is asked for the password.
+# A request with a token needs no password.
 _USER_COLUMNS: Final = [
     field.attname for field in User._meta.concrete_fields if field.attname != "password"
 ]
@@ -68,19 +68,19 @@ def issue_token(
     expires_in: timedelta | None = None,
     now: datetime,
 ) -> IssuedToken:
-    """Make a key for the viewer's own scripts.
+    """Create a token for the viewer's own scripts.
 
     Args:
-        viewer: its owner, signed in (a token makes no tokens).
-        name: what it is for.
-        scopes: what it may be used for; none beyond what the owner's roles allow.
-        tenant_id: the only tenant it shall see; None for all of the owner's.
+        viewer: its owner, in a session (a token cannot create tokens).
+        name: its purpose.
+        scopes: its permissions, within the owner's roles.
+        tenant_id: the only visible tenant; None for all of the owner's.
         expires_in: its life; None for no end.
-        now: the time.
+        now: current time.
 
     Raises:
-        ForbiddenError: the viewer came with a token, or is no person.
-        InvalidError: name, scopes, tenant or life are wrong; all faults are named.
+        ForbiddenError: the viewer uses a token, or is not a person.
+        InvalidError: invalid name, scopes, tenant or life; all faults are listed.
     """
     viewer.require(Permission.ISSUE_TOKENS, what="tokens")
     wanted = list(dict.fromkeys(scopes))
@@ -109,14 +109,14 @@ def issue_token(
 
 
 def authenticate_token(key: str, now: datetime) -> tuple[User, ApiToken] | None:
-    """The owner and row of a key that is good now, or None.
+    """Return the owner and row of a valid key, or None.
 
     The same work is done for an unknown prefix as for a known one, and digests are compared in
-    constant time. That a key was used is written at most once a minute.
+    constant time. The time of use is written at most once a minute.
 
     Args:
-        key: what the request carried; anything at all.
-        now: the time.
+        key: untrusted text of the request.
+        now: current time.
     """
     match = _KEY.fullmatch(key) if len(key) <= 100 else None
     if match is None:
@@ -130,12 +130,12 @@ def authenticate_token(key: str, now: datetime) -> tuple[User, ApiToken] | None:
 
 
 def revoke_token(*, viewer: Viewer, token_id: int, now: datetime) -> None:
-    """End a token at once: one's own (also by the token itself), anybody's as a cluster admin.
+    """Revoke a token: one's own (also by the token itself), any as a cluster admin.
 
-    Who manages the members of a tenant, signed in, ends their tokens that open this tenant alone.
+    A manager of a tenant's members, in a session, may revoke their tokens that open it alone.
 
     Raises:
-        NotFoundError: no such token, or somebody else's.
+        NotFoundError: unknown token, or of another person.
     """
     with transaction.atomic():
         token = _owned(viewer, token_id, managed=True)
@@ -147,10 +147,10 @@ def revoke_token(*, viewer: Viewer, token_id: int, now: datetime) -> None:
 def rotate_token(*, viewer: Viewer, token_id: int, now: datetime) -> IssuedToken:
     """Replace a token of one's own by a new one of the same name, scopes, tenant and life.
 
-    The old key ends in the same transaction. Scopes that the owner has lost since make it fail.
+    The old key ends in the same transaction. It fails if the owner has lost a scope since.
 
     Raises:
-        NotFoundError: no such live token of the viewer.
+        NotFoundError: not a live token of the viewer.
         ForbiddenError, InvalidError: as in ``issue_token``.
     """
     with transaction.atomic():
@@ -247,7 +247,7 @@ def _note_use(token: ApiToken, now: datetime) -> None:
         with transaction.atomic():
             rows.update(last_used_at=now)
     except OperationalError:
-        # A busy database must not turn away a reader over a time stamp.
+        # A busy database must not refuse a reader because of a time stamp.
         logger.warning("could not note the use of token %s", token.prefix)
 
 

@@ -83,10 +83,10 @@ def set_preferences(
     language: str | None = None,
     time_zone: str | None = None,
 ) -> User:
-    """Change how the viewer sees the portal; None leaves a preference as it is.
+    """Set the viewer's preferences; None leaves a preference unchanged.
 
     Raises:
-        InvalidError: a value is not one of those that exist.
+        InvalidError: unknown value.
     """
     user = _user(viewer.user_id)
     given = {"theme": theme, "language": language, "time_zone": time_zone}
@@ -121,10 +121,10 @@ def set_preferences(
 
 @transaction.atomic
 def set_email(*, viewer: Viewer, email: str) -> User:
-    """Change where the viewer gets mail; empty: nowhere.
+    """Set the viewer's e-mail address; empty: no mail.
 
     Raises:
-        InvalidError: it is no e-mail address.
+        InvalidError: not an e-mail address.
     """
     user = _user(viewer.user_id)
     before = user.email
@@ -160,10 +160,10 @@ def revoke_cluster_admin(*, viewer: Viewer, user_id: int) -> User:
 
 @transaction.atomic
 def set_user_active(*, viewer: Viewer, user_id: int, is_active: bool) -> User:
-    """Let a person in or keep them out; nobody is ever deleted, the audit names them.
+    """Activate or deactivate a person, who is never deleted: the audit names them.
 
     Raises:
-        ConflictError: the last cluster admin cannot be kept out.
+        ConflictError: the last cluster admin cannot be deactivated.
     """
     viewer.require(Permission.MANAGE_USERS, what="users")
     user = _user(user_id)
@@ -207,7 +207,7 @@ def _set_admin(*, viewer: Viewer, user_id: int, is_admin: bool) -> User:
 def _keep_an_admin(leaving: User) -> None:
     if not leaving.is_cluster_admin:
         return
-    # Two admins who revoke each other at once: the locks make one of them see the other's act.
+    # Two admins who revoke each other concurrently: the locks let one of them see the other's act.
     admins = User.objects.select_for_update(no_key=True).filter(is_superuser=True, is_active=True)
     if not [admin for admin in admins.order_by("pk") if admin.pk != leaving.pk]:
         raise ConflictError(

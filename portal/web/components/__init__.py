@@ -1,1 +1,1 @@
-"""Typed parts of pages: plain values in, words and SVG geometry out; no request, no query."""
+"""Typed components of pages: plain values to text and SVG geometry; no request, no query."""

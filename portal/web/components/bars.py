@@ -50,7 +50,7 @@ class VcBarUse:
 
     @property
     def idle(self) -> int:
-        """What is left of the guarantee."""
+        """Return the unused part of the guarantee."""
         return max(0, self.guarantee - self.used - self.lent - self.away)
 
     @property
@@ -87,7 +87,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcBar:
-    """A drawn bar: the numbers, the segments, and where the mark of the guarantee stands."""
+    """A drawn bar: the numbers, the segments, and the position of the guarantee mark."""
 
     use: VcBarUse
     segments: tuple[Segment, ...]
@@ -176,7 +176,7 @@ class EstimateBar:
 
 
 def estimate_bar(p10: float, p50: float, p90: float) -> EstimateBar:
-    """Where p10, p50 and p90 (seconds from now) lie on the axis that every row shares."""
+    """Return the positions of p10, p50 and p90 (seconds from now) on the axis of all rows."""
     low, middle, high = (_on_axis(value) for value in (p10, p50, p90))
     return EstimateBar(
         x=f"{low:.1f}", width=f"{max(high - low, 3):.1f}", tick=f"{min(middle, EST_WIDTH - 2):.1f}"
@@ -250,5 +250,5 @@ def ticker_bars(rounds: Sequence[RoundTick]) -> tuple[TickerBar, ...]:
 
 
 def vc_numbers(use: VcBarUse) -> tuple[str, str, str]:
-    """Used, healthy and guaranteed as the bar's heading says them."""
+    """Return used, healthy and guaranteed devices as the heading of the bar."""
     return words.count(use.used), words.count(use.healthy), words.count(use.guarantee)

@@ -21,9 +21,9 @@ class DeviceChart:
     """One small chart.
 
     Attributes:
-        areas: paths that are filled, one for each stretch without a gap, in WIDTH x HEIGHT.
+        areas: filled paths, one for each span without a gap, in WIDTH x HEIGHT.
         lines: point lists of the lines on top of them.
-        now: the last value in words; ``more``: what it was over the whole life.
+        now: the last value as text; ``more``: the values over the whole life.
     """
 
     areas: tuple[str, ...]
@@ -33,7 +33,7 @@ class DeviceChart:
 
     @property
     def says(self) -> str:
-        """The chart in words."""
+        """Describe the chart as text."""
         return f"{self.now}, {self.more}"
 
 

@@ -9,7 +9,7 @@ from portal.i18n import said
 
 
 def widget(bound: BoundField, *, mono: bool) -> SafeString:
-    """The input with its look, and with the ids of what describes it."""
+    """Render the input with its style, and with the ids of its descriptions."""
     checkbox = getattr(bound.field.widget, "input_type", "") == "checkbox"
     css = "check" if checkbox else ("input mono" if mono else "input")
     attrs: dict[str, Any] = {"class": f"{bound.field.widget.attrs.get('class', '')} {css}".strip()}
@@ -26,7 +26,7 @@ def widget(bound: BoundField, *, mono: bool) -> SafeString:
 
 
 def _say_choices(bound: BoundField) -> None:
-    """What can be chosen, in the language of the page; what is sent and names stay."""
+    """Translate the labels of choices; values and names are unchanged."""
     widget = bound.field.widget
     choices = getattr(widget, "choices", None)
     if isinstance(choices, list):

@@ -48,11 +48,11 @@ class GanttRun:
 
     Attributes:
         lanes: positions of its devices on the node, from 0.
-        end: None while it goes on.
-        ahead: until when it may go on; None where nobody knows.
+        end: None while it runs.
+        ahead: latest end of a running job; None if unknown.
         text: number and name, empty for a job of another tenant.
-        whose: its owner and virtual cluster, or the words that stand for another tenant.
-        tenant, vc: categories 1 to 8; None where it may not be known.
+        whose: its owner and virtual cluster, or the placeholder for another tenant.
+        tenant, vc: categories 1 to 8; None if the reader may not know it.
     """
 
     lanes: tuple[int, ...]
@@ -168,12 +168,12 @@ def gantt(
     """Draw ``nodes`` between ``since`` and ``until``.
 
     Args:
-        nodes: in the order in which they are to stand.
+        nodes: in order of display.
         since: the left edge.
         until: the right edge.
-        now: runs that go on end here.
-        complete_since: before it nothing can be said.
-        most: bars in all; the longest are drawn, the others folded.
+        now: end of the bars of running jobs.
+        complete_since: earlier data is incomplete.
+        most: maximum number of bars; the longest are drawn, the others folded.
     """
     axis = _Axis(since, until, now, get_language(), timezone.get_current_timezone())
     spans: list[_Spans] = [[(run, *axis.span(run)) for run in node.runs] for node in nodes]
@@ -204,7 +204,7 @@ def ticks(since: datetime, until: datetime) -> tuple[AxisTick, ...]:
     count = max(0, int((until - first).total_seconds()) // step + 1)
     moments = [words.local(first + timedelta(seconds=step * place)) for place in range(count)]
     axis = _Axis(since, until, until)
-    # The first and the last would stand outside of the drawing.
+    # The first and the last would be outside of the drawing.
     return tuple(
         AxisTick(
             x=_pc(axis.at(moment)),
@@ -233,7 +233,7 @@ def used_share(
 
 
 def tone_of(state: str) -> str:
-    """The tone of a run: that of its job while it goes on, else of how it ended."""
+    """Return the tone of a run: of its job while it runs, else of its end."""
     return TONES.get(state) or job_state(state).tone
 
 
@@ -252,7 +252,7 @@ def _row(
     bars: list[Bar] = []
     short: list[tuple[float, float]] = []
     for run, left, right in spans:
-        # What goes on is never folded: people look for it.
+        # Running jobs are never folded: readers look for them.
         if right - left <= least and run.end is not None:
             short.append((left, right))
         else:
@@ -282,7 +282,7 @@ def _bars(run: GanttRun, left: float, right: float, axis: _Axis, lane: float) ->
 
 
 def _folded(spans: Iterable[tuple[float, float]], height: int) -> list[Bar]:
-    """Short runs that stand close together as one bar, which says how many they are."""
+    """Fold adjacent short runs into one bar with their number."""
     merged: list[tuple[float, float, int]] = []
     for left, right in sorted(spans):
         if merged and left - merged[-1][1] <= FOLD_GAP_PERCENT:
@@ -290,7 +290,7 @@ def _folded(spans: Iterable[tuple[float, float]], height: int) -> list[Bar]:
             merged[-1] = (before[0], max(before[1], right), before[2] + 1)
         else:
             merged.append((left, right, 1))
-    # Along the lower edge: over the whole row they would read as lines through longer runs.
+    # Along the lower edge: over the whole row they would look like lines through longer runs.
     mark = max(2.0, min(4.0, height / 4))
     return [
         Bar(
@@ -318,7 +318,7 @@ def _stretches(lanes: Sequence[int]) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=TITLES_KEPT)
 def _head(run: GanttRun, _language: str | None, _zone: tzinfo) -> str:
-    """The title of a run but for how long it has lasted, which alone changes while it goes on."""
+    """Return the title of a run without its duration, which alone changes while it runs."""
     parts = [
         run.text or gettext("a job"),
         run.whose,

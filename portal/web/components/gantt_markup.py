@@ -48,7 +48,7 @@ def _sign(row: GanttRow) -> str:
 
 
 def _lanes(row: GanttRow) -> str:
-    """The indices of the devices beside an open node."""
+    """Render the indices of the devices of an open node."""
     if not row.lanes:
         return ""
     texts = "".join(
@@ -81,7 +81,7 @@ def _bar(bar: Bar) -> str:
 
 @lru_cache(maxsize=KEPT)
 def _escaped(text: str) -> str:
-    # Titles of runs that have ended, and addresses, come again with every drawing.
+    # Titles of ended runs, and addresses, are the same in every drawing.
     return escape(text)
 
 
@@ -98,6 +98,6 @@ def _box(bar: Bar) -> str:
 def _text(bar: Bar, box: str) -> str:
     if bar.kind != "run" or bar.height < TEXT_HEIGHT or bar.width < TEXT_PERCENT or not bar.run:
         return ""
-    # The inner drawing cuts off what is longer than the bar.
+    # The inner drawing clips text that is longer than the bar.
     words = escape(bar.run.text or bar.run.whose)
     return f'<svg {box}><text x="6" y="{bar.height / 2 + 4:.1f}">{words}</text></svg>'

@@ -63,13 +63,13 @@ class Rectangle:
 
     @property
     def text_y(self) -> int:
-        """The baseline of words in the middle of the rectangle."""
+        """Return the baseline of text in the middle of the rectangle."""
         return self.y + self.height // 2 + 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """Words at a place on the axis; ``anchor`` as SVG names it."""
+    """Text at a position on the axis; ``anchor`` as in SVG."""
 
     x: str
     text: str
@@ -79,7 +79,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryDrawing:
-    """All that the template draws, and a sentence and rows that say the same."""
+    """Input of the template: the drawing, and the same as a sentence and rows."""
 
     states: tuple[Rectangle, ...]
     attempts: tuple[Label, ...]
@@ -208,7 +208,7 @@ def _grid(axis: _Axis) -> tuple[Label, ...]:
         moment += timedelta(seconds=step)
     if lines:
         return tuple(lines)
-    # Shorter than the finest step: the time at its beginning says when it was.
+    # Shorter than the finest step: the label at its start has the time.
     return (Label(x=_pc(0), text=f"{words.local(axis.start):%H:%M:%S}", anchor="start"),)
 
 

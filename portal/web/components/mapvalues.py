@@ -1,4 +1,4 @@
-"""Values of the device map: cells, occupants and nodes go in, tiles and racks come out."""
+"""Values of the device map: cells, occupants and nodes as input, tiles and racks as output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,18 +33,18 @@ class MapCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapOccupant:
-    """What uses a device, as far as the viewer may know.
+    """The user of a device, as far as the viewer may know.
 
     Attributes:
-        allocation: tells allocations apart; opaque, never shown.
+        allocation: opaque id of the allocation, never shown.
         tenant: name of the tenant; empty when the viewer may not know it.
         job_id: None when the viewer may not see the job; then only the tenant is shown.
         name: of the job.
-        user: who submitted it.
-        virtual_cluster: it runs in.
+        user: its submitter.
+        virtual_cluster: of the job.
         state: job state.
         borrowed: it runs outside its guarantee.
-        reserved: the device is only claimed so far.
+        reserved: the device is reserved, not yet in use.
         url: of the job's page.
     """
 
@@ -84,7 +84,7 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """One whole cell as drawn."""
+    """A whole cell as one drawn tile."""
 
     width: int
     kind: TileKind
@@ -101,7 +101,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapGroup:
-    """Tiles and groups side by side; ``gap`` 1, 2 or 3 stands for 2, 4 or 8 px."""
+    """Adjacent tiles and groups; ``gap`` 1, 2 or 3 means 2, 4 or 8 px."""
 
     width: int
     gap: int
@@ -109,13 +109,13 @@ class MapGroup:
 
     @property
     def is_group(self) -> bool:
-        """Templates cannot ask for a type."""
+        """Templates cannot check a type."""
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """A tile in words: the twin of the drawing."""
+    """A tile as text: the table row of the drawing."""
 
     node: str
     node_url: str
@@ -130,7 +130,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTile:
-    """One node: its name, its look, its tiles."""
+    """One node: its name, its state, its tiles."""
 
     name: str
     url: str

@@ -1,4 +1,4 @@
-"""Where a job lies on the cell tree of a node: rows from node to device, its leaves strong."""
+"""Placement of a job on the cell tree of a node: rows from node to device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ GAPS: Final = (4.0, 6.0, 11.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedCell:
-    """One box; ``look`` is ``on`` (whole and the job's), ``part`` (partly), or empty."""
+    """One cell; ``look`` is ``on`` (whole and the job's), ``part`` (partly), or empty."""
 
     x: str
     y: str
@@ -31,7 +31,7 @@ class PlacedCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedRow:
-    """The name of a level and where it stands."""
+    """A level: its name and position."""
 
     text: str
     y: str

@@ -1,4 +1,4 @@
-"""How a state is shown: icon, word and tone, never one of them alone."""
+"""Appearance of states: icon, word and tone, never one of them alone."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,10 +11,10 @@ class StateLook:
     """The three signals of one state.
 
     Attributes:
-        word: what is read.
+        word: the label.
         icon: id of the symbol in ``img/icons.svg``.
         tone: ``ok``, ``busy``, ``warn``, ``bad``, or empty for grey.
-        says: one short line that explains the state.
+        says: a one-line explanation.
     """
 
     word: str
@@ -112,7 +112,7 @@ NODE_STATES: Final[dict[str, StateLook]] = {
 
 
 def job_state(state: str) -> StateLook:
-    """The look of a job state, an end reason or ``held``; an unknown one shows its own name."""
+    """Return the look of a job state, an end reason or ``held``; an unknown one shows its code."""
     if state == "held":
         return HELD
     return (
@@ -123,5 +123,5 @@ def job_state(state: str) -> StateLook:
 
 
 def node_state(state: str) -> StateLook:
-    """The look of a node state; an unknown one is shown by its own name."""
+    """Return the look of a node state; an unknown one shows its code."""
     return NODE_STATES.get(state) or _look(state.capitalize(), "suspect", "", "")

@@ -9,14 +9,14 @@ class Stat:
     """One tile.
 
     Attributes:
-        label: what is counted, with its span of time.
-        value: the number as it is read; empty while it is not known.
-        unit: small words after it.
+        label: the quantity, with its span of time.
+        value: the formatted number; empty if unknown.
+        unit: unit behind it.
         context: one line: a comparison or a cause.
-        trend: values of a sparkline, only where the trend decides something.
-        url: where the number is explained.
-        tone: ``bad`` or ``warn`` where somebody must act.
-        bind: path of the live value (``jobs.running``), if the page keeps it up to date.
+        trend: values of a sparkline, only where the trend matters.
+        url: page that explains the number.
+        tone: ``bad`` or ``warn`` where action is needed.
+        bind: path of the live value (``jobs.running``), if the page updates it.
     """
 
     label: str

@@ -24,7 +24,7 @@ def tiles(group: MapGroup) -> SafeString:
 
 @lru_cache(maxsize=1024)
 def numbers(group: MapGroup) -> SafeString:
-    """The numbers above the tiles of a rack whose nodes have one shape."""
+    """Render the numbers above the tiles of a rack whose nodes have one shape."""
     return SafeString("".join(_parts(group, _number)))
 
 

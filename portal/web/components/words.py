@@ -1,4 +1,4 @@
-"""Numbers, durations and estimates as the pages say them (design, section 8)."""
+"""Formatting of numbers, durations and estimates on pages (design, section 8)."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ DASH: Final = "–"
 
 
 def count(value: float) -> str:
-    """A whole number, grouped as the locale groups: ``1,180``."""
+    """Format an integer with the grouping of the locale: ``1,180``."""
     return _number(get_language(), round(value), 0)
 
 
@@ -38,21 +38,21 @@ def _number(_language: str | None, value: float, places: int) -> str:
 
 
 def amount(value: float) -> str:
-    """A rate as people read it: whole from 100 on, three digits below (``1,180``, ``42.5``)."""
+    """Format a rate: an integer from 100 on, three digits below (``1,180``, ``42.5``)."""
     size = abs(value)
     places = 0 if size >= 100 or value == int(value) else (1 if size >= 10 else 2)
     return decimal(value, places)
 
 
 def percent(share: float) -> str:
-    """A share in [0, 1] as whole percent with a no-break space; below 1 % with one place."""
+    """Format a share in [0, 1] as percent with a no-break space; below 1 % with one decimal."""
     hundredths = share * 100
     places = 1 if 0.05 <= hundredths < 1 else 0
     return f"{decimal(_half_up(hundredths, places), places)}{NO_BREAK}%"
 
 
 def gpu_hours(hours: float) -> str:
-    """One decimal below 100, then whole."""
+    """Format GPU hours: one decimal below 100, then an integer."""
     return decimal(hours, 1) if hours < 99.95 else count(hours)
 
 
@@ -73,7 +73,7 @@ def plural(number: int, one: str, many: str) -> str:
 
 
 def tenant(name: str) -> str:
-    """A tenant by its name; in the words of the page one that the reader may not know."""
+    """Return the name of a tenant, or a placeholder for one that the reader may not know."""
     return str(said(name)) if name == ANOTHER_TENANT else name
 
 
@@ -95,7 +95,7 @@ def duration(seconds: float) -> str:
 
 
 def duration_in(language: str | None, seconds: float) -> str:
-    """The same, for who says thousands and knows the language of the page."""
+    """Format many durations, for callers that know the language of the page."""
     if 0 < seconds < 0.995:
         return f"{decimal(seconds, 2)}{NO_BREAK}{_unit('s')}"
     return _duration(language, max(0, round(seconds)))
