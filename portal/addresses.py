@@ -1,4 +1,4 @@
-"""Addresses of pages about things that drawings and tables link to."""
+"""Addresses of pages that drawings and tables link to."""
 
 from functools import lru_cache
 

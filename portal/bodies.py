@@ -45,7 +45,7 @@ class BoundedBodies:
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the request on, or refuse it with field, value and remedy."""
+        """Pass the request on, or refuse it with field, value and remedy."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return

@@ -52,7 +52,7 @@ app.conf.update(
     timezone="UTC",
 )
 app.autodiscover_tasks()
-# A name, so that workers import it and nobody else has to.
+# A name, so that only workers import it.
 app.steps["worker"].add("portal.heartbeats:HeartbeatStep")
 app.steps["worker"].add("workers.celery_steps:NodeServiceStep")
 for started in (worker_process_init, worker_ready):

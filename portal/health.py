@@ -48,7 +48,7 @@ class HealthPart:
 
     @property
     def is_ok(self) -> bool:
-        """Whether it works."""
+        """Return whether the part works."""
         return self.detail == OK
 
 
@@ -57,7 +57,7 @@ class HostRow:
     """Measurements of a host from its newest heartbeats.
 
     Attributes:
-        skew_seconds: how far its clock is ahead of the database's; the largest of its processes.
+        skew_seconds: lead of its clock over the database's; the largest of its processes.
         free_bytes: free in the data directory's file system; None if unknown.
         total_bytes: size of that file system.
     """

@@ -50,7 +50,7 @@ class HeartbeatWriter:
         self._unattended: UnattendedWatch | None = None
 
     def beat(self) -> None:
-        """Write that this process is alive, and mark nodes that nobody carries as suspect."""
+        """Write this process's heartbeat, and mark unmanaged nodes as suspect."""
         from workers.services import heartbeats  # noqa: PLC0415 needs the loaded applications
         from workers.services.unattended import UnattendedWatch  # noqa: PLC0415 likewise
 
@@ -73,7 +73,7 @@ class HeartbeatWriter:
             connection.close()
 
     def forget(self) -> None:
-        """Remove the row: this process ends in order."""
+        """Delete the row: this process stops cleanly."""
         from workers.services import heartbeats  # noqa: PLC0415 needs the loaded applications
 
         with suppress(DatabaseError):
@@ -112,7 +112,7 @@ class HeartbeatScheduler(Scheduler):
         return min(float(super().tick(*arguments, **options)), LOOK_SECONDS)
 
     def close(self) -> None:
-        """End in order: another process takes over at once."""
+        """Stop cleanly: another process takes over at once."""
         if not self._closed:
             self._closed = True
             if self._duty is not None:
@@ -129,7 +129,7 @@ class HeartbeatScheduler(Scheduler):
         return self._duty.hold(self._sent, begin=self._begin)
 
     def _begin(self, sent: Mapping[str, Any]) -> None:
-        """Continue where the last holder of the duty has stopped."""
+        """Continue after the last holder of the duty."""
         logger.info("this process sends periodic tasks from now on")
         for name, moment in sent.items():
             entry = self.schedule.get(name)
@@ -139,7 +139,7 @@ class HeartbeatScheduler(Scheduler):
         self._missed.begin()
 
     def _sent(self) -> dict[str, str]:
-        """When each entry was last sent, in the database's time."""
+        """Return when each entry was last sent, in the database's time."""
         return {
             name: entry.last_run_at.isoformat()
             for name, entry in self.schedule.items()
@@ -175,13 +175,13 @@ class HeartbeatStep(bootsteps.StartStopStep):
         self._timer: Any = None
 
     def start(self, worker: Any) -> None:
-        """Begin to beat."""
+        """Start the beat."""
         if self._writer is not None:
             self._writer.beat()
             self._timer = worker.timer.call_repeatedly(EVERY_SECONDS, self._writer.beat)
 
     def stop(self, worker: Any) -> None:
-        """End in order."""
+        """Stop cleanly."""
         if self._timer is not None:
             self._timer.cancel()
         if self._writer is not None:

@@ -30,7 +30,7 @@ def letter(body: Mapping[str, Any], language: str, time_zone: str) -> tuple[str,
 
 
 def _at(moment: str, zone: tzinfo) -> str:
-    """``2026-11-23 12:01:05 CST``; a text that is not an instant stays."""
+    """Format ``2026-11-23 12:01:05 CST``; other texts are unchanged."""
     try:
         at = datetime.fromisoformat(moment)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Rounds that beat runs by itself while no message reaches a round worker, or none works.
+"""Rounds run by beat while no message reaches a round worker, or none works.
 
-A second runner does no harm: the unique number of a round lets one commit.
+A second runner is harmless: the unique number of a round lets one commit.
 """
 
 import logging

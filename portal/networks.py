@@ -1,4 +1,4 @@
-"""The private networks that this installation lets webhooks be in."""
+"""The private networks that this installation allows for webhooks."""
 
 from django.conf import settings
 
@@ -6,5 +6,5 @@ from scheduling.notices.services.addresses import Network, read_networks
 
 
 def hook_networks() -> tuple[Network, ...]:
-    """Those of ``TESSERA_HOOK_NETWORKS``."""
+    """Return the networks of ``TESSERA_HOOK_NETWORKS``."""
     return read_networks(settings.TESSERA.hook_networks)

@@ -28,9 +28,10 @@ class StayingThreads:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Let the synchronous code of this block run in a thread that nobody else has now.
+        """Run the synchronous code of this block in a thread of its own.
 
-        The thread that rested last is taken first: its connection is open and its rows are warm.
+        The most recently used thread is taken first: its connection is open and its rows are
+        cached.
         """
         thread = self._idle.pop() if self._idle else _new_thread()
         try:
@@ -40,7 +41,7 @@ class StayingThreads:
             if len(self._idle) < self._most_idle:
                 self._idle.append(thread)
             else:
-                # They are in cycles, which may be collected much later than the thread ends.
+                # They are in cycles, which may be collected long after the thread ends.
                 thread.submit(connections.close_all)
                 thread.shutdown(wait=False)
 

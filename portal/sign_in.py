@@ -61,14 +61,14 @@ class ThrottledBackend(ModelBackend):
 
 
 class SignInMiddleware:
-    """Answers throttled sign-ins, and gives browsers their device cookie."""
+    """Answers throttled sign-ins, and sets the device cookie."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         """Wrap the next handler."""
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Handle one request; a browser that has just signed in gets a cookie."""
+        """Handle one request; a newly signed-in browser gets a cookie."""
         response = self.get_response(request)
         device = request.META.get(_NEW_DEVICE)
         if device and response.status_code < HTTPStatus.BAD_REQUEST:
@@ -83,7 +83,7 @@ class SignInMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """429, with the seconds after which the password is checked."""
+        """Return 429, with the seconds until the next password check."""
         if not isinstance(error, TooManyFailuresError):
             return None
         if request.path.startswith("/api/"):

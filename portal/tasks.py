@@ -52,7 +52,7 @@ def keep_house() -> None:
     forget_password_links(now=now)
     forget_attempts(now=now)
     SessionStore.clear_expired()
-    # Logs that were shipped elsewhere show a chain that somebody rewrites later.
+    # Copies of logs elsewhere reveal a chain that is rewritten later.
     logger.info("audit head %s", audit_chain.head())
 
 

@@ -1,4 +1,4 @@
-"""Loads the templates of this project without their indentation, which browsers ignore."""
+"""Template loader that removes indentation, which browsers ignore."""
 
 import re
 
@@ -9,9 +9,9 @@ INDENTATION = re.compile(r"\n[ \t]+")
 
 
 class Loader(filesystem.Loader):
-    """Files below ``DIRS``, with each line at the left margin: pages are a quarter smaller.
+    """Loads files below ``DIRS``, with each line at the left margin: pages are a quarter smaller.
 
-    Line breaks stay, so that an error names the line of the file. No template has text in which
+    Line breaks remain, so that an error names the line of the file. No template has text in which
     indentation counts; a test of the architecture checks that.
     """
 

@@ -1,4 +1,4 @@
-"""Binds the ports and news of the lower rooms to broker, tasks and live pages, in one place."""
+"""Binding of the ports and signals of the lower rooms to broker, tasks and live updates."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from scheduling import ports, signals
 
 
 def connect() -> None:
-    """Bind the ports of the scheduling room and receive its news; safe to call twice."""
+    """Bind the ports of the scheduling room and connect its signals; idempotent."""
     keys = RedisKeys(client) if has_broker() else LocalKeys()
     ports.bind(
         ports.RequestPorts(
@@ -38,7 +38,7 @@ def request_follow_ups(
         _send_shadows(number)
 
 
-# The functions below import tasks when they are called: tasks need the loaded applications.
+# The functions below import tasks at call time: tasks need the loaded applications.
 
 
 class _WhatIfRequests:

@@ -1,4 +1,4 @@
-"""Django's admin over the rows of this room, for emergencies; each change there is audited."""
+"""Django's admin over the rows of this room, for emergencies; each change is audited."""
 
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,7 +43,7 @@ class TenantScopedAdmin(BaseAdmin):
             return _rendered(super().changeform_view(request, *args, **kwargs))
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """The question before a deletion, which lists all that hangs on the row."""
+        """Confirm a deletion, with a list of all dependent rows."""
         with unscoped_queries():
             return _rendered(super().delete_view(request, *args, **kwargs))
 
@@ -93,7 +93,7 @@ class TenantScopedAdmin(BaseAdmin):
 
 
 class ReadOnlyAdmin(TenantScopedAdmin):
-    """Shows rows that nobody may write by hand."""
+    """Shows rows that are not editable by hand."""
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Never."""
@@ -110,7 +110,7 @@ class ReadOnlyAdmin(TenantScopedAdmin):
 
 @admin.register(User)
 class TesseraUserAdmin(TenantScopedAdmin, BaseUserAdmin):
-    """People, with how they like to see the portal."""
+    """Users, with their preferences."""
 
     list_display = ("username", "email", "is_active", "is_superuser", "last_login")
     fieldsets = (
@@ -132,7 +132,7 @@ class TenantAdmin(TenantScopedAdmin):
     search_fields = ("name", "display_name")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Never: the service gives the position."""
+        """Return False: the service assigns the position."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -170,7 +170,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
 
 
 def _rendered(response: HttpResponseBase) -> HttpResponseBase:
-    # Templates run queries of their own; afterwards they may no longer.
+    # Templates run queries of their own; after rendering they may not.
     if isinstance(response, SimpleTemplateResponse):
         return response.render()
     return response

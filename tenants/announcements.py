@@ -76,7 +76,7 @@ def announcements_for(viewer: Viewer, *, now: datetime) -> tuple[AnnouncementRow
 
 
 def _standing(now: datetime) -> tuple[AnnouncementRow, ...]:
-    """Those that are not over."""
+    """Return announcements that have not ended."""
     found: tuple[AnnouncementRow, ...] | None = cache.get(CACHE_KEY)
     if found is None:
         rows = _rows().filter(Q(ends_at=None) | Q(ends_at__gt=now))

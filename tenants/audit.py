@@ -47,7 +47,7 @@ class Actor:
 
     @classmethod
     def of(cls, viewer: Viewer) -> Self:
-        """The actor that a viewer is when it changes something."""
+        """Return the actor for changes by a viewer."""
         return cls(user_id=viewer.user_id, name=viewer.username, token_prefix=viewer.token_prefix)
 
     @classmethod
@@ -85,7 +85,7 @@ def bind_actor(actor: Actor | Viewer) -> None:
 
 
 def current_actor() -> Actor | None:
-    """The actor of the current request or task, if somebody named one."""
+    """Return the actor of the current request or task, if set."""
     return _context.get().actor
 
 
@@ -168,7 +168,7 @@ def record_once(
     tenant: int | None = None,
     after: Mapping[str, object] | None = None,
 ) -> None:
-    """Add a row as ``record`` does, unless the same actor did the same within ``ONCE_PER``."""
+    """Add a row like ``record``, unless the same actor did the same within ``ONCE_PER``."""
     earlier = AuditEntry._base_manager.filter(
         object_type=object_type,
         object_id=str(object_id),
@@ -189,7 +189,7 @@ def record_once(
 
 
 def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[AuditChange]) -> None:
-    """Add the rows of many changes in one statement; otherwise as ``record``."""
+    """Add the rows of many changes in one statement; otherwise like ``record``."""
     who = _who(actor)
     entries = [
         _entry(
@@ -273,10 +273,10 @@ def changed(
 
 
 def masked(values: Mapping[str, object]) -> dict[str, object]:
-    """``values`` as plain JSON, with secrets replaced by ``[masked]`` at any depth.
+    """Return ``values`` as plain JSON, with secrets replaced by ``[masked]`` at any depth.
 
-    A key that reads like a secret (``password``, ``apiKey``, ``registry_token``) hides all below
-    it, except that numbers called tokens are counts and stay.
+    A key that looks like a secret (``password``, ``apiKey``, ``registry_token``) masks all below
+    it, except that numbers called tokens are counts and remain.
     """
     return _masked_mapping(values, 0)
 

@@ -23,7 +23,7 @@ FIELDS: Final = tuple(field.attname for field in AuditEntry._meta.concrete_field
 _LOCK: Final = 0x7E55E7A_AD17
 _BATCH: Final = 1_000
 _LINKS_AT_ONCE: Final = 300  # parameters of one statement are limited
-_NEAR: Final = 50  # keys on either side among which a row that was moved is looked for
+_NEAR: Final = 50  # range of keys on either side for the search for a moved row
 _EXACT: Final = Context(prec=5_000)
 _SMALL: Final = 10**15
 _text: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -75,8 +75,8 @@ def extend_chain(database: BaseDatabaseWrapper, entries: Iterable[AuditEntry]) -
             position += 1
             last = link_hash(last, position, {name: getattr(entry, name) for name in FIELDS})
             rows.append((position, entry.pk, last))
-        # No executemany: after its pipeline PostgreSQL does not limit how long this transaction
-        # idles, and a process that is frozen before the commit would hold the lock for ever.
+        # No executemany: after its pipeline PostgreSQL does not limit the idle time of this
+        # transaction, and a process frozen before the commit would hold the lock for ever.
         for begin in range(0, len(rows), _LINKS_AT_ONCE):
             some = rows[begin : begin + _LINKS_AT_ONCE]
             values = ", ".join(["(%s, %s, %s)"] * len(some))
@@ -93,7 +93,7 @@ def link_hash(previous: str, position: int, values: Mapping[str, Any]) -> str:
 
 
 def canonical(value: Any) -> str:
-    """JSON that is the same before and after the database has stored it.
+    """Return JSON that is the same before and after the database has stored it.
 
     Keys are sorted; numbers have one form, since PostgreSQL stores 1e16 as 10000000000000000.
     """
@@ -114,7 +114,7 @@ def canonical(value: Any) -> str:
 
 
 def head() -> Head:
-    """The newest link, or where an empty chain begins."""
+    """Return the newest link, or the start of an empty chain."""
     link = AuditLink.objects.order_by("-position").first()
     if link is not None:
         return Head(position=link.position, hash=link.hash)

@@ -23,15 +23,15 @@ TRIES: Final = 3
 
 
 def _boot_seconds() -> float:
-    """Seconds since the boot; on Linux those of a suspended machine count, too."""
+    """Return seconds since the boot; on Linux including suspended time."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """The server's time ``at`` (seconds since the epoch) when this host had counted ``ticks``.
+    """The server's time ``at`` (seconds since the epoch) at this host's ``ticks``.
 
-    ``error`` bounds how far ``at`` may be off: half of the way to the server and back.
+    ``error`` bounds the error of ``at``: half of the round trip to the server.
     """
 
     at: float
@@ -122,7 +122,7 @@ def estimated_now() -> datetime:
 
 
 def host_skew() -> timedelta:
-    """How far this host's clock is ahead of the database's; negative if it is behind.
+    """Return the lead of this host's clock over the database's; negative if it is behind.
 
     Raises:
         DatabaseError: the server does not answer and has never answered this process.
@@ -140,7 +140,7 @@ def _has_server() -> bool:
 
 
 def _ask_server() -> float:
-    """PostgreSQL's time of day at this very moment, within a transaction, too."""
+    """Return PostgreSQL's current time of day, within a transaction, too."""
     connection.ensure_connection()
     # Below Django's cursor: the query belongs to no request, whose queries may be counted.
     with connection.wrap_database_errors, connection.connection.cursor() as cursor:

@@ -62,7 +62,7 @@ class CompiledQuery:
         return rows
 
     def values(self, *keys: int | str) -> list[tuple[Any, ...]]:
-        """The same, with each value as Django would give it: moments, JSON and truth, too."""
+        """Return the same with Django's conversions: datetimes, JSON and booleans."""
         database = _database()
         _, _, columns = self._kept_for(database)
         rows = self.rows(*keys)
@@ -167,7 +167,7 @@ def _converted(
     columns: Sequence[tuple[int, Expression, Sequence[_Convert]]],
     database: BaseDatabaseWrapper,
 ) -> tuple[Any, ...]:
-    """A row of the driver as Django gives it."""
+    """Convert a row of the driver as Django does."""
     values = list(row)
     for place, column, converters in columns:
         for convert in converters:

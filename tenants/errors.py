@@ -103,7 +103,7 @@ class DomainError(Exception):
 
     @classmethod
     def raise_if(cls, errors: Iterable[FieldError]) -> None:
-        """Raise one error that carries all of ``errors``, or do nothing when there are none."""
+        """Raise one error with all of ``errors``; do nothing without any."""
         found = tuple(errors)
         if found:
             raise cls(errors=found)
@@ -167,7 +167,7 @@ class StaleEditError(DomainError):
 
 
 def cut(text: str, most: int) -> str:
-    """``text``, or its beginning and an ellipsis where it is longer than ``most`` characters."""
+    """Return ``text``, or its beginning and an ellipsis beyond ``most`` characters."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 

@@ -1,4 +1,4 @@
-"""Why a change of tenants, members, accounts or tokens is refused, and the remedies."""
+"""Messages of refused changes of tenants, members, accounts or tokens, with remedies."""
 
 from collections.abc import Mapping
 from typing import Final

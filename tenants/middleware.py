@@ -1,4 +1,4 @@
-"""Gives every request an id, so that an audit row, a log line and an answer can be matched."""
+"""Request ids, which connect audit rows, log lines and responses."""
 
 import re
 from collections.abc import Callable

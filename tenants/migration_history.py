@@ -27,13 +27,13 @@ def recorded_migrations(connection: BaseDatabaseWrapper) -> set[Migration]:
 
 
 def refusal(recorded: Iterable[Migration], *, subject: str) -> str:
-    """Why this version cannot use a database, with the remedy; empty if it can.
+    """Return why this version cannot use a database, with the remedy; empty if it can.
 
     Migrations of apps that are not installed do not count.
 
     Args:
         recorded: the migrations that the database or the manifest of a backup records.
-        subject: how the message names it, such as "the database".
+        subject: its name in the message, such as "the database".
     """
     known = known_migrations()
     apps = {app for app, _ in known}

@@ -1,4 +1,4 @@
-"""Everything that a face may read of this room; each function takes the viewer."""
+"""All reads of this room for pages and REST; each function gets the viewer."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,7 +48,7 @@ def viewer_of(user: User, token: ApiToken | None = None) -> Viewer:
         roles={tid: Role(role) for tid, role, *_ in rows if bound in (None, tid)},
         tenant_names={tid: name for tid, name in names.items() if bound in (None, tid)},
         archived_ids=frozenset(archived),
-        # A scope that this version does not know allows nothing.
+        # A scope unknown to this version allows nothing.
         scopes=None if token is None else frozenset(s for s in Scope if s in token.scopes),
         bound_tenant_id=bound,
         token_prefix="" if token is None else token.prefix,
@@ -103,23 +103,23 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPage:
-    """Some audit rows, newest first, and where the next page begins (None at the end)."""
+    """Some audit rows, newest first, and the cursor of the next page (None at the end)."""
 
     rows: tuple[AuditEntry, ...]
     next_cursor: str | None
 
 
 def tenants_for(viewer: Viewer, *, with_archived: bool = True) -> QuerySet[Tenant]:
-    """The tenants that the viewer may know of, in order of creation."""
+    """Return the tenants that the viewer may know, in order of creation."""
     tenants = Tenant.objects.visible_to(viewer)
     return tenants if with_archived else tenants.filter(archived_at=None)
 
 
 def tenant_for(viewer: Viewer, tenant: int | str) -> Tenant:
-    """One tenant by id or name.
+    """Return one tenant by id or name.
 
     Raises:
-        NotFoundError: there is none, or the viewer may not know of it.
+        NotFoundError: unknown tenant, or not visible to the viewer.
     """
     wanted = Q(pk=tenant) if isinstance(tenant, int) else Q(name=tenant)
     found = Tenant.objects.visible_to(viewer).filter(wanted).first()
@@ -129,7 +129,7 @@ def tenant_for(viewer: Viewer, tenant: int | str) -> Tenant:
 
 
 def members_for(viewer: Viewer, *, tenant_id: int | None = None) -> QuerySet[Membership]:
-    """Members of one tenant, or of all tenants the viewer may see, with user and tenant."""
+    """Return members of one tenant, or of all visible tenants, with user and tenant."""
     members = Membership.objects.visible_to(viewer).select_related("user", "tenant")
     if tenant_id is not None:
         members = members.filter(tenant=tenant_id)
@@ -137,10 +137,10 @@ def members_for(viewer: Viewer, *, tenant_id: int | None = None) -> QuerySet[Mem
 
 
 def member_for(viewer: Viewer, membership_id: int) -> Membership:
-    """One member.
+    """Return one member.
 
     Raises:
-        NotFoundError: there is none, or the viewer may not see it.
+        NotFoundError: unknown member, or not visible to the viewer.
     """
     found = members_for(viewer).filter(pk=membership_id).first()
     if found is None:
@@ -149,7 +149,7 @@ def member_for(viewer: Viewer, membership_id: int) -> Membership:
 
 
 def users_for(viewer: Viewer) -> QuerySet[User]:
-    """People the viewer may know of: all for a cluster admin, else those of shared tenants."""
+    """Return users that the viewer may know: all for a cluster admin, else of shared tenants."""
     users = User.objects.defer("password").order_by("username")
     if viewer.can(Permission.MANAGE_USERS):
         return users

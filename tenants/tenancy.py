@@ -64,7 +64,7 @@ def tenant_rule_of(model: type[models.Model]) -> TenantRule | None:
 
 @contextmanager
 def unscoped_queries() -> Iterator[None]:
-    """Let unscoped queries run inside the block, for Django code that we cannot change (admin)."""
+    """Allow unscoped queries inside the block, for Django code that we cannot change (admin)."""
     token = _everything_allowed.set(True)
     try:
         yield
@@ -82,7 +82,7 @@ class TenantQuery(sql.Query):
     is_scoped: bool = False
 
     def get_compiler(self, *args: Any, **kwargs: Any) -> Any:
-        """Hand out a compiler for a scoped query only (Django calls this before any SQL)."""
+        """Return a compiler for a scoped query only (Django calls this before any SQL)."""
         self.require_scope()
         return super().get_compiler(*args, **kwargs)
 
@@ -176,7 +176,7 @@ class TenantScopedQuerySet(models.QuerySet[M_co], Generic[M_co]):
 
 
 class TenantManager(models.Manager[M_co], Generic[M_co]):
-    """The manager of rows that belong to tenants; its bare use fails loudly."""
+    """The manager of rows that belong to tenants; unscoped use raises an error."""
 
     _queryset_class: type[models.QuerySet[Any]] = TenantScopedQuerySet
 
@@ -195,7 +195,7 @@ class TenantManager(models.Manager[M_co], Generic[M_co]):
         self.permission = permission
 
     def contribute_to_class(self, cls: type[models.Model], name: str) -> None:
-        """Remember the rule when Django attaches the manager to its model."""
+        """Store the rule when Django attaches the manager to its model."""
         super().contribute_to_class(cls, name)
         if self.tenant_path:
             _RULES[cls] = TenantRule(path=self.tenant_path, permission=self.permission)
@@ -208,7 +208,7 @@ class TenantManager(models.Manager[M_co], Generic[M_co]):
     def visible_to(
         self, viewer: Viewer, permission: Permission | None = None
     ) -> TenantScopedQuerySet[M_co]:
-        """The rows that ``viewer`` may see; see ``TenantScopedQuerySet.visible_to``."""
+        """Return the rows that ``viewer`` may see; see ``TenantScopedQuerySet.visible_to``."""
         return self.get_queryset().visible_to(viewer, permission)
 
     def unscoped(self) -> TenantScopedQuerySet[M_co]:

@@ -106,14 +106,14 @@ def _pair_wait(of_pair: float, of_name: float) -> float:
 
 
 def _growing(beyond: float, first: float) -> float:
-    """A wait that doubles with each failure beyond those that are free."""
+    """Return a wait that doubles with each failure beyond the free ones."""
     # A failure fades at once by a little; the newest one still counts as 1.
     steps = beyond + 0.5
     return 0.0 if steps < 0 else float(min(LONGEST_WAIT, first * 2.0 ** min(int(steps), 32)))
 
 
 def _room_wait(of_name: float, failures: float) -> float:
-    """Until the attempts with a name have faded so far that a source with failures has room."""
+    """Return the time until attempts with a name have faded enough for a source with failures."""
     room = ROOM[min(int(failures + 0.5), len(ROOM) - 1)]
     if of_name < room:
         return 0.0

@@ -108,13 +108,13 @@ class Viewer:
         )
 
     def role_in(self, tenant_id: int) -> Role | None:
-        """The role the viewer has by membership; a cluster admin need not have one."""
+        """Return the viewer's role by membership; a cluster admin need not have one."""
         if self.bound_tenant_id not in (None, tenant_id):
             return None
         return self.roles.get(tenant_id)
 
     def name_of(self, tenant_id: int) -> str:
-        """The tenant's name, or "another tenant" where the viewer may not know it."""
+        """Return the tenant's name, or "another tenant" if the viewer may not know it."""
         if self.bound_tenant_id not in (None, tenant_id):
             return ANOTHER_TENANT
         return self.tenant_names.get(tenant_id, ANOTHER_TENANT)

@@ -22,10 +22,10 @@ class TokenAuthentication(authentication.BaseAuthentication):
     keyword = "Token"
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """The token's owner, or None where no token was sent.
+        """Return the token's owner, or None without a token.
 
         Raises:
-            AuthenticationFailed: the key opens nothing (unknown, expired, revoked).
+            AuthenticationFailed: the key is not valid (unknown, expired, revoked).
         """
         scheme, _, key = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() not in ("token", "bearer"):
@@ -47,7 +47,7 @@ class SessionAuthentication(authentication.SessionAuthentication):
         """Check the CSRF token: that of the header, or of a body that is read as a form.
 
         Raises:
-            PermissionDenied: there is none, or it is another one.
+            PermissionDenied: missing or wrong token.
         """
         checked: Any = request
         # Only a form can hold the token; other bodies are parsed after authentication. curl's -d
@@ -72,7 +72,7 @@ class PasswordAuthentication(authentication.BasicAuthentication):
     def authenticate_credentials(
         self, userid: str, password: str, request: Any = None
     ) -> tuple[User, None]:
-        """The user, through the same backends (and the same throttle) as the login page."""
+        """Return the user, by the same backends (and the same throttle) as the login page."""
         django_request = getattr(request, "_request", request)
         user = authenticate(request=django_request, username=userid, password=password)
         if not isinstance(user, User) or not user.is_active:
@@ -81,7 +81,7 @@ class PasswordAuthentication(authentication.BasicAuthentication):
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the schema describes the token."""
+    """Description of the token in the schema."""
 
     target_class = TokenAuthentication
     name = "token"
@@ -97,7 +97,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 class PasswordScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the schema describes name and password."""
+    """Description of name and password in the schema."""
 
     target_class = PasswordAuthentication
     name = "password"
@@ -108,7 +108,7 @@ class PasswordScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped
 
 
 class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the schema describes the browser's session."""
+    """Description of the browser's session in the schema."""
 
     target_class = SessionAuthentication
     name = "session"

@@ -263,7 +263,7 @@ def _json(value: object) -> str:
     text = json.dumps(
         value, cls=JSONEncoder, ensure_ascii=False, allow_nan=False, separators=(",", ":")
     )
-    # Lines end here for JavaScript, though not for JSON.
+    # JavaScript ends lines here, JSON does not.
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 

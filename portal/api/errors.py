@@ -59,7 +59,7 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | No
 
 
 def _sayable(found: Any) -> Any:
-    """The same, with halves of surrogate pairs written out, which no answer can hold."""
+    """Write out halves of surrogate pairs, which JSON cannot encode."""
     if isinstance(found, str):
         return found.encode("utf-8", "backslashreplace").decode()
     if isinstance(found, dict):
@@ -70,7 +70,7 @@ def _sayable(found: Any) -> Any:
 
 
 def plain_problem(code: str, title: str, status_code: int, remedy: str = "") -> JsonResponse:
-    """The same document outside of a view of the framework."""
+    """Return the same document outside of a view of the framework."""
     errors = [{"field": "", "value": None, "message": f"{title}.", "remedy": remedy}]
     return JsonResponse(
         problem(code, title, status_code, errors), status=status_code, content_type=CONTENT_TYPE

@@ -1,4 +1,4 @@
-"""How often start estimates were right."""
+"""Quality of start estimates."""
 
 from typing import Annotated, ClassVar, TypedDict
 

@@ -133,7 +133,7 @@ class _Sweep:
 
 
 def _sweep_of(imported: Imported, idempotency_key: str) -> _Sweep | None:
-    """The sweep that the jobs become; None where all of them may run at a time."""
+    """Return the sweep of the jobs; None if all of them may run at a time."""
     if imported.max_parallel is None:
         return None
     name = imported.spec["labels"][ARRAY_LABEL]
@@ -157,7 +157,7 @@ def _in_sweep(spec: Mapping[str, Any], sweep: _Sweep | None, number: int) -> Map
 
 def _others_of_array(viewer: Viewer, first: Job) -> list[Job]:
     """Return the other tasks of the array."""
-    # A token that only writes gets the same answer to a repetition as to the first request.
+    # A write-only token gets the same response to a repetition as to the first request.
     together = Job.objects.visible_to(viewer, Permission.SUBMIT_JOBS).filter(
         owner_id=first.owner_id, submitted_at=first.submitted_at, pk__gt=first.pk
     )

@@ -1,4 +1,4 @@
-"""Somebody else's job format, translated; and submitted, unless it is a dry run."""
+"""Translation of other job formats, and submission unless it is a dry run."""
 
 from collections.abc import Mapping
 from typing import IO, Any, ClassVar, Final, TypedDict
@@ -42,7 +42,7 @@ class AnyTextParser(BaseParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Any = None
     ) -> Any:
-        """The body; ``BodyTooLargeError`` where it is larger than any may be."""
+        """Read the body; ``BodyTooLargeError`` beyond the limit."""
         return bounded_body(stream, parser_context)
 
 
@@ -163,10 +163,10 @@ def _format_of(asked: str, text: bytes) -> str:
 
 
 def _text_of(request: Request, name: str) -> tuple[bytes, str]:
-    """The document and its media type; a JSON object of one text is an envelope for that.
+    """Return the document and its media type; a JSON object of one text is an envelope.
 
     Raises:
-        InvalidError: the envelope holds no text, or JSON was sent where only a script will do.
+        InvalidError: an envelope without text, or JSON where a script is needed.
     """
     sent: Any = request.data  # an empty body is not parsed
     body = sent if isinstance(sent, bytes) else b""

@@ -1,4 +1,4 @@
-"""Job documents in requests: native or OpenPAI, one or many, as submissions."""
+"""Parsing of job documents in requests (native or OpenPAI, one or many) to submissions."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -293,7 +293,7 @@ refused_out = Body(RefusedOut, dict)
 
 
 def eta_out(eta: Eta | None, now: datetime) -> EtaOut | None:
-    """When a job starts; None: not known."""
+    """Return the start estimate of a job; None if unknown."""
     if eta is None:
         return None
     p10, p50, p90 = (round(seconds, 1) for seconds in eta.seconds(now))

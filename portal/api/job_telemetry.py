@@ -202,7 +202,7 @@ log_out = Body(LogOut, LogPiece)
 
 
 def log_found_out(piece: LogPiece, hits: Sequence[LogHit]) -> LogOut:
-    """Where was looked, and the lines that were found."""
+    """Return the searched range, and the matching lines."""
     matches: list[LogMatchOut] = [{"offset": hit.offset, "text": hit.text} for hit in hits]
     return {**log_out(piece), "matches": matches}
 

@@ -1,4 +1,4 @@
-"""Changes that would let a waiting job start, and the certificate of why it waits."""
+"""Remedies of a waiting job, and the certificate of its reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""``GET /metrics``: the cluster in numbers, as far as the asker may see it.
+"""``GET /metrics``: metrics of the cluster, as far as the caller may see it.
 
 Names and meanings follow those of Kueue (``*_pending_workloads``, quotas) and KAI
 (``queue_*_gpus``), so that their dashboards work after a rename of the prefix.
@@ -49,7 +49,7 @@ class Family:
 
 
 def exposition(families: Iterable[Family]) -> str:
-    """The families as text; one without samples is left out."""
+    """Render the families as text; one without samples is omitted."""
     return "".join(f"{line}\n" for family in families for line in _lines(family))
 
 
@@ -77,7 +77,7 @@ _VC_GAUGES: Final = (
     ("quota_unhealthy", "Devices of the guarantee that are out of order.", "unhealthy"),
     ("quota_cordoned", "Devices of the guarantee on cordoned or draining nodes.", "cordoned"),
     ("queue_deserved_gpus", "The same as nominal quota, by KAI's name.", "guarantee"),
-    # Nothing beyond the guarantee is promised to anybody, so the two are one number here.
+    # Nothing is guaranteed beyond the guarantee, so the two are one number here.
     ("queue_fair_share_gpus", "Devices of the fair share (KAI): the guarantee.", "guarantee"),
     ("pending_devices", "Devices wanted by jobs that wait.", "queued"),
     ("pending_workloads", "Jobs that wait.", "queued_jobs"),
@@ -99,7 +99,7 @@ class MetricsView(APIView):
 
 
 def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
-    """Everything that is counted; virtual clusters of other tenants are left out."""
+    """Return all metrics; virtual clusters of other tenants are omitted."""
     view = cluster_snapshot(viewer, now=now)
     yield from _cluster_families(view)
     for name, words, attribute in _VC_GAUGES:

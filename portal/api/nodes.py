@@ -77,7 +77,7 @@ class HoldIn:
 
 
 class HostKeyUnknownError(ConflictError):
-    """Nobody has confirmed the host key yet; nothing was stored."""
+    """The host key is not confirmed yet; nothing was stored."""
 
     code = "host-key-unknown"
     title = "Confirm the node's host key"
@@ -91,7 +91,7 @@ class HostKeyMismatchError(ConflictError):
 
 
 class NodeUnreachableError(ConflictError):
-    """Nobody answers with SSH at the address; nothing was stored."""
+    """No SSH server answers at the address; nothing was stored."""
 
     code = "node-unreachable"
     title = "The node does not answer"

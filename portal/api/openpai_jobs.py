@@ -83,7 +83,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         return Response(found)
 
     def create(self, request: Request) -> Response:
-        """Submit a document of protocol version 2; a name is taken once and for all."""
+        """Submit a document of protocol version 2; a name is never reusable."""
         sent: Any = request.data
         body = sent if isinstance(sent, bytes) else b""
         imported = translate_openpai(read_document(body, request.content_type or ""))
@@ -116,7 +116,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         return Response(job_document(detail, log_address))
 
     def config(self, request: Request, user: str, job: str) -> HttpResponse:
-        """The document as it was sent."""
+        """Return the document as submitted."""
         found = visible_job(self.viewer, self._id(user, job))
         if found.source_format != "openpai" or not found.source_text:
             raise NoJobConfigError(

@@ -103,7 +103,7 @@ def job_document(detail: JobDetail, log_address: LogAddress) -> dict[str, Any]:
 
 
 def milliseconds(moment: datetime | None) -> int | None:
-    """A point in time as OpenPAI gives it."""
+    """Convert a time to OpenPAI's milliseconds."""
     return None if moment is None else int(moment.timestamp() * 1000)
 
 

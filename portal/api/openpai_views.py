@@ -63,7 +63,7 @@ class TakenNameError(ConflictError):
 
 
 class OpenPaiViewSet(ViewerViewSet):
-    """An address of OpenPAI's protocol. ``takes`` names its query parameters by method."""
+    """An address of OpenPAI's protocol. ``takes`` has its query parameters by method."""
 
     schema = None
     parser_classes = (AnyTextParser,)

@@ -13,7 +13,7 @@ MAX_BODY_BYTES = 4 << 20
 
 
 class BodyTooLargeError(TooLargeError):
-    """The request, or the document in it, has more bytes than are taken."""
+    """The request, or the document in it, is larger than the limit."""
 
     title = "The request is too large"
 
@@ -80,7 +80,7 @@ def refuse_size(size: int, most: int, *, field: str) -> NoReturn:
 
 
 def _most_bytes(media_type: str, parser_context: Any) -> int:
-    """The largest body: of YAML less, and least where one job is expected."""
+    """Return the size limit: lower for YAML, lowest where one job is expected."""
     if media_type == StrictJSONParser.media_type:
         return MAX_BODY_BYTES
     view = (parser_context or {}).get("view")

@@ -1,4 +1,4 @@
-"""Query parameters: those that an address takes, checked; every other one is refused by name."""
+"""Query parameters: validation of the known ones; unknown ones are refused by name."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -18,14 +18,14 @@ class Query:
     """The parameters of one request.
 
     Attributes:
-        given: as they were sent.
+        given: as sent.
     """
 
     def __init__(self, given: QueryDict, known: Iterable[str]) -> None:
-        """Take ``given`` if every name is among ``known``.
+        """Accept ``given`` if every name is in ``known``.
 
         Raises:
-            InvalidError: a name is unknown, or a value is too long; all of them are named.
+            InvalidError: a name is unknown, or a value is too long; all of them are listed.
         """
         names = sorted(known)
         InvalidError.raise_if(
@@ -52,7 +52,7 @@ class Query:
         self.given = given
 
     def text(self, name: str, default: str = "") -> str:
-        """A text; the last one when it is given several times."""
+        """Return a text; the last one of a repeated parameter."""
         return self.given.get(name) or default
 
     def many(self, name: str) -> frozenset[str]:
@@ -130,7 +130,7 @@ class Query:
         return self.number("limit", default=DEFAULT_ROWS, least=1, most=MOST_ROWS)
 
     def picked(self, known: Iterable[str]) -> frozenset[str] | None:
-        """The fields of each row that are wanted; None for all.
+        """Return the requested fields of rows; None for all.
 
         Raises:
             InvalidError: rows have no such field.
@@ -152,5 +152,5 @@ class Query:
 
 
 def pick(row: Mapping[str, Any], wanted: frozenset[str] | None) -> Mapping[str, Any]:
-    """``row`` with nothing but the fields that are wanted."""
+    """Return ``row`` with only the requested fields."""
     return row if wanted is None else {name: row[name] for name in row if name in wanted}

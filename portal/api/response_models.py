@@ -82,7 +82,7 @@ def _source(name: str, hint: Any) -> tuple[From, Any]:
 
 @cache
 def _reader(model: type[Any], has_keys: bool) -> Convert:
-    """One expression for all fields, as fast as one written by hand; dataclasses do the same."""
+    """Build one expression for all fields, as fast as a handwritten one, as dataclasses do."""
     names: dict[str, Convert] = {}
     fields = []
     for name, (source, hint) in sources_of(model).items():
@@ -100,7 +100,7 @@ def _reader(model: type[Any], has_keys: bool) -> Convert:
 
 
 def _conversion(hint: Any) -> Convert | None:
-    """How a value becomes one of this type; None: it is taken as it is."""
+    """Return the conversion to this type; None: not needed."""
     kind = get_origin(hint) or hint
     if is_typeddict(kind):
         return partial(_nested, kind)

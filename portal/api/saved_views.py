@@ -48,7 +48,7 @@ class TemplateOut(TypedDict):
 
 
 class TemplateViewSet(ApiViewSet):
-    """Jobs to begin with."""
+    """Templates of jobs."""
 
     collection = "job-templates"
     needs = Permission.VIEW_JOBS

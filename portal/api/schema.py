@@ -1,4 +1,4 @@
-"""How the API describes itself: each address once, from the same values that check requests."""
+"""The OpenAPI description, built from the same values that check requests."""
 
 import dataclasses
 import types
@@ -81,13 +81,13 @@ class Op:
     """One method at one address.
 
     Attributes:
-        takes: query parameters and headers; query parameters that are not here are refused.
+        takes: query parameters and headers; others are refused.
         body: the dataclass, or the JSON schema, of the request's body; None for no body.
-        answer: the shape of the answer, or of a row of it; None for no content.
-        status: of a success.
+        answer: shape of the response, or of its rows; None for no content.
+        status: status of a success.
         also: further successes by status, or by status and media type.
-        pages: the answer is a page of ``answer``.
-        holds_one_job: the body is one job specification, so that YAML may be no larger.
+        pages: the response is a page of ``answer``.
+        holds_one_job: the body is one job specification, which limits the size of YAML.
     """
 
     takes: tuple[OpenApiParameter, ...] = ()

@@ -1,4 +1,4 @@
-"""Which jobs were on which devices, over a span of time."""
+"""The timeline: jobs by device over a span of time."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, ClassVar, Final, TypedDict

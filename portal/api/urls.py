@@ -75,7 +75,7 @@ for resource in RESOURCES:
     router.register(resource.collection, resource, basename=f"api-{resource.collection}")
 
 _OPENPAI_JOB = "jobs/<str:user>~<str:job>"
-# As in OpenPAI, none of these ends in a slash.
+# As in OpenPAI, none of these has a trailing slash.
 openpai_patterns = [
     path("jobs", OpenPaiJobViewSet.as_view({"get": "list", "post": "create"})),
     path(_OPENPAI_JOB, OpenPaiJobViewSet.as_view({"get": "retrieve"})),

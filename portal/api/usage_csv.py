@@ -84,5 +84,5 @@ def _cells(found: Usage, line: UsageLine, unit: str, hours: Hours) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """Return a text that no spreadsheet reads as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text

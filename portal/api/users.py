@@ -27,7 +27,7 @@ from tenants.roles import Permission
 from tenants.selectors import users_for
 from tenants.viewers import Viewer
 
-# A token is read here, too, so that its refusal names the remedy.
+# A token is accepted here, too, so that its refusal names the remedy.
 _PASSWORD_OR_SESSION: Final = [TokenAuthentication, SessionAuthentication, PasswordAuthentication]
 
 
@@ -183,7 +183,7 @@ class UserViewSet(ApiViewSet):
 
 
 class PasswordLinkViewSet(ApiViewSet):
-    """One-time links with which people choose a password."""
+    """One-time links for choosing a password."""
 
     collection = "password-links"
     authentication_classes = _PASSWORD_OR_SESSION

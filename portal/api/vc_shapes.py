@@ -1,4 +1,4 @@
-"""Virtual clusters as the API takes and shows them."""
+"""Request and response shapes of virtual clusters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -258,7 +258,7 @@ def vc_detail_out(detail: VcDetail, room: VcRoom, recommended: RecommendedShape)
 
 
 def _columns_out(values: VcValues) -> VcColumnsOut:
-    """Those columns that lists and pages both show, by name."""
+    """Return the columns that lists and pages share, by name."""
     columns = values.columns()
     return cast("VcColumnsOut", {name: columns[name] for name in VcColumnsOut.__annotations__})
 

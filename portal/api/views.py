@@ -51,11 +51,11 @@ class ViewerViewSet(viewsets.ViewSet):
     needs: ClassVar[Permission | None] = None
 
     def parameters(self) -> Iterable[str]:
-        """Names of the query parameters that the called method takes."""
+        """Return the query parameters of the called method."""
         return ()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticate, then refuse parameters that the address does not take."""
+        """Authenticate, then refuse unknown parameters."""
         super().initial(request, *args, **kwargs)
         self.viewer: Viewer = viewer_from(request)
         self.query = Query(request.query_params, self.parameters())
@@ -80,7 +80,7 @@ class ApiViewSet(ViewerViewSet):
     lookup_value_converter = "int"
 
     def parameters(self) -> Iterable[str]:
-        """Names of the query parameters that the called method takes."""
+        """Return the query parameters of the called method."""
         return self.operations.get(self.action, _NO_OP).parameters
 
     def page(self, found: Page[R], out: Callable[[R], Mapping[str, Any]]) -> Response:
@@ -115,7 +115,7 @@ class NoSuchAddress(APIView):
     schema = None  # the framework's marker for "omit"
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """There is nothing to check."""
+        """Answer 404 without checks."""
         raise Http404
 
 

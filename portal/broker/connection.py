@@ -38,11 +38,11 @@ def broker_answers() -> bool:
 
 
 def client() -> "redis.Redis[bytes]":
-    """This process's client; it fails fast, since no message carries anything that matters.
+    """Return this process's client; it fails fast, since every message is only a hint.
 
     Raises:
-        redis.ConnectionError: the broker did not answer within the last second. Nobody waits for
-            it again before that second has passed.
+        redis.ConnectionError: the broker did not answer within the last second. It is not
+            tried again before that second has passed.
     """
     if time.monotonic() < _away_until[0]:
         raise _AwayError("the broker did not answer a moment ago")

@@ -24,9 +24,9 @@ class EstimateMessage:
     """One message to the workers that estimate starts.
 
     Attributes:
-        new_waits: only of jobs that began to wait.
+        new_waits: only for newly queued jobs.
         countdown: seconds until it is due.
-        expires: seconds after which nobody takes it any more.
+        expires: seconds until it is dropped.
     """
 
     new_waits: bool
@@ -54,7 +54,7 @@ class BrokerEstimateRequests:
                 self._send(EstimateMessage(new_waits=False, expires=ALL_SECONDS))
 
     def rest(self, seconds: float) -> None:
-        """Hold both keys for this time, at least as long as a request would."""
+        """Set both keys for this time, at least as long as a request would."""
         with tolerated("estimates may be requested while others are made"):
             for key, least in ((ALL_KEY, ALL_SECONDS), (QUIET_KEY, QUIET_SECONDS)):
                 self._keys.put(key, "1", seconds=max(least, seconds))

@@ -19,7 +19,7 @@ class Keys(Protocol):
         """Create or replace ``key`` for ``seconds``."""
 
     def get(self, key: str) -> str:
-        """The value; empty if there is none."""
+        """Return the value; empty if missing."""
 
     def seconds_left(self, key: str) -> float:
         """Seconds until ``key`` expires; 0 if it does not exist."""

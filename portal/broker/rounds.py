@@ -34,9 +34,9 @@ class RoundMessage:
     """One message to the round workers.
 
     Attributes:
-        after: number of rounds that had begun when it was sent; None: it runs in any case.
+        after: number of rounds begun when it was sent; None: it runs in any case.
         countdown: seconds until it is due.
-        at: when it is due instead, if not None.
+        at: due time instead, if not None.
     """
 
     cause: str
@@ -96,7 +96,7 @@ class BrokerRoundRequests:
             self._keys.increment(BEGUN_KEY)
             self._keys.delete(WANTED_KEY)
             self._began = self._clock()
-            self._store_rest(2 * self._took)  # it is expected to take as long as the last one
+            self._store_rest(2 * self._took)  # expected duration: that of the last one
 
     def finish(self) -> None:
         """Measure the round and delay the next one by its duration if it was costly."""
@@ -107,7 +107,7 @@ class BrokerRoundRequests:
         with tolerated("rounds follow one another without a rest"):
             self._store_rest(self._took)
             if not self._took:
-                self._keys.delete(REST_KEY)  # stored at its begin, when a longer one was expected
+                self._keys.delete(REST_KEY)  # stored at its start, with a longer expected duration
 
     def _claim(self, cause: str) -> float | None:
         """Return the seconds until the round for this cause is due; None: already requested.

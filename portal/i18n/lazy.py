@@ -1,4 +1,4 @@
-"""Texts of module constants: translated when they are shown."""
+"""Lazy translation of module constants."""
 
 from typing import cast
 

@@ -141,7 +141,7 @@ def _fact(language: str, key: str, fact: str, depth: int) -> str:
 
 
 def _by_parts(language: str, text: str, depth: int) -> str | None:
-    """A list, ``7 idle, 3 lent``, of which each part is known by itself."""
+    """Translate a list, ``7 idle, 3 lent``, of known parts."""
     parts = text.split(", ")
     if len(parts) < 2 or depth <= 1 or text in _plain():
         return None

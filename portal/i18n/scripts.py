@@ -61,7 +61,7 @@ WORDS: Final = (
 
 
 def script_words() -> dict[str, str]:
-    """English to the language of the page; empty where that is English."""
+    """Return translations of English texts; empty for English."""
     if is_english() or get_language() is None:
         return {}
     units = {

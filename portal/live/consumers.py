@@ -73,7 +73,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             await self._leave()
 
     async def connect(self) -> None:
-        """Accept; a visitor without a session has to send a token first."""
+        """Accept the connection; a visitor without a session must send a token first."""
         await self.accept()
         user = self.scope.get("user")
         if isinstance(user, User) and user.is_active:
@@ -151,7 +151,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
                 self.filled.clear()
                 while self.outbox:
                     text = self.outbox.pop(next(iter(self.outbox)))
-                    # Returns once the client has room for more.
+                    # Returns once the client can receive more.
                     await self.send(text_data=text)
 
     async def _sign_in(self, key: str) -> None:

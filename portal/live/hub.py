@@ -85,7 +85,7 @@ class Hub:
         if follower in self._followers.get(group, {}):
             await layer.group_add(group, self._channel)
         if follower not in self._followers.get(group, {}):
-            return  # it has left meanwhile
+            return  # it has unsubscribed meanwhile
         if group in self._newest:
             follower.take(topic, self._newest[group])
         elif is_paced(group):
@@ -109,7 +109,7 @@ class Hub:
             pulse().leave(self)
 
     def missed(self) -> None:
-        """News may have been lost: assume that there was some of every paced topic."""
+        """Messages may be lost: assume one of every paced topic."""
         for group in filter(is_paced, self._followers):
             self._put(group, {})
 
@@ -119,7 +119,7 @@ class Hub:
                 return
             channel = await layer.new_channel()
             if not self._followers:
-                return  # they have left meanwhile
+                return  # they have unsubscribed meanwhile
             self._channel = channel
             self._tasks = [
                 asyncio.create_task(self._listen(layer)),
@@ -179,9 +179,9 @@ class Hub:
             thread.shutdown(wait=False)
 
     async def _look(self, thread: ThreadPoolExecutor) -> float:
-        """Count for the overview; returns the processor seconds that it took.
+        """Count for the overview; return the processor seconds of it.
 
-        A number that changed without news is news: a publisher may have lost some.
+        A number that changed without a message is one: a publisher may have lost some.
         """
         if overview_group() not in self._followers:
             return 0.0

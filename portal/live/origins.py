@@ -24,7 +24,7 @@ class OwnOrigin(OriginValidator):  # type: ignore[misc] # Channels has no types
         super().__init__(application, list(trusted))
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Hand the socket on, without its cookies if it names no origin, or refuse it."""
+        """Pass the socket on, without its cookies if it has no origin, or refuse it."""
         headers = dict(scope["headers"])
         if b"origin" not in headers:
             kept = [(name, value) for name, value in scope["headers"] if name != b"cookie"]

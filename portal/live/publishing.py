@@ -73,7 +73,7 @@ class Publisher:
         if not paced:
             self._loop.create_task(self._send_in_turn(group, message))
             return
-        self._room.release()  # the newest of a group takes the place of the one before
+        self._room.release()  # the newest of a group replaces the one before
         self._paced[group] = message
         if not self._flushing:
             self._flushing = True
@@ -110,13 +110,13 @@ def publisher() -> Publisher:
 
 
 def connect() -> None:
-    """Receive the news of the lower rooms; safe to call twice."""
+    """Connect the signals of the lower rooms; idempotent."""
     for signal, receiver in _receivers():
         signal.connect(receiver, dispatch_uid=_uid(receiver))
 
 
 def disconnect() -> None:
-    """Receive them no more."""
+    """Disconnect the signals."""
     for signal, receiver in _receivers():
         signal.disconnect(dispatch_uid=_uid(receiver))
 
@@ -164,7 +164,7 @@ def job_moved(
 
 
 def round_done(*, number: int, changed: bool, new_waits: bool, **_: Any) -> None:
-    """The ticker after every round; the overview where it moved a job, or found why one waits."""
+    """Publish the ticker after every round; the overview if it moved a job, or found a reason."""
     beat = round_beat(number)
     if beat is None:
         return
@@ -225,7 +225,7 @@ def goodput_sampled(*, job_id: int, **_: Any) -> None:
 
 
 def image_progress(*, job_id: int, text: str, **_: Any) -> None:
-    """How far the image is that a starting job waits for."""
+    """Publish the progress of the image of a starting job."""
     publisher().send(
         topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "detail": text}, paced=True
     )

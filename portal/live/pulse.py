@@ -28,7 +28,7 @@ class Listener(Protocol):
     """Interface of a subscriber that depends on live updates."""
 
     def missed(self) -> None:
-        """News may have been lost until now; returns at once."""
+        """Messages may be lost until now; returns at once."""
 
 
 class Pulse:
@@ -80,7 +80,7 @@ class Pulse:
                         hearing = asyncio.create_task(self._hear(layer, channel))
                     await self._hear_itself(layer, channel)
                 except Exception as error:
-                    # Whatever the layer fails with: from here on news may be missing.
+                    # On any error of the layer: from here on messages may be missing.
                     logger.debug("news do not arrive now: %r", error)
                     self._is_lost = True
                 else:

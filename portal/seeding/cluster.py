@@ -62,7 +62,7 @@ def make_people() -> Mapping[str, str]:
 
 
 def chain_of(device_type: str) -> str:
-    """Name of the chain, which is that of its node level."""
+    """Return the name of the chain, which is that of its node level."""
     return f"scale-{device_type}-node"
 
 

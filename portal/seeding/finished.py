@@ -33,7 +33,7 @@ def add_finished_jobs(*, now: datetime, count: int = FINISHED) -> None:
         for again in range(1, count // _MODEL):
             for model in first:
                 _copy(model, again=again, first=first, width=width)
-        # PostgreSQL's counters do not see numbers that were given.
+        # PostgreSQL's sequences do not see explicit numbers.
         with connection.cursor() as cursor:
             for statement in connection.ops.sequence_reset_sql(no_style(), list(first)):
                 cursor.execute(statement)

@@ -23,7 +23,7 @@ _BATCH: Final = 500
 
 
 def make_live_jobs(*, count: int, now: datetime) -> None:
-    """``count`` queued jobs of many sizes, spread over the virtual clusters and the last hours."""
+    """Create ``count`` queued jobs of many sizes, over the virtual clusters and the last hours."""
     rng = random.Random(SEED)  # noqa: S311 made content, the same each time
     owners = _owners()
     Job.objects.unscoped().bulk_create(

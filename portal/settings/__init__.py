@@ -151,7 +151,7 @@ DEFAULT_FROM_EMAIL = TESSERA.email_from
 
 CELERY_BROKER_URL = broker_url(TESSERA.redis_url)
 CELERY_BEAT_SCHEDULE = {
-    # A tick that nobody took before the next one is due is worth nothing.
+    # A tick that was not processed before the next one is due is worthless.
     "round": {
         "task": "scheduling.tasks.run_round",
         "schedule": TESSERA.round_seconds,
@@ -225,7 +225,7 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Tessera",
     "DESCRIPTION": "Jobs, nodes, virtual clusters and who may use them.",
     "VERSION": "1",
-    # Job specifications are described in JSON schema 2020-12, which 3.0 does not know.
+    # Job specifications are described in JSON schema 2020-12, which 3.0 does not support.
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,

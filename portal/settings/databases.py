@@ -19,8 +19,8 @@ def databases(url: str, *, idle_seconds: float = IDLE_SECONDS) -> dict[str, dict
 
     Args:
         url: of the database.
-        idle_seconds: on PostgreSQL the server ends a transaction after this many seconds without
-            a statement, which releases the locks of a process that is frozen or cut off.
+        idle_seconds: on PostgreSQL the server ends a transaction after this idle time, which
+            releases the locks of a process that is frozen or disconnected.
     """
     default: dict[str, Any] = dict(dj_database_url.parse(url))
     default["ENGINE"] = default["ENGINE"].replace("django.db.backends", "tenants.engines")
@@ -30,8 +30,8 @@ def databases(url: str, *, idle_seconds: float = IDLE_SECONDS) -> dict[str, dict
 
 
 def _sqlite(default: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    # An accepted job survives a power cut: synchronous=FULL. One writer at a time: IMMEDIATE takes
-    # the write lock at the start, so that a transaction never fails half-way for want of it.
+    # An accepted job survives a power cut: synchronous=FULL. One writer at a time: IMMEDIATE
+    # acquires the write lock at the start, so that a transaction never fails half-way without it.
     pragmas = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
     default = {
         **default,

@@ -1,4 +1,4 @@
-"""The process's environment, read once into one frozen value and refused where it is wrong."""
+"""The process's environment, read once into one frozen value and validated."""
 
 import ipaddress
 import math
@@ -262,7 +262,7 @@ def _uid_range(environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _email_url(environ: Mapping[str, str]) -> str:
-    """The mail server; a wrong one is not repeated, since it may hold a password."""
+    """Validate the mail server; an invalid one is not repeated: it may contain a password."""
     url = environ.get("TESSERA_EMAIL_URL", "")
     if url and not is_mail_url(url):
         raise SettingsError(

@@ -20,7 +20,7 @@ def is_mail_url(url: str) -> bool:
 
 
 def mail_settings(url: str) -> dict[str, Any]:
-    """Django's settings for a mail server; without one no mail is sent."""
+    """Return Django's settings for a mail server; without one no mail is sent."""
     if not url:
         return {"EMAIL_BACKEND": NONE}
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Where messages travel: Celery's broker and the channel layer, both from one Redis address."""
+"""Celery's broker and the channel layer, both from one Redis address."""
 
 from typing import Any
 from urllib.parse import urlsplit

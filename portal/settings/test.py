@@ -6,7 +6,7 @@ from portal import settings as base
 from portal.settings import *  # noqa: F403 this module is the settings with a few changes
 from portal.settings.messaging import broker_url, channel_layers
 
-# Tests that need Redis start one and name it themselves.
+# Tests that need Redis start their own.
 TESSERA = replace(base.TESSERA, redis_url="memory://", secret_key="only-for-tests-" + "0" * 32)
 SECRET_KEY = TESSERA.secret_key
 CELERY_BROKER_URL = broker_url(TESSERA.redis_url)

@@ -37,11 +37,11 @@ class BlockWatch:
         seconds: float = BLOCKED_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Know of nobody yet.
+        """Start empty.
 
         Args:
-            find_holders: process groups that hold the lock of writers now.
-            seconds: how long one of them may do so while nobody else can write.
+            find_holders: returns process groups that hold the write lock now.
+            seconds: limit for holding it while others cannot write.
             clock: in seconds.
         """
         self.seconds = seconds
@@ -51,14 +51,14 @@ class BlockWatch:
         self._since: dict[int, float] = {}
 
     def note(self, *, could_write: bool) -> None:
-        """Take in how an attempt to write has ended."""
+        """Record the result of an attempt to write."""
         holders = () if could_write else self._find_holders()
         now = self._clock()
         with self._lock:
             self._since = {group: self._since.get(group, now) for group in holders}
 
     def blocking(self, children: Iterable[Child]) -> set[int]:
-        """Process ids of children that have held the lock for too long."""
+        """Return the process ids of children that have held the lock for too long."""
         now = self._clock()
         with self._lock:
             long = {group for group, since in self._since.items() if now - since > self.seconds}

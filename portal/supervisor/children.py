@@ -67,7 +67,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process, which is also the number of its group."""
+        """The process id, which is also the number of its group."""
         return self.process.pid if self.process else None
 
     @property
@@ -110,11 +110,11 @@ class Child:
         return self._ended(status)
 
     def ask_to_end(self, *, seconds: float | None = None, wanted: bool = False) -> None:
-        """Send TERM to the process; KILL follows to its group when the time is up.
+        """Send TERM to the process; KILL to its group follows after the time limit.
 
         Args:
-            seconds: until KILL; the program's own patience when left out.
-            wanted: start it again afterwards.
+            seconds: until KILL; by default the program's own limit.
+            wanted: restart it afterwards.
         """
         self.wanted = wanted
         self.restart_at = None

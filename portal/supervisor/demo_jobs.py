@@ -73,7 +73,7 @@ def _store_script(
 
 
 def _packed(script: Path) -> bytes:
-    """An archive with one file, the same bytes every time."""
+    """Return an archive with one file, deterministically."""
     content = script.read_bytes()
     entry = tarfile.TarInfo(script.name)
     entry.size, entry.mode = len(content), 0o644

@@ -126,13 +126,13 @@ async def _serve(
 def prepare_node(
     folder: Path, node: DemoNode, *, strongest: str = "", hidden: Sequence[str] = ()
 ) -> RunningNode:
-    """Create a node's home, host key and declaration of devices where they are missing.
+    """Create a node's home, host key and declaration of devices where missing.
 
     Args:
-        folder: of all nodes.
-        node: which one.
-        strongest: the strongest isolation level that its jobs get; empty: as declared before.
-        hidden: directories that its jobs never see.
+        folder: folder of all nodes.
+        node: the node.
+        strongest: strongest isolation level of its jobs; empty: as declared before.
+        hidden: directories invisible to its jobs.
     """
     place = folder / node.name
     home = place / "home"
@@ -151,9 +151,8 @@ def prepare_node(
 def declare_isolation(path: Path, strongest: str, hidden: Sequence[str]) -> None:
     """Show this Python to the jobs of a node, besides the paths that were declared before.
 
-    The portal's data directory stays hidden, also where a system directory contains it. Jobs of
-    one instance get a network of their own, so they do not reach the portal's services
-    on loopback.
+    The portal's data directory remains hidden, also below a system directory. Jobs of one instance
+    have a network of their own, so they do not reach the portal's services on loopback.
     """
     declared = json.loads(path.read_text()) if path.exists() else {}
     own = interpreter_paths()
@@ -183,7 +182,7 @@ def interpreter_paths() -> list[dict[str, Any]]:
 
 
 def probe_isolation(running: RunningNode) -> dict[str, Any]:
-    """The isolation level of the demo's jobs, and why a stronger one is not available."""
+    """Return the isolation level of the demo's jobs, and the reason against a stronger one."""
     probes = confinement.known(str(running.home / ".tessera"))
     level = isolation.best_available(probes, of=isolation.PLAIN_LEVELS)
     found = {"level": level, "is_root": os.getuid() == 0, "cause": "", "detail": ""}
@@ -226,21 +225,21 @@ async def _listen(running: RunningNode, place: socket.socket, authorized: Any) -
 
 
 class _Server(asyncssh.SSHServer):
-    """Lets the one user in by key; only a container engine's socket is forwarded."""
+    """Authenticates the one user by key; only a container engine's socket is forwarded."""
 
     def unix_connection_requested(self, dest_path: str) -> bool:
         return dest_path in {"/var/run/docker.sock", "/run/docker.sock"}
 
 
 class HomeSftp(asyncssh.SFTPServer):
-    """File transfer that begins in the node's home and stays in it."""
+    """SFTP that is confined to the node's home."""
 
     def __init__(self, channel: Any, home: Path) -> None:
         super().__init__(channel)
         self._home = os.fsencode(home.resolve())
 
     def map_path(self, path: bytes) -> bytes:
-        """The path on this machine; refused when it leads out of the home, also by a link."""
+        """Return the path on this machine; refused if outside of the home, also by a link."""
         mapped = os.path.normpath(os.path.join(self._home, path))  # noqa: PTH118 bytes paths
         if mapped == os.path.dirname(self._home):  # noqa: PTH120 bytes paths
             # Listings name `..`; as at the root of a machine, that is the place itself.
@@ -313,7 +312,7 @@ def _say_end(process: asyncssh.SSHServerProcess[bytes], status: int) -> None:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Nothing of this process's environment, which may hold secrets, reaches a command."""
+    """Return an environment without this process's variables, which may contain secrets."""
     own = Path(sys.executable).parent
     return {
         "HOME": str(home),

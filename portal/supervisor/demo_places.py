@@ -73,7 +73,7 @@ def _wishes(known_port: int | None) -> Iterator[int]:
 
 
 def _known_ports(folder: Path) -> dict[str, int]:
-    """Where the nodes listened last time: rows of the portal point there."""
+    """Return the earlier ports of the nodes, which rows of the portal refer to."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         listing = json.loads((folder / LISTING).read_text())
         return {entry["name"]: int(entry["port"]) for entry in listing}

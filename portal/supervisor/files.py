@@ -38,7 +38,7 @@ class DataDir:
 
     @property
     def demo_listing(self) -> Path:
-        """How the demo's nodes are reached; written once all of them listen."""
+        """Addresses of the demo's nodes; written once all of them listen."""
         return self.demo / "nodes.json"
 
     @property
@@ -53,7 +53,7 @@ class DataDir:
 
     @property
     def prepared(self) -> Path:
-        """For which version and database ``set_up`` has ended in order."""
+        """Version and database for which ``set_up`` has succeeded."""
         return self.run / "prepared.json"
 
     @property

@@ -21,10 +21,10 @@ def record_children(path: Path, pids: Mapping[str, int]) -> None:
 
 
 def end_leftovers(path: Path) -> list[str]:
-    """End the processes of an earlier supervisor that are still there, as groups.
+    """End remaining processes of an earlier supervisor, as groups.
 
-    A process is taken for one of them only if it started at the very moment that was written down,
-    since numbers are used again.
+    A process is one of them only if its start time is the recorded one, since process ids are
+    reused.
 
     Returns:
         Their names.
@@ -42,7 +42,7 @@ def end_leftovers(path: Path) -> list[str]:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in the kernel's ticks since boot; 0 when it cannot be known."""
+    """Return the start of a process, in the kernel's ticks since boot; 0 if unknown."""
     fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 else 0
 
@@ -67,7 +67,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/PID/stat`` after the name, which may hold blanks and brackets."""
+    """Return the fields of ``/proc/PID/stat`` after the name (with blanks and brackets)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -24,9 +24,9 @@ class Options:
 
     Attributes:
         port: 0 for any free one.
-        demo_isolation: the strongest isolation level that jobs of the demo get; empty for the
-            one of the start before, at first the best that the machine offers.
-        admin_password: empty when none was given.
+        demo_isolation: strongest isolation level of the demo's jobs; empty: as at the last start,
+            at first the best of the machine.
+        admin_password: empty if not given.
     """
 
     host: str
@@ -38,7 +38,7 @@ class Options:
 
 
 def read_options(arguments: Sequence[str], environ: MutableMapping[str, str]) -> Options:
-    """Read options and environment; the password is taken out of ``environ``.
+    """Read options and environment; the password is removed from ``environ``.
 
     Raises:
         OptionsError: the password file cannot be read, or the password is too short.
@@ -69,7 +69,7 @@ def read_options(arguments: Sequence[str], environ: MutableMapping[str, str]) ->
 
 
 def make_password() -> str:
-    """A password that nobody has chosen."""
+    """Return a random password."""
     return secrets.token_urlsafe(12)
 
 
@@ -81,7 +81,7 @@ def child_environment(
     environment["TESSERA_DATA_DIR"] = str(options.data_dir)
     environment["TESSERA_REDIS_URL"] = redis_url
     environment["PYTHONUNBUFFERED"] = "1"
-    # Small matrices gain nothing from threads, which only wait for one another.
+    # Small matrices gain nothing from threads.
     for library in ("OPENBLAS", "OMP"):
         environment.setdefault(f"{library}_NUM_THREADS", "1")
     environment["DJANGO_SETTINGS_MODULE"] = "portal.settings"

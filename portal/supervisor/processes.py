@@ -28,7 +28,7 @@ class ProcessTable:
         return replace(program, stage=STAGE_BROKER, stop_seconds=5, has_heartbeat=True)
 
     def demo_nodes(self, places: Mapping[str, int], *, isolation: str) -> ChildProgram:
-        """The demo's SSH servers, on sockets that stay open while they restart."""
+        """The demo's SSH servers, on sockets that survive their restarts."""
         held = [f"--place={name}={handle}" for name, handle in places.items()]
         module = ["-m", "portal.supervisor.demo_nodes", str(self.data.demo)]
         module += ["--authorized-key", str(self.data.client_public_key)]
@@ -40,7 +40,7 @@ class ProcessTable:
         )
 
     def web(self, handle: int) -> ChildProgram:
-        """The web server, on a socket that stays open while it restarts."""
+        """The web server, on a socket that survives its restarts."""
         program = self._python("web", ["-m", "portal.supervisor.web", "--fd", str(handle)])
         return replace(program, stage=STAGE_FACES, pass_fds=(handle,), has_heartbeat=True)
 

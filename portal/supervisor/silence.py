@@ -56,11 +56,11 @@ class SilenceWatch:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         threading.Thread(target=self._run, name="heartbeats", daemon=True).start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._ended.set()
 
     def note(self, beats: Mapping[int, datetime]) -> None:
@@ -77,7 +77,7 @@ class SilenceWatch:
                     self._changed_at[group] = now
 
     def silent(self, children: Iterable[Child]) -> set[int]:
-        """Process ids of children that write heartbeats and have been silent for too long."""
+        """Return process ids of children whose heartbeats have been missing for too long."""
         now = self._clock()
         with self._lock:
             if now - self._read_at > SILENT_SECONDS / 2:
@@ -92,7 +92,7 @@ class SilenceWatch:
 
     def _is_silent(self, child: Child, pid: int, now: float) -> bool:
         changed_at = self._changed_at.get(pid)
-        # A beat from before its start was another process of the same number.
+        # A beat from before its start was another process with the same id.
         if changed_at is None or changed_at < child.started_at:
             return now - child.started_at > START_SECONDS
         return now - changed_at > SILENT_SECONDS

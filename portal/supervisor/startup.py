@@ -70,7 +70,7 @@ def start_demo_nodes(supervisor: Supervisor, table: ProcessTable, isolation: str
         places = take_places(table.data.demo)
     except NoPlaceError as error:
         raise StartupError(str(error)) from error
-    # Open until this process ends, so that nobody else can take them meanwhile.
+    # Open until this process ends, so that other programs cannot bind them.
     handles = {name: place.detach() for name, place in places.items()}
     supervisor.add(table.demo_nodes(handles, isolation=isolation))
 
@@ -144,7 +144,7 @@ def prepare_database(
 def run_to_its_end(
     supervisor: Supervisor, command: ChildProgram, meanwhile: Callable[[], None]
 ) -> None:
-    """Run a command that is safe to run again, up to 3 times if signals end it."""
+    """Run an idempotent command, up to 3 times if signals end it."""
     for tries_left in (2, 1, 0):
         try:
             supervisor.run_once(command, seconds=COMMAND_SECONDS, meanwhile=meanwhile)
@@ -206,7 +206,7 @@ def failing_parts(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def ask(host: str, port: int, path: str, *, name: str) -> tuple[int, dict[str, Any]]:
-    """Status and body of a small JSON resource; status 0 when nobody answers."""
+    """Return status and body of a small JSON resource; status 0 without a response."""
     with closing(http.client.HTTPConnection(host, port, timeout=2)) as line:
         try:
             line.request("GET", path, headers={"Host": name})
@@ -218,12 +218,12 @@ def ask(host: str, port: int, path: str, *, name: str) -> tuple[int, dict[str, A
 
 
 def redis_socket(data: DataDir) -> Path:
-    """Where the embedded Redis listens."""
+    """Return the socket of the embedded Redis."""
     return socket_path(data.redis)
 
 
 def probes(data: DataDir, unix_socket: Path | None, *, demo: bool) -> dict[str, Probe]:
-    """How to see that the programs answer which write no heartbeats, by name."""
+    """Return the probes of programs that write no heartbeats, by name."""
     found: dict[str, Probe] = {}
     if unix_socket is not None:
         found["redis"] = partial(answers, unix_socket)

@@ -26,7 +26,7 @@ class StartupError(Exception):
 
 
 class KilledError(StartupError):
-    """A program that runs once was ended by a signal: it may be run again."""
+    """A signal ended a program that runs once: it may be run again."""
 
 
 class StoppedError(Exception):

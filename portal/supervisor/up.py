@@ -133,7 +133,7 @@ def _await_ready(supervisor: Supervisor, listener: socket.socket) -> None:
 
 
 def _address(listener: socket.socket) -> tuple[str, int]:
-    """Where this machine reaches the portal."""
+    """Return the address by which this machine reaches the portal."""
     host, port = listener.getsockname()[:2]
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 compared, not bound
     return everywhere.get(host, host), int(port)

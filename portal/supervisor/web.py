@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         access_log=False,
         server_header=False,
         lifespan="off",
-        # Which proxies are trusted is the application's setting: TESSERA_TRUSTED_PROXIES.
+        # The trusted proxies are a setting of the application: TESSERA_TRUSTED_PROXIES.
         proxy_headers=False,
         timeout_graceful_shutdown=5,
         # Messages are small; a compressor for each of five hundred viewers would cost more.

@@ -171,7 +171,7 @@ def policy_parameters(form: Form) -> list[BoundField]:
 
 @register.inclusion_tag("components/_choices.html")
 def choices(field: BoundField, hint: str = "", coded: bool = False) -> dict[str, Any]:
-    """Several of many, as boxes to tick under one legend; ``coded``: each with its value."""
+    """Render a multiple choice as check boxes under one legend; ``coded``: each with its value."""
     return {
         "field": field,
         "options": getattr(field.field, "choices", ()),
@@ -183,5 +183,5 @@ def choices(field: BoundField, hint: str = "", coded: bool = False) -> dict[str,
 
 @register.filter
 def at(values: Mapping[Any, Any], key: Any) -> Any:
-    """The value of a mapping at a key; empty where there is none."""
+    """Return the value of a mapping at a key; empty if missing."""
     return values.get(key, "")

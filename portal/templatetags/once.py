@@ -1,4 +1,4 @@
-"""``{% load once %}``: a form that is sent twice does its work once."""
+"""``{% load once %}``: the token of idempotent forms."""
 
 from django import template
 from django.utils.html import format_html

@@ -58,7 +58,7 @@ def node_chip(state: str, detail: str = "") -> SafeString:
 
 @register.simple_tag
 def reason(text: str, code: str) -> SafeString:
-    """A reason: the sentence, then its code; no line ends between a number and its ``×``."""
+    """Render a reason: the sentence, then its code; no line break between number and ``×``."""
     sentence = str(said(text)).replace(" ×", f"{words.NO_BREAK}×")
     return format_html(
         '<span class="reason">{}<span class="code">{}</span></span>', sentence, code
@@ -80,7 +80,7 @@ def ago(moment: datetime | None, nothing: str = words.DASH) -> SafeString | str:
 
 @register.simple_tag
 def clock(moment: datetime | None, nothing: str = words.DASH) -> SafeString | str:
-    """``14 Nov 09:31``; the full moment in UTC on hover."""
+    """Render ``14 Nov 09:31``; the full time in UTC on hover."""
     if moment is None:
         return nothing
     return format_html(
@@ -96,7 +96,7 @@ register.simple_tag(words.running_time)
 
 @register.filter
 def run_warning(code: str) -> str:
-    """The sentence for a warning code of a run; an unknown code is shown as it is."""
+    """Return the sentence of a warning code of a run; an unknown code is returned unchanged."""
     return str(said(RUN_WARNINGS.get(code, code)))
 
 
@@ -152,7 +152,7 @@ def devices(number: int | None, types: Sequence[str] | str = ()) -> str:
 
 @register.filter
 def plural(number: int, forms: str) -> str:
-    """``{{ n|plural:"job,jobs" }}`` gives ``1 job`` or ``7 jobs``."""
+    """Render ``{{ n|plural:"job,jobs" }}`` as ``1 job`` or ``7 jobs``."""
     one, _, many = forms.partition(",")
     return words.plural(number, one, many or f"{one}s")
 
@@ -176,7 +176,7 @@ def estimate_bar(p10: float | None, p50: float | None, p90: float | None) -> dic
 
 @register.inclusion_tag("components/_sparkline.html")
 def sparkline(values: Sequence[float | None], width: int = 64, height: int = 26) -> dict[str, Any]:
-    """A trend; gaps stay gaps; nothing is drawn from fewer than two values."""
+    """Draw a trend with its gaps; nothing for fewer than two values."""
     lines = bars.sparkline(values, width=width, height=height)
     return {"lines": lines, "width": width, "height": height}
 
@@ -214,7 +214,7 @@ def device_map(context: Mapping[str, Any], drawn: Any, view: str = "map") -> dic
 
 @register.simple_tag
 def map_row(row: NodeTile) -> SafeString:
-    """A node of the device map; a row is drawn once for as long as it shows the same."""
+    """Render a node of the device map; a row is cached while unchanged."""
     return _map_row(row, get_language() or "")
 
 

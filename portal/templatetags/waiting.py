@@ -15,7 +15,7 @@ register = template.Library()
 
 @register.filter
 def eta(value: Eta | None) -> str:
-    """When a job starts, as a range."""
+    """Render the start estimate of a job as a range."""
     if value is None:
         return _("no estimate yet")
     now = estimated_now()
@@ -27,5 +27,5 @@ def eta(value: Eta | None) -> str:
 
 @register.filter
 def as_json(value: object) -> str:
-    """Changes as a form sends them back."""
+    """Serialise changes as a form posts them."""
     return json.dumps(value)

@@ -1,4 +1,4 @@
-"""Announcements: the banner that everybody may close, and the page on which admins write them."""
+"""Announcements: the dismissible banner for everybody, and the page of its editors."""
 
 from functools import partial
 from typing import Any, Final
@@ -36,12 +36,12 @@ class _Moment(forms.DateTimeInput):
     input_type = "datetime-local"
 
     def __init__(self) -> None:
-        """Write it as browsers want it."""
+        """Set the format that browsers expect."""
         super().__init__(format=_FORMAT)
 
 
 class AnnouncementForm(forms.Form):
-    """A text for everybody, and when it is shown."""
+    """Text and period of an announcement."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     text = forms.CharField(
@@ -128,7 +128,7 @@ def delete(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
 @posts_from("announcements")
 @page
 def dismiss(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
-    """Close the banner for this person, and go back to where it was."""
+    """Close the banner for this person, and return to the page."""
     try:
         dismiss_announcement(viewer=asked.viewer, announcement_id=announcement_id)
     except NotFoundError:

@@ -90,7 +90,7 @@ def owners_of(
 
 
 def _columns(rows: Sequence[NodeTile]) -> list[tuple[NodeTile, ...]]:
-    """At most three columns of about the same height."""
+    """Split into at most three columns of about the same height."""
     height = max(4, -(-len(rows) // 3))
     return [tuple(rows[at : at + height]) for at in range(0, len(rows), height)]
 

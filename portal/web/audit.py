@@ -36,7 +36,7 @@ OBJECTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldChange:
-    """One field as it was and as it is; None on the side where it is not."""
+    """Old and new value of one field; None where it is missing."""
 
     name: str
     before: str | None
@@ -124,7 +124,7 @@ def value_words(value: object) -> str:
     if isinstance(value, Mapping) and set(value) == QUOTA:
         text = f"{value['count']} × {word(str(value['level']))}"
     elif isinstance(value, Mapping):
-        # Other keys may be names that people gave.
+        # Other keys may be names given by people.
         named = word if set(value) == POLICY else str
         text = _(", ").join(
             f"{named(key.replace('_', ' '))} {value_words(item)}" for key, item in value.items()
@@ -137,7 +137,7 @@ def value_words(value: object) -> str:
 
 
 def _moment_words(text: str) -> str:
-    """A stored moment to the second; any other text as it is."""
+    """Format a stored time to the second; any other text is unchanged."""
     if not MOMENT.fullmatch(text):
         return text
     try:

@@ -1,4 +1,4 @@
-"""A virtual cluster's cells, drawn twice: as its own, and at the places where they are bound."""
+"""The cells of a virtual cluster, drawn twice: as virtual cells, and at their physical cells."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

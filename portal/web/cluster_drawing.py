@@ -100,7 +100,7 @@ def _by_rack(node: cluster.NodeView) -> tuple[bool, str]:
 def node_strip(
     node: cluster.NodeView, readings: Sequence[float | None], tenants: Sequence[str]
 ) -> MapGroup:
-    """The small strip of a node; drawn once for as long as it shows the same."""
+    """Draw the small strip of a node; cached while unchanged."""
     return _strip(Same(node), tuple(readings), tuple(tenants), get_language())
 
 

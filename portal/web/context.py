@@ -117,7 +117,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 
 
 def navigation(request: HttpRequest, facts: Frame) -> tuple[NavItem, ...]:
-    """The items the reader may open, those without a page left out."""
+    """Return the items that the reader may open; those without a page are omitted."""
     here = _section(request)
     items: list[NavItem] = []
     pending_line = False

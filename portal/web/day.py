@@ -23,12 +23,12 @@ LINES: Final[tuple[tuple[str, str, Take], ...]] = (
 
 
 def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
-    """The figure in percent with its sentence; without traces where nothing is known.
+    """Build the figure in percent with its sentence; without traces if nothing is known.
 
-    The time before anything was known is left out, so that a young cluster fills its chart.
+    Unknown time at the start is omitted, so that a young cluster fills its chart.
     """
     points = _since_known(points)
-    # A line needs two points; a mark shows where there is only one.
+    # A line needs two points; a marker shows a single one.
     mode = "lines" if len(points) > FEW else "lines+markers"
     traces = []
     for name, colour, take in LINES:

@@ -106,7 +106,7 @@ def device_map(
 
 
 def draw_node(node: MapNode, *, tenants: Sequence[str], in_words: bool) -> DrawnNode:
-    """One node, as ``map_of`` takes it."""
+    """Draw one node, as input of ``map_of``."""
     drawing = _Drawing(tenants=tenant_categories(tenants), in_words=in_words)
     row = _row(node, drawing)
     return DrawnNode(

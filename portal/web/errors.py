@@ -43,7 +43,7 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def busy(request: HttpRequest, error: DomainError) -> HttpResponse:
-    """A page for a request that may succeed if it is sent again a little later."""
+    """Return a page for a request that may succeed on a later retry."""
     context = {
         "request_id": getattr(request, "request_id", ""),
         "title": error.title,

@@ -1,4 +1,4 @@
-"""How often start estimates were right, as a page."""
+"""Page of the quality of start estimates."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Faults that a service found, shown at the fields of the form that was sent."""
+"""Faults of a service, shown at the fields of the posted form."""
 
 from collections.abc import Mapping
 from http import HTTPStatus

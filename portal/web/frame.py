@@ -44,7 +44,7 @@ class Frame:
 
 
 def set_frame(request: HttpRequest, frame: Frame) -> None:
-    """Hand the frame's facts to the page that answers ``request``."""
+    """Set the frame's facts for the page that answers ``request``."""
     setattr(request, ATTRIBUTE, frame)
 
 

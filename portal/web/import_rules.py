@@ -31,7 +31,7 @@ class ImportRuleForm(forms.Form):
     opportunistic = forms.BooleanField(label=gettext_lazy("Opportunistic"), required=False)
 
     def offer(self, **names: Iterable[str]) -> None:
-        """Let people choose from these, or nothing."""
+        """Set the choices."""
         for field, offered in names.items():
             choice = self.fields[field]
             assert isinstance(choice, forms.ChoiceField)  # noqa: S101 so it is declared above

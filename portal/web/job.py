@@ -33,7 +33,8 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
             "figure_says": goodput_in_words(samples),
         }
     if request.wants_part:
-        # The charts of devices fetch themselves; a swap brings their place when they have none.
+        # The charts of devices fetch themselves; a swap renders their container if they are
+        # missing.
         wanted = bool(request.http.GET.get("devices"))
         context["brings_devices"] = wanted and context["has_devices"]
         return request.render("job/_overview_parts.html", context)
@@ -77,7 +78,7 @@ def events(request: PageRequest, job_id: int) -> HttpResponse:
 @require_safe
 @page
 def spec(request: PageRequest, job_id: int) -> HttpResponse:
-    """The document as it was sent, and the specification in force."""
+    """Show the document as submitted, and the specification in force."""
     context = head_context(request, job_id, "job-spec")
     if request.wants_part:
         return request.render("job/_head_parts.html", context)

@@ -65,7 +65,7 @@ def clone(request: PageRequest, job_id: int) -> HttpResponse:
 @require_POST
 @page
 def release(request: PageRequest, job_id: int) -> HttpResponse:
-    """Let a held job take part in rounds."""
+    """Release a held job."""
     job = visible_job(request.viewer, job_id)
     freed = release_hold(job=job, viewer=request.viewer)
     words = (

@@ -57,7 +57,7 @@ def calls_for(detail: JobDetail, base_url: str) -> tuple[Call, ...]:
 
 
 def submit_calls(base_url: str, file: str = "job.yaml") -> Call:
-    """How a document is submitted from a shell."""
+    """Return the shell calls that submit a document."""
     return Call(
         says=_("Submit a job document"),
         cli=f"tessera submit {file}",

@@ -115,7 +115,7 @@ def placements(detail: JobDetail) -> tuple[Placement, ...]:
 
 
 def streams(detail: JobDetail) -> tuple[tuple[str, int], ...]:
-    """The logs there are: role and rank of every member of any attempt, in order."""
+    """Return all logs: role and rank of every member of any attempt, in order."""
     found: dict[tuple[str, int], int] = {}
     for attempt in detail.attempts:
         for member in attempt.members:

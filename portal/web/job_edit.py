@@ -29,7 +29,7 @@ FIELDS = ("priority", "max_duration", "note")
 
 
 class _LinesField(forms.CharField):
-    """Some lines: browsers send their ends as two characters, and a note has one."""
+    """A multi-line text: browsers send line ends as two characters, and a note has one."""
 
     def to_python(self, value: Any) -> str:
         return str(super().to_python(value)).replace("\r\n", "\n")
@@ -134,7 +134,7 @@ def _sent(form: JobEditForm) -> Mapping[str, str]:
 
 
 def _values(job: Job) -> dict[str, str]:
-    """The fields as text, as a form shows and sends them."""
+    """Return the fields as form texts."""
     spec = job.spec
     limit = spec.get("max_duration")
     priority = spec.get("priority")
@@ -147,7 +147,7 @@ def _values(job: Job) -> dict[str, str]:
 
 
 def _duration_text(seconds: int) -> str:
-    """``1d12h``: as a specification may have it, and nothing lost."""
+    """Format ``1d12h`` as in a specification, without loss."""
     found = ""
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
         count, seconds = divmod(seconds, size)

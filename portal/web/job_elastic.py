@@ -109,7 +109,7 @@ def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:
 
 
 def sizes_figure(outlook: Outlook | None) -> dict[str, Any] | None:
-    """The predicted pace by size, marked where it was measured; None where nothing is known."""
+    """Build the figure of predicted pace by size, with measured sizes marked; None if unknown."""
     curve = outlook.prediction if outlook is not None else None
     if curve is None or len(curve.sizes) < 2:
         return None

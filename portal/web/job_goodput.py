@@ -35,7 +35,7 @@ class Pace:
 
 
 def pace_of(samples: Sequence[CurvePoint]) -> Pace | None:
-    """The pace at the end of ``samples`` (oldest first); None without any."""
+    """Return the pace at the end of ``samples`` (oldest first); None without any."""
     if not samples:
         return None
     last = samples[-1]

@@ -55,7 +55,7 @@ def plain(value: Any) -> Any:
 
 
 def _style_of(text: str) -> str | None:
-    """``|`` for several lines, where a block can hold them; quotes where they are needed."""
+    """Return the style: ``|`` for several lines if representable, else quotes if needed."""
     lines = text.split("\n")
     printable = all(character.isprintable() or character == "\n" for character in text)
     as_block = len(lines) > 1 and all(line == line.rstrip() for line in lines)

@@ -81,7 +81,7 @@ def _step(detail: JobDetail, pace: Pace | None) -> Stat:
 
 
 def _short(seconds: float) -> str:
-    """The time of a step, which is often a few milliseconds."""
+    """Format the time of a step, which is often a few milliseconds."""
     return words.duration(seconds) if seconds >= 0.1 else f"{words.amount(1000 * seconds)} ms"
 
 
@@ -123,7 +123,7 @@ def _hours(detail: JobDetail, hours: DeviceHours, now: datetime) -> list[Stat]:
 
 
 def _lost_hours(detail: JobDetail, now: datetime) -> float:
-    """Device hours of attempts that did not end well."""
+    """Return device hours of failed attempts."""
     return sum(
         charged_seconds(member.started_at, member.exited_at, until=attempt.ended_at or now)
         / 3600

@@ -1,4 +1,4 @@
-"""Acts on many jobs of the list at once, each with its own result."""
+"""Bulk actions on jobs of the list, each with its own result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -43,7 +43,7 @@ class FilterLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """A filter in force, and where the list is without it."""
+    """An active filter, and the address of the list without it."""
 
     name: str
     value: str
@@ -89,10 +89,10 @@ def filter_bar(
     clusters: tuple[str, ...],
     people: tuple[str, ...],
 ) -> FilterBar:
-    """The bar for ``filters``.
+    """Build the bar for ``filters``.
 
     Args:
-        filters: those in force.
+        filters: active filters.
         by_state: jobs by state, with all filters but the state's; None: not counted.
         by_reason: queued jobs by reason code, with all filters but state and reason.
         clusters: virtual clusters to choose from.
@@ -118,7 +118,7 @@ def filter_bar(
 
 
 def total_of(states: frozenset[str], by_state: Mapping[str, int]) -> int:
-    """Jobs in ``states``, each a state or a group of them; all of them when none is named."""
+    """Return the number of jobs in ``states``, each a state or a group; by default of all."""
     wanted = {each for name in states for each in GROUPS.get(name, (name,))}
     return sum(count for state, count in by_state.items() if not wanted or state in wanted)
 

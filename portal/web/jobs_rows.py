@@ -78,7 +78,7 @@ class ListedJob:
 
 
 def listed_jobs(viewer: Viewer, rows: Iterable[JobRow], *, now: datetime) -> tuple[ListedJob, ...]:
-    """The rows as they are shown, in the same order, in two queries."""
+    """Return the displayed rows, in the same order, in two queries."""
     rows = tuple(rows)
     hours = hours_of_jobs([row.id for row in rows if row.is_over], now=now)
     trends = trends_of([row.id for row in rows if row.state == "running"], now=now)
@@ -100,7 +100,7 @@ def hours_in_words(hours: DeviceHours) -> str:
 
 
 def end_in_words(row: JobRow) -> str:
-    """Why a job failed: its failure class and exit code; empty for any other end."""
+    """Describe a failure by its class and exit code; empty for any other end."""
     if row.state != "failed":
         return ""
     parts = []

@@ -1,4 +1,4 @@
-"""Which language a page speaks, and the switch between them."""
+"""Language of pages, and its switch."""
 
 from http import HTTPStatus
 from typing import Final

@@ -1,4 +1,4 @@
-"""Members of a tenant: adding, role, limits, which virtual clusters they may use, removing."""
+"""Members of a tenant: add, role, limits, permitted virtual clusters, remove."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ class EditMemberForm(MemberForm):
 
 @page
 def add(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
-    """Let a person into a tenant."""
+    """Add a person to a tenant."""
     tenant = tenant_for(asked.viewer, tenant_id)
     asked.viewer.require(Permission.MANAGE_MEMBERS, tenant_id, what="the members of the tenant")
     proposed = {"role": Role.MEMBER.value, "username": asked.http.GET.get("user", "")}

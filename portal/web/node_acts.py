@@ -142,7 +142,7 @@ def act_on_node(asked: PageRequest, node_id: int, verb: str) -> HttpResponseBase
 @posts_from("node")
 @page
 def remove_node(asked: PageRequest, node_id: int) -> HttpResponseBase:
-    """Take a node out of the cluster."""
+    """Remove a node from the cluster."""
     detail = node_detail(asked.viewer, node_id)
     try:
         services.remove_node(viewer=asked.viewer, node_id=node_id, now=asked.now)

@@ -175,7 +175,7 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
 
 
 def portal_key() -> str:
-    """The public key that nodes have to let in; empty where this installation has none yet."""
+    """Return the public key that nodes must authorise; empty if not created yet."""
     try:
         return worker_settings().client_key.with_suffix(".pub").read_text("utf-8").strip()
     except OSError:
@@ -183,7 +183,7 @@ def portal_key() -> str:
 
 
 def _key_shown(form: AddForm) -> str:
-    """The key that the node shows now; faults go into the form."""
+    """Return the current host key of the node; faults go into the form."""
     values = form.cleaned_data
     fields = ("name", "host", "port", "user", "labels")
     faults = node_faults({name: values[name] for name in fields})

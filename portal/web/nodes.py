@@ -190,7 +190,7 @@ def _shown(row: NodeRow, tenants: Sequence[str], shares: Sequence[float | None])
 
 
 def state_reason(row: NodeRow) -> str:
-    """Why the node is not ready, as the viewer may read it."""
+    """Return why the node is not ready, as far as the viewer may know."""
     return row.view.state_reason if row.state != "ready" else ""
 
 

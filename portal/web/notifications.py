@@ -24,7 +24,7 @@ SHOWN: Final = 25
 
 
 class NotificationsForm(forms.Form):
-    """An address, and the events of which a mail is sent to it."""
+    """An e-mail address, and the events to be mailed."""
 
     email = forms.CharField(
         label=gettext_lazy("Your e-mail address"), required=False, max_length=254

@@ -175,7 +175,7 @@ def stats(
 
 
 def unassigned(cluster: ClusterView) -> str:
-    """``4 A100 and 8 RTX6000 devices``; empty where all is promised."""
+    """Format ``4 A100 and 8 RTX6000 devices``; empty if all are guaranteed."""
     types = {chain.name: chain.device_type for chain in cluster.chains}
     by_type: dict[str, int] = {}
     for chain, count in cluster.unassigned.items():

@@ -130,7 +130,7 @@ def _person_page(
 
 
 def _homes(asked: PageRequest, user: User) -> dict[str, Any]:
-    """The tenants that the person is in, and those that they could be added to."""
+    """Return the tenants of the person, and those that they could be added to."""
     members = list(members_for(asked.viewer).filter(user=user))
     inside = {row.tenant_id for row in members}
     tenants = tenants_for(asked.viewer, with_archived=False)

@@ -37,7 +37,7 @@ LONGEST_NAME: Final = 40
 @require_safe
 @page
 def policies(asked: PageRequest) -> HttpResponseBase:
-    """Every virtual cluster that the viewer may see, with its policy and its shadows."""
+    """Show every visible virtual cluster with its policy and its shadow policies."""
     return _policies(asked)
 
 
@@ -53,7 +53,7 @@ def shadow_fields(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 @require_POST
 @page
 def shadows(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Let one more policy watch, with the parameters that were sent, or one less."""
+    """Add a shadow policy with the posted parameters, or remove one."""
     found = _visible(asked, vc_id)
     sent = asked.http.POST
     if "remove" in sent:
@@ -82,7 +82,7 @@ def _add(asked: PageRequest, vc: PolicyInForce) -> HttpResponseBase:
     name = sent["policy"] = sent.get("add", "")[:LONGEST_NAME]
     form = _shadow_form(vc.id, name, sent)
     if form.is_valid():
-        # Without its fields an unticked box would read as False, where the default is True.
+        # Without its fields an unticked box would be False, where the default is True.
         args = form.args() if sent.get("args_of") == name else {}
         more = {"policy": name, "policy_args": args}
         try:
@@ -138,7 +138,7 @@ def _shadow_form(vc_id: int, policy: str, sent: QueryDict | None = None) -> Poli
 
 
 def _shown(vc: PolicyInForce) -> dict[str, Any]:
-    """A virtual cluster with the rows of its shadows: those that are set first."""
+    """Return a virtual cluster with the rows of its shadow policies: configured ones first."""
     totals = {(total.policy, _key(total.policy_args)): total for total in vc.totals}
     rows = []
     for place, shadow in enumerate(vc.shadows):

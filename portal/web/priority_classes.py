@@ -1,4 +1,4 @@
-"""Priority classes: names for priorities, one of which is the default."""
+"""Priority classes: names of priorities, one of which is the default."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class PriorityForm(forms.Form):
 
 
 class PriorityEditForm(PriorityForm):
-    """A class as somebody has read it."""
+    """A priority class in the version that the editor saw."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
 

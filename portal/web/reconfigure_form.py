@@ -1,4 +1,4 @@
-"""The form of a reconfiguration: every share side by side, pinned cells, nodes; sent as edits."""
+"""The form of a reconfiguration: all quotas, pinned cells, nodes; posted as edits."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ _NAMES: Final = re.compile(r"[\s,]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareCell:
-    """One stepper: how many cells of a level a virtual cluster is promised."""
+    """One stepper: the number of cells of a level in the quota of a virtual cluster."""
 
     vc: str
     field: str
@@ -71,7 +71,7 @@ class PinRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPin:
-    """A line for a cell that is to be pinned; empty at first."""
+    """A line for a cell to pin; empty at first."""
 
     number: int
     vc: str = ""
@@ -124,7 +124,7 @@ EMPTY: Final = Sent(
 
 
 def field_name(*parts: str) -> str:
-    """The name of a field; virtual clusters, chains and levels may hold any character."""
+    """Return the name of a field; virtual clusters, chains and levels may have any character."""
     return PREFIX + json.dumps(parts, separators=(",", ":"))
 
 

@@ -50,7 +50,7 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def get_form(self, form_class: type[AuthenticationForm] | None = None) -> AuthenticationForm:
-        """The form; the focus is on the first thing that has to be typed, after a mistake too."""
+        """Return the form, with the focus on the first empty field, after a mistake too."""
         form = super().get_form(form_class)
         if self.request.method == "POST" and self.request.POST.get("username"):
             form.fields["username"].widget.attrs.pop("autofocus", None)
@@ -69,7 +69,7 @@ class SignOut(LogoutView):
     """Ends the session, by POST only."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """End it, and record that."""
+        """End the session, and record that."""
         if request.method == "POST" and isinstance(request.user, User):
             signed_out(user=request.user, address=source_of(request).address)
         return super().dispatch(request, *args, **kwargs)

@@ -114,7 +114,7 @@ def check_typed(request: PageRequest) -> JsonResponse:
 def _form_answer(
     request: PageRequest, checked: SubmitCheck, ground: SubmitContext, had_roles: tuple[str, ...]
 ) -> dict[str, Any]:
-    """The form's values; the form itself where it has other fields than the page shows."""
+    """Return the form's values; the form itself if its fields differ from those on the page."""
     document = checked.typed.document
     roles = submit_fields.roles_of(document)
     fields = submit_fields.values_of(document, roles)
@@ -136,7 +136,7 @@ def _send(request: PageRequest, checked: SubmitCheck, ground: SubmitContext) -> 
     try:
         job, is_new = _submit(request, checked.typed, ground, key)
     except IdempotencyConflictError as error:
-        # Sent, gone back, changed and sent again: that may be meant, or a slip.
+        # Posted, gone back, changed and posted again: on purpose, or by mistake.
         numbers = ", ".join(str(job.pk) for job in jobs_of_key(request.viewer, Key(word=key)))
         messages.error(
             request.http,
@@ -268,7 +268,7 @@ def _beginning(request: PageRequest, ground: SubmitContext) -> tuple[Typed, tupl
 def usual_cluster(
     request: PageRequest, ground: SubmitContext, clusters: Sequence[str], sample: str = ""
 ) -> str:
-    """Where the viewer has submitted last, else where the sample starts soonest."""
+    """Return the viewer's last virtual cluster, else the one where the sample starts soonest."""
     if len(clusters) < 2:
         return next(iter(clusters), "")
     last = last_virtual_cluster(request.viewer, clusters)

@@ -44,7 +44,7 @@ class Fault:
     line: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """As the page's script takes it, in the language of the page."""
+        """Serialise for the page's script, in the language of the page."""
         found: dict[str, Any] = {"field": self.field, "message": said(self.message)}
         optional = {"remedy": said(self.remedy), "use": self.use, "line": self.line}
         return found | {key: value for key, value in optional.items() if value}
@@ -136,7 +136,7 @@ def _sentence(error: FieldError, names: set[str]) -> str:
 
 
 def _use(error: FieldError, ground: SubmitContext) -> str:
-    """A value that would do, where the cluster knows one."""
+    """Return a valid value, if the cluster has one."""
     known: Mapping[str, Sequence[str]] = {
         ReasonCode.UNKNOWN_VC: sorted(ground.clusters),
         ReasonCode.UNKNOWN_TYPE: sorted(ground.types),

@@ -144,7 +144,7 @@ def posted_values(posted: Mapping[str, str], roles: Sequence[str]) -> dict[str, 
 
 
 def value_at(document: object, keys: Sequence[str]) -> object:
-    """The value below ``keys``; None where there is none."""
+    """Return the value below ``keys``; None if missing."""
     found = document
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -245,7 +245,7 @@ def _read(text: str | bool, kind: Kind) -> object:
 
 
 def _rule_line(rule: object) -> str:
-    """A rule about logs as a line; its name only where it has one of its own."""
+    """Format a log rule as a line; with its name only if set."""
     if not isinstance(rule, Mapping):
         return str(rule)
     pattern, name = str(rule.get("pattern", "")), str(rule.get("name", ""))

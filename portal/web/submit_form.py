@@ -221,9 +221,9 @@ def form_of(
 def _read(
     checked: SubmitCheck, posted: Mapping[str, str] | None
 ) -> tuple[Sequence[str], Mapping[str, str | bool], Mapping[str, str] | None]:
-    """The roles and values of the text, or of the form as posted where the text has none to give.
+    """Return roles and values of the text, or of the posted form if the text has none.
 
-    The last of the three is the form, if it was taken.
+    The last of the three is the form, if it was used.
     """
     document = checked.typed.document
     roles = roles_in(posted) if posted and document is None else ()

@@ -135,7 +135,7 @@ def panel_of_faults(faults: Sequence[Fault]) -> Panel:
 
 
 def panel_of_draft(draft: ValidatedJob, plan: JobPlan | None, tasks: int) -> Panel:
-    """The panel for ``tasks`` equal jobs, of which one was checked and all were planned."""
+    """Build the panel for ``tasks`` equal jobs, of which one was checked and all were planned."""
     if plan is None:
         return Panel(
             verdict=_("Valid"),
@@ -175,7 +175,7 @@ def panel_of_draft(draft: ValidatedJob, plan: JobPlan | None, tasks: int) -> Pan
 
 
 def _of_tasks(headline: str, plan: JobPlan, tasks: int) -> str:
-    """When an array or a sweep starts: how many of its jobs start in the next round."""
+    """Describe the start of an array or a sweep: the jobs that start in the next round."""
     if plan.tasks_now == tasks:
         return _("All %(whole)s jobs start in the next round") % {"whole": tasks}
     if plan.tasks_now == MOST_TASKS:
@@ -195,7 +195,7 @@ def _of_tasks(headline: str, plan: JobPlan, tasks: int) -> str:
 
 
 def _where(plan: JobPlan, tasks: int) -> str:
-    """The devices of a job that starts now, or why it does not."""
+    """Describe the devices of a job that starts now, or the reason why it does not."""
     if tasks == 1:
         return _cells(plan.placement) if plan.placement else plan.text
     if not plan.placement:
@@ -236,7 +236,7 @@ def _span(indices: Sequence[int]) -> str:
 
 
 def _as_typed(changes: Mapping[str, Any]) -> dict[str, str]:
-    """Changes as the form's fields take them."""
+    """Format changes as texts of the form's fields."""
     return {
         path: ", ".join(map(str, value)) if isinstance(value, list) else _text(value)
         for path, value in changes.items()
@@ -248,7 +248,7 @@ def _text(value: object) -> str:
 
 
 def _facts(draft: ValidatedJob, tasks: int) -> tuple[tuple[str, str], ...]:
-    """Devices and cost of the job; of an array or a sweep those of all jobs, or of each."""
+    """Return devices and cost of the job; for an array or a sweep of all jobs, or of each."""
     spec, demand = draft.spec, draft.demand
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     cluster = draft.virtual_cluster.name
@@ -291,7 +291,7 @@ def _facts(draft: ValidatedJob, tasks: int) -> tuple[tuple[str, str], ...]:
 
 
 def _ends_and_costs(devices: int, seconds: int, tasks: int) -> list[tuple[str, str]]:
-    """The latest end, and the most device-hours of all jobs together."""
+    """Return the latest end, and the maximum device-hours of all jobs together."""
     most = devices * seconds / 3600
     ends = _("at most %(max_duration)s after the start") % {
         "max_duration": words.duration(seconds)

@@ -1,4 +1,4 @@
-"""Documents to begin with: samples, and the document of an older job."""
+"""Initial documents: samples, and the document of an older job."""
 
 import json
 from collections.abc import Mapping
@@ -106,9 +106,9 @@ def sample_text(name: str, virtual_cluster: str) -> str:
 
 
 def text_of_job(detail: JobDetail) -> tuple[str, tuple[str, ...]]:
-    """The document of an older job, to be edited: the text that was sent where it can be had.
+    """Return the editable document of an older job: the submitted text if available.
 
-    JSON, which scripts and the command line send, becomes YAML with the same values.
+    JSON of scripts and the CLI becomes YAML with the same values.
 
     Returns:
         The text, and the secrets (``role/NAME``) that it lacks.
@@ -140,7 +140,7 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def _ordered(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """A sent document with its names first and its roles last, without empty values."""
+    """Reorder a document: names first, roles last, without empty values."""
     first = {key: sent[key] for key in ("name", "virtual_cluster") if key in sent}
     last = {"roles": sent["roles"]} if "roles" in sent else {}
     rest = {key: value for key, value in sent.items() if value is not None}

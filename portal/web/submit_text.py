@@ -44,7 +44,7 @@ class Typed:
 
     @property
     def complete(self) -> Mapping[str, Any] | None:
-        """The native document as it is to be checked and sent; never to be shown."""
+        """Return the native document with secrets, for check and submit; never to be shown."""
         return self.document if self.filled is None else self.filled
 
 
@@ -92,7 +92,7 @@ def _translated(text: str, found: Any, imported: Imported) -> Typed:
 
 
 def with_changes(typed: Typed, made: Sequence[tuple[tuple[str, ...], object]]) -> Typed:
-    """The text with the form's changes in it; comments and order stay."""
+    """Return the text with the form's changes; comments and order are preserved."""
     if not made:
         return typed
     expected: dict[str, Any] = plain(typed.document or {})

@@ -1,4 +1,4 @@
-"""An archive of source code that is sent along with the form."""
+"""Upload of a source code archive with the form."""
 
 from django.utils.translation import gettext
 

@@ -1,4 +1,4 @@
-"""API tokens, one's own and those of a tenant's members: a key is shown once, stored nowhere."""
+"""API tokens, one's own and those of tenant members: a key is shown once, stored nowhere."""
 
 import shlex
 from collections.abc import Iterable
@@ -70,7 +70,7 @@ class TokenForm(forms.Form):
 
 @page
 def tokens(asked: PageRequest) -> HttpResponseBase:
-    """The list with the form; a new key is shown in the answer to the form and never again."""
+    """Show the list with the form; a new key is only in the response to the form."""
     form = _form(asked)
     issued = None
     if asked.http.method == "POST" and form.is_valid():
@@ -116,7 +116,7 @@ def rotate(asked: PageRequest, token_id: int) -> HttpResponseBase:
 @require_POST
 @page
 def revoke(asked: PageRequest, token_id: int) -> HttpResponseBase:
-    """End a token at once."""
+    """Revoke a token."""
     revoke_token(viewer=asked.viewer, token_id=token_id, now=asked.now)
     messages.success(asked.http, _("Token revoked."))
     return redirect("tokens")
@@ -125,7 +125,7 @@ def revoke(asked: PageRequest, token_id: int) -> HttpResponseBase:
 @posts_from("tenant")
 @page
 def revoke_of_member(asked: PageRequest, tenant_id: int, token_id: int) -> HttpResponseBase:
-    """End a member's token that opens one tenant alone."""
+    """Revoke a member's token that opens one tenant alone."""
     tenant_for(asked.viewer, tenant_id)
     rows = tokens_in_tenant(asked.viewer, tenant_id, now=asked.now)
     if token_id not in {row.id for row in rows}:

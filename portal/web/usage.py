@@ -59,7 +59,7 @@ def usage_page(asked: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def usage_csv(asked: PageRequest) -> HttpResponse:
-    """The same as comma-separated values."""
+    """Return the same as CSV."""
     found, month = _found(asked)
     return csv_answer(asked.viewer, found, f"usage-{month}-{found.by}.csv")
 

@@ -69,7 +69,7 @@ def create(asked: PageRequest) -> HttpResponseBase:
 
 
 def _proposed(policy: str | None) -> PolicyForm:
-    """The form with the policy that the address proposes, if there is such a one."""
+    """Return the form with the policy that the address proposes, if it exists."""
     return PolicyForm.of(policy if policy in policy_names() else "fifo", {}, None)
 
 
@@ -153,7 +153,7 @@ def policy(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 
 @page
 def policy_fields(asked: PageRequest) -> HttpResponseBase:
-    """The fields of the parameters of a policy, for the form in which it was chosen."""
+    """Render the fields of the chosen policy's parameters."""
     asked.viewer.require(Permission.EDIT_VC, what="virtual clusters")
     form = PolicyForm.of(asked.http.GET.get("policy", ""), {}, None)
     return asked.render("virtual_clusters/_policy_args.html", {"policy_form": form})
@@ -241,7 +241,7 @@ def verdict_context(
 
 
 def rows_in_words_left(answer: ShapeAnswer) -> str:
-    """The largest cells that would be left to promise, by type."""
+    """Describe the largest cells that remain assignable, by type."""
     best: dict[str, str] = {}
     for row in answer.rows:
         if row.left and row.device_type not in best:
@@ -250,7 +250,7 @@ def rows_in_words_left(answer: ShapeAnswer) -> str:
 
 
 def limit_words(limit: TooMany) -> str:
-    """Which promise is too large, and the most that fits."""
+    """Describe the guarantee that is too large, and the maximum that fits."""
     most = (
         _("at most %(most)s fit") % {"most": words.count(limit.most)}
         if limit.most

@@ -25,7 +25,7 @@ _COUNT: Final = re.compile(r"[0-9]{1,6}")
 
 
 class PolicyForm(forms.Form):
-    """Which policy decides inside, and its parameters."""
+    """The policy of a virtual cluster, and its parameters."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     policy = forms.ChoiceField(label=gettext_lazy("Policy"))
@@ -103,15 +103,15 @@ class CapsForm(forms.Form):
             del self.fields[bound.name]
 
     def caps(self) -> list[forms.BoundField]:
-        """The caps, which leads may change."""
+        """Return the caps, which leads may change."""
         return [self[name] for name in CAPS]
 
     def rest(self) -> list[forms.BoundField]:
-        """The other columns, which only cluster admins may change."""
+        """Return the other columns, which only cluster admins may change."""
         return [self[name] for name in VC_COLUMNS if name in self.fields and name not in CAPS]
 
     def values(self) -> dict[str, Any]:
-        """The columns in the valid form; a choice that was not sent is left out."""
+        """Return the columns in the valid form; a missing choice is omitted."""
         return {
             name: self.cleaned_data[name]
             for name, field in self.fields.items()
@@ -136,7 +136,7 @@ class NewForm(CapsForm):
 
 
 def cell_name(chain: str, level: str) -> str:
-    """The name of a stepper in the form; chains and levels may hold any character."""
+    """Return the name of a stepper in the form; chains and levels may have any character."""
     return CELL_PREFIX + json.dumps([chain, level], separators=(",", ":"))
 
 

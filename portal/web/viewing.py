@@ -95,7 +95,7 @@ class PageRequest:
             set_frame(self.http, frame_of(self.viewer, self.now))
         known = {"now": self.now, "viewer": self.viewer, **(context or {})}
         response = render(self.http, template, known, status=status)
-        # The same address answers with a page or with a part of it.
+        # The same address returns a page or a part of it.
         response.headers["Vary"] = "Cookie, HX-Request"
         response.headers["Cache-Control"] = "private, no-store"
         for name, value in (headers or {}).items():

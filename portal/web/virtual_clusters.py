@@ -65,7 +65,7 @@ class FitCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitLine:
-    """Answers for one device type; None where the size is too large for it."""
+    """Results for one device type; None where the size is too large for it."""
 
     device_type: str
     cells: tuple[FitCell | None, ...]

@@ -83,7 +83,7 @@ class WhatIfForm(PolicyForm):
             self.fields[name].widget = forms.DateTimeInput(attrs={"type": "datetime-local"})
 
     def span(self, now: datetime) -> tuple[datetime, datetime]:
-        """Begin and end of the valid form."""
+        """Return start and end of the valid form."""
         days = self.cleaned_data["period"]
         if days:
             return now - timedelta(days=int(days)), now
@@ -91,7 +91,7 @@ class WhatIfForm(PolicyForm):
         return since or now - timedelta(days=1), until or now
 
     def guarantee(self) -> dict[str, int]:
-        """Devices by type, where a number was given."""
+        """Return the devices by type, where given."""
         return {
             name.removeprefix(DEVICES): value
             for name, value in self.cleaned_data.items()
@@ -155,7 +155,7 @@ def what_if(asked: PageRequest) -> HttpResponseBase:
 @require_safe
 @page
 def policy_fields(asked: PageRequest) -> HttpResponseBase:
-    """The fields of the parameters of a policy, for the form in which it was chosen."""
+    """Render the fields of the chosen policy's parameters."""
     form = PolicyForm.of(asked.http.GET.get("policy", ""), {}, None)
     return asked.render("virtual_clusters/_policy_args.html", {"policy_form": form})
 

@@ -26,10 +26,10 @@ def composed(text: str) -> yaml.Node | None:
 
 
 def with_value(text: str, keys: Sequence[str], expected: Mapping[str, Any]) -> str | None:
-    """The text in which the value below ``keys`` is that of ``expected``, or missing as there.
+    """Return the text with the value of ``expected`` below ``keys``, or without it.
 
     Returns:
-        None where no single entry in block style can be changed.
+        None if no single entry in block style can be changed.
     """
     node, wanted, above = composed(text), expected, None
     for key in keys:
@@ -78,7 +78,7 @@ def _written(key: str, value: object, column: int, *, in_line: bool = False) -> 
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Where the last value of a node ends; the end of a block is marked behind its comments."""
+    """Return the end of a node's last value; the end mark of a block is behind its comments."""
     if isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
         last = node.value[-1]
         return _end(text, last[1] if isinstance(last, tuple) else last)

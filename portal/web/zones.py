@@ -1,4 +1,4 @@
-"""The time zone in which pages show times: the person's choice, else that of the browser."""
+"""Time zone of pages: the person's choice, else that of the browser."""
 
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -68,7 +68,7 @@ def zone_named(name: str) -> tzinfo | None:
 
 
 def abbreviation(now: datetime) -> str:
-    """The short name of the active zone at a moment: ``CST``, ``+03``."""
+    """Return the short name of the active zone at a time: ``CST``, ``+03``."""
     return now.astimezone(timezone.get_current_timezone()).tzname() or "UTC"
 
 

@@ -1,7 +1,7 @@
-"""A connection that links new audit rows as the last act of their transaction.
+"""A database connection that links new audit rows as the last act of their transaction.
 
-Appending to a chain needs a lock that is held until the commit. Taken where the row is recorded,
-it would be held while the transaction waits for locks of others, which may wait for it.
+Appending to a chain needs a lock until the commit. Acquired where the row is recorded, it would be
+held while the transaction waits for locks of others, which may wait for it.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class BeforeCommit:
         self.given = given
 
     def __call__(self) -> None:
-        """There is nothing to do after the commit."""
+        """Do nothing after the commit."""
 
 
 class ChainingMixin(BaseDatabaseWrapper):

@@ -1,4 +1,4 @@
-"""The rows of the tenants room."""
+"""The models of the tenants room."""
 
 from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
 from tenants.models.audit import AppendOnlyError, AuditAnchor, AuditEntry, AuditLink

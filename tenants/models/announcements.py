@@ -10,7 +10,7 @@ LONGEST_TEXT = 1000
 
 
 class Severity(models.TextChoices):
-    """How loud an announcement is."""
+    """Severity of an announcement."""
 
     INFO = "info", "For information"
     WARNING = "warning", "Warning"
@@ -48,7 +48,7 @@ class Announcement(models.Model):
 
 
 class AnnouncementDismissal(models.Model):
-    """Somebody has read an announcement in this version and wants to see it no more."""
+    """A person has dismissed an announcement in this version."""
 
     announcement = models.ForeignKey(
         Announcement, on_delete=models.CASCADE, related_name="dismissals"

@@ -65,7 +65,7 @@ class AuditEntry(models.Model):
     object_type = models.CharField(max_length=64)
     object_id = models.CharField(max_length=64, blank=True, default="")
     object_name = models.CharField(max_length=200, blank=True, default="")
-    # auditentry_by_tenant begins with this column; an index of its own would slow each record.
+    # auditentry_by_tenant starts with this column; an index of its own would slow each record.
     tenant = models.ForeignKey(
         Tenant, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
     )
@@ -125,9 +125,9 @@ class AuditLink(models.Model):
 
 
 class AuditAnchor(models.Model):
-    """Where the chain begins after rows from before ``before`` were pruned; never changed.
+    """The start of the chain after rows from before ``before`` were pruned; never changed.
 
-    ``position`` and ``hash`` are those of the last link that was pruned.
+    ``position`` and ``hash`` are those of the last pruned link.
     """
 
     position = models.BigIntegerField(primary_key=True)

@@ -18,7 +18,7 @@ USERNAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}"
 
 
 class Theme(models.TextChoices):
-    """Which colours the portal shows."""
+    """Colour themes of the portal."""
 
     SYSTEM = "system", "As the system"
     LIGHT = "light", "Light"

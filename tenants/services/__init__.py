@@ -1,4 +1,4 @@
-"""Everything that changes a row of this room; each function checks, writes and records."""
+"""All writes of this room; each function checks, writes and records."""
 
 from tenants.services.announcements import (
     create_announcement,

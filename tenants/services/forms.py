@@ -89,6 +89,6 @@ def act_once(
 
 
 def forget_forms(*, now: datetime) -> int:
-    """Forget forms that were sent long ago; returns how many."""
+    """Delete forms that were sent long ago; return their number."""
     gone, _ = FormToken.objects.filter(at__lt=now - KEPT).delete()
     return gone

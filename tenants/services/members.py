@@ -119,11 +119,11 @@ def update_member(
         membership_id: the row.
         role: the new role.
         max_devices: the new cap, None for no cap.
-        expected_version: the version the editor saw; None for whatever it is now.
+        expected_version: the version the editor saw; None for the current one.
 
     Raises:
         NotFoundError, ForbiddenError: the viewer may not do that there.
-        InvalidError: no such role, or a cap below one.
+        InvalidError: an unknown role, or a cap below 1.
         LastLeadError: the tenant would be left without a lead.
         StaleEditError: somebody edited the member since ``expected_version``.
     """
@@ -174,7 +174,7 @@ def set_member_cap(
     max_devices: int | None,
     expected_version: int | None = None,
 ) -> Membership:
-    """Set the most devices a member may hold at once, None for no cap; see ``update_member``."""
+    """Set the cap on a member's devices, None for no cap; see ``update_member``."""
     return update_member(
         viewer=viewer,
         membership_id=membership_id,

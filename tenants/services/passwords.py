@@ -54,7 +54,7 @@ def set_password(
         revoke_tokens: revoke all API tokens of the person as well.
 
     Raises:
-        ForbiddenError: by token, or the password of somebody else.
+        ForbiddenError: with a token, or the password of another person.
         InvalidError: the current password is wrong, or the new one is too weak.
     """
     if viewer.scopes is not None:
@@ -133,10 +133,10 @@ def user_of_password_link(secret: str, now: datetime) -> User:
 def use_password_link(
     *, secret: str, password: str, revoke_tokens: bool = False, now: datetime
 ) -> User:
-    """Set the password of the link's owner and end the link; all sessions of the person end.
+    """Set the password of the link's owner and delete the link; all their sessions end.
 
     Raises:
-        NotFoundError: as ``user_of_password_link``, also where another request was faster.
+        NotFoundError: as ``user_of_password_link``, also if another request was faster.
         InvalidError: the password is too weak; the link stays valid.
     """
     link = _live_link(secret, now)
@@ -149,7 +149,7 @@ def use_password_link(
 
 
 def forget_password_links(*, now: datetime) -> int:
-    """Delete expired links; returns how many."""
+    """Delete expired links; return their number."""
     return PasswordLink.objects.filter(expires_at__lte=now).delete()[0]
 
 

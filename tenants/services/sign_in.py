@@ -89,7 +89,7 @@ class TooManyFailuresError(DomainError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """The tallies by which an attempt is judged.
+    """The tallies that decide about an attempt.
 
     Attributes:
         pair: key of the tally of the name with the source; ``source``, ``name`` and ``site`` too.
@@ -202,7 +202,7 @@ def attempt_failed(*, attempt: SignInAttempt, via: str) -> None:
 
 
 def signed_out(*, user: User, address: str) -> None:
-    """Record that somebody has signed out."""
+    """Record a sign-out."""
     record(
         actor=Actor(user_id=user.pk, name=user.username),
         action="user.sign_out",
@@ -212,7 +212,7 @@ def signed_out(*, user: User, address: str) -> None:
 
 
 def remember_source(*, user: User, source: SignInSource, now: datetime) -> None:
-    """Let failures of others never delay this address and device with the person's name."""
+    """Exempt this address and device with the person's name from the failures of others."""
     for key in filter(None, (_device_key(source), _address_key(source))):
         KnownSource.objects.update_or_create(user=user, key=key, defaults={"last_at": now})
     rows = KnownSource.objects.filter(user=user).order_by("-last_at", "-pk")
@@ -222,7 +222,7 @@ def remember_source(*, user: User, source: SignInSource, now: datetime) -> None:
 
 
 def forget_attempts(*, now: datetime) -> int:
-    """Delete tallies that count for nothing any more, and sources not used for long."""
+    """Delete tallies without weight, and sources not used for long."""
     # Rows that a sign-in holds now are in use; others are locked in the order of their keys.
     old_tallies = SignInTally.objects.select_for_update(skip_locked=True).filter(
         Q(at__lt=now - KEEP_TALLIES) | Q(at=None)
@@ -299,7 +299,7 @@ def _name_key(username: str) -> str:
 
 
 def _site_of(address: str) -> tuple[str, int]:
-    """The address, or of IPv6 the /48, and how many failures there count as one of a source."""
+    """Return the address (the /48 of IPv6), and its failures that count as one of a source."""
     network = _network_of(address)
     if ":" not in network:
         return network, 1

@@ -109,7 +109,7 @@ def archive_tenant(
 def restore_tenant(
     *, viewer: Viewer, tenant_id: int, expected_version: int | None = None
 ) -> Tenant:
-    """Bring an archived tenant back.
+    """Restore an archived tenant.
 
     Raises:
         ConflictError: it is not archived.
@@ -139,7 +139,7 @@ def _insert(viewer: Viewer, *, name: str, display_name: str, note: str) -> Tenan
 
 
 def newest_uid() -> int:
-    """The highest Unix user id that may have been given to a tenant; 0: none."""
+    """Return the highest Unix user id that a tenant may have had; 0: none."""
     of_tenants = Tenant.objects.unscoped().aggregate(uid=Max("uid"))["uid"] or 0
     floor = UidFloor.objects.values_list("uid", flat=True).first() or 0
     return max(of_tenants, floor)

@@ -52,7 +52,7 @@ class IssuedToken:
 
     Attributes:
         token: the stored row.
-        key: ``tsr_<prefix>_<secret>``; left out of ``repr`` so that no log catches it.
+        key: ``tsr_<prefix>_<secret>``; omitted from ``repr``, and so from logs.
     """
 
     token: ApiToken

@@ -39,15 +39,15 @@ def create_user(
     """Create a person; without a password they choose one with a password link.
 
     Raises:
-        ForbiddenError: the viewer is not a cluster admin, or gives a password by token.
-        InvalidError: one or more fields are wrong, all of them named.
-        DuplicateError: the name is taken, in whatever case.
+        ForbiddenError: the viewer is not a cluster admin, or sets a password with a token.
+        InvalidError: invalid fields, all of them listed.
+        DuplicateError: the name is taken, in any case.
     """
     viewer.require(Permission.MANAGE_USERS, what="users")
     if is_cluster_admin:
         viewer.require(Permission.GRANT_ADMIN, what="cluster admins")
     if password is not None and viewer.scopes is not None:
-        # The holder of the token could sign in as that person and give them any role.
+        # The holder of the token could sign in as that person and grant them any role.
         raise ForbiddenError(
             sentence("token-cannot-set-password"),
             field="password",
@@ -144,16 +144,16 @@ def set_email(*, viewer: Viewer, email: str) -> User:
 
 @transaction.atomic
 def grant_cluster_admin(*, viewer: Viewer, user_id: int) -> User:
-    """Let a person run the cluster. Never by token."""
+    """Make a person a cluster admin. Never by token."""
     return _set_admin(viewer=viewer, user_id=user_id, is_admin=True)
 
 
 @transaction.atomic
 def revoke_cluster_admin(*, viewer: Viewer, user_id: int) -> User:
-    """Take the cluster from a person. Never by token, and never from the last one.
+    """Revoke cluster admin. Never by token, and never from the last one.
 
     Raises:
-        ConflictError: nobody would be left to run the cluster.
+        ConflictError: no cluster admin would remain.
     """
     return _set_admin(viewer=viewer, user_id=user_id, is_admin=False)
 

@@ -10,7 +10,7 @@ from tenants.migration_history import recorded_migrations, refusal
 
 
 class Command(migrate.Command):
-    """Django's command ignores recorded migrations that it does not know."""
+    """Django's command, with a check for unknown recorded migrations."""
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Check the recorded migrations, then migrate."""

@@ -34,7 +34,7 @@ class Command(BaseCommand):
     help = "Forget old logs, telemetry, rounds, events, ended jobs and audit rows by age."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """One option for each kind of thing."""
+        """Add one option for each kind of rows."""
         for keep, ages in ((kept(), AGES), (kept_of_nodes(), AGES_OF_NODES)):
             for name, words in ages.items():
                 until: timedelta | None = getattr(keep, name)

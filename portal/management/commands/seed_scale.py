@@ -15,7 +15,10 @@ from tenants.viewers import Viewer
 
 
 class Command(BaseCommand):
-    """Fill the database. Refused where there are jobs or nodes, since they would drown in it."""
+    """Fill the database.
+
+    Refused if it has jobs or nodes, which would be lost among the new ones.
+    """
 
     help = "Fill an empty installation with made nodes, people and jobs, to measure it at size."
 

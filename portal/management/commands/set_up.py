@@ -1,4 +1,4 @@
-"""Brings an installation up to date: schema, keys, first admin, and the demo if wanted."""
+"""Set-up and upgrade of an installation: schema, keys, first admin, and the optional demo."""
 
 import json
 import time
@@ -30,7 +30,7 @@ class Command(BaseCommand):
     help = "Migrate and make the keys; for `tessera up` also the first admin and the demo."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Name the files through which the supervisor speaks: passwords are in them."""
+        """Add the files for exchange with the supervisor: they contain passwords."""
         parser.add_argument(
             "--order", type=Path, help="JSON: the admin and the demo wanted; may come meanwhile"
         )
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         _furnish()
         if order is not None and answer is not None:
             write_private(answer, json.dumps({"logins": _carry_out(order)}))
-        # The message waits for the first worker, so that nobody waits for the first tick.
+        # The message is queued for the first worker, without a wait for the first tick.
         ports.bound().rounds.request("start")
 
 

@@ -26,13 +26,13 @@ class VcBarUse:
         name: of the virtual cluster.
         url: its page, or empty.
         category: 1 to 8, the colour of its tenant.
-        guarantee: devices promised.
+        guarantee: guaranteed devices.
         used: of the guarantee, by its own jobs.
         lent: of the guarantee, used by others.
         unhealthy: of the guarantee, out of order.
         cordoned: of the guarantee, healthy, on nodes that an admin has cordoned or drains.
         borrowed: beyond the guarantee.
-        queued: wanted by jobs that wait.
+        queued: requested by waiting jobs.
         policy: name of its policy.
     """
 
@@ -55,7 +55,7 @@ class VcBarUse:
 
     @property
     def away(self) -> int:
-        """Devices of the guarantee that nobody can use now."""
+        """Return the devices of the guarantee that are out of use."""
         return self.unhealthy + self.cordoned
 
     @property
@@ -97,7 +97,7 @@ class VcBar:
 
 
 def vc_bars(uses: Iterable[VcBarUse]) -> tuple[VcBar, ...]:
-    """The bars of one card, all on the same scale."""
+    """Draw the bars of one card, all on the same scale."""
     uses = tuple(uses)
     scale = max((use.extent for use in uses), default=0)
     return tuple(_vc_bar(use, max(scale, 1)) for use in uses)
@@ -192,7 +192,7 @@ def _on_axis(seconds: float) -> float:
 def sparkline(
     values: Sequence[float | None], *, width: int = 64, height: int = 26
 ) -> tuple[str, ...]:
-    """Point lists of the polylines through ``values``; a ``None`` is a gap and stays one."""
+    """Return the point lists of the polylines through ``values``; a ``None`` is a gap."""
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return ()
@@ -211,7 +211,7 @@ def sparkline(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTick:
-    """A committed round: its number, how long it took in seconds, and the policy or policies."""
+    """A committed round: its number, its duration in seconds, and the policy or policies."""
 
     number: int
     seconds: float

@@ -39,7 +39,7 @@ class DeviceChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRow:
-    """One device of a rank; a trace is None where nothing was measured."""
+    """One device of a rank; a trace is None without measurements."""
 
     role: str
     rank: int
@@ -107,7 +107,7 @@ def _trace(
 def _without_gaps(
     told: Sequence[tuple[datetime, float]], curves: JobCurves
 ) -> list[list[tuple[datetime, float]]]:
-    """Stretches of points that follow each other; a point may be missing now and then."""
+    """Split points into segments; single missing points are tolerated."""
     steps = [(b[0] - a[0]).total_seconds() for a, b in pairwise(told)]
     usual = max(curves.span_seconds, min(steps, default=0))
     found = [[told[0]]]
@@ -121,7 +121,7 @@ def _without_gaps(
 def _corners(
     part: Sequence[tuple[datetime, float]], curves: JobCurves, top: float
 ) -> list[tuple[float, float]]:
-    """A point in the middle of each span, and the ends of the first and the last span."""
+    """Return a point in the middle of each span, and the ends of the first and the last span."""
     if curves.since is None or curves.until is None:
         return []
     begin, whole = curves.since, (curves.until - curves.since).total_seconds() or 1.0

@@ -99,7 +99,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GanttRow:
-    """A node as drawn; ``lanes`` names its devices when it is open."""
+    """A node as drawn; ``lanes`` has its devices when it is open."""
 
     node: GanttNode
     height: int
@@ -117,12 +117,12 @@ class AxisTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gantt:
-    """All that the template draws.
+    """Input of the template.
 
     Attributes:
-        now: where the present is; empty when it is outside.
-        unread: how far from the left nothing is known, in percent; empty for nothing.
-        folded: runs that were too short to be drawn one by one.
+        now: position of the present; empty if outside.
+        unread: width of the unknown part at the left, in percent; empty if none.
+        folded: number of runs too short to be drawn one by one.
     """
 
     rows: tuple[GanttRow, ...]
@@ -218,7 +218,7 @@ def ticks(since: datetime, until: datetime) -> tuple[AxisTick, ...]:
 def used_share(
     nodes: Iterable[GanttNode], *, since: datetime, until: datetime, now: datetime
 ) -> float | None:
-    """Which part of the devices' time was used up to now; None where no time has passed."""
+    """Return the used share of the devices' time up to now; None if no time has passed."""
     end = min(until, now)
     if end <= since:
         return None
@@ -238,7 +238,7 @@ def tone_of(state: str) -> str:
 
 
 def _least_width(spans: Iterable[_Spans], most: int) -> float:
-    """The width from which on runs are drawn one by one, so that there are not too many."""
+    """Return the minimum width of runs that are drawn one by one, which limits their number."""
     widths = sorted((end - start for own in spans for _, start, end in own), reverse=True)
     return max(SHORTEST_PERCENT, widths[most] if len(widths) > most else 0.0)
 

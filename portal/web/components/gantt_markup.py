@@ -1,4 +1,4 @@
-"""Rows and bars of the timeline as markup: there are hundreds of each, too many for templates."""
+"""Markup of rows and bars of the timeline: hundreds of each are too slow in templates."""
 
 from functools import lru_cache
 from typing import Final

@@ -108,13 +108,13 @@ def history(
     marks: Sequence[Mark] = (),
     checkpoints: Sequence[datetime] = (),
 ) -> HistoryDrawing | None:
-    """Draw a job's life, or nothing when it has none yet.
+    """Draw a job's history; None if it has none yet.
 
     Args:
         spells: in order of time, without overlaps.
-        held: devices over time; zero may be left out.
+        held: devices over time; zero may be omitted.
         marks: resizes, preemptions, failures.
-        checkpoints: when one was saved.
+        checkpoints: times of saving.
     """
     if not spells:
         return None

@@ -143,7 +143,7 @@ class NodeTile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rack:
-    """Nodes below one another; ``index`` is the numbering when all have the same shape."""
+    """Nodes of a rack; ``index`` is the numbering if all have the same shape."""
 
     name: str
     index: MapGroup | None
@@ -160,7 +160,7 @@ class LegendItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMap:
-    """All that the map's template needs."""
+    """Input of the map's template."""
 
     racks: tuple[Rack, ...]
     table: tuple[TableRow, ...]

@@ -108,7 +108,7 @@ def _levels(tree: MapCell) -> list[str]:
 
 
 def _spans(tree: MapCell) -> dict[int, tuple[float, float]]:
-    """Left and right edge of each device, gaps wider where larger cells meet."""
+    """Return left and right edge of each device, with wider gaps where larger cells meet."""
     weights: list[tuple[int, float]] = []
     _collect(tree, weights)
     gaps = sum(gap for _, gap in weights[1:])

@@ -1,7 +1,7 @@
-"""Tiles of device maps as markup.
+"""Markup of the tiles of device maps.
 
-A page draws thousands of them, which templates take most of a second for; all else about a map is
-in its templates.
+A page draws thousands of them, which take most of a second in templates; the rest of a map is in
+its templates.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def numbers(group: MapGroup) -> SafeString:
 
 
 def strip(group: MapGroup, name: str) -> SafeString:
-    """The small strip of one node for a table row; drawn once for as long as it is the same."""
+    """Render the small strip of one node for a table row; cached while unchanged."""
     return _strip(group, name, get_language() or "")
 
 
@@ -67,7 +67,7 @@ def _tile(tile: Tile) -> str:
 
 
 def _marks(tile: Tile, title: str) -> str:
-    is_drawn = tile.kind in _PILLS  # an icon takes the place of its text
+    is_drawn = tile.kind in _PILLS  # an icon replaces its text
     marks = "" if tile.text and not is_drawn else f' aria-label="{title}"'
     # An element without a role may not have a name.
     if is_drawn and not tile.url:

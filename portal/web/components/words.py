@@ -85,7 +85,7 @@ def devices(number: int, types: Sequence[str] = ()) -> str:
 
 
 def span(low: int, high: int) -> str:
-    """A range of counts: ``4 – 16``, or one number when both are the same."""
+    """Format a range of counts: ``4 – 16``, or one number if both are equal."""
     return count(low) if low == high else f"{count(low)} {DASH} {count(high)}"
 
 
@@ -123,7 +123,7 @@ def running_time(start: datetime | None, end: datetime | None = None) -> SafeStr
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """Relative below 24 h (``12 s ago``, ``in 4 min``), then ``14 Nov 09:31``."""
+    """Format relative times below 24 h (``12 s ago``, ``in 4 min``), then ``14 Nov 09:31``."""
     seconds = (now - moment).total_seconds()
     if abs(seconds) >= DAY:
         return clock(moment)
@@ -135,7 +135,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def local(moment: datetime) -> datetime:
-    """The same moment in the time zone of the page."""
+    """Convert to the time zone of the page."""
     return moment.astimezone(timezone.get_current_timezone())
 
 
@@ -156,12 +156,12 @@ def day(moment: datetime) -> str:
 
 
 def on_chart(moment: datetime) -> str:
-    """A moment as charts take it: in the zone of the page, and without an offset."""
+    """Format a time for charts: in the zone of the page, and without an offset."""
     return local(moment).replace(tzinfo=None).isoformat()
 
 
 def first_tick(since: datetime, step: int) -> datetime:
-    """The first moment from ``since`` on that is a multiple of ``step`` seconds by the clock."""
+    """Return the first time from ``since`` on that is a multiple of ``step`` seconds."""
     offset = local(since).utcoffset() or timedelta()
     seconds = since.timestamp() + offset.total_seconds()
     return local(
@@ -170,7 +170,7 @@ def first_tick(since: datetime, step: int) -> datetime:
 
 
 def utc(moment: datetime) -> str:
-    """The full moment, as the title of a ``<time>``: ``2025-11-14 09:31:12 UTC``."""
+    """Format the full time, as the title of a ``<time>``: ``2025-11-14 09:31:12 UTC``."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -179,9 +179,9 @@ def estimate(p10: float, p90: float, now: datetime, *, soonest: float = 0.0) -> 
 
     Args:
         p10: seconds from now that nine in ten exceed.
-        p90: seconds from now that one in ten exceeds; infinite where nobody has looked so far.
-        now: the moment both count from.
-        soonest: seconds from now for which a gate stays closed; no range begins earlier.
+        p90: seconds from now that one in ten exceeds; infinite beyond the horizon.
+        now: reference time of both.
+        soonest: seconds from now until a gate opens; lower bound of the range.
     """
     found = start_range(p10, p90, soonest=soonest)
     if found is None:
@@ -254,7 +254,7 @@ def _by_the_clock(soonest: int, latest: int, now: datetime) -> str:
     low, high = (local(now + timedelta(seconds=end)) for end in (soonest, latest))
     start = f"{_day(low, now)} {low:%H:%M}"
     end = f"{high:%H:%M}" if low.date() == high.date() else f"{_day(high, now)} {high:%H:%M}"
-    # A line may end between the two, never within one.
+    # A line may break between the two, never within one.
     return f"{start.replace(' ', NO_BREAK)} {DASH} {end.replace(' ', NO_BREAK)}"
 
 

@@ -17,15 +17,15 @@ class DatabaseWrapper(ChainingMixin, base.DatabaseWrapper):
 
     @cached_property
     def wrap_database_errors(self) -> "_Errors":
-        """Django's translation of errors, with transactions that idled too long."""
+        """Return Django's translation of errors, extended by transactions that idled too long."""
         return _Errors(self)
 
 
 class _Errors(DatabaseErrorWrapper):
     """Reports a transaction that the server has ended for idling as a lost connection.
 
-    psycopg counts that as an internal error, but callers must treat it as they do a server that
-    has gone: nothing was written, and the transaction may be repeated on a new connection.
+    psycopg reports an internal error, but callers must treat it like a lost server: nothing was
+    written, and the transaction may be repeated on a new connection.
     """
 
     wrapper: BaseDatabaseWrapper

@@ -45,7 +45,7 @@ class Command(BaseCommand):
 
 @contextmanager
 def _one_view() -> Iterator[None]:
-    """One view of both tables, without rows that are recorded meanwhile; locks nobody out."""
+    """Read one view of both tables, without rows recorded meanwhile; does not block writers."""
     connection: Any = transaction.get_connection()
     if connection.vendor == "sqlite":
         usual, connection.transaction_mode = connection.transaction_mode, "DEFERRED"
