@@ -30,8 +30,7 @@ class StayingThreads:
     async def one(self) -> AsyncIterator[None]:
         """Run the synchronous code of this block in a thread of its own.
 
-        The most recently used thread is taken first: its connection is open and its rows are
-        cached.
+        The last used thread is taken first: its connection is open and its rows are warm.
         """
         thread = self._idle.pop() if self._idle else _new_thread()
         try:

@@ -95,8 +95,8 @@ class Viewer:
     def tenant_ids(self, permission: Permission) -> frozenset[int] | None:
         """Return the tenants in which ``can(permission, id)`` holds; None means every tenant.
 
-        None is only for an unbound cluster admin, and for permissions that an archived tenant does
-        not freeze.
+        Only an unbound cluster admin gets None, and only for permissions that an archived tenant
+        does not freeze.
         """
         if not scopes_allow(self.scopes, permission):
             return frozenset()

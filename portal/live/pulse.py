@@ -25,7 +25,7 @@ BEAT: Final = {"type": "live.beat"}
 
 
 class Listener(Protocol):
-    """Interface of a subscriber that depends on live updates."""
+    """Interface of a subscriber of live updates."""
 
     def missed(self) -> None:
         """Messages may be lost until now; returns at once."""

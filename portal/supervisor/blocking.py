@@ -1,8 +1,7 @@
-"""Detection of a child that hangs inside a write and blocks all writes to the database.
+"""Detection of a child that hangs inside a write and blocks the database.
 
 SQLite has one writer at a time. A process that is stopped, or hangs, in its transaction blocks all
-others, heartbeats among them, so that missing heartbeats identify nobody: the holder of the lock
-does.
+others, heartbeats among them, so that missing heartbeats identify nobody: the lock does.
 """
 
 import os

@@ -116,7 +116,7 @@ def _look_after(supervisor: Supervisor, watch: SilenceWatch, blocks: BlockWatch)
 
 
 def restart_hanging(supervisor: Supervisor, watch: SilenceWatch, blocks: BlockWatch) -> None:
-    """Restart children without heartbeats, and the one that blocks the heartbeats of others."""
+    """Restart children without heartbeats, and those that block heartbeats."""
     children = supervisor.children.values()
     supervisor.restart(watch.silent(children), why=f"is silent for {SILENT_SECONDS:g} s")
     why = f"has kept the database from being written for {blocks.seconds:g} s"

@@ -100,7 +100,7 @@ class Sent:
     version: int | None
 
     def digest(self) -> str:
-        """Identifies the preview, to check that the applied change is the previewed one."""
+        """Identifies a preview, so that the applied change is the previewed one."""
         parts = [
             sorted((*key, count) for key, count in self.counts.items()),
             sorted(self.unpinned),

@@ -56,7 +56,7 @@ class Tenant(models.Model):
 
     @property
     def is_archived(self) -> bool:
-        """Return whether the tenant is archived and accepts no new work."""
+        """Whether the tenant accepts no new work."""
         return self.archived_at is not None
 
 

@@ -15,10 +15,7 @@ from tenants.viewers import Viewer
 
 
 class Command(BaseCommand):
-    """Fill the database.
-
-    Refused if it has jobs or nodes, which would be lost among the new ones.
-    """
+    """Fill the database. Refused if it has jobs or nodes, which would be hard to find."""
 
     help = "Fill an empty installation with made nodes, people and jobs, to measure it at size."
 
