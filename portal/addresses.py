@@ -13,7 +13,6 @@ def job_url(job_id: int | None) -> str:
 
 
 def node_url(node_id: int) -> str:
-    """The page of a node."""
     return address("node", node_id)
 
 

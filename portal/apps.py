@@ -10,7 +10,6 @@ class PortalConfig(AppConfig):
     verbose_name = "Portal"
 
     def ready(self) -> None:
-        """Connect the receivers."""
         from portal import wiring
 
         wiring.connect()

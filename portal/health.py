@@ -48,7 +48,6 @@ class HealthPart:
 
     @property
     def is_ok(self) -> bool:
-        """Return whether the part works."""
         return self.detail == OK
 
 

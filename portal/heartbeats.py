@@ -175,7 +175,6 @@ class HeartbeatStep(bootsteps.StartStopStep):
         self._timer: Any = None
 
     def start(self, worker: Any) -> None:
-        """Start the beat."""
         if self._writer is not None:
             self._writer.beat()
             self._timer = worker.timer.call_repeatedly(EVERY_SECONDS, self._writer.beat)

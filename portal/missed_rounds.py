@@ -25,7 +25,6 @@ CAUSE: Final = "no-round"
 
 
 def run_directly() -> None:
-    """Run one round in this process."""
     from scheduling.tasks import run_round  # noqa: PLC0415 tasks need the loaded applications
 
     run_round(cause=CAUSE)
@@ -66,7 +65,6 @@ class MissedRounds:
         return True
 
     def wait(self, seconds: float) -> None:
-        """Wait until the round that runs here has ended."""
         if self._thread is not None:
             self._thread.join(seconds)
 

@@ -28,7 +28,7 @@ class StayingThreads:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Run the synchronous code of this block in a thread of its own.
+        """Run the synchronous code of this block in a thread that no other request uses.
 
         The last used thread is taken first: its connection is open and its rows are warm.
         """
@@ -58,7 +58,6 @@ class ThreadedHandler(ASGIHandler):
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request."""
         async with self._threads.one():
             await super().__call__(scope, receive, send)
 

@@ -64,7 +64,6 @@ class SignInMiddleware:
     """Answers throttled sign-ins, and sets the device cookie."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        """Wrap the next handler."""
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:

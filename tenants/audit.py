@@ -52,7 +52,7 @@ class Actor:
 
     @classmethod
     def system(cls, name: str) -> Self:
-        """A part of the system, acting on its own."""
+        """Return the actor of a part of the system."""
         return cls(user_id=None, name=name)
 
 

@@ -88,17 +88,14 @@ class DomainError(Exception):
 
     @property
     def field(self) -> str:
-        """Field of the first fault."""
         return self.errors[0].field
 
     @property
     def value(self) -> object:
-        """Value of the first fault."""
         return self.errors[0].value
 
     @property
     def remedy(self) -> str:
-        """Remedy of the first fault."""
         return self.errors[0].remedy
 
     @classmethod

@@ -34,7 +34,7 @@ class UnscopedQueryError(RuntimeError):
     """A query on rows of tenants was about to run without a scope."""
 
     def __init__(self, model: type[models.Model], act: str = "query") -> None:
-        """Name the model, and the two ways out."""
+        """Name the model and the two remedies."""
         super().__init__(
             f"{act} of {model.__name__} without a tenant scope: "
             "call .visible_to(viewer), or .unscoped() in a service that works for all tenants"

@@ -57,7 +57,7 @@ class FailureTally:
         return float(self.failures * 0.5 ** min(age, 64.0))
 
     def plus_one(self, now: datetime, half_life: timedelta) -> "FailureTally":
-        """With one more failure, now."""
+        """Add one failure, now."""
         return FailureTally(failures=self.faded(now, half_life) + 1.0, at=now)
 
 

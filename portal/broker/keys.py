@@ -110,7 +110,6 @@ class LocalKeys:
             self._entries[key] = (str(int(entry[0] if entry else 0) + 1), float("inf"))
 
     def delete(self, key: str) -> None:
-        """Delete the key, expired or not."""
         with self._lock:
             self._entries.pop(key, None)
 

@@ -67,11 +67,11 @@ class _Translated:
     """Return the text of a message in the language of the page."""
 
     def text(self, one: str, context: str = "") -> str:
-        """By gettext."""
+        """Translate by gettext."""
         return pgettext(context, one) if context else gettext(one)
 
     def counted(self, one: str, many: str, number: int) -> str:
-        """By gettext's plurals."""
+        """Translate by gettext's plurals."""
         return ngettext(one, many, number)
 
     def plain(self, words: str) -> str:

@@ -93,7 +93,6 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         await self.receive_json(await self.decode_json(text_data or ""), **kwargs)
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
-        """One message of the client."""
         if not isinstance(content, dict):
             await self.close(CLOSE_MALFORMED)
             return

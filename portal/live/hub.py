@@ -220,7 +220,6 @@ class Hub:
 
 
 def hub() -> Hub:
-    """The hub of the running event loop."""
     loop = asyncio.get_running_loop()
     if loop not in _HUBS:
         _HUBS[loop] = Hub()

@@ -179,14 +179,14 @@ def cluster_changed(*, cause: str, **_: Any) -> None:
 
 
 def answers_found(*, job_ids: Sequence[int], **_: Any) -> None:
-    """Waiting jobs: start estimates and remedies are known."""
+    """Publish that start estimates and remedies of waiting jobs are known."""
     for job_id in job_ids[:MOST_ANSWERS]:
         publisher().send(topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "why": True})
     publisher().send(topics.overview_group(), "overview", {"changed": "why"}, paced=True)
 
 
 def node_moved(*, node_id: int, **_: Any) -> None:
-    """A node's state or devices."""
+    """Publish a changed state or device of a node."""
     publisher().send(topics.nodes_group(), "nodes", {"id": node_id}, paced=True)
     publisher().send(topics.overview_group(), "overview", {"changed": "nodes"}, paced=True)
 
@@ -203,7 +203,7 @@ def log_grew(
     end: bool,
     **_: Any,
 ) -> None:
-    """A piece of a log, at once."""
+    """Publish new output of a log, at once."""
     publisher().send(
         topics.log_group(job_id, role, rank),
         f"log:{job_id}:{role}:{rank}",
@@ -218,7 +218,7 @@ def log_grew(
 
 
 def goodput_sampled(*, job_id: int, **_: Any) -> None:
-    """The job's page has a new point on its curve."""
+    """Publish a new point of a job's goodput curve."""
     publisher().send(
         topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "goodput": True}, paced=True
     )
@@ -232,5 +232,5 @@ def image_progress(*, job_id: int, text: str, **_: Any) -> None:
 
 
 def telemetry_seen(*, node_id: int, **_: Any) -> None:
-    """A node has reported utilisation of its devices."""
+    """Publish the reported utilisation of a node's devices."""
     publisher().send(topics.nodes_group(), "nodes", {"id": node_id}, paced=True)

@@ -111,7 +111,6 @@ class Pulse:
 
 
 def pulse() -> Pulse:
-    """The pulse of the running event loop."""
     loop = asyncio.get_running_loop()
     if loop not in _PULSES:
         _PULSES[loop] = Pulse()

@@ -32,32 +32,26 @@ class RefusedTopicError(Exception):
 
 
 def overview_group() -> str:
-    """Group of the overview's hints."""
     return "live.overview"
 
 
 def nodes_group() -> str:
-    """Group of hints about nodes."""
     return "live.nodes"
 
 
 def rounds_group() -> str:
-    """Group of the round ticker."""
     return "live.rounds"
 
 
 def queue_group(virtual_cluster_id: int) -> str:
-    """Group of one virtual cluster's queue."""
     return f"live.queue.{virtual_cluster_id}"
 
 
 def job_group(job_id: int) -> str:
-    """Group of one job."""
     return f"live.job.{job_id}"
 
 
 def log_group(job_id: int, role: str, rank: int) -> str:
-    """Group of one rank's log."""
     return f"live.log.{job_id}.{role}.{rank}"
 
 

@@ -195,7 +195,6 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
 
 
 def current_environment() -> TesseraSettings:
-    """Settings of this process."""
     return read_environment(os.environ)
 
 

@@ -58,7 +58,6 @@ class DataDir:
 
     @property
     def secret_key(self) -> Path:
-        """The signing key."""
         return self.root / "secret_key"
 
     @property

@@ -23,7 +23,6 @@ class ProcessTable:
     environment: Mapping[str, str]
 
     def redis(self, command: Sequence[str]) -> ChildProgram:
-        """The embedded broker."""
         program = self._program("redis", command)
         return replace(program, stage=STAGE_BROKER, stop_seconds=5, has_heartbeat=True)
 

@@ -23,7 +23,6 @@ class SignalWatch:
         self._writer.setblocking(False)
 
     def install(self) -> None:
-        """Install the signal handlers of this process."""
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, self._note)
         for number in STOPPING:

@@ -56,11 +56,9 @@ class SilenceWatch:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Start reading."""
         threading.Thread(target=self._run, name="heartbeats", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop reading."""
         self._ended.set()
 
     def note(self, beats: Mapping[int, datetime]) -> None:

@@ -156,7 +156,6 @@ def run_to_its_end(
 
 
 def start_portal(supervisor: Supervisor, table: ProcessTable, handle: int) -> None:
-    """Start web, workers and beat."""
     for program in (table.web(handle), *table.workers(), table.beat()):
         supervisor.add(program)
 
@@ -218,7 +217,6 @@ def ask(host: str, port: int, path: str, *, name: str) -> tuple[int, dict[str, A
 
 
 def redis_socket(data: DataDir) -> Path:
-    """Return the socket of the embedded Redis."""
     return socket_path(data.redis)
 
 

@@ -165,7 +165,6 @@ def cell_field(chain: str, level: str) -> str:
 
 @register.filter
 def policy_parameters(form: Form) -> list[BoundField]:
-    """The fields of a policy's parameters."""
     return bound_policy_fields(form)
 
 

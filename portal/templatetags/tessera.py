@@ -225,7 +225,6 @@ def _map_row(row: NodeTile, _language: str) -> SafeString:
 
 @register.simple_tag
 def tiles(group: MapGroup) -> SafeString:
-    """The tiles of a group of the device map."""
     return tile_markup.tiles(group)
 
 
@@ -376,7 +375,6 @@ def with_query(context: Mapping[str, Any], **changes: Any) -> str:
 
 @register.inclusion_tag("components/_copy.html")
 def copy_button(text: str, label: str = "Copy") -> dict[str, Any]:
-    """A button that copies ``text``."""
     return {"text": text, "label": label}
 
 

@@ -31,7 +31,7 @@ _FORMAT: Final = "%Y-%m-%dT%H:%M"
 
 
 class _Moment(forms.DateTimeInput):
-    """The browser's own field for a date and a time."""
+    """Browser input for date and time."""
 
     input_type = "datetime-local"
 
@@ -79,7 +79,6 @@ def announcements(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def announcement(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
-    """Change an announcement."""
     asked.viewer.require(Permission.ANNOUNCE, what="announcements")
     row = _row(asked, announcement_id)
     form = AnnouncementForm(asked.http.POST or None, initial=_initial(row))
@@ -111,7 +110,6 @@ def announcement(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
 @posts_from("announcement")
 @page
 def delete(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
-    """Withdraw an announcement."""
     try:
         delete_announcement(
             viewer=asked.viewer,

@@ -60,7 +60,6 @@ class ShownEntry:
 
 @page
 def audit(asked: PageRequest) -> HttpResponseBase:
-    """A page of the audit with its filters."""
     if not asked.viewer.can_somewhere(Permission.READ_AUDIT):
         asked.viewer.require(Permission.READ_AUDIT, what="the audit")
     query = asked.http.GET

@@ -125,7 +125,6 @@ def map_nodes(
 
 
 def map_node(node: cluster.NodeView, readings: Sequence[float | None] = ()) -> MapNode:
-    """One node of the device map."""
     return MapNode(
         name=node.name,
         tree=cell(node.tree),

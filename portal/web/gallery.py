@@ -34,7 +34,7 @@ class SampleForm(forms.Form):
     held = forms.BooleanField(label="Hold it until I release it", required=False)
 
     def clean_memory(self) -> str:
-        """Refuse, so that an error can be seen."""
+        """Raise an error for display."""
         raise forms.ValidationError("An A100 node has 2,000 GB; 2,400 never fit. Use 1,900 GB.")
 
 

@@ -137,7 +137,7 @@ def hook(asked: PageRequest, hook_id: int) -> HttpResponseBase:
 @posts_from("hook")
 @page
 def switch(asked: PageRequest, hook_id: int) -> HttpResponseBase:
-    """Switch a hook off, or on again."""
+    """Disable or enable a webhook."""
     row = hook_for(asked.viewer, hook_id)
     update_hook(viewer=asked.viewer, hook_id=hook_id, enabled=not row.enabled)
     messages.success(
@@ -169,7 +169,6 @@ def rotate(asked: PageRequest, hook_id: int) -> HttpResponseBase:
 @posts_from("hook")
 @page
 def delete(asked: PageRequest, hook_id: int) -> HttpResponseBase:
-    """Delete a hook."""
     row = hook_for(asked.viewer, hook_id)
     delete_hook(viewer=asked.viewer, hook_id=hook_id)
     messages.success(asked.http, _("%(name)s deleted.") % {"name": row.name})
@@ -179,7 +178,7 @@ def delete(asked: PageRequest, hook_id: int) -> HttpResponseBase:
 @require_POST
 @page
 def replay(asked: PageRequest, delivery_id: int) -> HttpResponseBase:
-    """Deliver something once more."""
+    """Deliver again."""
     again = partial(deliveries.replay, viewer=asked.viewer, delivery_id=delivery_id, now=asked.now)
     if _is_sent(asked, again):
         messages.success(asked.http, _("Delivery queued again."))

@@ -61,7 +61,6 @@ def import_rules(asked: PageRequest) -> HttpResponseBase:
 @posts_from("import-rules")
 @page
 def delete(asked: PageRequest, rule_id: int) -> HttpResponseBase:
-    """Delete a rule."""
     try:
         delete_import_rule(viewer=asked.viewer, rule_id=rule_id)
     except DomainError as refused:

@@ -31,7 +31,6 @@ CHUNK_BYTES = 1 << 20
 @require_POST
 @page
 def stop(request: PageRequest, job_id: int) -> HttpResponse:
-    """Stop the job."""
     stop_and_say(request, job_id)
     return _to_job(job_id)
 

@@ -73,7 +73,6 @@ class ListedJob:
 
     @property
     def waits(self) -> bool:
-        """Return whether it is queued."""
         return self.row.state == "queued"
 
 

@@ -67,7 +67,6 @@ class EditMemberForm(MemberForm):
 
 @page
 def add(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
-    """Add a person to a tenant."""
     tenant = tenant_for(asked.viewer, tenant_id)
     asked.viewer.require(Permission.MANAGE_MEMBERS, tenant_id, what="the members of the tenant")
     proposed = {"role": Role.MEMBER.value, "username": asked.http.GET.get("user", "")}

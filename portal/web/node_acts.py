@@ -142,7 +142,6 @@ def act_on_node(asked: PageRequest, node_id: int, verb: str) -> HttpResponseBase
 @posts_from("node")
 @page
 def remove_node(asked: PageRequest, node_id: int) -> HttpResponseBase:
-    """Remove a node from the cluster."""
     detail = node_detail(asked.viewer, node_id)
     try:
         services.remove_node(viewer=asked.viewer, node_id=node_id, now=asked.now)
@@ -158,7 +157,6 @@ def remove_node(asked: PageRequest, node_id: int) -> HttpResponseBase:
 @posts_from("nodes")
 @page
 def set_cluster_isolation(asked: PageRequest) -> HttpResponseBase:
-    """Set the minimum isolation level of the cluster."""
     asked.viewer.require(Permission.MANAGE_NODES, what="nodes")
     try:
         rules = set_least_isolation(

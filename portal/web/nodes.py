@@ -96,7 +96,6 @@ def node(asked: PageRequest, node_id: int) -> HttpResponseBase:
 
 
 def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
-    """Everything that the page of a node shows."""
     detail = node_detail(asked.viewer, node_id)
     is_known = detail.row.probed_at is not None
     query = query_of_page(asked.http)

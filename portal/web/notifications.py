@@ -49,13 +49,13 @@ class NotificationsForm(forms.Form):
     )
 
     def chosen(self) -> list[str]:
-        """All events that are ticked."""
+        """Return all ticked events."""
         return [event for name in ("jobs", "quotas", "nodes") for event in self.cleaned_data[name]]
 
 
 @page
 def notifications(asked: PageRequest) -> HttpResponseBase:
-    """The choice, with the mails of late."""
+    """Show the choice, with recent mails."""
     user = asked.http.user
     assert isinstance(user, User)  # noqa: S101 narrows the type only
     wanted = set(mail_events_of(asked.viewer))

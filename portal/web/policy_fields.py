@@ -17,7 +17,6 @@ AROUND: Final = "with-"
 
 
 def policy_names() -> tuple[str, ...]:
-    """The policies that can be chosen."""
     return tuple(sorted(POLICIES))
 
 

@@ -57,7 +57,6 @@ def priority_classes(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def priority_class(asked: PageRequest, class_id: int) -> HttpResponseBase:
-    """Change a class."""
     asked.viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
     row = _row(asked, class_id)
     form = PriorityEditForm(asked.http.POST or None, initial=_initial(row))
@@ -89,7 +88,6 @@ def priority_class(asked: PageRequest, class_id: int) -> HttpResponseBase:
 @posts_from("priority-class")
 @page
 def delete(asked: PageRequest, class_id: int) -> HttpResponseBase:
-    """Delete a class."""
     row = _row(asked, class_id)
     try:
         delete_priority_class(

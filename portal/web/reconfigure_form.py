@@ -208,7 +208,6 @@ def share_rows(topology: TopologyNow, spec: ClusterSpec, sent: Sent) -> tuple[Sh
 
 
 def pin_rows(spec: ClusterSpec, sent: Sent) -> tuple[PinRow, ...]:
-    """The pinned cells that are there."""
     return tuple(
         PinRow(
             vc=vc,

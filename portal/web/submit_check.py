@@ -119,7 +119,7 @@ def _faults(
 
 
 def _nearest(path: str, names: set[str]) -> str:
-    """The field of the form that shows ``path``."""
+    """Return the form's field for ``path``."""
     at = _INDEX.sub("", path)
     while at:
         if at in names:

@@ -75,7 +75,7 @@ def with_secret(typed: Typed, role: str, name: str) -> Typed:
 
 
 def without_secret(typed: Typed, role: str, name: str) -> Typed:
-    """One secret fewer."""
+    """Remove one secret."""
     return with_changes(typed, [(("roles", role, "secrets", name), None)])
 
 

@@ -109,7 +109,7 @@ def with_changes(typed: Typed, made: Sequence[tuple[tuple[str, ...], object]]) -
 
 
 def with_role(typed: Typed) -> Typed:
-    """One role more, to be filled in."""
+    """Add an empty role."""
     roles = submit_fields.roles_of(typed.document)
     number = len(roles) + 1
     while (name := f"worker-{number}") in roles:
@@ -119,7 +119,7 @@ def with_role(typed: Typed) -> Typed:
 
 
 def without_role(typed: Typed, role: str) -> Typed:
-    """One role fewer."""
+    """Remove a role."""
     return with_changes(typed, [(("roles", role), None)])
 
 

@@ -80,7 +80,6 @@ def check(request: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def sweeps(request: PageRequest) -> HttpResponse:
-    """The newest sweeps."""
     rows = list(sweeps_of(request.viewer)[:MOST_LISTED])
     return request.render(
         "sweeps/list.html", {"rows": [(row, _grid_in_words(row)) for row in rows]}
@@ -109,7 +108,6 @@ def sweep(request: PageRequest, pk: int) -> HttpResponse:
 @require_POST
 @page
 def stop_all(request: PageRequest, pk: int) -> HttpResponse:
-    """End all jobs of a sweep."""
     found = sweep_for(request.viewer, pk)
     count = stop_sweep(sweep=found, viewer=request.viewer, now=request.now)
     messages.success(

@@ -49,7 +49,7 @@ class TenantRow:
 
     @property
     def guarantee(self) -> int:
-        """Devices promised to its virtual clusters."""
+        """Devices guaranteed to its virtual clusters."""
         return sum(vc.guarantee for vc in self.vcs)
 
 
@@ -111,13 +111,11 @@ def tenants(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def tenant(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
-    """One tenant."""
     return asked.render("tenants/tenant.html", tenant_context(asked, tenant_id))
 
 
 @page
 def new(asked: PageRequest) -> HttpResponseBase:
-    """Create a tenant."""
     asked.viewer.require(Permission.MANAGE_TENANTS, what="tenants")
     form = NewTenantForm(asked.http.POST or None)
     if asked.http.method == "POST" and form.is_valid():
@@ -188,7 +186,6 @@ def archive(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
 
 
 def tenant_context(asked: PageRequest, tenant_id: int) -> dict[str, Any]:
-    """Everything that the page of a tenant shows."""
     viewer = asked.viewer
     found = tenant_for(viewer, tenant_id)
     vcs = tuple(vc for vc in uses_for(viewer) if vc.tenant_id == tenant_id)

@@ -116,7 +116,6 @@ def rotate(asked: PageRequest, token_id: int) -> HttpResponseBase:
 @require_POST
 @page
 def revoke(asked: PageRequest, token_id: int) -> HttpResponseBase:
-    """Revoke a token."""
     revoke_token(viewer=asked.viewer, token_id=token_id, now=asked.now)
     messages.success(asked.http, _("Token revoked."))
     return redirect("tokens")

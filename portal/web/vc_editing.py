@@ -196,7 +196,6 @@ def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 @posts_from("virtual-cluster")
 @page
 def archive(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Archive a virtual cluster."""
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     try:
         edit = ArchiveVc(virtual_cluster=detail.use.name)

@@ -92,7 +92,6 @@ def virtual_clusters(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def virtual_cluster(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """One virtual cluster."""
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     if asked.wants_part:
         return asked.render("virtual_clusters/_use.html", use_context(asked, detail))

@@ -95,7 +95,6 @@ def log_rules(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def log_rule(asked: PageRequest, rule_id: int) -> HttpResponseBase:
-    """Change a rule."""
     asked.viewer.require(Permission.MANAGE_NODES, what="log rules")
     row = log_rule_for(asked.viewer, rule_id)
     form = EditLogRuleForm(asked.http.POST or None, initial=vars(row))
@@ -124,7 +123,6 @@ def log_rule(asked: PageRequest, rule_id: int) -> HttpResponseBase:
 @posts_from("log-rule")
 @page
 def delete(asked: PageRequest, rule_id: int) -> HttpResponseBase:
-    """Delete a rule."""
     try:
         delete_log_rule(viewer=asked.viewer, rule_id=rule_id)
     except DomainError as refused:

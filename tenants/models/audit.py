@@ -24,15 +24,15 @@ class AuditQuerySet(TenantScopedQuerySet["AuditEntry"]):
     """Reads and adds; every other verb is refused."""
 
     def update(self, **kwargs: Any) -> NoReturn:
-        """Refuse."""
+        """Raise: rows are append-only."""
         raise AppendOnlyError
 
     def delete(self) -> NoReturn:
-        """Refuse."""
+        """Raise: rows are append-only."""
         raise AppendOnlyError
 
     def bulk_update(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse."""
+        """Raise: rows are append-only."""
         raise AppendOnlyError
 
     def _update(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -100,7 +100,7 @@ class AuditEntry(models.Model):
         super().save(*args, **kwargs)
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse."""
+        """Raise: rows are append-only."""
         raise AppendOnlyError
 
 

@@ -60,7 +60,7 @@ class VcBarUse:
 
     @property
     def healthy(self) -> int:
-        """Devices of the guarantee that work."""
+        """Return the healthy devices of the guarantee."""
         return self.guarantee - self.unhealthy
 
     @property

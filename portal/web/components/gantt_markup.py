@@ -42,7 +42,7 @@ def _row(row: GanttRow, of_node: str, fold: str) -> str:
 
 
 def _sign(row: GanttRow) -> str:
-    """The icon of a node that is not well."""
+    """Return the icon of a node that needs attention."""
     node = row.node
     return icons.icon(node.icon, "small", label=node.says) if node.icon else ""
 

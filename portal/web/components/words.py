@@ -216,7 +216,7 @@ def _unit(unit: str) -> str:
 
 
 def _date(moment: datetime) -> str:
-    """Day and month, short."""
+    """Format day and month, short."""
     if is_english():
         return f"{moment.day} {moment:%b}"
     return str(formats.date_format(moment, "MONTH_DAY_FORMAT"))
