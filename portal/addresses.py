@@ -28,7 +28,7 @@ def address(name: str, *args: object) -> str:
 
 @lru_cache(maxsize=16384)
 def _address(_prefix: str, name: str, *args: object) -> str:
-    # A page names thousands of jobs, and most of them again a second later.
+    # A page links thousands of jobs, and most of them again a second later.
     try:
         return reverse(name, args=args)
     except NoReverseMatch:

@@ -19,9 +19,9 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # A form may have an archive and the text of a job.
 MOST_UPLOAD_BYTES: Final = MOST_BYTES + 2 * MAX_BODY_BYTES
-# The readers of documents name their own, smaller limit with line and column.
+# The parsers of documents report their own, smaller limit with line and column.
 MOST_OTHER_BYTES: Final = 2 * MAX_BODY_BYTES
-# A sender that is still sending does not read; beyond this it finds the connection closed.
+# A client does not read while it sends; beyond this limit its connection is closed.
 MOST_DISCARDED_BYTES: Final = 64 << 20
 _UPLOADS: Final = {
     "/api/v1/archives/": "file",

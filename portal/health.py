@@ -114,7 +114,7 @@ def parts() -> tuple[HealthPart, ...]:
 
 
 def failing_parts() -> tuple[HealthPart, ...]:
-    """Parts that do not work, at most ten seconds old: for the banner of admins."""
+    """Return parts that do not work, at most 10 s old: for the banner of admins."""
     found: tuple[HealthPart, ...] | None = cache.get(CACHE_KEY)
     if found is None:
         found = tuple(part for part in parts() if not part.is_ok)

@@ -163,7 +163,7 @@ async def beat_forever(kind: str) -> None:
 class HeartbeatStep(bootsteps.StartStopStep):
     """Beats from the timer of a round or housekeeping worker's own loop.
 
-    The node service is not among them: it speaks for the loop that carries the nodes.
+    The node service does not use it: its beat represents the loop that manages the nodes.
     """
 
     requires = ("celery.worker.components:Timer",)

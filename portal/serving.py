@@ -19,7 +19,7 @@ MOST_IDLE: Final = 8
 
 
 class StayingThreads:
-    """Threads of requests, one for each that is answered now; used from one event loop alone."""
+    """Threads of current requests, one each; used from one event loop only."""
 
     def __init__(self, most_idle: int = MOST_IDLE) -> None:
         """Args: most_idle: maximum number of idle threads."""
@@ -54,7 +54,7 @@ class ThreadedHandler(ASGIHandler):
         self._threads = StayingThreads()
 
     def load_middleware(self, is_async: bool = False) -> None:
-        """Load the middleware in its synchronous shape, whatever the server is."""
+        """Load the middleware in its synchronous form on any server."""
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

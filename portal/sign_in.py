@@ -31,7 +31,7 @@ _NEW_DEVICE: Final = "_tessera_new_device"
 
 
 class ThrottledBackend(ModelBackend):
-    """Checks a password only as often as the failures before allow; otherwise as Django does."""
+    """Checks a password like Django, unless failures before require a wait."""
 
     def authenticate(
         self,

@@ -1,4 +1,4 @@
-"""Periodic work that spans rooms; each task is one line a room."""
+"""Periodic tasks that span rooms; each task is one line per room."""
 
 import logging
 from datetime import timedelta

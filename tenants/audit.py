@@ -69,7 +69,7 @@ _context: ContextVar[AuditContext] = ContextVar("tessera_audit_context", default
 
 @contextmanager
 def audit_context(*, request_id: str = "", actor: Actor | None = None) -> Iterator[AuditContext]:
-    """Name the request (or task) and its actor for every ``record`` inside the block."""
+    """Set the request (or task) and its actor for every ``record`` inside the block."""
     context = AuditContext(request_id=request_id, actor=actor)
     token = _context.set(context)
     try:
@@ -79,7 +79,7 @@ def audit_context(*, request_id: str = "", actor: Actor | None = None) -> Iterat
 
 
 def bind_actor(actor: Actor | Viewer) -> None:
-    """Name the actor of the current request once authentication has found it."""
+    """Set the actor of the current request after authentication."""
     found = Actor.of(actor) if isinstance(actor, Viewer) else actor
     _context.set(replace(_context.get(), actor=found))
 
@@ -211,7 +211,7 @@ def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[AuditC
 
 
 def _one_transaction() -> AbstractContextManager[object]:
-    """The caller's transaction, or one for the rows and their links."""
+    """Use the caller's transaction, or a new one for the rows and their links."""
     return nullcontext() if transaction.get_connection().in_atomic_block else transaction.atomic()
 
 
@@ -259,7 +259,7 @@ def _entry(
 def changed(
     before: Mapping[str, object], after: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """The entries that differ, as they were and as they are; a key of one side only counts."""
+    """Return the differing entries before and after; a key on one side only counts."""
     absent = object()
     keys = [
         key

@@ -41,10 +41,10 @@ class Head:
 
     @classmethod
     def read(cls, text: str) -> "Head":
-        """The head of a text.
+        """Parse a head.
 
         Raises:
-            ValueError: it is not one.
+            ValueError: not a head.
         """
         position, _, digest = text.strip().partition(":")
         if len(digest) != len(GENESIS) or set(digest) - set("0123456789abcdef"):
@@ -132,7 +132,7 @@ def verify(published: Head | None = None) -> Broken | None:
         published: a head from a log or a backup; it must be in the chain, or be pruned.
 
     Returns:
-        The first row that does not fit, or None.
+        The first row that does not match, or None.
     """
     anchor = AuditAnchor.objects.order_by("-position").first()
     start = Head(position=anchor.position, hash=anchor.hash) if anchor else _EMPTY
@@ -183,7 +183,7 @@ def _other_place(at: Head, link: AuditLink) -> str:
 
 
 def _linked() -> Iterator[tuple[AuditLink, Mapping[str, Any] | None]]:
-    """Every link in order with its row, if that is there."""
+    """Return every link in order with its row, if it exists."""
     links = AuditLink.objects.order_by("position").iterator(chunk_size=_BATCH)
     while batch := list(islice(links, _BATCH)):
         keys = [link.entry_id for link in batch]

@@ -73,7 +73,7 @@ class ServerClock:
         return _instant(self._measured, self._ticks())
 
     def estimate(self) -> datetime | None:
-        """The server's time from the last answer, however old; None if there was none."""
+        """Return the server's time from the last answer, however old; None without one."""
         return _instant(self._measured, self._ticks()) if self._measured is not None else None
 
     def ahead(self, wall: Callable[[], datetime], ask: Callable[[], float]) -> timedelta:

@@ -51,7 +51,7 @@ class CompiledQuery:
         self._kept: dict[str, _Kept] = {}
 
     def rows(self, *keys: int | str) -> list[tuple[Any, ...]]:
-        """The rows as they are now, for these numbers, or these texts in their places."""
+        """Return the current rows for these numbers or texts as parameters."""
         database = _database()
         sql, usual, _ = self._kept_for(database)
         with database.cursor() as cursor:
@@ -139,7 +139,7 @@ class CompiledInsert(Generic[M]):
             columns = ", ".join(quoted(field.column) for field in fields)
             places = ", ".join(["%s"] * len(fields))
             returned, _ = asked.return_insert_columns([meta.pk]) or ("", ())
-            # Names of tables and columns alone; values have their places.
+            # Only names of tables and columns; values are parameters.
             sql = f"INSERT INTO {quoted(meta.db_table)} ({columns}) VALUES ({places})"  # noqa: S608
             kept = self._kept[database.vendor] = f"{sql} {returned}"
         return kept

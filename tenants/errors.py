@@ -106,7 +106,7 @@ class DomainError(Exception):
             raise cls(errors=found)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel through pickles (Celery, multiprocessing) with all faults."""
+        """Support pickling (Celery, multiprocessing) with all faults."""
         return (_restore, (type(self), str(self), self.errors))
 
 
@@ -154,7 +154,7 @@ class StaleEditError(DomainError):
 
     @classmethod
     def of(cls, kind: str, expected: int | None) -> Self:
-        """The error for the loser of two edits of one ``kind`` of row."""
+        """Build the error for the second of two concurrent edits of one ``kind`` of row."""
         return cls(
             sentence("stale-edit", kind=plain(kind)),
             field="version",

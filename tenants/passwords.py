@@ -39,7 +39,7 @@ class RepetitionValidator:
 
 
 def password_errors(password: str, user: User) -> list[FieldError]:
-    """The faults of a new password; none of them repeats it."""
+    """Return the faults of a new password; none of them repeats it."""
     try:
         validate_password(password, user)
     except ValidationError as error:

@@ -201,7 +201,7 @@ class TenantManager(models.Manager[M_co], Generic[M_co]):
             _RULES[cls] = TenantRule(path=self.tenant_path, permission=self.permission)
 
     def get_queryset(self) -> TenantScopedQuerySet[M_co]:
-        """A query set without a scope, or with its owner's for rows reached from their owner."""
+        """Return a query set without a scope, or with the owner's for rows reached from it."""
         queryset = cast("TenantScopedQuerySet[M_co]", super().get_queryset())
         return queryset.unscoped() if self._is_of_owner() else queryset
 

@@ -50,7 +50,7 @@ class FailureTally:
     at: datetime | None = None
 
     def faded(self, now: datetime, half_life: timedelta) -> float:
-        """The failures as they count now; a clock that went back changes nothing."""
+        """Return the failures as they count now; a clock that went back changes nothing."""
         if self.at is None:
             return 0.0
         age = max((now - self.at) / half_life, 0.0)
@@ -71,7 +71,7 @@ def seconds_to_wait(
     is_known: bool,
     now: datetime,
 ) -> float:
-    """Seconds until the next attempt is checked; 0 for at once.
+    """Return the seconds until the next attempt is checked; 0 for at once.
 
     Args:
         pair: failures of the name from this source.
@@ -80,7 +80,7 @@ def seconds_to_wait(
         site: failures of the name from the site of this source.
         sources_of_site: failures of the site that count as one of this source.
         is_known: the source has signed in with the name before.
-        now: the time.
+        now: current time.
     """
     of_pair = pair.faded(now, PAIR_HALF_LIFE)
     if is_known:

@@ -56,7 +56,7 @@ class Viewer:
 
     @classmethod
     def system(cls, name: str) -> Self:
-        """The viewer of a command or of start-up, named in the audit as ``name``."""
+        """Return the viewer of a command or of start-up, named in the audit as ``name``."""
         return cls(user_id=None, username=name, is_cluster_admin=True)
 
     def can(self, permission: Permission, tenant_id: int | None = None) -> bool:

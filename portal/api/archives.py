@@ -1,4 +1,4 @@
-"""Source archives: uploaded once, then named by their digest in jobs."""
+"""Source archives: uploaded once, referenced by their digest in jobs."""
 
 from collections.abc import Iterable
 from datetime import datetime

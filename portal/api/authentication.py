@@ -119,7 +119,7 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
 
 
 def viewer_from(request: Request) -> Viewer:
-    """The viewer behind a request; read once, and named as the actor of its changes."""
+    """Return the viewer of a request; read once, and set as the actor of its changes."""
     known = getattr(request, "_tessera_viewer", None)
     if isinstance(known, Viewer):
         return known

@@ -47,7 +47,7 @@ def read_document(
 
 
 def recognise(text: str) -> tuple[str, Any]:
-    """The format of a text, empty for a native document, and the document in it.
+    """Return the format of a text (empty for a native one), and its document.
 
     Raises:
         ImportRefusedError: the text is neither a batch script nor a document.

@@ -137,7 +137,7 @@ def _sweep_of(imported: Imported, idempotency_key: str) -> _Sweep | None:
     if imported.max_parallel is None:
         return None
     name = imported.spec["labels"][ARRAY_LABEL]
-    # A repetition with the same key has to be the same document.
+    # A repetition with the same key must be the same document.
     mark = sha256(idempotency_key.encode()).hexdigest() if idempotency_key else token_hex(3)
     tasks = [str(spec["roles"]["worker"]["env"]["SLURM_ARRAY_TASK_ID"]) for spec in imported.specs]
     return _Sweep(

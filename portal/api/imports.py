@@ -35,7 +35,7 @@ _ENVELOPES: Final = frozenset({"text", "script", "document"})
 
 
 class AnyTextParser(BaseParser):
-    """Any body as the text that it is; the importer of the format reads it."""
+    """Accepts any body as text; the importer of the format parses it."""
 
     media_type = "*/*"
 

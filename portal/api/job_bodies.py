@@ -47,10 +47,10 @@ def submission_from(request: Request) -> Submission:
 
 
 def submissions_from(request: Request) -> list[Submission]:
-    """The jobs in the body: a list, or an object with the list ``jobs``.
+    """Return the jobs in the body: a list, or an object with the list ``jobs``.
 
     Raises:
-        InvalidError: it is neither.
+        InvalidError: neither of them.
     """
     body = request.data
     if isinstance(body, Mapping) and list(body) == ["jobs"]:

@@ -1,4 +1,4 @@
-"""Receipts of jobs as the API shows them: of preemptions, and of the bits of checkpoints."""
+"""Response shapes of preemption receipts, and of hashes of checkpoints."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -213,7 +213,7 @@ class NoEtaOut(TypedDict):
 
 
 class WhyNowOut(TypedDict):
-    """Why a job is where it is, without when it starts."""
+    """The reason of a job's state, without its start estimate."""
 
     id: Annotated[int, From("job_id")]
     state: str

@@ -151,7 +151,7 @@ TELEMETRY: Final[Mapping[str, Op]] = {
 
 
 class JobTelemetry(ApiViewSet):
-    """The part of jobs that shows logs, goodput and telemetry."""
+    """Methods of jobs for logs, goodput and telemetry."""
 
     @action(detail=True, methods=["get"])
     def telemetry(self, request: Request, pk: int) -> Response:

@@ -64,7 +64,7 @@ UNBLOCKING: Final[Mapping[str, Op]] = {
 
 
 class JobUnblocking(ApiViewSet):
-    """The part of jobs that explains waits and changes waiting jobs."""
+    """Methods of jobs for explanations of waits, and changes of waiting jobs."""
 
     @action(detail=True, methods=["get"])
     def unblock(self, request: Request, pk: int) -> Response:
@@ -102,7 +102,7 @@ class JobUnblocking(ApiViewSet):
 
 
 def left_to_leads(job: Job) -> Sought:
-    """Nothing to send for a job that only a lead releases, with that as the proof."""
+    """Return no remedy for a job that only a lead releases, with that fact as certificate."""
     line = Refused(
         virtual_cluster=job.virtual_cluster.name,
         job_class=job.job_class,

@@ -1,4 +1,4 @@
-"""Jobs: submitting, planning, listing, looking into and ending them."""
+"""Jobs: submit, plan, list, show and stop."""
 
 from dataclasses import dataclass
 from datetime import datetime

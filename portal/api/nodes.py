@@ -1,4 +1,4 @@
-"""Nodes: adding one after looking at its host key, holding it back, and taking it out."""
+"""Nodes: add after a check of the host key, cordon, and remove."""
 
 import asyncio
 from collections.abc import Mapping

@@ -68,7 +68,7 @@ def job_summary(job: NamedJob) -> dict[str, Any]:
 
 
 def job_document(detail: JobDetail, log_address: LogAddress) -> dict[str, Any]:
-    """One job with its task roles, each under the name that it had in OpenPAI."""
+    """Return one job with its task roles under their OpenPAI names."""
     row = detail.row
     newest = detail.attempts[-1] if detail.attempts else None
     return {

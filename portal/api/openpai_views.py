@@ -70,7 +70,7 @@ class OpenPaiViewSet(ViewerViewSet):
     takes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def parameters(self) -> Iterable[str]:
-        """Names of the query parameters that have a meaning here."""
+        """Names of the supported query parameters."""
         return self.takes.get(self.action, ())
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
@@ -79,7 +79,7 @@ class OpenPaiViewSet(ViewerViewSet):
 
 
 class NoSuchOpenPaiAddress(NoSuchAddress):
-    """Whatever OpenPAI has at an address that is not part of this."""
+    """OpenPAI addresses that are not supported."""
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
         """Errors as OpenPAI's clients read them."""

@@ -83,7 +83,7 @@ class Query:
         """``1`` or ``true``, ``0`` or ``false``; without it false.
 
         Raises:
-            InvalidError: it is something else.
+            InvalidError: any other value.
         """
         value = self.given.get(name)
         if value is None:
@@ -114,10 +114,10 @@ class Query:
         return int(value)
 
     def moment(self, name: str) -> datetime | None:
-        """A point in time with its offset from UTC; None without it.
+        """Parse a time with its offset from UTC; None if missing.
 
         Raises:
-            InvalidError: it is none.
+            InvalidError: not a time.
         """
         return instant_in_query(self.given, name)
 

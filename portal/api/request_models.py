@@ -1,4 +1,4 @@
-"""Request models: frozen dataclasses that a body is checked against, with all errors at once."""
+"""Request models: frozen dataclasses that validate a body, with all errors at once."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Response bodies that are read from values, as typed dictionaries declare them."""
+"""Response bodies read from values, as declared by typed dictionaries."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -67,7 +67,7 @@ class SweepPlanOut(PlanOut):
 
 
 class SweepViewSet(ApiViewSet):
-    """Jobs that were submitted together, one for each point of a grid."""
+    """Jobs submitted together, one for each point of a grid."""
 
     collection = "sweeps"
     needs = Permission.VIEW_JOBS

@@ -38,7 +38,7 @@ class CsvRenderer(BaseRenderer):
 
 
 def csv_answer(viewer: Viewer, found: Usage, name: str) -> HttpResponse:
-    """The lines of a period as a file of this name: a row for each line and kind of device.
+    """Return the lines of a period as a file: one row per line and device type.
 
     The audit records each export with its person.
     """

@@ -91,13 +91,13 @@ class ApiViewSet(ViewerViewSet):
         return Response({"results": results, "next_cursor": found.next_cursor})
 
     def rows(self, found: QuerySet[M]) -> Page[M]:
-        """A page of rows that are read now, by their ascending keys."""
+        """Return a page of rows that are read now, by ascending keys."""
         limit, last = self.query.limit(), read_cursor(self.query.cursor())
         left = found.order_by("pk") if last is None else found.filter(pk__gt=last[0])
         return cut(list(left.order_by("pk")[: limit + 1]), limit, lambda row: int(row.pk))
 
     def cut(self, rows: Iterable[R], key: Callable[[R], int]) -> Page[R]:
-        """A page of rows that have all been read, by their ascending keys."""
+        """Return a page of rows that are already read, by ascending keys."""
         limit, last = self.query.limit(), read_cursor(self.query.cursor())
         ordered = sorted(rows, key=key)
         left = [row for row in ordered if last is None or key(row) > last[0]]
@@ -145,20 +145,20 @@ def versioned(body: Mapping[str, Any], version: int | str, *, status: int = 200)
 
 
 def expected_version(request: Request) -> int | None:
-    """The version that ``If-Match`` names; None without it, and for ``*``.
+    """Return the version in ``If-Match``; None without it, and for ``*``.
 
     Raises:
-        InvalidError: it names no version that an ``ETag`` of ours could.
+        InvalidError: not a version of one of our ``ETag`` values.
     """
     found = _if_match(request, _VERSION)
     return int(found) if found else None
 
 
 def expected_digest(request: Request) -> str:
-    """The digest that ``If-Match`` names; empty without it, and for ``*``.
+    """Return the digest in ``If-Match``; empty without it, and for ``*``.
 
     Raises:
-        InvalidError: it names no digest that an ``ETag`` of ours could.
+        InvalidError: not a digest of one of our ``ETag`` values.
     """
     return _if_match(request, _DIGEST)
 

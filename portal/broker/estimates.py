@@ -70,7 +70,7 @@ class BrokerEstimateRequests:
                 self._send(EstimateMessage(new_waits=True, countdown=rest, expires=until))
 
     def begin_new_waits(self) -> None:
-        """Store for at most a minute that a worker is at it."""
+        """Store for at most a minute that a worker has started."""
         with tolerated("two workers may estimate new waits at once"):
             self._keys.put(NEW_WAITS_GOING_KEY, "1", seconds=NEW_WAITS_SECONDS)
             self._keys.delete(NEW_WAITS_WANTED_KEY)

@@ -79,7 +79,6 @@ class LocalKeys:
         self._entries: dict[str, tuple[str, float]] = {}
 
     def claim(self, key: str, value: str, *, seconds: float) -> bool:
-        """Under this object's lock, as all others."""
         with self._lock:
             if self._entry(key) is not None:
                 return False
@@ -98,13 +97,13 @@ class LocalKeys:
         return entry[0] if entry else ""
 
     def seconds_left(self, key: str) -> float:
-        """By the clock of this object."""
+        """Measure by the clock of this object."""
         with self._lock:
             entry = self._entry(key)
         return entry[1] - self._clock() if entry else 0.0
 
     def increment(self, key: str) -> None:
-        """It never expires."""
+        """Add 1; the value does not expire."""
         with self._lock:
             entry = self._entry(key)
             self._entries[key] = (str(int(entry[0] if entry else 0) + 1), float("inf"))

@@ -188,7 +188,7 @@ def _by_first_word() -> dict[str, tuple[tuple[re.Pattern[str], str], ...]]:
 
 
 def _strictest(msgid: str) -> tuple[int, bool, str]:
-    """The most literal first, then numbers; the order must not hang on that of a set."""
+    """Sort key: the most literal first, then numbers; independent of the order of a set."""
     return -len(_FACT.sub("", msgid)), f"%({_WHOLE})s" not in msgid, msgid
 
 

@@ -310,7 +310,7 @@ VOCABULARY: Final = frozenset(
 
 
 def word(text: str) -> str:
-    """``text`` in the language of the page, if the vocabulary has it; any other text as it is."""
+    """Return ``text`` in the language of the page, if in the vocabulary; else unchanged."""
     if is_english():
         return text
     for spelled in (text, text[:1].swapcase() + text[1:]):

@@ -130,7 +130,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         """Parse JSON; None if invalid; ``receive_json`` closes on that."""
         try:
             content = await super().decode_json(text_data)
-            # Half of a surrogate pair can be escaped, but no question to the database can hold it.
+            # JSON can escape a surrogate, but a database query cannot contain it.
             json.dumps(content, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             return None
@@ -234,7 +234,7 @@ def _token_now(key: str) -> tuple[User, ApiToken] | None:
 
 
 def _viewer_now(scope: Mapping[str, Any], key: str) -> Viewer | None:
-    """The viewer of a token, or of a session, as the rows have it now."""
+    """Return the viewer of a token, or of a session, by the current rows."""
     if key:
         found = _token_now(key)
         return viewer_of(*found) if found is not None else None

@@ -30,7 +30,7 @@ MESSAGE_TYPE: Final = "live.message"
 
 
 class Publisher:
-    """One process's way into the channel layer.
+    """The channel layer client of one process.
 
     Args:
         pace_seconds: time between two messages of one paced group.
@@ -105,7 +105,7 @@ class Publisher:
 
 @cache
 def publisher() -> Publisher:
-    """This process's publisher, started with its first message."""
+    """Return this process's publisher, started with its first message."""
     return Publisher()
 
 
@@ -148,7 +148,7 @@ def job_moved(
     after: str,
     **_: Any,
 ) -> None:
-    """A job's page at once; its queue and the overview at their pace."""
+    """Publish a changed job: its page at once, its queue and the overview paced."""
     publisher().send(
         topics.job_group(job_id),
         f"job:{job_id}",
@@ -174,7 +174,7 @@ def round_done(*, number: int, changed: bool, new_waits: bool, **_: Any) -> None
 
 
 def cluster_changed(*, cause: str, **_: Any) -> None:
-    """The overview shows a change before the round that reads it."""
+    """Publish a change to the overview before the round that reads it."""
     publisher().send(topics.overview_group(), "overview", {"changed": cause}, paced=True)
 
 

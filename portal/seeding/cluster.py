@@ -1,4 +1,4 @@
-"""Nodes, devices, cells and shares of a large installation; no machine is behind them."""
+"""Nodes, devices, cells and quotas of a large installation, without real machines."""
 
 import secrets
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def make_cluster(*, nodes: int, now: datetime) -> None:
 
 
 def make_people() -> Mapping[str, str]:
-    """Tenants, a lead each and a cluster admin; returns the passwords of accounts that are new."""
+    """Create tenants with a lead each, and a cluster admin; return new passwords."""
     viewer = Viewer.system("seed_scale")
     made: dict[str, str] = {}
     for username in (ADMIN, *TENANTS.values()):
@@ -82,7 +82,7 @@ def _make_nodes(nodes: int, now: datetime) -> list[Node]:
     return Node.objects.bulk_create(
         Node(
             name=f"scale-{number:03d}",
-            host="",  # without an address no service carries it, and none finds it lost
+            host="",  # without an address no service manages it, and none reports it lost
             state="ready",
             contact="ready",
             state_since=now,

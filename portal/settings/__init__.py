@@ -141,7 +141,7 @@ USE_TZ = True
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-# Served straight from the checkout, so that no collectstatic step can be forgotten.
+# Served directly from the checkout, so that no collectstatic step can be forgotten.
 STATIC_ROOT = None
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG

@@ -76,7 +76,7 @@ def _postgresql(default: dict[str, Any], idle_seconds: float) -> dict[str, dict[
 
 
 def _client_liveness() -> dict[str, Any]:
-    """This process notices that the server is cut off; Unix sockets ignore it."""
+    """Let this process detect a lost server; Unix sockets ignore it."""
     return {
         "connect_timeout": CONNECT_SECONDS,
         **{f"keepalives_{name}": value for name, value in PROBES.items()},
@@ -85,7 +85,7 @@ def _client_liveness() -> dict[str, Any]:
 
 
 def _server_liveness(idle_seconds: float) -> str:
-    """The server notices that this process is frozen or cut off, and releases its locks."""
+    """Let the server detect a frozen or disconnected process, and release its locks."""
     values = {
         "idle_in_transaction_session_timeout": round(idle_seconds * 1000),
         **{f"tcp_keepalives_{name}": value for name, value in PROBES.items()},

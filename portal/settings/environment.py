@@ -215,7 +215,7 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
 
 
 def _stored_secret_key(data_dir: Path) -> str:
-    """The key that `tessera up` has stored, or one for this process alone (offline commands)."""
+    """Return the key stored by `tessera up`, or one for this process alone (offline commands)."""
     stored = data_dir / "secret_key"
     try:
         return stored.read_text().strip() or os.urandom(32).hex()

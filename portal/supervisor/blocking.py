@@ -65,7 +65,7 @@ class BlockWatch:
 
 
 def groups_that_write() -> set[int]:
-    """Process groups that hold the lock of writers of this installation's SQLite database."""
+    """Return process groups that hold the write lock of this installation's SQLite database."""
     from django.db import connection  # noqa: PLC0415 the supervisor starts long before it
 
     if connection.vendor != "sqlite":

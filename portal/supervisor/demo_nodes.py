@@ -37,11 +37,11 @@ PIECE: Final = 64 * 1024
 
 @dataclass(slots=True)
 class RunningNode:
-    """A node that is served.
+    """A running node.
 
     Attributes:
         home: the home directory of every command.
-        commands: process groups of the commands that run now.
+        commands: process groups of the running commands.
     """
 
     node: DemoNode
@@ -242,7 +242,7 @@ class HomeSftp(asyncssh.SFTPServer):
         """Return the path on this machine; refused if outside of the home, also by a link."""
         mapped = os.path.normpath(os.path.join(self._home, path))  # noqa: PTH118 bytes paths
         if mapped == os.path.dirname(self._home):  # noqa: PTH120 bytes paths
-            # Listings name `..`; as at the root of a machine, that is the place itself.
+            # Listings contain `..`; as at the root of a machine, that is the directory itself.
             return self._home
         real = os.path.realpath(mapped)
         if os.path.commonpath([self._home, real]) != self._home:

@@ -20,7 +20,7 @@ LISTING: Final = "nodes.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoNode:
-    """One node to be: its name, device type, and the loopback address it would like."""
+    """A planned node: its name, device type, and its preferred loopback address."""
 
     name: str
     device_type: str

@@ -101,7 +101,8 @@ def _allowed_hosts(host: str) -> list[str]:
 
 def _read_password(path: Path) -> str:
     try:
-        # A pipe from the command line is read like a file, and closed, so that no child has it.
+        # A pipe from the command line is read like a file, and closed, so that no child inherits
+        # it.
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise OptionsError(f"the password file {path} cannot be read: {error}") from error

@@ -47,7 +47,7 @@ def _database(data_dir: Path, environment: Mapping[str, str]) -> str:
     url = environment.get("TESSERA_DATABASE_URL", "")
     if url:
         return url
-    # A file that was removed or restored is another one, whatever was done to the one before.
+    # A file that was removed or restored differs from the one before.
     try:
         status = (data_dir / "db.sqlite3").stat()
     except OSError:

@@ -140,7 +140,7 @@ def _address(listener: socket.socket) -> tuple[str, int]:
 
 
 def _check_settings() -> None:
-    """Refuse an environment that no process would start with.
+    """Refuse an environment in which no process would start.
 
     Raises:
         ValueError: a variable is unknown or wrong; the message names it.

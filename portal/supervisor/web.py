@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The trusted proxies are a setting of the application: TESSERA_TRUSTED_PROXIES.
         proxy_headers=False,
         timeout_graceful_shutdown=5,
-        # Messages are small; a compressor for each of five hundred viewers would cost more.
+        # Messages are small; a compressor for each of 500 viewers would cost more.
         ws_per_message_deflate=False,
         ws_max_size=MOST_MESSAGE_BYTES,
     )

@@ -53,7 +53,7 @@ def tenant_name(name: str) -> str:
 
 @register.filter
 def sentence(text: str) -> str:
-    """A step or reason with a capital first letter and without its full stop."""
+    """Format a remedy or reason with a capital first letter and without its full stop."""
     stripped = str(said(text)).strip().rstrip(".。")
     # A lower-case start in another language is a name.
     return stripped[:1].upper() + stripped[1:] if is_english() else stripped

@@ -46,7 +46,7 @@ def summary_of(policy: str) -> str:
 
 @register.simple_tag
 def every_policy() -> tuple[tuple[str, str], ...]:
-    """The policies that can be chosen, each with its line."""
+    """Return the available policies, each with its summary."""
     return policy_summaries()
 
 

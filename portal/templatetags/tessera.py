@@ -289,7 +289,7 @@ def chart(
 
 @register.inclusion_tag("components/_placement.html")
 def placement(drawings: Sequence[Any]) -> dict[str, Any]:
-    """Drawings of ``portal.web.components.placement.placement``, one a node."""
+    """Render the drawings of ``portal.web.components.placement.placement``, one per node."""
     return {"drawings": drawings}
 
 
@@ -337,7 +337,7 @@ def error_block(
 
 @register.inclusion_tag("components/_loading.html")
 def loading(what: str, rows: int = 3) -> dict[str, Any]:
-    """``Loading 10,412 jobs …`` after 300 ms over still rows."""
+    """Render ``Loading 10,412 jobs …`` after 300 ms over placeholder rows."""
     return {"what": what, "rows": range(rows)}
 
 

@@ -17,7 +17,7 @@ _DEEPEST: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldDoc:
-    """One field of a body or an answer; ``depth`` counts the objects around it."""
+    """One field of a body or a response; ``depth`` counts the enclosing objects."""
 
     name: str
     kind: str
@@ -145,7 +145,7 @@ def _kind(described: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _resolved(described: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The object behind a reference; of a choice the first that is an object."""
+    """Return the object behind a reference; of alternatives the first object."""
     choice = described.get("anyOf", ())
     objects = [option for option in choice if "$ref" in option]
     if objects:

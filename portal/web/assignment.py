@@ -1,4 +1,4 @@
-"""A drawing of one assignment of cells to virtual clusters: the proof that a shape fits."""
+"""Drawing of one assignment of cells to virtual clusters: the certificate that a shape fits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -115,7 +115,7 @@ def changes_between(
 
 
 def value_words(value: object) -> str:
-    """A stored value as people read it; long texts are cut."""
+    """Format a stored value for people; long texts are cut."""
     if value is None or value in ("", [], {}):
         return _("none")
     if isinstance(value, bool):

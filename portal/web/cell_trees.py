@@ -127,7 +127,7 @@ def _device(leaf: VcLeaf) -> DeviceNow:
 
 
 def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeTile]]:
-    """One row for all cells of a level that have no place yet: they are alike."""
+    """Return one row for all unbound cells of a level: they are alike."""
     alike: dict[tuple[str, str], list[VcCell]] = {}
     for cell in cells:
         if not cell.physical:

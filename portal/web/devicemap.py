@@ -154,7 +154,7 @@ def utilisation_step(share: float) -> int:
 
 
 def node_tiles(node: MapNode, *, tenants: Sequence[str]) -> MapGroup:
-    """The tiles of one node alone, one for each device, for the small strip of a table row."""
+    """Draw the tiles of one node, one per device, for the small strip of a table row."""
     drawing = _Drawing(tenants=tenant_categories(tenants))
     return _one_by_one(node.tree, node, drawing)
 

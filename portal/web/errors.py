@@ -60,7 +60,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500: drawn without request, user or query, so that it appears whatever broke."""
+    """Return 500 without request, user or query, so that it always works."""
     if request.path.startswith("/api/"):
         return plain_problem("server-error", "Something broke here; see the log", 500)
     context = {"request_id": getattr(request, "request_id", ""), "frame": Frame()}

@@ -20,7 +20,7 @@ LEAST_TICKS = 3
 @require_safe
 @page
 def estimates(request: PageRequest) -> HttpResponse:
-    """Each virtual cluster with the share of truths inside, and all of them in a chart."""
+    """Show each virtual cluster with its share of actual starts in the interval, and a chart."""
     found = calibration(request.viewer, now=request.now)
     context = {
         "rows": found,
@@ -31,7 +31,7 @@ def estimates(request: PageRequest) -> HttpResponse:
 
 
 def calibration_figure(rows: Sequence[EstimateAccuracy]) -> dict[str, Any]:
-    """Truth against the middle estimate, with the interval as a bar; both axes logarithmic."""
+    """Build the chart of actual against median estimate, interval as a bar; both axes log."""
     traces = [_starts(row, place) for place, row in enumerate(rows) if row.points]
     ticks = _ticks(rows)
     if traces:

@@ -25,7 +25,7 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
     """History, goodput, ranks, log, placement and facts; or its parts for a swap."""
     context = head_context(request, job_id, "job")
     context |= overview_context(request, context["detail"])
-    # A chart that is there fetches its own figure; a swap brings the first one only.
+    # An existing chart fetches its own figure; a swap renders the first one only.
     if not request.wants_part or request.http.GET.get("curve"):
         samples, row = goodput_curve(request.viewer, job_id), context["job"]
         context |= {

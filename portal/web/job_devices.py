@@ -1,4 +1,4 @@
-"""The devices of a job as its page shows them: a part that is fetched after the page itself."""
+"""The devices of a job: a part that is fetched after the page."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Changing a waiting job from its page: priority, time limit and note, in a dialog."""
+"""Dialog of a waiting job's page that edits priority, time limit and note."""
 
 from collections.abc import Mapping
 from http import HTTPStatus

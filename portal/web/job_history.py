@@ -1,4 +1,4 @@
-"""A job's life as the timeline draws it: states by attempt, devices over time, marks."""
+"""A job's history as the input of the timeline: states by attempt, devices over time, marks."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -46,7 +46,7 @@ class LimitsForm(PersonLimitForm):
 
 @page
 def job_limits(asked: PageRequest) -> HttpResponseBase:
-    """The limits of the cluster and the tenants with theirs."""
+    """Show the limits of the cluster and of all tenants."""
     asked.viewer.require(Permission.MANAGE_TENANTS, what="the limits of jobs")
     found = cluster_job_limits()
     form = _form(asked, found.per_person, found.per_tenant)
@@ -65,7 +65,7 @@ def job_limits(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def tenant_job_limits(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
-    """The limits of a tenant and the members with theirs."""
+    """Show the limits of a tenant and of all members."""
     tenant = tenant_for(asked.viewer, tenant_id)
     asked.viewer.require(Permission.SET_CAPS, tenant_id, what="the limits of the tenant")
     (found,) = job_limits_of_tenants([tenant])

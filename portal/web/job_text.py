@@ -12,7 +12,7 @@ WIDTH: Final = 100_000
 
 
 class _Writer(yaml.SafeDumper):
-    """Indents lists below their keys, and writes every value out instead of an alias."""
+    """Indents lists below their keys, and writes values instead of aliases."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)

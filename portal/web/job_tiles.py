@@ -44,7 +44,7 @@ def _devices(detail: JobDetail) -> Stat:
 
 
 def _held(detail: JobDetail) -> int:
-    """Devices of the attempt that runs; none of a job that holds none."""
+    """Return devices of the running attempt, if any."""
     if detail.row.state not in HOLDING or not detail.attempts:
         return 0
     return sum(len(member.devices) for member in detail.attempts[-1].members)

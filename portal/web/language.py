@@ -23,7 +23,7 @@ class LanguageMiddleware(LocaleMiddleware):
     """Selects the language: the person's, then that of the cookie, then that of the browser."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Choose the language of this request; interfaces for programs speak English."""
+        """Choose the language of this request; programming interfaces use English."""
         code = "en" if request.path.startswith(PROGRAM_PATHS) else language_of(request)
         translation.activate(code)
         request.LANGUAGE_CODE = translation.get_language() or "en"
@@ -39,7 +39,7 @@ def chosen_language(request: HttpRequest) -> str:
 
 
 def language_of(request: HttpRequest) -> str:
-    """The code of the language that a page for this request speaks."""
+    """Return the language code of a page for this request."""
     chosen = chosen_language(request)
     if chosen != Language.BROWSER:
         return chosen

@@ -1,4 +1,4 @@
-"""Holding nodes back, using them again, declaring them dead, removing them."""
+"""Actions on nodes: cordon, uncordon, declare dead, remove."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Adding a node (its host key is seen and confirmed before it is trusted) and editing one."""
+"""Adding a node (its host key is confirmed before it is trusted), and editing one."""
 
 from typing import Any, Final
 
@@ -57,7 +57,7 @@ class AddressForm(forms.Form):
 
 
 class AddForm(AddressForm):
-    """A node that is new; the key is there in the second step only."""
+    """A new node; the key is in the second step only."""
 
     name = forms.CharField(label=gettext_lazy("Name"), max_length=63)
     host_key = forms.CharField(required=False, widget=forms.HiddenInput, max_length=16_384)

@@ -137,7 +137,7 @@ def live_context(asked: PageRequest, look: OverviewOptions) -> dict[str, Any]:
 
 
 def queue_context(asked: PageRequest, look: OverviewOptions) -> dict[str, Any]:
-    """The first of the queue, with the reasons to filter by."""
+    """Return the head of the queue, with the reasons to filter by."""
     reasons = counts_by_reason(asked.viewer)
     queued = sum(reasons.values())
     wanted = reasons.get(look.reason, 0) if look.reason else queued

@@ -83,7 +83,7 @@ def person(asked: PageRequest, user_id: int) -> HttpResponseBase:
 @posts_from("person")
 @page
 def password_link(asked: PageRequest, user_id: int) -> HttpResponseBase:
-    """Create a one-time link and show it in this answer only."""
+    """Create a one-time link and show it in this response only."""
     user = _user(asked, user_id)
     try:
         link = issue_password_link(viewer=asked.viewer, username=user.username, now=asked.now)

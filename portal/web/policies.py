@@ -44,7 +44,7 @@ def policies(asked: PageRequest) -> HttpResponseBase:
 @require_safe
 @page
 def shadow_fields(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """The fields of the parameters of a policy that was chosen to watch."""
+    """Render the fields of the chosen shadow policy's parameters."""
     _visible(asked, vc_id)
     form = _shadow_form(vc_id, asked.http.GET.get("add", ""))
     return asked.render("policies/_shadow_args.html", {"policy_form": form})

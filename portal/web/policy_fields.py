@@ -27,7 +27,7 @@ def policy_summary(policy: str) -> str:
 
 
 def policy_summaries() -> tuple[tuple[str, str], ...]:
-    """The policies that can be chosen, each with its line."""
+    """Return the available policies, each with its summary."""
     return tuple((name, policy_summary(name)) for name in policy_names())
 
 
@@ -86,7 +86,7 @@ def policy_args_asked(policy: str, query: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def policy_args_words(args: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Parameters as names and values to be read, the rules around the policy one by one."""
+    """Return parameters as readable names and values, with the policy rules one by one."""
     own = [(name, str(value)) for name, value in args.items() if name != WRAP]
     return own + [
         (rule, ", ".join(f"{name} {value}" for name, value in given.items()))
@@ -105,7 +105,7 @@ def bound_policy_fields(form: forms.Form) -> list[forms.BoundField]:
 
 
 def bound_rules(form: forms.Form) -> list[tuple[forms.BoundField, list[forms.BoundField]]]:
-    """The box of each rule around the policy with the fields of its parameters."""
+    """Return the check box of each policy rule with the fields of its parameters."""
     return [
         (
             form[f"{AROUND}{rule}"],

@@ -48,7 +48,7 @@ def reconfigure_page(asked: PageRequest) -> HttpResponseBase:
 
 
 def _answered(asked: PageRequest, sent: Sent) -> HttpResponseBase:
-    """The preview; or the change, if just this was previewed."""
+    """Return the preview; or apply the change, if exactly it was previewed."""
     edits = edits_of(sent, spec_in_force(current_topology()))
     if not edits:
         return _shown(asked, sent, nothing=True)

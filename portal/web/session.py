@@ -1,4 +1,4 @@
-"""Signing in, passwords and the theme: thin views over Django's own and the tenants' services."""
+"""Sign-in, passwords and theme: thin views over Django's own and the tenants' services."""
 
 from http import HTTPStatus
 from typing import Any, Final
@@ -58,7 +58,7 @@ class SignIn(LoginView):
         return form
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """The page again, with the fault at the field that has the focus."""
+        """Show the page again, with the fault at the focused field."""
         if form.non_field_errors():
             attrs = {"aria-invalid": "true", "aria-describedby": "sign-in-fault"}
             form.fields["password"].widget.attrs.update(attrs)

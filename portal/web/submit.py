@@ -158,7 +158,7 @@ def _send(request: PageRequest, checked: SubmitCheck, ground: SubmitContext) -> 
 def _submit(
     request: PageRequest, typed: Typed, ground: SubmitContext, key: str
 ) -> tuple[Job, bool]:
-    """The job, or the first of several that another system's document has become."""
+    """Submit the job, or all jobs of another system's document, and return the first."""
     if typed.imported is None:
         return submit_job(
             submission=submission_of(typed.complete, typed.text),

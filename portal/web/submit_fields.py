@@ -46,7 +46,7 @@ class FieldPath:
 
     @property
     def name(self) -> str:
-        """The path as errors write it and as the form names its field."""
+        """The path in errors and the name of the form's field."""
         return ".".join(self.keys)
 
 

@@ -80,7 +80,7 @@ def without_secret(typed: Typed, role: str, name: str) -> Typed:
 
 
 def names_begun(posted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Roles with the names of secrets that were typed and not yet added."""
+    """Return roles with names of secrets that were typed and not yet added."""
     for field, name in posted.items():
         if field.startswith(NEW) and name.strip():
             yield field.removeprefix(NEW), name

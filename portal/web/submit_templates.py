@@ -129,7 +129,7 @@ def text_of_job(detail: JobDetail) -> tuple[str, tuple[str, ...]]:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """The object that ``text`` is in JSON; None for any other text."""
+    """Parse ``text`` as a JSON object; None for any other text."""
     if not text.lstrip().startswith("{"):
         return None
     try:

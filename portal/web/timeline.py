@@ -122,7 +122,7 @@ def timeline_page(request: PageRequest) -> HttpResponse:
 
 
 def _ways(window: Window, now: datetime) -> dict[str, Any]:
-    """The addresses of other windows, and of this one drawn otherwise."""
+    """Return the addresses of other windows, and of other drawings of this one."""
     return {
         "spans": [
             (
@@ -226,7 +226,7 @@ def _nodes(
 
 
 def _node(node: TimelineNode, runs: Sequence[GanttRun], window: Window, closed: str) -> GanttNode:
-    """A node; ``closed`` is the address of the page with all nodes closed."""
+    """Return a node; ``closed`` is the address of the page with all nodes closed."""
     look = node_state(node.state)
     is_open = node.id in window.opened
     is_well = node.state == "ready"

@@ -94,7 +94,7 @@ def check(asked: PageRequest, vc_id: int = 0) -> HttpResponseBase:
 
 @page
 def recommended(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """The page with the shape that the past needed standing in the editor; nothing is written."""
+    """Show the editor with the shape that past jobs needed; nothing is written."""
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     asked.viewer.require(Permission.EDIT_VC, what="the virtual cluster")
     wanted = recommended_shape(vc_id, detail.shape, now=asked.now)
@@ -129,7 +129,7 @@ def shape(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 @posts_from("virtual-cluster")
 @page
 def policy(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Write the policy and its parameters; a policy that was just chosen shows its parameters."""
+    """Write the policy and its parameters; a newly chosen policy shows its parameters."""
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     asked.viewer.require(Permission.EDIT_VC, what="the virtual cluster")
     form = PolicyForm.sent(asked.http.POST)
@@ -162,7 +162,7 @@ def policy_fields(asked: PageRequest) -> HttpResponseBase:
 @posts_from("virtual-cluster")
 @page
 def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Write the caps; a cluster admin's also the other columns of the form."""
+    """Write the caps; for a cluster admin also the other columns of the form."""
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     asked.viewer.require(
         Permission.SET_CAPS, detail.use.tenant_id, what="the caps of the virtual cluster"

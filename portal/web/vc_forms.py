@@ -141,10 +141,10 @@ def cell_name(chain: str, level: str) -> str:
 
 
 def counts_sent(sent: QueryDict) -> dict[tuple[str, str], int]:
-    """Cells by chain and cell type from the steppers of the form.
+    """Read cells by chain and cell type from the steppers of the form.
 
     Raises:
-        InvalidError: a number is none, or a stepper is none of ours.
+        InvalidError: an invalid number, or an unknown stepper.
     """
     found: dict[tuple[str, str], int] = {}
     faults: list[FieldError] = []

@@ -43,7 +43,7 @@ def chosen_zone(request: HttpRequest) -> str:
 
 
 def zone_of(request: HttpRequest) -> tzinfo:
-    """The zone of a page for this request; UTC until the browser names its own."""
+    """Return the zone of a page for this request; UTC until the browser sends its own."""
     chosen = chosen_zone(request)
     named = unquote(request.COOKIES.get(COOKIE, "")) if chosen == BROWSER_ZONE else chosen
     return zone_named(named) or UTC

@@ -94,7 +94,7 @@ class AuditEntry(models.Model):
         return f"{self.actor_name}: {self.action} {self.object_type} {self.object_name}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Store a new row; refuse to store an old one again."""
+        """Store a new row; refuse to store an existing one."""
         if not self._state.adding:
             raise AppendOnlyError
         super().save(*args, **kwargs)

@@ -38,7 +38,7 @@ BROWSER_ZONE = "browser"
 
 
 class PeopleManager(UserManager["User"]):
-    """Finds people by name whatever its case, so that Alice and alice are one login."""
+    """Finds people by name regardless of case, so that Alice and alice are one login."""
 
     def get_by_natural_key(self, username: str | None) -> "User":
         """Return the user of that name in any case; used by sign-in."""

@@ -137,7 +137,7 @@ def dismiss_announcement(*, viewer: Viewer, announcement_id: int) -> None:
 
 
 def _forget() -> None:
-    """Other processes read them again within seconds, this one at once."""
+    """Drop the cache of this process at once; others read again within seconds."""
     cache.delete(CACHE_KEY)
     transaction.on_commit(lambda: cache.delete(CACHE_KEY))
 

@@ -1,4 +1,4 @@
-"""Signing in by name and password: counted before the password is checked, and recorded."""
+"""Sign-in by name and password: counted before the password check, and recorded."""
 
 import ipaddress
 import math
@@ -106,7 +106,7 @@ class _Counted:
 
     @property
     def half_lives(self) -> Mapping[str, timedelta]:
-        """Half-lives of the tallies that count the attempt, by key, with the pair first."""
+        """Return half-lives of the tallies that count the attempt, by key, with the pair first."""
         of_pair = {self.pair: PAIR_HALF_LIFE}
         if self.is_known:
             return of_pair
@@ -117,7 +117,7 @@ class _Counted:
         }
 
     def seconds_to_wait(self, tallies: Mapping[str, FailureTally], now: datetime) -> float:
-        """Seconds until the attempt is checked, as these tallies are."""
+        """Return the seconds until the attempt is checked, by these tallies."""
         return seconds_to_wait(
             pair=tallies.get(self.pair, FailureTally()),
             source=tallies.get(self.source, FailureTally()),
@@ -164,7 +164,7 @@ def attempt_succeeded(*, attempt: SignInAttempt, user: User, via: str) -> None:
         via: ``page`` or ``api``.
     """
     pair, *others = attempt.keys
-    # The tally of the name is locked by all, so that sources are remembered one after another.
+    # The tally of the name is locked by all, so that sources are stored one after another.
     _locked({*attempt.keys, _name_key(attempt.username)})
     SignInTally.objects.filter(key=pair).update(failures=0.0)
     SignInTally.objects.filter(key__in=others).update(failures=Greatest(F("failures") - 1.0, 0.0))
@@ -223,7 +223,7 @@ def remember_source(*, user: User, source: SignInSource, now: datetime) -> None:
 
 def forget_attempts(*, now: datetime) -> int:
     """Delete tallies without weight, and sources not used for long."""
-    # Rows that a sign-in holds now are in use; others are locked in the order of their keys.
+    # Rows of a running sign-in are in use; others are locked in the order of their keys.
     old_tallies = SignInTally.objects.select_for_update(skip_locked=True).filter(
         Q(at__lt=now - KEEP_TALLIES) | Q(at=None)
     )

@@ -103,7 +103,7 @@ def issue_token(
                 expires_in=expires_in,
                 now=now,
             )
-        except IntegrityError:  # 36^8 prefixes: a clash is rare, a second one in a row is not it
+        except IntegrityError:  # 36^8 prefixes: a clash is rare, a second one in a row rarer
             continue
     raise RuntimeError("no free token prefix was found")
 
@@ -252,7 +252,7 @@ def _note_use(token: ApiToken, now: datetime) -> None:
 
 
 def _owned(viewer: Viewer, token_id: int, *, managed: bool = False) -> ApiToken:
-    """The token, if it is the viewer's; with ``managed`` also one of a member that they manage."""
+    """Return the viewer's token; with ``managed`` also one of a member that they manage."""
     rows = ApiToken.objects.select_related("user").filter(pk=token_id)
     if viewer.token_prefix and not viewer.can(Permission.MANAGE_USERS):
         rows = rows.filter(prefix=viewer.token_prefix)

@@ -306,7 +306,7 @@ def _folded(spans: Iterable[tuple[float, float]], height: int) -> list[Bar]:
 
 
 def _stretches(lanes: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of each unbroken stretch of lanes."""
+    """Return first and last of each contiguous range of lanes."""
     found: list[tuple[int, int]] = []
     for lane in sorted(lanes):
         if found and lane == found[-1][1] + 1:
@@ -324,7 +324,7 @@ def _head(run: GanttRun, _language: str | None, _zone: tzinfo) -> str:
         run.whose,
         gettext("reserved") if run.reserved else job_state(run.state).word.lower(),
         gettext("borrowed") if run.borrowed and not run.reserved else "",
-        # Up to a thousand titles a page: the locale's forms would take most of its time.
+        # Up to 1,000 titles per page: locale-aware formats would take most of its time.
         gettext("1 device")
         if len(run.lanes) == 1
         else gettext("%(count)s devices") % {"count": len(run.lanes)},

@@ -41,7 +41,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something that changed the job: ``16 → 8`` because of ``prod job 2426``."""
+    """A change of the job: ``16 → 8`` because of ``prod job 2426``."""
 
     at: datetime
     what: str

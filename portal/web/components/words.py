@@ -27,8 +27,8 @@ def count(value: float) -> str:
 
 
 def decimal(value: float, places: int) -> str:
-    """A number with fixed places, grouped as the locale groups."""
-    # number_format cuts off, it does not round; nothing is never below zero.
+    """Format a number with fixed decimals, and the grouping of the locale."""
+    # number_format truncates instead of rounding; zero has no sign.
     return _number(get_language(), round(value, places) + 0.0, places)
 
 
@@ -203,7 +203,7 @@ def _half_up(value: float, places: int) -> float:
 
 
 def _unit(unit: str) -> str:
-    """A unit of time as the language of the page writes it."""
+    """Return a unit of time in the language of the page."""
     if is_english():
         return unit
     units = {

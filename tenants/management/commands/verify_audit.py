@@ -30,7 +30,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the head, or the first row that does not fit."""
+        """Print the head, or the first row that does not match."""
         try:
             published = Head.read(options["head"]) if options["head"] else None
         except ValueError as error:
