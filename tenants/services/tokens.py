@@ -103,7 +103,7 @@ def issue_token(
                 expires_in=expires_in,
                 now=now,
             )
-        except IntegrityError:  # 36^8 prefixes: a clash is rare, a second one in a row rarer
+        except IntegrityError:  # 36^8 prefixes: a clash is rare, two in a row have another cause
             continue
     raise RuntimeError("no free token prefix was found")
 
