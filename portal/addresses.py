@@ -17,7 +17,7 @@ def node_url(node_id: int) -> str:
 
 
 def link_address(portal_url: str, link: IssuedLink) -> str:
-    """Return the address of a password link."""
+    """Return the address of a password link, usable without a session."""
     return f"{portal_url}{reverse('password-link', args=(link.secret,))}"
 
 

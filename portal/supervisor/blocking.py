@@ -92,7 +92,7 @@ def lock_holders(database: Path) -> set[int]:
         return set()
     groups: set[int] = set()
     for line in lines:
-        # 1: POSIX ADVISORY WRITE 4711 fe:00:2187272 120 120 (a waiting one has an arrow)
+        # 1: POSIX  ADVISORY  WRITE 4711 fe:00:2187272 120 120   (a waiting one has an arrow)
         fields = line.split()
         if fields[1:2] != ["POSIX"] or fields[3:4] != ["WRITE"] or len(fields) != 8:
             continue
