@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class WorkersConfig(AppConfig):
-    """Hands: transports, dispatch, collection and reconciliation."""
+    """Transports, dispatch, collection and reconciliation."""
 
     name = "workers"
     verbose_name = "Workers"

@@ -13,7 +13,7 @@ QUEUE: Final = "nodes"
 
 
 class NodeServiceStep(bootsteps.StartStopStep):
-    """Carries nodes from the start of a worker that takes the queue ``nodes`` to its end."""
+    """Runs a node service for the lifetime of a worker that consumes the queue ``nodes``."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -23,16 +23,14 @@ class NodeServiceStep(bootsteps.StartStopStep):
         self._thread: NodeServiceThread | None = None
 
     def include_if(self, worker: Any) -> bool:
-        """Only workers that take the queue carry nodes."""
         return QUEUE in worker.app.amqp.queues.consume_from
 
     def start(self, worker: Any) -> None:
-        """Begin to carry nodes."""
         self._thread = NodeServiceThread(_make_service)
         self._thread.start()
 
     def stop(self, worker: Any) -> None:
-        """Give the nodes up; what runs on them goes on."""
+        """Release the nodes; their runs continue."""
         if self._thread is not None:
             self._thread.stop()
             self._thread = None

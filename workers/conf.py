@@ -9,7 +9,7 @@ from typing import Final
 from django.conf import settings
 
 NODE_LEASE_SECONDS: Final = 12.0
-"""With a look each 2 s, another host carries the nodes of one that died within 15 s."""
+"""With a renewal every 2 s, another host takes over the nodes of a dead one within 15 s."""
 ARCHIVES_DIR = "archives"
 LOGS_DIR = "logs"
 SSH_DIR = "ssh"
@@ -17,19 +17,19 @@ SSH_DIR = "ssh"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What decides how nodes are carried. Times are in seconds.
+    """Settings of node services. Times are in seconds.
 
     Attributes:
-        data_dir: where logs, archives and keys lie.
+        data_dir: directory of logs, archives and keys.
         installation: marks runs as this installation's; derived from its secret key.
         ignore_images: run a job without its image where there is no container engine.
         host_network: a gang of several instances may use the network of its nodes.
         local_images: prefixes of images that nodes have from no registry.
-        node_lease: how long a claim on a node holds without renewal.
-        look_every: between two looks at which nodes there are and who carries them.
-        reap_every: between two searches for members that are gone for good.
-        tick: between two looks at the rows without being woken.
-        run_lease: how long a run goes on without a renewal by the control plane.
+        node_lease: lifetime of a node lease without renewal.
+        look_every: interval between reads of nodes and leases.
+        reap_every: between two searches for lost members.
+        tick: polling interval without a wake-up.
+        run_lease: lifetime of a run without a renewal.
         renew_every: between two renewals of all runs of a node; a minute at most.
         reconcile_every: between two comparisons of rows and run directories.
         probe_every: between two probes of a node.
@@ -38,13 +38,13 @@ class WorkerSettings:
         contact_every: between two requests that only prove that a node answers.
         unreached_after: silence after which a node is left to another service, which may reach it.
         first_contact: the same for a node that has never answered this service.
-        down_after: silence after which nobody counts on a node.
+        down_after: silence after which a node is down.
         first_backoff, longest_backoff: between two attempts to connect.
         fence_margin: added to lease and grace before a silent node's runs count as gone.
-        log_cap_bytes: how much is kept of each member's log.
-        transfer_bytes: how large a checkpoint may be that is brought from node to node.
-        transfer_seconds: how long that may take before the job starts without it.
-        archive_bytes: how much the uploaded archives of a tenant may have together.
+        log_cap_bytes: bytes retained of each member's log.
+        transfer_bytes: largest checkpoint that is copied between nodes.
+        transfer_seconds: limit of that copy; then the job starts without it.
+        archive_bytes: limit of all uploaded archives of a tenant.
         disk_bytes: for the run directory and the checkpoints of a job on a node; 0: no limit.
     """
 
@@ -78,21 +78,18 @@ class WorkerSettings:
 
     @property
     def client_key(self) -> Path:
-        """The control plane's private key."""
         return self.data_dir / SSH_DIR / "id_ed25519"
 
     @property
     def logs_dir(self) -> Path:
-        """Where logs lie."""
         return self.data_dir / LOGS_DIR
 
     def archive(self, digest: str) -> Path:
-        """Where an uploaded source archive lies."""
         return self.data_dir / ARCHIVES_DIR / digest
 
 
 def worker_settings() -> WorkerSettings:
-    """The settings of this process."""
+    """The settings of this process, read once."""
     environment = settings.TESSERA
     return WorkerSettings(
         data_dir=environment.data_dir,
@@ -110,7 +107,7 @@ def worker_settings() -> WorkerSettings:
 
 
 def installation_id(secret_key: str) -> str:
-    """A name for the installation that says nothing about its key."""
+    """A name for the installation that does not reveal its key."""
     return hmac.new(secret_key.encode(), b"tessera.installation.1", hashlib.sha256).hexdigest()[
         :16
     ]

@@ -1,4 +1,4 @@
-"""Goodput as charts and sparklines read it: a bounded number of points, whatever the job's age."""
+"""Goodput for charts and sparklines: a bounded number of points, whatever the job's age."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -30,13 +30,13 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """What a job did around ``at``.
+    """Measurements of a job around ``at``.
 
     Attributes:
         attempt: its number.
         throughput, goodput: samples per second.
         step: number of the last step.
-        step_seconds, loss: None where the job does not say.
+        step_seconds, loss: None if not reported.
     """
 
     at: datetime
@@ -51,12 +51,12 @@ class CurvePoint:
 def goodput_curve(
     viewer: Viewer, job_id: int, *, most: int = MOST_POINTS
 ) -> tuple[CurvePoint, ...]:
-    """At most about ``most`` points over the job's whole life, oldest first, in four queries.
+    """Return about ``most`` points at most of the job's whole life, oldest first; 4 queries.
 
-    The newest are always there, so that the curve ends where the job is.
+    The newest points are always included.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: the job does not exist, or the viewer may not see it.
     """
     require_visible_job(viewer, job_id)
     samples = GoodputSample.objects.filter(job_id=job_id)
@@ -72,10 +72,10 @@ def goodput_curve(
 
 
 def newest_points(viewer: Viewer, job_id: int) -> tuple[CurvePoint, ...]:
-    """The last points of one job, oldest first.
+    """Return a job's last points, oldest first.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: the job does not exist, or the viewer may not see it.
     """
     require_visible_job(viewer, job_id)
     newest = GoodputSample.objects.filter(job_id=job_id).order_by("-at")[:TREND_POINTS]

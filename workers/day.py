@@ -28,11 +28,11 @@ _TEXT_OF_SPAN: Final = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayPoint:
-    """The ten minutes that begin at ``at``; None where nothing is known.
+    """The ten minutes that begin at ``at``; None where unknown.
 
     Attributes:
         in_use: share of the devices of now that a job held, in the time since there was a node.
-        utilisation: mean share of time in which devices were busy, of those that tell.
+        utilisation: mean share of time in which devices were busy, of reporting devices.
         efficiency: useful share of the samples of jobs that report and that the viewer may see,
             weighted by devices and time.
     """

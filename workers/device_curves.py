@@ -1,4 +1,4 @@
-"""How busy and how full the devices of a job were, rank by rank, in a bounded number of points."""
+"""Utilisation and memory of a job's devices, rank by rank, in a bounded number of points."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -34,11 +34,11 @@ _AT: Final = attrgetter("at")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePoint:
-    """What a device did on average in the ``span_seconds`` from ``at`` on.
+    """Averages of a device over the ``span_seconds`` from ``at`` on.
 
     Attributes:
-        utilisation: share of the time in which it was busy, 0 to 1; None: the node cannot tell.
-        memory_bytes: memory in use; None: the node cannot tell.
+        utilisation: share of the time in which it was busy, 0 to 1; None: unknown.
+        memory_bytes: memory in use; None: unknown.
     """
 
     at: datetime
@@ -54,7 +54,7 @@ class DeviceCurve:
         index: of the device on its node; both are those of the newest attempt that had it.
         device_type: empty for a device that has left the cluster.
         is_gpu: False for a declared slot, whose load is processor time.
-        memory_bytes: how much there is; None where nobody knows.
+        memory_bytes: of the device; None if unknown.
         points: oldest first.
     """
 
@@ -83,7 +83,7 @@ class JobCurves:
     Attributes:
         since, until: the axis; both None before anything of the job ran.
         span_seconds: what a point averages: a minute, ten or an hour.
-        first: how many ranks stand before these; ``total``: how many there are.
+        first: number of ranks before these; ``total``: of all ranks.
     """
 
     since: datetime | None = None
@@ -96,7 +96,7 @@ class JobCurves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A rank held devices of a node for a while."""
+    """The span in which a rank held devices of a node."""
 
     name: tuple[str, int]
     attempt: int
@@ -118,13 +118,13 @@ class _Reading:
 def device_curves(
     viewer: Viewer, job_id: int, *, now: datetime, first: int = 0, most: int = USUAL_RANKS
 ) -> JobCurves:
-    """The devices of up to ``most`` ranks over the job's newest 20 attempts, in five queries.
+    """Return curves of up to ``most`` ranks over the newest 20 attempts, in five queries.
 
-    Only spans that lie wholly in the time of a rank are told: what a device did before and after
-    belongs to others. A device that several jobs share is told as a whole.
+    Only spans wholly within the time of a rank are included: load before and after belongs to
+    others. A device that several jobs share is shown as a whole.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: the job does not exist, or the viewer may not see it.
     """
     require_visible_job(viewer, job_id)
     begun = Member.objects.filter(attempt__job_id=job_id).exclude(started_at=None)
@@ -158,7 +158,7 @@ def device_curves(
 
 
 def _held(members: QuerySet[Member], now: datetime) -> list[_Held]:
-    """Who held what, oldest first; of the newest attempts."""
+    """The held devices of the newest attempts, oldest first."""
     rows = members.select_related("attempt", "node").order_by("-attempt__number")
     newest: int | None = None
     found = []
@@ -181,7 +181,7 @@ def _held(members: QuerySet[Member], now: datetime) -> list[_Held]:
 
 
 def _span(since: datetime, until: datetime, now: datetime) -> int:
-    """The shortest span that is still kept from the beginning on and is not too many points."""
+    """The shortest span whose rows are retained from ``since`` on with few enough points."""
     for span, age in KEEP.items():
         points = (until - since).total_seconds() / span
         if points <= MOST_POINTS and since > now - age:
@@ -192,7 +192,6 @@ def _span(since: datetime, until: datetime, now: datetime) -> int:
 def _readings(
     held: Sequence[_Held], span: int, *, since: datetime, until: datetime
 ) -> Mapping[int, list[_Reading]]:
-    """What the nodes told, by node, oldest first."""
     rows = NodeTelemetry.objects.annotate(hour=ExtractHour("at", tzinfo=UTC))
     asked = _any(_asked(held, span, since=since, until=until))
     found: dict[int, list[_Reading]] = defaultdict(list)
@@ -242,7 +241,7 @@ def _curves(
     known: Mapping[tuple[int, int], tuple[str, bool, int]],
     span: int,
 ) -> tuple[DeviceCurve, ...]:
-    """A curve for each place among a rank's devices, through all of its attempts."""
+    """One curve per position among a rank's devices, through all of its attempts."""
     spans = [_spans(one, readings.get(one.node_id, ()), span) for one in parts]
     found = []
     for place in range(max(len(one.devices) for one in parts)):
@@ -270,9 +269,9 @@ def _curves(
 def _spans(
     one: _Held, readings: Sequence[_Reading], span: int
 ) -> list[tuple[datetime, list[_Reading]]]:
-    """What a node told while a rank held some of it; minutes of the end are put together.
+    """Readings of a node while a rank held devices on it; minutes of the end are merged.
 
-    Asked once for all of the rank's devices: most readings of a node are of other attempts.
+    Called once for all of the rank's devices: most readings belong to other attempts.
     """
     begin, end = (bisect_left(readings, at, key=_AT) for at in (one.since, one.until))
     within = [
@@ -292,7 +291,6 @@ def _spans(
 def _points(
     spans: Iterable[tuple[datetime, Sequence[_Reading]]], index: int
 ) -> Iterable[DevicePoint]:
-    """What one device did."""
     for at, told in spans:
         busy = _told(each.utilisation[index : index + 1] for each in told)
         memory = _told(each.memory[index : index + 1] for each in told)

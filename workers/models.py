@@ -1,4 +1,4 @@
-"""Rows of the workers: who carries which node, who is alive, and what came back from the nodes."""
+"""Rows of the workers: node leases, back-offs, heartbeats, duties, logs, goodput, telemetry."""
 
 from django.db import models
 from django.db.models import Q
@@ -9,10 +9,10 @@ from scheduling.runs.models import Attempt, Member
 
 
 class NodeLease(models.Model):
-    """A node service carries a node until ``expires_at``; ``epoch`` fences off its predecessor.
+    """A node service manages a node until ``expires_at``; ``epoch`` fences off its predecessor.
 
-    Every write about a node's members compares the epoch, so that a service that was frozen and
-    wakes after another took over drops what it meant to say.
+    Every write about a node's members compares the epoch, so that the writes of a frozen service
+    that wakes after another took over are dropped.
     """
 
     node = models.OneToOneField(Node, on_delete=models.CASCADE, related_name="carrier")
@@ -45,7 +45,7 @@ class NodeBackoff(models.Model):
 
 
 class Heartbeat(models.Model):
-    """One row a process, renewed while its loop turns, with what it has measured of its host.
+    """One row per process, renewed while its loop runs, with measurements of its host.
 
     ``skew_seconds`` is how far the host's clock is ahead of the database's. ``refusal`` is the
     code of the reason for which the process does no work, empty if it works.
@@ -67,7 +67,7 @@ class Heartbeat(models.Model):
 
 
 class DiskAlarm(models.Model):
-    """The disk of a node, or the data directory of a host, is almost full, and admins were told.
+    """The disk of a node, or the data directory of a host, is almost full; admins are notified.
 
     ``host`` is empty for a node. The row is deleted when there is enough room again.
     """
@@ -96,7 +96,7 @@ class DiskAlarm(models.Model):
 class DutyLease(models.Model):
     """One process at a time performs a duty, such as sending periodic tasks, until ``expires_at``.
 
-    ``state`` is what the duty hands on to its next holder.
+    ``state`` is passed to the next holder.
     """
 
     name = models.CharField(max_length=40, primary_key=True)
@@ -111,8 +111,8 @@ class DutyLease(models.Model):
 class LogStream(models.Model):
     """How far the log of one member has been fetched into the data directory.
 
-    ``first`` and ``end`` are logical byte offsets: what lies before ``first`` has been dropped by
-    the cap. ``closed`` says that nothing more will come. ``host`` wrote the newest bytes.
+    ``first`` and ``end`` are logical byte offsets: the cap has dropped bytes before ``first``.
+    ``closed``: the log is complete. ``host`` wrote the newest bytes.
     """
 
     member = models.OneToOneField(Member, on_delete=models.CASCADE, related_name="log")
@@ -130,10 +130,10 @@ class LogStream(models.Model):
 
 
 class GoodputSample(models.Model):
-    """What a job reported over one interval of a few seconds, for one attempt.
+    """Reported progress of one attempt over one interval of a few seconds.
 
     ``throughput`` is in samples per second over the interval; ``efficiency`` is 1.0 until it is
-    known; ``goodput`` is their product. ``batch`` is known of jobs that tell it.
+    known; ``goodput`` is their product. ``batch`` is None if not reported.
     """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="goodput")

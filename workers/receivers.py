@@ -1,4 +1,4 @@
-"""What the workers do when scheduling has news."""
+"""Receivers of scheduling's signals."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,16 +11,16 @@ from workers.waking import wake
 
 
 def connect() -> None:
-    """Receive the signals of the room below; doing it again changes nothing."""
+    """Connect the receivers; repeated calls change nothing."""
     orders_changed.connect(wake_for_orders, dispatch_uid="workers.wake_for_orders")
     telemetry_seen.connect(keep_telemetry, dispatch_uid="workers.keep_telemetry")
 
 
 def wake_for_orders(*, node_ids: frozenset[int], **_: Any) -> None:
-    """Wake the services that carry these nodes."""
+    """Wake the services that manage these nodes."""
     wake(node_ids)
 
 
 def keep_telemetry(*, node_id: int, at: datetime, reading: Mapping[str, Any], **_: Any) -> None:
-    """Keep what a node does now."""
+    """Cache the current reading of a node."""
     keep_current(node_id=node_id, at=at, reading=reading)

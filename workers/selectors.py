@@ -1,4 +1,4 @@
-"""Logs and goodput as faces read them; each function takes the viewer."""
+"""Logs and goodput for pages and REST; each function takes the viewer."""
 
 import socket
 from dataclasses import dataclass, replace
@@ -28,10 +28,10 @@ class LogPiece:
 
     Attributes:
         attempt: number of the attempt; 0 before the first.
-        offset: where ``text`` really begins: later than asked where older bytes are not kept.
+        offset: where ``text`` begins: later than requested if older bytes were dropped.
         next_offset: where the next piece begins.
         size: how far the log has been fetched.
-        first: where the log begins by now.
+        first: current beginning of the log.
         end: nothing more will come after ``next_offset``.
     """
 
@@ -50,7 +50,7 @@ _ASK_THERE: Final = sentence("ask-portal-on-host")
 
 
 class LogElsewhereError(DomainError):
-    """The host that answers does not hold bytes of a log that have been fetched."""
+    """The answering host does not have bytes of a log that were fetched."""
 
     code = "log-elsewhere"
     status = 503
@@ -76,11 +76,11 @@ class LogElsewhereError(DomainError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodputRow:
-    """What an attempt did in one interval of ``seconds``.
+    """Goodput of an attempt in one interval of ``seconds``.
 
     Attributes:
         throughput: samples per second.
-        efficiency: how much one sample is worth, up to 1.
+        efficiency: value of one sample, up to 1.
         goodput: their product.
     """
 
@@ -110,22 +110,21 @@ def read_log(
     offset: int = 0,
     limit: int = 65_536,
 ) -> LogPiece:
-    """A piece of the log of one rank, by default of the first role in the newest attempt.
+    """Return a piece of one rank's log, by default of the first role in the newest attempt.
 
     Args:
-        viewer: who reads.
+        viewer: for permissions.
         job_id: the job.
-        logs_dir: where logs lie.
+        logs_dir: directory of the logs.
         role: empty for the first one.
         rank: within the role.
         attempt: number; None for the newest that has this rank.
-        offset: first byte wanted; one inside a character stands for the next character.
+        offset: first byte; one inside a character means the next character.
         limit: most bytes; a single character is never cut.
 
     Raises:
-        NotFoundError: there is no such job, role, rank or attempt, or the viewer may not see it.
-        LogElsewhereError: another host has fetched what is at ``offset``, into a directory of its
-            own.
+        NotFoundError: the job, role, rank or attempt does not exist or is not visible.
+        LogElsewhereError: another host has the bytes at ``offset`` in its own directory.
     """
     stretch = _Stretch(role=role, rank=rank, attempt=attempt, offset=offset, limit=limit)
     return _read(viewer, job_id, logs_dir, stretch)[0]
@@ -143,28 +142,28 @@ def search_log(
     offset: int = 0,
     limit: int = MOST_LOG_BYTES,
 ) -> tuple[LogPiece, tuple[log_search.LogHit, ...]]:
-    """The lines that hold certain words, in a stretch of at most ``limit`` bytes.
+    """Search a stretch of at most ``limit`` bytes of a log for lines with certain words.
 
-    Who wants the whole log searched asks again from ``next_offset`` until ``end``, or until it
-    stays where it was: there the log is still being written.
+    To search the whole log, repeat from ``next_offset`` until ``end``, or until it stays
+    unchanged: there the log is still being written.
 
     Args:
-        viewer: who reads.
+        viewer: for permissions.
         job_id: the job.
         wanted: words of one line, in upper or lower case.
-        logs_dir: where logs lie.
+        logs_dir: directory of the logs.
         role: empty for the first one.
         rank: within the role.
         attempt: number; None for the newest that has this rank.
         offset: where a line begins, such as the ``next_offset`` of the call before.
-        limit: most bytes to look at.
+        limit: most bytes to search.
 
     Returns:
-        Where was looked, without its text, and at most 200 lines.
+        The searched stretch, without its text, and at most 200 lines.
 
     Raises:
-        InvalidError: the words are none, or too many, or of more than one line.
-        NotFoundError: there is no such job, role, rank or attempt, or the viewer may not see it.
+        InvalidError: the words are empty, too long, or of more than one line.
+        NotFoundError: the job, role, rank or attempt does not exist or is not visible.
     """
     if not wanted.strip() or len(wanted) > LONGEST_SEARCH or not wanted.isprintable():
         raise InvalidError(
@@ -190,10 +189,10 @@ def search_log(
 def goodput_of_job(
     viewer: Viewer, job_id: int, *, cursor: str | None = None, limit: int = DEFAULT_ROWS
 ) -> Page[GoodputRow]:
-    """What a job reported, interval by interval, the oldest first.
+    """Return a job's reported goodput by interval, oldest first.
 
     Raises:
-        NotFoundError: there is no such job, or the viewer may not see it.
+        NotFoundError: the job does not exist, or the viewer may not see it.
     """
     limit = page_limit(limit)
     key = read_cursor(cursor)
@@ -246,7 +245,7 @@ def _member(job_id: int, *, role: str, rank: int, attempt: int | None) -> Member
 def _require_planned(
     spec: dict[str, object], *, role: str, rank: int, attempt: int | None
 ) -> None:
-    """Go on if the job will have this rank one day."""
+    """Raise an error unless the specification has this rank."""
     roles = spec.get("roles")
     known = roles if isinstance(roles, dict) else {}
     name = role or next(iter(known), "")
@@ -285,7 +284,7 @@ def _piece(
     there = log_files.extent(directory, first=stream.first)
     if there.end < stream.end and offset >= there.end:
         raise LogElsewhereError.of(stream, max(there.end - there.first, 0))
-    # The bytes before tell whether the first one wanted is inside a character.
+    # The bytes before show whether the first one requested is inside a character.
     lead = min(offset, text.LONGEST_CHARACTER - 1)
     most = max(_LEAST_LOG_BYTES, min(limit, MOST_LOG_BYTES))
     begin, found = log_files.read(
@@ -295,7 +294,7 @@ def _piece(
     skipped = text.continued(before, wanted)
     kept = wanted[skipped:]
     earliest = max(begin, offset)
-    # Beyond the end nothing is read, and what comes there later is to be read from the end on.
+    # Nothing is read past the end; later bytes are to be read from the end on.
     start = (earliest if wanted else min(earliest, there.end)) + skipped
     is_last = start + len(kept) >= there.end
     if not (is_last and is_final):

@@ -1,4 +1,4 @@
-"""Nodes that a service has given up to others, tried now and then until they answer it again."""
+"""Retries of nodes that a service has left to others, until they answer again."""
 
 import asyncio
 import itertools
@@ -19,12 +19,10 @@ from workers.transports.base import TransportError
 log = logging.getLogger(__name__)
 
 TRY_SECONDS: Final = 20.0
-"""The longest that a try to reach a node may take; a back-off holds meanwhile."""
+"""The longest time for one retry; the back-off stays in force meanwhile."""
 
 
 class Backoffs:
-    """Leaves each of these nodes to other services until it answers here, too."""
-
     def __init__(
         self,
         *,
@@ -40,11 +38,11 @@ class Backoffs:
         self._deleting: set[asyncio.Task[None]] = set()
 
     def begin(self, address: NodeAddress, *, silent: float | None) -> None:
-        """Give a node up.
+        """Leave a node to other services.
 
         Args:
             address: of the node.
-            silent: seconds since its silence was noted, which the next service goes on counting.
+            silent: seconds since its silence was noted, for the next service.
         """
         self.end(address.node_id)
         task = asyncio.get_running_loop().create_task(self._back_off(address, silent))

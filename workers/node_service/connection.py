@@ -1,4 +1,4 @@
-"""Carries one node: keeps it connected, and says when it is not."""
+"""The connection to one node: reconnects, and reports contact lost and regained."""
 
 import asyncio
 import logging
@@ -26,12 +26,12 @@ class NodeConnection:
     def __init__(
         self, address: NodeAddress, service: Service, *, silent: float | None = None
     ) -> None:
-        """Carry nothing yet.
+        """Create an idle connection.
 
         Args:
             address: the node.
-            service: what may be used of the service.
-            silent: seconds since which the service before has noted it as silent, if it has.
+            service: the service that owns the connection.
+            silent: seconds since the previous service noted it as silent, or None.
         """
         self.address = address
         self._service = service
@@ -44,7 +44,6 @@ class NodeConnection:
 
     @property
     def node_id(self) -> int:
-        """The node's row."""
         return self.address.node_id
 
     @property
@@ -64,28 +63,28 @@ class NodeConnection:
 
     @property
     def line(self) -> Transport | None:
-        """The open line to the node; None while there is none."""
+        """The open transport of the node, or None."""
         return self._visit.transport if self._visit is not None and self.is_listening else None
 
     @property
     def busy(self) -> frozenset[int]:
-        """Members with a directive in hand."""
+        """Members with a directive in progress."""
         return self._visit.directives.busy if self._visit is not None else frozenset()
 
     def take(self, directive: Directive) -> None:
-        """Carry out a directive. If the connection is lost meanwhile, the rows give it again."""
+        """Start a directive. If the connection is lost meanwhile, the rows yield it again."""
         if self._visit is not None and self._visit.is_listening:
             self._visit.take(directive)
 
     async def carry(self) -> None:
-        """Keep the node connected until cancelled."""
+        """Stay connected until cancelled."""
         while True:
             reason = await self._connect_and_stay()
             self._note_silence(reason)
             await asyncio.sleep(self._backoff())
 
     async def _connect_and_stay(self) -> str:
-        """Connect and stay until the line breaks; returns why it did."""
+        """Connect and stay until the connection breaks; returns the reason."""
         reason = "the session ended"
         transport = self._service.connect(self.address, self._tell_progress)
         try:
@@ -106,7 +105,7 @@ class NodeConnection:
         return reason
 
     def _heard(self) -> None:
-        """The node has been compared with its rows; from now on it is counted on."""
+        """Mark the node as reachable after its first reconciliation."""
         self._failures = 0
         self._silent_since = None
         self._told = None
@@ -142,7 +141,7 @@ class NodeConnection:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> str:
-    """The words of the first error in a group."""
+    """The message of the first error in a group."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

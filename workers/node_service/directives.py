@@ -1,4 +1,4 @@
-"""Carries out the directives of one node; each may come twice."""
+"""Execution of the directives of one node; each may arrive twice."""
 
 import asyncio
 import logging
@@ -52,20 +52,20 @@ class DirectiveRunner:
 
     @property
     def busy(self) -> frozenset[int]:
-        """Members with a directive in hand, or that have been told to stop."""
+        """Members with a directive in progress, or with a stop whose end is awaited."""
         return frozenset(self._busy)
 
     def take(self, directive: Directive) -> None:
-        """Begin with a directive, unless the member has one in hand."""
+        """Start a directive, unless the member has one in progress."""
         if directive.rank.member_id in self._busy:
             return
         self._busy.add(directive.rank.member_id)
         if not begin(self._tasks, self._carry_out(directive)):
-            # Whoever carries the node next reads the same directive from the rows.
+            # The next service of this node derives the same directive from the rows.
             self._busy.discard(directive.rank.member_id)
 
     def done(self, member_id: int) -> None:
-        """The member is over; nothing is in hand for it."""
+        """Forget a member that has ended."""
         self._busy.discard(member_id)
 
     async def _carry_out(self, directive: Directive) -> None:
@@ -103,7 +103,7 @@ class DirectiveRunner:
             self._service.post(Prepared(node_id=rank.node_id, member_id=rank.member_id))
 
     async def _bring_checkpoint(self, directive: Directive) -> None:
-        """Bring what the job has saved elsewhere; members on one node wait for each other."""
+        """Copy the job's last checkpoint here; members on one node take turns."""
         last = directive.preparation.last if directive.preparation is not None else None
         if last is None:
             return
@@ -118,7 +118,7 @@ class DirectiveRunner:
                 self._bringing.pop(directive.rank.job_id, None)
 
     async def _prepare_afresh(self, preparation: Preparation) -> None:
-        """Prepare; what an earlier version of us prepared otherwise is made again."""
+        """Prepare; replace a preparation by an earlier version that differs."""
         try:
             await self._transport.prepare(preparation)
         except PrepareError as error:
@@ -139,7 +139,7 @@ class DirectiveRunner:
             self._saw(status)
 
     async def _tune(self, directive: Directive) -> None:
-        """Tell a job how to work; one that cannot hear it goes on as it does."""
+        """Send training settings to a job; one that cannot read them continues unchanged."""
         rank = directive.rank
         try:
             await self._transport.tune(rank.run_id, directive.settings)
@@ -153,7 +153,7 @@ class DirectiveRunner:
         )
 
     async def _cancel(self, directive: Directive) -> bool:
-        """Cancel, or stop what has started after all; returns whether its end is awaited."""
+        """Cancel, or stop a run that has started; returns whether its end is awaited."""
         rank = directive.rank
         try:
             await self._transport.cancel(rank.run_id)
@@ -166,7 +166,7 @@ class DirectiveRunner:
         return False
 
     async def _stop(self, directive: Directive) -> bool:
-        """Tell it to stop; returns whether its end is awaited."""
+        """Stop a run; returns whether its end is awaited."""
         rank = directive.rank
         try:
             await self._transport.stop(

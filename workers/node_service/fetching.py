@@ -1,4 +1,4 @@
-"""Fetches the streams of all runs of one node: a few at a time, in turn, one piece each."""
+"""Fetching of all streams of one node: a few runs at a time, in turn, one piece each."""
 
 import asyncio
 import logging
@@ -19,10 +19,10 @@ MOST_FINISHING: Final = 8
 
 
 class Fetching:
-    """The followers of one node. A run that writes much waits its turn like all others."""
+    """The followers of one node; a run that writes much waits its turn like all others."""
 
     def __init__(self, transport: Transport, service: Service) -> None:
-        """Args: transport: the line. service: takes files and news."""
+        """Args: transport: of the node. service: takes files and reports."""
         self._transport = transport
         self._service = service
         self._followers: dict[str, StreamFollower] = {}
@@ -34,7 +34,7 @@ class Fetching:
     async def follow(
         self, rank: MemberRef, *, log_first: int = 0, reports_end: int = 0
     ) -> StreamFollower:
-        """The follower of a run; made where there is none yet."""
+        """The follower of a run, created on first use."""
         async with self._locks.setdefault(rank.run_id, asyncio.Lock()):
             follower = self._followers.get(rank.run_id)
             if follower is None:
@@ -45,7 +45,7 @@ class Fetching:
             return follower
 
     async def grew(self, rank: MemberRef, *, log_end: int, reports_end: int) -> None:
-        """A run's streams are that long by now."""
+        """Note the new lengths of a run's streams."""
         if not (log_end or reports_end):
             return
         follower = await self.follow(rank)
@@ -74,7 +74,7 @@ class Fetching:
                 self._queue(run_id)
 
     def sum_up(self) -> None:
-        """Post what has come from all runs since the last time."""
+        """Post the sums of all runs since the last call."""
         now = estimated_now().timestamp()
         for follower in self._followers.values():
             follower.sum_up(self._service, now=now)
@@ -102,7 +102,7 @@ class Fetching:
         self.forget(rank, first=kept.first if kept else 0, end=kept.end if kept else 0)
 
     def forget(self, rank: MemberRef, *, first: int, end: int) -> None:
-        """Say that nothing of a run is on the node any more."""
+        """Report that nothing of a run is left on the node."""
         self._service.post(Removed(node_id=rank.node_id, rank=rank, log_first=first, log_end=end))
 
     async def _drain(self, follower: StreamFollower) -> None:

@@ -1,4 +1,4 @@
-"""Fetches the streams of one run: the log into files, the reports into sums."""
+"""Fetching of one run's streams: the log into files, the reports into sums."""
 
 import math
 import time
@@ -27,15 +27,15 @@ CHUNK_BYTES: Final = 128 << 10
 
 
 class NotKeptError(Exception):
-    """A piece of a log could not be written here; it stays on its node meanwhile."""
+    """A piece of a log could not be written here; it stays on its node."""
 
 
 @dataclass(slots=True)
 class StreamFollower:
-    """How far one run's streams have been fetched, and how far they go.
+    """Fetched and known lengths of one run's streams.
 
     Attributes:
-        log_end, reports_end: as the node has said, or as read if that is more.
+        log_end, reports_end: as reported by the node, or as read if more.
     """
 
     rank: MemberRef
@@ -54,7 +54,7 @@ class StreamFollower:
     async def begin(
         cls, service: Service, rank: MemberRef, *, log_first: int = 0, reports_end: int = 0
     ) -> "StreamFollower":
-        """Go on where the files and rows say that fetching ended."""
+        """Resume where files and rows show that fetching ended."""
         directory = service.settings.logs_dir / path_of(rank)
         kept = await service.on_disk(log_files.extent, directory, first=log_first)
         happenings = TrainingEvents()
@@ -84,7 +84,7 @@ class StreamFollower:
         return self.kept.end < self.log_end or self.tally.read_offset < self.reports_end
 
     def grew(self, *, log_end: int, reports_end: int) -> bool:
-        """Hear how long the streams are; returns whether there is something to fetch."""
+        """Note the lengths of the streams; returns whether there is something to fetch."""
         self.log_end = max(self.log_end, log_end)
         self.reports_end = max(self.reports_end, reports_end)
         return self.is_behind
@@ -98,10 +98,10 @@ class StreamFollower:
         return self.is_behind
 
     def sum_up(self, service: Service, *, now: float, last: bool = False) -> None:
-        """Post what has come since the last time.
+        """Post the progress since the last call.
 
         Args:
-            service: takes the news.
+            service: takes the report.
             now: seconds since the epoch.
             last: the run is over. Its last piece goes to the interval's end, where no earlier
                 sample of this run can be.
@@ -131,7 +131,7 @@ class StreamFollower:
             )
 
     def close(self, service: Service) -> None:
-        """Nothing more will come; what was left of a cut character is shown as it is."""
+        """Mark the log as complete; an incomplete last character is shown as it is."""
         self.is_open = False
         self._match(service, self.scanner.finish())
         self._tell(service, b"", end=True)
@@ -146,7 +146,7 @@ class StreamFollower:
             return
         first = self.kept.first if chunk.offset == offset else chunk.offset
         written = await self._keep(chunk, service)
-        # After a gap the log begins anew: what lies before it would be read as zeros.
+        # After a gap the log restarts: bytes before it would be read as zeros.
         self.kept = Extent(max(first, written.first), chunk.offset + len(chunk.data))
         if chunk.offset != offset:
             self._text = b""
@@ -187,7 +187,7 @@ class StreamFollower:
         self.tally.take(chunk.data)
 
     def _tell(self, service: Service, data: bytes, *, end: bool) -> None:
-        """Send the text for live pages, cut between characters."""
+        """Send the text to live pages, cut between characters."""
         raw = self._text + data
         rest = 0 if end else unfinished(raw)
         whole, self._text = raw[: len(raw) - rest], raw[len(raw) - rest :]

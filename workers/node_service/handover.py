@@ -1,4 +1,4 @@
-"""Brings a job's last checkpoint from the node where it was saved to the one where it goes on."""
+"""Copying a job's last checkpoint from the node that has it to the node of its next attempt."""
 
 import asyncio
 import logging
@@ -25,19 +25,19 @@ log = logging.getLogger(__name__)
 BAD_BLOB: Final = "bad-blob"
 TRIES: Final = 2
 MOST_PASSED_OVER: Final = 4
-"""Damaged checkpoints of a job before none is brought; a job keeps two."""
+"""Damaged checkpoints of a job before the copy is given up; a job retains two."""
 LOOK_EVERY_SECONDS: Final = 2.0
 
 
 class HandoverError(Exception):
-    """A checkpoint stays where it is; the message says why."""
+    """A checkpoint cannot be copied; the message has the reason."""
 
 
 async def bring(*, service: Service, line: Transport, rank: MemberRef, last: LastSaved) -> None:
-    """Bring the last checkpoint of a job to the node behind ``line``, unless it is there.
+    """Copy the last checkpoint of a job to the node behind ``line``, unless it is there.
 
-    A damaged one is passed over for the one before. The run is prepared only after it. What
-    cannot be brought is said in the job's events, and the run begins with what its node has:
+    If it is damaged, the one before is tried. The run is prepared only afterwards. A failure
+    is recorded in the job's events, and the run starts with the checkpoints of its node:
     training does not wait for a node that may never answer.
 
     Raises:
@@ -69,7 +69,7 @@ async def bring(*, service: Service, line: Transport, rank: MemberRef, last: Las
 
 
 class _Move:
-    """Brings what one job has saved on one node to another."""
+    """The copy of one job's checkpoint from one node to another."""
 
     def __init__(
         self, service: Service, line: Transport, rank: MemberRef, last: LastSaved
@@ -79,10 +79,10 @@ class _Move:
         self._looked = time.monotonic()
 
     async def newest_after(self, here: Saved | None) -> tuple[Saved, list[tuple[str, str]]]:
-        """Bring the newest that is whole, and farther than what the node has.
+        """Copy the newest intact checkpoint that is further than the node's own.
 
         Returns:
-            Which it was, and the names of damaged ones with the reasons.
+            The checkpoint, and the names of damaged ones with the reasons.
         """
         source = self._service.line_to(self._last.node_id)
         if source is None:
@@ -136,7 +136,7 @@ class _Move:
             yield piece
 
     async def _look(self) -> None:
-        """Give up for a job that is to leave: it waits for nothing."""
+        """Give up if the job has to leave."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY_SECONDS:
             return
@@ -146,7 +146,7 @@ class _Move:
 
 
 class _DamagedError(Exception):
-    """The state of a checkpoint is not what its manifest says."""
+    """The state of a checkpoint does not match its manifest."""
 
 
 def _tell(service: Service, rank: MemberRef, kind: str, **facts: str | int) -> None:

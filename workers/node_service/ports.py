@@ -1,4 +1,4 @@
-"""What carriers leave for the database, and what they may use of the service."""
+"""Reports that connections post, and the interface of the service to them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAddress:
-    """A node as a carrier needs it; another value means another connection."""
+    """Address of a node for a connection; another value means another connection."""
 
     node_id: int
     name: str
@@ -27,38 +27,38 @@ class NodeAddress:
 
 
 Connect = Callable[[NodeAddress, Callable[[str, str], None]], Transport]
-"""Makes a transport, given what is to hear the progress of image pulls (run id, words)."""
+"""Creates a transport, given a callback for the progress of image pulls (run id, text)."""
 
 
 class Service(Protocol):
-    """What a carrier may use of the service that runs it."""
+    """Interface of the service to its connections."""
 
     @property
     def settings(self) -> WorkerSettings:
-        """Of the workers."""
+        """Settings of the workers."""
 
     @property
     def connect(self) -> Connect:
-        """How to reach nodes."""
+        """Factory of transports."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other service could carry its nodes."""
+        """Whether no other service could manage its nodes."""
 
     def post(self, news: NodeReport) -> None:
-        """Leave news to be written with the next turn."""
+        """Queue a report for the next turn."""
 
     async def confirm(self, news: NodeReport) -> bool:
-        """Leave news and wait for its turn; returns whether it has been written."""
+        """Queue a report and wait for its turn; returns whether it was written."""
 
     def line_to(self, node_id: int) -> Transport | None:
-        """The line to another node, if this service carries it and it answers now."""
+        """The transport of another node, if this service manages it and it answers now."""
 
     def wake(self) -> None:
-        """Ask for a turn, since directives may be waiting."""
+        """Request a turn, since directives may be waiting."""
 
     async def flush(self) -> None:
-        """Wait until all news so far have been written."""
+        """Wait until all reports so far have been written."""
 
     def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Read from the database in a thread."""

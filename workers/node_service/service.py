@@ -1,4 +1,4 @@
-"""The node service: claims nodes, carries each, and lets go of those that others carry."""
+"""The node service: claims nodes, manages each, and releases those of other services."""
 
 import asyncio
 import logging
@@ -35,19 +35,19 @@ T = TypeVar("T")
 DISK_THREADS: Final = 2
 MOST_UNTOLD: Final = 512
 FROZEN_SECONDS: Final = 2.0
-"""How much longer than meant a pause may last before the process counts as frozen meanwhile."""
+"""Excess length of a pause from which on the process counts as frozen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChanges:
-    """What a look at the rows has shown.
+    """Result of a read of nodes and leases.
 
     Attributes:
-        taken: claims on nodes that this service carries from now on.
+        taken: claims on newly acquired nodes.
         surplus: nodes to give up for another service.
         addresses: the nodes by id.
-        unreached: nodes to leave to another service, which may reach them.
-        is_alone: no other service could carry nodes.
+        unreached: nodes to leave to another service that may reach them.
+        is_alone: no other service could manage nodes.
     """
 
     taken: dict[int, NodeClaim]
@@ -58,7 +58,7 @@ class RowChanges:
 
 
 class NodeService:
-    """Carries its share of the nodes. Several services share all nodes by leases."""
+    """Manages its share of the nodes. Several services share all nodes by leases."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class NodeService:
         owner: str | None = None,
         skew: Callable[[], timedelta] = host_skew,
     ) -> None:
-        """Carry no node yet.
+        """Create an idle service.
 
         Args:
             settings: of the workers.
@@ -96,53 +96,46 @@ class NodeService:
 
     @property
     def settings(self) -> WorkerSettings:
-        """Of the workers."""
         return self._settings
 
     @property
     def connect(self) -> Connect:
-        """How to reach nodes."""
         return self._connect
 
     @property
     def carried(self) -> frozenset[int]:
-        """The nodes that it carries; may be read from any thread."""
+        """The nodes that it manages; may be read from any thread."""
         return self._carried
 
-    # -- what carriers may use ---------------------------------------------------------------
+    # -- interface to connections ------------------------------------------------------------
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other service could carry its nodes."""
         return self._is_alone
 
     def post(self, news: NodeReport) -> None:
-        """Leave news to be written."""
         self._desk.post(news)
 
     async def confirm(self, news: NodeReport) -> bool:
-        """Leave news and wait for its turn; returns whether it has been written."""
+        """Queue a report and wait for its turn; returns whether it was written."""
         return await self._desk.confirm(news)
 
     def line_to(self, node_id: int) -> Transport | None:
-        """The line to a node that it carries and that answers now; None otherwise."""
+        """The transport of a node that it manages and that answers now, or None."""
         carrier = self._carriers.get(node_id)
         return carrier.line if carrier is not None else None
 
     def wake(self) -> None:
-        """Ask for a turn."""
         self._desk.wake()
 
     async def flush(self) -> None:
-        """Wait until all news so far have been written."""
+        """Wait until all reports so far have been written."""
         await self._desk.flush()
 
     def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
-        """Read from the database."""
         return self._desk.read(function, *args, **kwargs)
 
     def on_disk(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
-        """Read or write files."""
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._disk, partial(function, *args, **kwargs))
 
@@ -163,7 +156,7 @@ class NodeService:
     # -- the service -------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Carry nodes until cancelled; then give them up, so that others take them at once."""
+        """Manage nodes until cancelled; then release them, so that others take over at once."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._desk.run(lambda: self._epochs, self._carriers))
@@ -192,7 +185,7 @@ class NodeService:
         return {node_id: carrier.silence(now) for node_id, carrier in self._carriers.items()}
 
     def _look(self, carried: frozenset[int], silences: Mapping[int, Silence]) -> RowChanges:
-        """In a thread: beat, claim nodes, and read where all nodes are."""
+        """In a thread: send a heartbeat, claim nodes, and read the addresses of all nodes."""
         now, lease = database_now(), timedelta(seconds=self._settings.node_lease)
         refusal = self._check_clock()
         if refusal != self._refusal or self._is_beat_due():
@@ -224,7 +217,7 @@ class NodeService:
         return time.monotonic() - self._beaten >= self._settings.node_lease / 3
 
     def _check_clock(self) -> str:
-        """Why this service must not carry nodes; empty if it may."""
+        """The reason why this service must not manage nodes; empty if it may."""
         skew = self._skew()
         refusal = node_leases.CLOCK_SKEW if is_skewed(skew) else ""
         if refusal and not self._refusal:
@@ -288,7 +281,7 @@ class NodeService:
         self._start(address)
 
     def _drop(self, node_ids: Collection[int]) -> None:
-        """Hang up on nodes that are not ours any more."""
+        """Disconnect from nodes of other services."""
         for node_id in node_ids:
             self._epochs.pop(node_id, None)
             if self._carriers.pop(node_id, None) is not None:

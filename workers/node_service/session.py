@@ -1,4 +1,4 @@
-"""One connection to one node, from the greeting until the line breaks."""
+"""One session with one node, from the greeting until the connection breaks."""
 
 import asyncio
 import logging
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 FENCE_GRACE_SECONDS: Final = 30.0
 MINUTE: Final = 60.0
 OLDEST_SECONDS: Final = 10 * 366 * 86_400.0
-"""No node reports anything older: its clock was wrong when it was written."""
+"""A node cannot report an older instant: its clock was wrong at that time."""
 
 
 class NodeSession:
-    """What is known and done on one node while the line holds.
+    """State and tasks of one node during one session.
 
     Attributes:
         directives: carries out the directives of the node.
@@ -47,7 +47,7 @@ class NodeSession:
         service: Service,
         heard: Callable[[], None],
     ) -> None:
-        """Args: heard: is called when the node has been compared with its rows."""
+        """Args: heard: is called after the first reconciliation of the node."""
         self.is_listening = False
         self._contact_at = time.monotonic()
         self._node = address
@@ -71,7 +71,7 @@ class NodeSession:
         )
 
     async def stay(self, hello: NodeHello) -> None:
-        """Compare, then follow and obey; ends only by an error or by being cancelled."""
+        """Reconcile, then follow and execute; ends only by an error or cancellation."""
         self._boot_id = hello.boot_id
         settings = self._service.settings
         try:
@@ -95,20 +95,18 @@ class NodeSession:
             self.is_listening = False
 
     def take(self, directive: Directive) -> None:
-        """Carry out a directive."""
         self._ranks[directive.rank.run_id] = directive.rank
         self.directives.take(directive)
 
     @property
     def transport(self) -> Transport:
-        """The line."""
         return self._transport
 
     @property
     def heard_at(self) -> float:
-        """When anything last arrived from the node, by the monotonic clock.
+        """Instant of the last bytes from the node, by the monotonic clock.
 
-        While nobody else could carry the node, it is not asked and counts as heard.
+        While no other service could manage the node, it is not polled and counts as heard.
         """
         return max(self._contact_at, self._transport.heard_at or 0.0)
 
@@ -116,7 +114,7 @@ class NodeSession:
         """The rank that a run belongs to."""
         return self._ranks.get(run_id)
 
-    # -- what the node tells -----------------------------------------------------------------
+    # -- events of the node ------------------------------------------------------------------
 
     async def _hear(self) -> None:
         async for event in self._transport.events():
@@ -132,7 +130,7 @@ class NodeSession:
             await self._fetching.grew(rank, log_end=event.log_end, reports_end=event.reports_end)
 
     def _saw(self, status: RunStatus) -> None:
-        """A run stands where ``status`` says; each change is told once."""
+        """Report a changed status of a run once."""
         rank = self._ranks.get(status.run_id)
         if rank is None:
             self._saw_stray(status)
@@ -176,7 +174,7 @@ class NodeSession:
         return estimated_now() - timedelta(seconds=min(max(age, 0.0), OLDEST_SECONDS))
 
     def _finish(self, rank: MemberRef, status: RunStatus, end: Exited | None = None) -> None:
-        """See a run off that has ended; ``end`` is what the rows do not say yet."""
+        """Finish a run that has ended; ``end`` is its end if the rows do not have it yet."""
         if rank.run_id in self._over:
             return
         self._over.add(rank.run_id)
@@ -185,7 +183,7 @@ class NodeSession:
     async def _finish_and_forget(
         self, rank: MemberRef, status: RunStatus, end: Exited | None
     ) -> None:
-        # The run directory is the only proof of how it ended until the rows say so.
+        # Until the rows have the end, the run directory is its only proof.
         if end is not None and not await self._service.confirm(end):
             self._over.discard(rank.run_id)
             return  # it is compared again, here or by whoever carries the node
@@ -200,8 +198,8 @@ class NodeSession:
     async def _reconcile(self) -> None:
         """Compare rows and run directories, and act on every difference.
 
-        What the node tells meanwhile about runs that are not known yet is heard afterwards, since
-        it may be newer than the comparison.
+        Events of the node about unknown runs wait until afterwards, since they may be newer than
+        the comparison.
         """
         await self._service.flush()
         self._early = {}
@@ -276,7 +274,7 @@ class NodeSession:
     # -- fencing -----------------------------------------------------------------------------
 
     async def _fence(self, status: RunStatus) -> None:
-        """End a run that nobody wants any more, and remove it when it has ended."""
+        """Stop a run without a live row, and remove it when it has ended."""
         log.warning("%s: ending the stray run %s", self._node.name, status.run_id)
         self._strays.add(status.run_id)
         try:
@@ -313,7 +311,7 @@ class NodeSession:
             await asyncio.sleep(seconds)
 
     async def _ask_for_contact(self) -> None:
-        """Ask for any reply: a line without packets breaks too late for another service."""
+        """Request any reply: a connection without packets breaks too late for another service."""
         if not self._service.is_alone:
             try:
                 await self._transport.renew([], self._service.settings.run_lease)

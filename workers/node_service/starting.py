@@ -1,4 +1,4 @@
-"""Beginning work in a group of tasks that may be ending at this moment."""
+"""Starting tasks in a group that may be ending."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def begin(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> bool:
-    """Begin ``work`` in ``tasks``; False, with the work put away, when the group is ending."""
+    """Start ``work`` in ``tasks``; if the group is ending, close ``work`` and return False."""
     try:
         tasks.create_task(work)
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Runs a node service in a thread of its own, as a part of a Celery worker or of a test."""
+"""A node service in a thread of its own, within a Celery worker or a test."""
 
 import asyncio
 import contextlib
@@ -48,10 +48,10 @@ RESTART_SECONDS = 2.0
 
 
 class NodeServiceThread:
-    """A node service with its loop. One that breaks is begun anew; its nodes' leases fence it."""
+    """A node service with its loop; restarted after a crash, fenced by its nodes' leases."""
 
     def __init__(self, make: Callable[[], NodeService]) -> None:
-        """Args: make: makes a service; called in the thread, once for each beginning."""
+        """Args: make: creates a service; called in the thread, once per start."""
         self._make = make
         self._thread = threading.Thread(target=self._run, name="node-service", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -61,11 +61,10 @@ class NodeServiceThread:
         self.service: NodeService | None = None
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self, *, seconds: float = 10.0) -> None:
-        """End in order: nodes are given up, connections closed, runs go on."""
+        """Stop: release nodes and close connections; runs continue."""
         self._stopped.set()
         with self._lock:
             if self._loop is not None and self._main is not None:

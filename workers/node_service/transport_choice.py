@@ -1,4 +1,4 @@
-"""How nodes are reached: over SSH, with the control plane's key and this version's node part."""
+"""Access to nodes over SSH, with the control plane's key and this version's node part."""
 
 from collections.abc import Callable
 from functools import cache
@@ -18,7 +18,7 @@ def bundle() -> Bundle:
 
 
 def over_ssh(settings: WorkerSettings) -> Connect:
-    """Makes transports over SSH, which run containers where the node has an engine."""
+    """Create transports over SSH, which run containers where the node has an engine."""
 
     def connect(node: NodeAddress, progress: Callable[[str, str], None]) -> Transport:
         address = SshAddress(

@@ -1,4 +1,4 @@
-"""The one place where a node service writes: news and directives, turn by turn."""
+"""Batched database writes of a node service: reports and directives, turn by turn."""
 
 import asyncio
 import logging
@@ -28,12 +28,12 @@ READERS: Final = 2
 GATHER_SECONDS: Final = 0.015
 MOST_GATHER_SECONDS: Final = 0.1
 CROWD: Final = 8
-"""From this number of news and directives in a turn, the next turn waits longer to batch more."""
+"""From this number of reports and directives in a turn, the next turn waits longer."""
 RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 class ReportWriter:
-    """Gathers news while a turn is written: the busier it is, the more of them share a commit.
+    """Collects reports while a turn is written: under load, more of them share a commit.
 
     All writing is done by one thread: threads of one process would only wait for each other.
     """
@@ -45,7 +45,7 @@ class ReportWriter:
         settings: WorkerSettings,
         lost: Callable[[Collection[int]], None],
     ) -> None:
-        """Args: owner: this service. lost: is told which nodes another service carries now."""
+        """Args: owner: this service. lost: receives the nodes that another service has taken."""
         self._owner = owner
         self._settings = settings
         self._lost = lost
@@ -60,17 +60,16 @@ class ReportWriter:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="desk-reader")
 
     def post(self, news: NodeReport) -> None:
-        """Leave news for the next turn."""
         self._news.append(news)
         self._taken += 1
         self._something.set()
 
     async def confirm(self, news: NodeReport) -> bool:
-        """Leave news and wait for its turn.
+        """Queue a report and wait for its turn.
 
         Returns:
-            Whether it has been committed; else the node is another service's, or the news could
-            not be written.
+            Whether it has been committed; else the node is another service's, or the write
+            failed.
         """
         written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._doubted[id(news)] = written
@@ -81,12 +80,12 @@ class ReportWriter:
             del self._doubted[id(news)]
 
     def wake(self) -> None:
-        """Have the next turn look for directives."""
+        """Look for directives in the next turn."""
         self._directives_wanted = True
         self._something.set()
 
     async def flush(self) -> None:
-        """Wait until all news so far have been written."""
+        """Wait until all reports so far have been written."""
         target = self._taken
         async with self._all_written:
             await self._all_written.wait_for(lambda: self._written >= target)
@@ -113,7 +112,7 @@ class ReportWriter:
             begun = time.monotonic()
             carried = await self._turn(dict(epochs()), carriers)
             if carried is not None:
-                # Rounds and submits want the database too, and what comes meanwhile shares a turn.
+                # Rounds and submits need the database too, and later reports share a turn.
                 await asyncio.sleep(gathering_seconds(carried, time.monotonic() - begun))
 
     async def close(self) -> None:
@@ -124,7 +123,7 @@ class ReportWriter:
     async def _turn(
         self, epochs: Mapping[int, int], carriers: Mapping[int, NodeConnection]
     ) -> int | None:
-        """Take one turn if there is a reason; returns how much it carried, or None without one."""
+        """Take one turn if there is a reason; returns its number of items, or None."""
         news, self._news = self._news[:MOST_NEWS], self._news[MOST_NEWS:]
         if self._news:
             self._something.set()
@@ -154,7 +153,7 @@ class ReportWriter:
         return carried
 
     async def _is_due(self, listening: Collection[int], busy: Collection[int]) -> bool:
-        """Whether nodes must be held again, or directives wait that nobody has told of."""
+        """Whether leases need renewal, or directives wait for which no wake-up came."""
         if time.monotonic() - self._held_at > self._settings.node_lease / 3:
             return True
         try:
@@ -166,7 +165,7 @@ class ReportWriter:
             return False
 
     async def _insist(self, take: Callable[..., Turn]) -> Turn:
-        """Take a turn, again and again while the database cannot be used."""
+        """Take a turn; retry while the database is not available."""
         tries = 0
         while True:
             try:
@@ -201,10 +200,10 @@ class ReportWriter:
 
 
 def gathering_seconds(carried: int, seconds: float) -> float:
-    """How long to wait for more: a turn costs much the same for one as for many.
+    """Seconds to wait before a turn: it costs much the same for one report as for many.
 
-    Where few jobs come none of them waits for others; in a crowd half of the time is left to
-    those whose news the next turn writes.
+    At a low rate no report waits for others; under load half of the time is left to the
+    processes whose reports the next turn writes.
     """
     if carried < CROWD:
         return GATHER_SECONDS

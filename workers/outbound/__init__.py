@@ -1,1 +1,1 @@
-"""What leaves for other systems: signed requests and mail."""
+"""Outgoing notifications: signed requests and mail."""

@@ -1,4 +1,4 @@
-"""Carries what is due, a few at a time; a receiver that fails has its others wait for the next."""
+"""Sends due deliveries, a few at a time; after a failure the receiver's others wait."""
 
 import logging
 import smtplib
@@ -27,12 +27,12 @@ def english(body: Mapping[str, Any], _language: str, _time_zone: str) -> tuple[s
 
 
 def mail(parcel: Parcel, *, sender: str, letter: Letter = english) -> Outcome:
-    """Send a delivery to its person.
+    """Mail a delivery to its person.
 
     Args:
         parcel: the delivery.
-        sender: what the mail is from.
-        letter: puts it into words.
+        sender: sender address of the mail.
+        letter: writes the text.
     """
     begun = time.monotonic()
     subject, text = letter(parcel.body, parcel.language, parcel.time_zone)
@@ -83,13 +83,13 @@ LONGEST_PASS_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outbound:
-    """How deliveries leave.
+    """Settings of deliveries.
 
     Attributes:
-        networks: private networks that hooks may be in.
-        sender: what mail is from; empty: no mail is sent.
-        base_url: where people reach the portal, for links; empty: no links.
-        letter: puts mails into words.
+        networks: private networks allowed for webhooks.
+        sender: address of mail; empty: no mail is sent.
+        base_url: address of the portal for links; empty: no links.
+        letter: writes the mails.
     """
 
     networks: Sequence[Network] = ()
@@ -104,10 +104,10 @@ def deliver(
     now: Callable[[], datetime],
     longest_seconds: float = LONGEST_PASS_SECONDS,
 ) -> int:
-    """Try everything that is due; returns how many deliveries were tried.
+    """Try all due deliveries; returns how many were tried.
 
-    Of a receiver that has failed the others wait for the next pass, so that one that does not
-    answer holds nobody else up.
+    After a failure the other deliveries of that receiver wait for the next pass, so that one that
+    does not answer delays nobody else.
     """
     begun, tried = time.monotonic(), 0
     failed: set[int] = set()
@@ -128,7 +128,7 @@ def deliver(
                         failed.add(parcel.hook_id)
                     waiting.clear()
         if not waiting:
-            # What is behind that of a receiver that has failed, however much that is.
+            # All later deliveries of a receiver that has failed.
             waiting.extend(
                 due(now=now(), limit=AT_ONCE, without_hooks=failed, without_mail=mail_failed)
             )
@@ -136,7 +136,7 @@ def deliver(
 
 
 def _carried(parcel: Parcel, outbound: Outbound) -> Outcome:
-    """The outcome, whatever happens: a delivery that nobody settles holds its others up."""
+    """The outcome, even after an error: a delivery without one blocks its receiver."""
     try:
         return _carry(parcel, outbound)
     except Exception as error:

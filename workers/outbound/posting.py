@@ -1,4 +1,4 @@
-"""One signed request to one hook: bounded in time and size, and never led elsewhere."""
+"""One signed request to one webhook: bounded in time and size, without redirects."""
 
 import http.client
 import ipaddress
@@ -25,10 +25,10 @@ class RefusedAddressError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where one request goes: the name was asked once, and this is what is connected to.
+    """Resolved address of one request: the name is looked up once.
 
     Attributes:
-        host: as it stands in the address, for the certificate and the header.
+        host: as in the URL, for the certificate and the header.
         ip: to connect to.
         path: with the query.
     """
@@ -41,10 +41,10 @@ class Target:
 
 
 def resolve(url: str, allowed: Sequence[Network]) -> Target:
-    """Ask for the host's addresses once and choose the one to connect to.
+    """Look up the host's addresses once and choose one.
 
-    A host with one address in the house is refused as a whole: it would be a matter of luck where
-    the request goes. Without TLS requests go only to networks that an admin allows.
+    A host with any internal address is refused: otherwise chance decides where the request
+    goes. Without TLS requests go only to networks that an admin allows.
 
     Raises:
         RefusedAddressError: nothing may be sent there, or the host is not known.
@@ -73,7 +73,7 @@ def resolve(url: str, allowed: Sequence[Network]) -> Target:
 CONNECT_SECONDS: Final = 5.0
 WHOLE_SECONDS: Final = 15.0
 MOST_BYTES: Final = 64 << 10
-"""Of an answer that are read; what it says is not kept."""
+"""Bytes read of an answer; its content is not stored."""
 LARGEST_BODY: Final = 64 << 10
 GONE: Final = 410
 _WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
@@ -91,13 +91,13 @@ def post(
     now: Callable[[], float] = time.time,
     whole_seconds: float = WHOLE_SECONDS,
 ) -> Outcome:
-    """Send a delivery to its hook.
+    """Send a delivery to its webhook.
 
     Args:
         parcel: the delivery.
         networks: private networks that an admin allows.
         now: seconds since the epoch, for the signature.
-        whole_seconds: how long all of it may take once the host is known.
+        whole_seconds: limit for the whole request after the lookup.
     """
     begun = time.monotonic()
     try:
@@ -163,7 +163,7 @@ class _Pinned(http.client.HTTPConnection):
         self.default_port = 443 if target.tls else 80
 
     def connect(self) -> None:
-        """Connect without asking for the name again."""
+        """Connect without another lookup of the name."""
         address = (self.target.ip, self.target.port)
         plain = socket.create_connection(address, timeout=CONNECT_SECONDS)
         self.sock = plain
@@ -171,7 +171,7 @@ class _Pinned(http.client.HTTPConnection):
             self.sock = _tls().wrap_socket(plain, server_hostname=self.target.host)
 
     def cut(self) -> None:
-        """End it from another thread."""
+        """Close it from another thread."""
         self.was_cut = True
         if self.sock is not None:
             try:
@@ -186,7 +186,7 @@ def _tls() -> ssl.SSLContext:
 
 
 def _words(error: Exception) -> str:
-    """What went wrong, without what the other side wrote."""
+    """The error as text, without content from the other side."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     for kind, words in _WORDS:
