@@ -1,4 +1,4 @@
-"""News of the workers for the rooms above: hints for live pages, sent after the commit."""
+"""Signals of the workers: hints for live pages, sent after the commit."""
 
 from django.dispatch import Signal
 
@@ -10,7 +10,7 @@ goodput_sampled = Signal()
 """A sample was written or added to. Arguments: ``job_id``, ``attempt_id``, ``at`` (datetime)."""
 
 telemetry_seen = Signal()
-"""A node told what it does now. Arguments: ``node_id``, ``at``, ``reading`` (dict for JSON)."""
+"""A new reading of a node. Arguments: ``node_id``, ``at``, ``reading`` (dict for JSON)."""
 
 image_progress = Signal()
 """An image is being pulled. Arguments: ``job_id``, ``attempt`` (number), ``role``, ``rank``,

@@ -1,4 +1,4 @@
-"""Celery tasks of the workers' room; each is a line around a service."""
+"""Celery tasks of the workers; each calls a service."""
 
 import threading
 from typing import Final
@@ -14,12 +14,12 @@ from workers.outbound.delivering import Outbound, deliver
 from workers.services import device_use, disks, idling
 
 _ONE_PASS: Final = threading.Lock()
-"""Receivers may be slow, and other tasks want this process's other threads."""
+"""Limit of one pass: receivers may be slow, and other tasks need the threads."""
 
 
 @shared_task(name="workers.tasks.notify")
 def notify() -> None:
-    """Find out who is to be told of what has happened, and tell them; one pass at a time."""
+    """Create and send due notifications; one pass at a time."""
     if not _ONE_PASS.acquire(blocking=False):
         return
     try:
@@ -36,30 +36,30 @@ def _notify() -> None:
 
 @shared_task(name="workers.tasks.look_at_idling")
 def look_at_idling() -> None:
-    """Warn and stop jobs whose devices idle, as their policies say."""
+    """Warn and stop jobs with idle devices, by their policies."""
     idling.look_at_idling(now=database_now())
 
 
 @shared_task(name="workers.tasks.sum_up_use")
 def sum_up_use() -> None:
-    """Sum up how much running jobs make of their devices, where their policies look at it."""
+    """Sum up the device use of running jobs whose policies read it."""
     device_use.sum_up_use(now=database_now())
 
 
 @shared_task(name="workers.tasks.look_at_quotas")
 def look_at_quotas() -> None:
-    """Write down which quotas have reached 80 or 100 percent."""
+    """Record quotas that have reached 80 or 100 percent."""
     quotas.look_at_quotas(now=database_now())
 
 
 @shared_task(name="workers.tasks.look_at_disks")
 def look_at_disks() -> None:
-    """Tell admins of hosts whose data directory is almost full."""
+    """Notify admins of hosts whose data directory is almost full."""
     disks.look_at_hosts(now=database_now())
 
 
 def current_outbound() -> Outbound:
-    """How this installation's deliveries leave."""
+    """Settings of this installation's deliveries."""
     environment = settings.TESSERA
     return Outbound(
         networks=read_networks(environment.hook_networks),

@@ -1,4 +1,4 @@
-"""Wakes node services when there are orders: a hint that may be lost, never the order itself."""
+"""Wake-ups of node services when there are directives: hints that may be lost."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ CHANNEL: Final = "tessera:orders"
 PUBLISH_SECONDS: Final = 0.5
 
 Listener = Callable[[frozenset[int]], frozenset[int]]
-"""Hears which nodes have orders, and says which of them it carries."""
+"""Receives the nodes with directives, and returns those that it manages."""
 
 _lock = threading.Lock()
 _listeners: list[Listener] = []
@@ -25,7 +25,7 @@ _listeners: list[Listener] = []
 
 @cache
 def origin() -> str:
-    """Names this process, so that it can tell its own messages."""
+    """The name of this process, to ignore its own messages."""
     return f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
@@ -42,7 +42,7 @@ def remove_listener(listener: Listener) -> None:
 
 
 def wake(node_ids: Iterable[int]) -> None:
-    """Tell the node services here and in other processes that these nodes have orders."""
+    """Wake the node services here and in other processes for these nodes."""
     nodes = frozenset(node_ids)
     with _lock:
         listeners = list(_listeners)
@@ -52,17 +52,17 @@ def wake(node_ids: Iterable[int]) -> None:
 
 
 def has_redis() -> bool:
-    """Whether there is a Redis to speak through (tests and offline commands have none)."""
+    """Whether Redis is configured (not in tests and offline commands)."""
     return not settings.TESSERA.redis_url.startswith("memory:")
 
 
 def encode(node_ids: Iterable[int]) -> str:
-    """A message: who sends it, and the nodes."""
+    """A message with its sender and the nodes."""
     return f"{origin()}:{','.join(str(node) for node in sorted(node_ids))}"
 
 
 def decode(message: bytes) -> frozenset[int]:
-    """The nodes in a message of another process; empty for our own and for nonsense."""
+    """The nodes in a message of another process; empty for our own and for invalid ones."""
     sender, _, nodes = message.decode("ascii", "replace").partition(":")
     if sender == origin():
         return frozenset()
@@ -80,7 +80,7 @@ def _publish(nodes: frozenset[int]) -> None:
 
 @cache
 def redis_client() -> "redis.Redis[bytes]":
-    """This process's client; it fails fast, since nothing that it carries is irreplaceable."""
+    """This process's client; it fails fast, since all its messages are hints."""
     return redis.Redis.from_url(
         settings.TESSERA.redis_url,
         socket_timeout=PUBLISH_SECONDS,

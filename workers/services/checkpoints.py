@@ -1,4 +1,4 @@
-"""Where the checkpoints of jobs lie that are to go on."""
+"""Locations of the checkpoints of jobs that are to resume."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,9 +12,9 @@ CHECKPOINT = "checkpoint"
 
 
 def last_saved(attempts: Iterable[Attempt]) -> Mapping[int, LastSaved]:
-    """The last checkpoints that jobs told of before these attempts, by attempt.
+    """Return the last reported checkpoints before these attempts, by attempt.
 
-    The first process of a gang saves, so that a checkpoint lies on the node of its first member.
+    The first process of a gang saves, so a checkpoint is on the node of its first member.
     """
     again = {attempt.pk: attempt for attempt in attempts if attempt.number > 1}
     if not again:

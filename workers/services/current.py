@@ -1,4 +1,4 @@
-"""What nodes do at this moment: kept in Redis where there is one, else the newest minute's row."""
+"""Current readings of nodes: cached in Redis if available, else the newest minute's row."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ STALE: Final = timedelta(minutes=3)
 
 
 def keep_current(*, node_id: int, at: datetime, reading: Mapping[str, Any]) -> None:
-    """Keep a node's newest reading; without Redis the minute's row has to do."""
+    """Cache a node's newest reading; without Redis the minute's row is used."""
     if not has_redis():
         return
     try:
@@ -30,7 +30,7 @@ def keep_current(*, node_id: int, at: datetime, reading: Mapping[str, Any]) -> N
 def current_readings(*, node_ids: Collection[int], now: datetime) -> dict[int, dict[str, Any]]:
     """Newest readings by node, as ``services.telemetry.as_json`` shapes them, with ``at``.
 
-    A node of which nothing has been heard for three minutes is left out.
+    A node without a reading for three minutes is left out.
     """
     found = _from_redis(node_ids)
     missing = [node_id for node_id in node_ids if node_id not in found]

@@ -1,4 +1,4 @@
-"""Reads telemetry for jobs whose policies look at it: how busy their devices are, and how full."""
+"""Device utilisation and memory of jobs whose policies read them, from telemetry."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,14 +11,14 @@ from workers.models import NodeTelemetry
 
 MINUTE: Final = timedelta(minutes=1)
 LOOKED_BACK: Final = timedelta(minutes=10)
-#: Until then every node of a gang has told its minute.
+#: Until then every node of a gang has reported its minute.
 SETTLED: Final = timedelta(minutes=2)
 #: Utilisation and memory in use of a node's devices, by the minute.
 Readings = Mapping[int, Mapping[datetime, tuple[list[Any], list[Any]]]]
 
 
 def sum_up_use(*, now: datetime) -> int:
-    """Take the minutes in that are new since the last time; returns for how many attempts."""
+    """Add the new minutes of telemetry to attempts; returns the number of attempts."""
     followed = followed_attempts()
     if not followed:
         return 0
@@ -30,7 +30,7 @@ def sum_up_use(*, now: datetime) -> int:
 
 
 def _added(one: Used, readings: Readings) -> Used:
-    """The use of one attempt with its new minutes; the same where there are none."""
+    """The use of one attempt with its new minutes; unchanged without any."""
     minutes = sorted(
         {
             minute
@@ -61,7 +61,7 @@ def _with_minute(one: Used, readings: Readings, minute: datetime) -> Used:
 
 
 def _told(values: list[Any], devices: tuple[int, ...]) -> list[Any]:
-    """What is known of some devices."""
+    """The known values of some devices."""
     known = (values[index] for index in devices if index < len(values))
     return [value for value in known if value is not None]
 

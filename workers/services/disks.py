@@ -1,6 +1,6 @@
 """Alarms about disks that are almost full: of the control plane's hosts and of nodes.
 
-Admins are told once, by the usual notices and hooks, and again after the disk had enough room.
+Admins are notified once by mail and webhooks, and again after the disk had enough room.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ LEAST_FREE_SHARE: Final = 0.05
 ENOUGH_FREE_BYTES: Final = 10 << 30
 MOST_SHARE: Final = 0.1
 ENDS_AT: Final = 1.25
-"""The alarm ends with this many times the room at which it begins, so that it does not flutter."""
+"""The alarm ends with this many times the free space at which it begins, to avoid flapping."""
 FRESH: Final = timedelta(seconds=30)
 """A process whose heartbeat is older does not count."""
 
 
 def least_free(total_bytes: int) -> float:
-    """Free bytes below which a file system counts as almost full.
+    """Return the free bytes below which a file system is almost full.
 
     5 % of it, at least 512 MiB and at most 10 GiB, and never more than a tenth of a small one.
     """
@@ -44,23 +44,23 @@ class DiskSpace:
 
     @property
     def is_almost_full(self) -> bool:
-        """Whether it needs an admin."""
+        """Whether an alarm is due."""
         return self.free_bytes < least_free(self.total_bytes)
 
     @property
     def is_enough(self) -> bool:
-        """Whether an alarm about it is over."""
+        """Whether an alarm ends."""
         return self.free_bytes >= ENDS_AT * least_free(self.total_bytes)
 
     def as_facts(self) -> dict[str, int]:
-        """What is told."""
+        """Free bytes and size, for events."""
         return {"disk_free_bytes": self.free_bytes, "disk_total_bytes": self.total_bytes}
 
 
 def look_at_hosts(*, now: datetime) -> int:
     """Raise and end the alarms of the data directories of all hosts; returns how many were raised.
 
-    A host without a living process keeps its alarm.
+    The alarm of a host without a live process remains.
     """
     rows = Heartbeat.objects.filter(at__gt=now - FRESH, disk_total_bytes__gt=0)
     columns = ("host", "disk_free_bytes", "disk_total_bytes")

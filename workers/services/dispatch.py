@@ -52,7 +52,7 @@ _UNREAD: Final = (
     "attempt__job__virtual_cluster__policy_state",
     "attempt__job__owner__password",
 )  # fmt: skip
-"""Of all that is read for a preparation, what costs much and is not told."""
+"""Fields that are costly to read and unused in a preparation."""
 _TOLD: Final = (
     "step", "stop_asked_at", "stop_cause", "settings", "settings_version", "settings_told",
 )  # fmt: skip
@@ -60,7 +60,7 @@ _TOLD: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRef:
-    """A member with all the names under which it is known.
+    """A member with all its identifiers.
 
     Attributes:
         gang_devices: devices of the whole attempt.
@@ -80,11 +80,11 @@ class MemberRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directive:
-    """An order to a node about one member, derived from the member's row; safe to repeat.
+    """An instruction for a node about one member, derived from its row; safe to repeat.
 
     Attributes:
         preparation: for ``prepare``.
-        refusal: why there is no preparation; the member cannot start.
+        refusal: reason why the member cannot be prepared and started.
         grace_seconds, reason: for ``stop``.
         settings, settings_version: for ``tune``.
     """
@@ -109,12 +109,12 @@ def claim_directives(
 ) -> list[Directive]:
     """Derive the directives for these nodes from the steps of their members.
 
-    The same directives are returned until reports of the nodes change the steps, so that a
-    directive that is lost with its service is given again by the next one.
+    The same directives are returned until reports of the nodes change the steps, so that the next
+    service repeats a directive that was lost with its predecessor.
 
     Args:
-        node_ids: nodes that can be spoken to.
-        busy: members that have a directive in hand already.
+        node_ids: nodes that accept directives.
+        busy: members with a directive in progress.
         settings: of the workers.
         now: the instant that is written.
     """
@@ -142,7 +142,7 @@ def claim_directives(
 
 
 def _directive(kind: DirectiveKind, member: Member, rank: MemberRef, grace: float) -> Directive:
-    """Any directive but that to prepare, which needs much more."""
+    """Any directive except *prepare*, which needs more inputs."""
     return Directive(
         kind=kind,
         rank=rank,
@@ -154,7 +154,7 @@ def _directive(kind: DirectiveKind, member: Member, rank: MemberRef, grace: floa
 
 
 def rank_of(member: Member) -> MemberRef:
-    """The names of ``member``; its attempt and the attempt's job must have been fetched."""
+    """Return the identifiers of ``member``; its attempt and job must have been fetched."""
     attempt = member.attempt
     return MemberRef(
         member_id=member.pk,
@@ -183,7 +183,7 @@ def _waiting(node_ids: Collection[int], busy: Collection[int]) -> QuerySet[Membe
 
 
 def _with_all(member_ids: Collection[int]) -> dict[int, Member]:
-    """Members with everything that a preparation tells the node."""
+    """Members with all fields of a preparation."""
     if not member_ids:
         return {}
     found = Member.objects.filter(pk__in=list(member_ids)).select_related(
@@ -198,7 +198,7 @@ def _with_all(member_ids: Collection[int]) -> dict[int, Member]:
 
 
 def _graces(attempts: Sequence[Attempt]) -> dict[int, float]:
-    """How long the jobs of these attempts have between the notice and the end."""
+    """Grace periods of these attempts in seconds."""
     if not attempts:
         return {}
     specs = Attempt.objects.filter(pk__in=[attempt.pk for attempt in attempts])
@@ -209,9 +209,9 @@ def _prepare(member: Member, rank: MemberRef, inputs: "_Inputs") -> Directive:
     try:
         preparation = inputs.preparation(member, rank)
     except Exception as error:
-        # One job that cannot be put into words must not keep all others waiting.
+        # One job with an invalid preparation must not block all others.
         log.exception("no preparation for %s", rank.run_id)
-        # The owner reads it: of errors that nobody foresaw only the kind is told.
+        # The owner reads it: of unexpected errors only the type is shown.
         foreseen = isinstance(error, (UnreadableSecretError, NoHostNetworkError))
         said = str(error) if foreseen else type(error).__name__
         refusal = f"its run cannot be put together: {said}"
@@ -230,7 +230,7 @@ class NoHostNetworkError(Exception):
 
 
 class _Inputs:
-    """Everything that the preparations of several members need, read in a few queries."""
+    """All inputs of several preparations, read in a few queries."""
 
     def __init__(self, members: Sequence[Member], settings: WorkerSettings) -> None:
         self._settings = settings
@@ -262,7 +262,7 @@ class _Inputs:
         )
 
     def _last(self, member: Member) -> LastSaved | None:
-        """What is to be brought to the member's node; None where it is there already."""
+        """The checkpoint to copy to the member's node; None if it is there already."""
         last = self._saved.get(member.attempt_id)
         if self._gangs[member.attempt_id].spec.checkpoint_dir:
             return None  # all nodes have it
@@ -274,7 +274,7 @@ class _Inputs:
         )
 
     def _network(self, member: Member, gang: AttemptGang, *, has_container: bool) -> str:
-        """Whether the run gets a network of its own, which only a gang of one rank can have.
+        """The network of the run; only a gang of one rank can have its own.
 
         Raises:
             NoHostNetworkError: it needs the node's network, and jobs may not have it.
@@ -360,7 +360,7 @@ class _Inputs:
         return tuple(index for index in member.devices if index in gpus)
 
     def _share(self, member: Member, role: RoleSpec) -> tuple[float, int]:
-        """Processors and memory: what the role asks for, or the share of its devices."""
+        """Processors and memory: the request of the role, or the share of its devices."""
         shares = self._shares.get(member.node_id, {})
         mine = [shares[index] for index in member.devices if index in shares]
         # An instance with fewer devices than it asked for has as much less of the rest.
@@ -428,7 +428,7 @@ def _devices(
 
 
 def _enforces_limits(node: Node) -> bool:
-    """Limits are enforced where the node can and its devices are real; declared ones are words."""
+    """Limits are enforced if the node can and its devices are real, not declared."""
     devices = node.inventory.get("devices", [])
     declared = bool(devices) and all(device.get("declared") for device in devices)
     return bool(node.inventory.get("cgroups")) and not declared

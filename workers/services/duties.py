@@ -21,11 +21,11 @@ RENEW_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A duty is held now.
+    """A duty that this process holds.
 
     Attributes:
         is_new: it was not held before, or its lease had run out meanwhile.
-        state: what the last holder has handed on, if it is new.
+        state: state from the last holder, if it is new.
     """
 
     is_new: bool
@@ -35,7 +35,7 @@ class Taken:
 def take_duty(
     *, name: str, owner: str, now: datetime, state: Mapping[str, Any], lease: timedelta = LEASE
 ) -> Taken | None:
-    """Take or renew a duty; one of several processes that ask at once gets it.
+    """Take or renew a duty; one of several concurrent processes gets it.
 
     A holder that is proved to have ended, and one whose lease ends later than any clock allows,
     does not hold it. A process that finds another holder writes nothing.
@@ -44,8 +44,8 @@ def take_duty(
         name: of the duty.
         owner: this process (``identity.process_name``).
         now: the database's time.
-        state: what the next holder is to know; written if this process holds the duty already.
-        lease: how long it holds without renewal.
+        state: state for the next holder; written if this process holds the duty already.
+        lease: lifetime without renewal.
 
     Returns:
         None if another process holds it.
@@ -72,7 +72,7 @@ def release_duty(*, name: str, owner: str, now: datetime, state: Mapping[str, An
 
 
 def is_in_force(expires_at: datetime, now: datetime, lease: timedelta = LEASE) -> bool:
-    """Whether a lease holds; one that ends later than any clock allows is broken."""
+    """Return whether a lease holds; one that ends later than any clock allows does not."""
     return now < expires_at <= now + lease + MOST_SKEW
 
 
@@ -100,11 +100,11 @@ class Duty:
     ) -> bool:
         """Take or renew the duty when it is time to.
 
-        A database that is away takes the duty from nobody before its lease has run out.
+        During a database outage the duty is held until its lease has expired.
 
         Args:
-            state: what the next holder is to know.
-            begin: is called with what the last holder knew, when the duty becomes this process's.
+            state: state for the next holder.
+            begin: is called with the last holder's state when this process takes the duty.
 
         Returns:
             Whether this process holds it.

@@ -1,4 +1,4 @@
-"""The environment of a job: rendezvous, devices, who and where, other systems' names for it."""
+"""Environment variables of a job: rendezvous, devices, identity, names of other systems."""
 
 import json
 from types import MappingProxyType
@@ -9,15 +9,15 @@ from workers.services.gangs import AttemptGang, GangMember, as_name
 
 __all__ = ("AttemptGang", "GangMember", "job_environment")
 
-# One thread a declared CPU slot keeps neighbours out of each other's way.
+# One thread per declared CPU slot, so that neighbours do not compete.
 _ONE_THREAD: Final = MappingProxyType({"OMP_NUM_THREADS": "1"})
 
 
 def job_environment(gang: AttemptGang, member: GangMember, *, has_gpus: bool) -> dict[str, str]:
-    """What a rank finds: our defaults, over them the user's own, over them what is so.
+    """Return a rank's variables: defaults, overridden by the user's, overridden by facts.
 
     Args:
-        gang: all that the members have in common.
+        gang: common data of the members.
         member: the rank.
         has_gpus: its devices are GPUs.
     """
@@ -52,7 +52,7 @@ def _devices(member: GangMember, *, has_gpus: bool) -> dict[str, str]:
         "TESSERA_JOB_DEVICES": indices,
         "TESSERA_JOB_DEVICE_COUNT": str(len(member.devices)),
     }
-    # A declared CPU slot is no GPU.
+    # A declared CPU slot is not a GPU.
     return {**shared, "CUDA_VISIBLE_DEVICES": indices if has_gpus else ""}
 
 
@@ -72,7 +72,7 @@ def _identity(gang: AttemptGang, member: GangMember) -> dict[str, str]:
 
 
 def _part(gang: AttemptGang) -> dict[str, str]:
-    """Which instance this is of a job that is no gang; ranks of its own begin at 0."""
+    """The instance index of a job without a gang; its ranks begin at 0."""
     part = gang.spec.part
     if part is None:
         return {}
@@ -80,7 +80,7 @@ def _part(gang: AttemptGang) -> dict[str, str]:
 
 
 def _elastic(gang: AttemptGang) -> dict[str, str]:
-    """The sizes between which the job may come back after a notice, and how it is to train."""
+    """The sizes at which the job may resume after a notice, and its training settings."""
     elastic = gang.spec.elastic
     if elastic is None:
         return {}

@@ -1,4 +1,4 @@
-"""The members of an attempt as their environment needs to know them."""
+"""The members of an attempt, as input of their environment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangMember:
-    """One rank of the gang, as the others need to know it.
+    """Address and ports of one rank of the gang.
 
     Attributes:
         rank: within the role; ``node_rank`` through the gang.
@@ -32,7 +32,7 @@ class GangMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptGang:
-    """All that the members of an attempt have in common.
+    """Common data of the members of an attempt.
 
     Attributes:
         port: the rendezvous port.
@@ -59,7 +59,7 @@ class AttemptGang:
 
     @property
     def master(self) -> GangMember:
-        """The rank that the others meet."""
+        """The rank of the rendezvous."""
         return self.members[0]
 
     def of_role(self, role: str) -> list[GangMember]:

@@ -1,4 +1,4 @@
-"""Samples of goodput: what the ranks of an attempt have done in one interval, summed up."""
+"""Goodput samples: progress of the ranks of an attempt in one interval, summed up."""
 
 from datetime import datetime
 from functools import partial
@@ -21,7 +21,7 @@ LEAST_EFFICIENCY: Final = 1e-6
 
 @transaction.atomic
 def add_progress(*, rank: MemberRef, progress: RankProgress, at: datetime) -> None:
-    """Add one rank's progress to its attempt's sample; the first rank names step and loss.
+    """Add one rank's progress to its attempt's sample; step and loss are the first rank's.
 
     The offset up to which its reports are counted moves in the same transaction, so that after a
     crash nothing is counted twice and nothing is left out.
@@ -99,7 +99,7 @@ def _add_to_sample(rank: MemberRef, progress: RankProgress, at: datetime) -> Non
 
 
 def _efficiency(rank: MemberRef, progress: RankProgress) -> float | None:
-    """The useful part of each sample at the batch of the interval; None where it is not known."""
+    """The useful part of each sample at the batch of the interval; None if unknown."""
     if progress.batch is None or progress.noise is None:
         return None
     initial = initial_batch_of(rank.job_id)

@@ -1,4 +1,4 @@
-"""Signs of life of every process, as rows."""
+"""Heartbeats of all processes, as rows."""
 
 import os
 import shutil
@@ -46,15 +46,15 @@ def beat(
     facts: HostFacts | None = None,
     refusal: str = "",
 ) -> None:
-    """Write that ``process`` is alive.
+    """Write the heartbeat of ``process``.
 
-    To be called from the loop that does its work, so that a process that hangs falls silent.
+    To be called from its work loop, so that the heartbeat stops when the process hangs.
 
     Args:
         process: its name, unique among all processes of the installation.
         kind: web, rounds, default, nodes or beat.
         now: the database's time.
-        facts: what the process has measured of its host.
+        facts: measurements of its host.
         refusal: code of the reason for which it does no work; empty if it works.
     """
     values: dict[str, Any] = {"at": now, "refusal": refusal}
@@ -75,21 +75,21 @@ def beat(
 
 
 def beats_of_host(*, host: str) -> list[tuple[int, datetime]]:
-    """Process id and last sign of life of every process on one machine."""
+    """Return process id and last heartbeat of every process on a host."""
     return list(Heartbeat.objects.filter(host=host).values_list("pid", "at"))
 
 
 def silent_processes(*, now: datetime, after: timedelta) -> list[Heartbeat]:
-    """Processes whose last sign of life is older than ``after``."""
+    """Return processes whose last heartbeat is older than ``after``."""
     return list(Heartbeat.objects.filter(at__lt=now - after).order_by("process"))
 
 
 def forget_processes(*, now: datetime, after: timedelta) -> int:
-    """Delete the rows of processes that have been silent for long; returns how many."""
+    """Delete the rows of long silent processes; returns how many."""
     deleted, _ = Heartbeat.objects.filter(at__lt=now - after).delete()
     return deleted
 
 
 def forget(*, processes: Collection[str]) -> None:
-    """Delete the rows of processes that have ended in order."""
+    """Delete the rows of processes that have ended cleanly."""
     Heartbeat.objects.filter(process__in=list(processes)).delete()

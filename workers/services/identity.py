@@ -1,4 +1,4 @@
-"""Names of processes from which another process of the machine can tell that they have ended."""
+"""Process names by which another process of the host can detect that they have ended."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ def process_name(kind: str) -> str:
 
 
 def has_ended(name: str) -> bool:
-    """Whether the process of that name is proved to have ended; False where nobody can tell."""
+    """Return whether the named process is proved to have ended; False if unknown."""
     try:
         _, space, pid, start = name.rsplit(":", 3)
         number, began = int(pid), int(start)
@@ -30,7 +30,7 @@ def has_ended(name: str) -> bool:
 
 @cache
 def _space() -> str:
-    """The boot and the pid namespace of this process; empty where the system does not tell."""
+    """The boot and the pid namespace of this process; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").readlink().name
@@ -40,7 +40,7 @@ def _space() -> str:
 
 
 def _start_of(pid: int) -> int | None:
-    """When a living process began, in clock ticks; None where there is none. A zombie is none."""
+    """Start of a live process in clock ticks; None if it does not exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Reads telemetry for jobs that are watched for idling; what is not known counts as busy."""
+"""Idle detection from telemetry, for jobs with an idle policy; unknown counts as busy."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ Readings = Mapping[int, Mapping[datetime, list[float | None]]]
 
 
 def look_at_idling(*, now: datetime) -> dict[int, IdleAction]:
-    """Look at all jobs that are watched; returns what was done, by job."""
+    """Apply the idle policies of all watched jobs; returns the actions by job."""
     jobs = watched()
     if not jobs:
         return {}
@@ -31,9 +31,9 @@ def look_at_idling(*, now: datetime) -> dict[int, IdleAction]:
 
 
 def minutes_of(one: Watched, readings: Readings) -> dict[datetime, bool]:
-    """Whether all of a job's devices are known to have idled, minute by minute.
+    """Return by minute whether all of a job's devices are known to be idle.
 
-    A minute of which a node says nothing is left out; one in which a device is busy, or not known,
+    A minute without a reading of a node is left out; one with a busy or unknown device
     is False.
     """
     nodes = {node for node, _ in one.members}

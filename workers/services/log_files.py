@@ -1,7 +1,7 @@
-"""Logs on disk: fixed segments by logical offset, so that writing a piece twice changes nothing.
+"""Logs on disk: fixed segments by logical offset, so that repeated writes are harmless.
 
 A log is a directory ``<job>/<attempt>/<role>-<rank>.log`` whose files are named by the offset at
-which they begin. Only the newest ``cap_bytes`` are kept.
+which they begin. Only the newest ``cap_bytes`` remain.
 """
 
 import os
@@ -16,19 +16,19 @@ DIGITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What is there: logical offsets from ``first`` up to ``end``."""
+    """Stored part of a log: logical offsets from ``first`` up to ``end``."""
 
     first: int
     end: int
 
 
 def relative_path(job_id: int, attempt_number: int, role: str, rank: int) -> str:
-    """Where a member's log lies below the logs' directory."""
+    """Path of a member's log below the logs' directory."""
     return f"{job_id}/{attempt_number}/{role}-{rank}.log"
 
 
 def extent(directory: Path, *, first: int = 0) -> Extent:
-    """How much of a log is on disk, leaving out what lies before ``first``."""
+    """Return the stored part of a log, without bytes before ``first``."""
     starts = _starts(directory)
     if not starts:
         return Extent(first, first)
@@ -38,7 +38,7 @@ def extent(directory: Path, *, first: int = 0) -> Extent:
 
 
 def write(directory: Path, *, offset: int, data: bytes, cap_bytes: int) -> Extent:
-    """Put ``data`` where it belongs and forget what is older than ``cap_bytes``."""
+    """Write ``data`` at its offset and delete bytes beyond ``cap_bytes``."""
     directory.mkdir(parents=True, exist_ok=True)
     position, rest = offset, memoryview(data)
     while rest:
@@ -52,15 +52,15 @@ def write(directory: Path, *, offset: int, data: bytes, cap_bytes: int) -> Exten
 
 
 def forget_before(directory: Path, offset: int) -> None:
-    """Delete the segments that lie wholly before ``offset``."""
+    """Delete the segments that end before ``offset``."""
     _forget_before(directory, offset)
 
 
 def read(directory: Path, *, offset: int, limit: int, first: int = 0) -> tuple[int, bytes]:
-    """Up to ``limit`` bytes from ``offset``, or from where the log begins by now.
+    """Return up to ``limit`` bytes from ``offset``, or from the log's beginning.
 
     Returns:
-        Where the bytes really start, and the bytes.
+        The offset of the bytes, and the bytes.
     """
     there = extent(directory, first=first)
     position = max(offset, there.first)

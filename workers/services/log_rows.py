@@ -9,19 +9,19 @@ from workers.services.dispatch import MemberRef
 
 
 def path_of(rank: MemberRef) -> str:
-    """Where the rank's log lies below the logs' directory."""
+    """Path of the rank's log below the logs' directory."""
     return log_files.relative_path(rank.job_id, rank.attempt_number, rank.role, rank.rank)
 
 
 def open_log(rank: MemberRef) -> None:
-    """See that there is a row for the rank's log."""
+    """Create the row of the rank's log if it is missing."""
     LogStream.objects.get_or_create(
         member_id=rank.member_id, defaults={"job_id": rank.job_id, "path": path_of(rank)}
     )
 
 
 def keep_log(rank: MemberRef, *, first: int, end: int, closed: bool) -> None:
-    """Note how far a log has been fetched; one that is closed stays as it is."""
+    """Store how far a log has been fetched; a closed log does not change."""
     open_log(rank)
     LogStream.objects.filter(member_id=rank.member_id, closed=False).update(
         first=first, end=end, closed=closed, host=socket.gethostname()
@@ -29,7 +29,7 @@ def keep_log(rank: MemberRef, *, first: int, end: int, closed: bool) -> None:
 
 
 def close_logs(ends: Mapping[MemberRef, tuple[int, int]]) -> None:
-    """Note that nothing more will come to these logs, which were kept from first to end."""
+    """Mark these logs as complete, with their first and end offsets."""
     known = set(
         LogStream.objects.filter(member_id__in=[rank.member_id for rank in ends]).values_list(
             "member_id", flat=True

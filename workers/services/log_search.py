@@ -1,4 +1,4 @@
-"""Lines of a log that hold certain words: pure, over one stretch of its bytes at a time."""
+"""Search of log lines: pure, over one stretch of bytes at a time."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 @dataclass(frozen=True, slots=True)
 class LogHit:
-    """A line that holds the words: the offset of its first byte, and at most 1,000 characters."""
+    """A line with the words: the offset of its first byte, and at most 1,000 characters."""
 
     offset: int
     text: str
@@ -23,11 +23,11 @@ class LogHit:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What one stretch gave.
+    """Result for one stretch.
 
     Attributes:
         hits: the lines, in their order.
-        used: how many bytes of the stretch need not be looked at again.
+        used: bytes of the stretch that are done.
     """
 
     hits: tuple[LogHit, ...]
@@ -35,14 +35,14 @@ class Searched:
 
 
 def search(data: bytes, wanted: str, *, offset: int, limit: int, is_last: bool) -> Searched:
-    """The lines of ``data`` that hold ``wanted``, in upper or lower case.
+    """Return the lines of ``data`` that contain ``wanted``, in upper or lower case.
 
     Args:
         data: a stretch that begins where a line begins.
         wanted: words of one line.
         offset: of the first byte of ``data``, for those of the hits.
-        limit: bytes that were asked for; where so many came without the end of a line, the line
-            is longer than anybody reads and is looked at in pieces.
+        limit: requested bytes; if all of them came without the end of a line, the line is
+            searched in pieces.
         is_last: nothing follows, so the last line is whole without its end.
     """
     end = len(data) if is_last else data.rfind(b"\n") + 1
@@ -63,7 +63,7 @@ def search(data: bytes, wanted: str, *, offset: int, limit: int, is_last: bool) 
 
 
 def _lines(data: bytes, end: int) -> Iterator[tuple[int, int]]:
-    """Where each line begins, and where the next one does."""
+    """Offsets of the beginning of each line and of the next one."""
     begin = 0
     while begin < end:
         newline = data.find(b"\n", begin, end)

@@ -1,4 +1,4 @@
-"""Which node service carries which node: leases with an epoch that fences off the one before."""
+"""Leases of nodes by node services, with an epoch that fences off the previous service."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Set, Sized
@@ -18,7 +18,7 @@ from workers.services.reach import Silence
 
 SERVICE_KIND: Final = "nodes"
 CLOCK_SKEW: Final = "clock-skew"
-"""Why a service carries no nodes: its host's clock is too far off the database's."""
+"""The code of a service without nodes: its host's clock is too far off the database's."""
 
 
 class NodeClaim(NamedTuple):
@@ -36,15 +36,15 @@ class NodeClaim(NamedTuple):
 def claim_nodes(
     *, owner: str, carried: Collection[int], now: datetime, lease: timedelta, fresh: timedelta
 ) -> dict[int, NodeClaim]:
-    """Take nodes that nobody carries, up to a fair share of all nodes.
+    """Claim nodes without a lease, up to a fair share of all nodes.
 
-    A lease that ends later than any clock allows is broken: nobody carries its node.
+    A lease that ends later than any clock allows is not in force.
 
     Args:
-        owner: names this service.
-        carried: nodes that it carries already.
+        owner: name of this service.
+        carried: nodes that it manages already.
         now: the instant of the decision.
-        lease: how long a claim holds without renewal.
+        lease: lifetime of a claim without renewal.
         fresh: a service whose heartbeat is older does not count.
 
     Returns:
@@ -85,7 +85,7 @@ def claim_nodes(
 
 
 def fellows(*, owner: str, now: datetime, fresh: timedelta) -> frozenset[str]:
-    """The other living services that carry nodes."""
+    """Return the other live services that manage nodes."""
     found = Heartbeat.objects.filter(
         kind=SERVICE_KIND, at__gt=now - fresh, at__lte=now + MOST_SKEW, refusal=""
     ).exclude(process=owner)
@@ -95,7 +95,7 @@ def fellows(*, owner: str, now: datetime, fresh: timedelta) -> frozenset[str]:
 
 
 def surplus(*, owner: str, carried: Collection[int], now: datetime, fresh: timedelta) -> list[int]:
-    """Nodes to give up, because another service has come that carries fewer."""
+    """Return the nodes to release, because another service has come that manages fewer."""
     able = fellows(owner=owner, now=now, fresh=fresh) - _impaired(now)
     backing_off = _backing_off(now)
     share = _share(_nodes().values_list("id", flat=True), able, backing_off)
@@ -117,11 +117,11 @@ def unreached(
     living: Set[str],
     now: datetime,
 ) -> dict[int, Silence]:
-    """The nodes to leave to another service, which may reach them.
+    """Return the nodes to leave to another service that may reach them.
 
     Args:
         owner: this service.
-        silences: of the nodes that it carries.
+        silences: of the nodes that it manages.
         living: the other services, see ``fellows``.
         now: the instant of the decision.
     """
@@ -142,7 +142,7 @@ def unreached(
 def back_off(
     *, owner: str, node_id: int, now: datetime, until: datetime, silent_since: datetime | None
 ) -> None:
-    """Release a node that this service cannot reach, and leave it to others for a time."""
+    """Release a node that this service cannot reach, until ``until``."""
     NodeBackoff.objects.filter(until__lte=now).delete()
     NodeBackoff.objects.update_or_create(
         node_id=node_id,
@@ -155,7 +155,7 @@ def back_off(
 
 @transaction.atomic
 def extend_backoff(*, owner: str, node_id: int, now: datetime, until: datetime) -> None:
-    """Leave a node to others for longer, unless this service has claimed it again meanwhile."""
+    """Extend the back-off from a node, unless this service has claimed it again meanwhile."""
     if NodeLease.objects.filter(node_id=node_id, owner=owner, expires_at__gt=now).exists():
         return
     NodeBackoff.objects.update_or_create(node_id=node_id, process=owner, defaults={"until": until})
@@ -168,7 +168,7 @@ def end_backoffs(*, owner: str, node_ids: Collection[int] | None = None) -> None
 
 
 def _noted_silences(node_ids: Collection[int], *, now: datetime) -> dict[int, float]:
-    """For how many seconds nodes that others could not reach have been silent."""
+    """Seconds of noted silence of nodes that others could not reach."""
     found = NodeBackoff.objects.filter(
         node_id__in=list(node_ids), until__gt=now, silent_since__lte=now
     )
@@ -179,7 +179,7 @@ def _noted_silences(node_ids: Collection[int], *, now: datetime) -> dict[int, fl
 
 
 def _backing_off(now: datetime) -> dict[int, frozenset[str]]:
-    """The services that leave a node to others, by node."""
+    """The services that back off, by node."""
     found: dict[int, frozenset[str]] = {}
     rows = NodeBackoff.objects.filter(until__gt=now).values_list("node_id", "process")
     for node_id, process in rows:
@@ -193,7 +193,7 @@ def hold(
     """Renew the claims on these nodes; to be the first statement of a transaction that writes.
 
     Returns:
-        The nodes that are still carried by ``owner`` in the epoch it knows.
+        The nodes that ``owner`` still manages in the known epoch.
     """
     mine = NodeLease.objects.filter(owner=owner, node_id__in=list(epochs))
     # The update takes the rows' locks, so that nobody can take a node over before the commit.

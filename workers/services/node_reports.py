@@ -1,4 +1,4 @@
-"""What nodes have told, as values that know how to be written; many share one transaction."""
+"""Reports of nodes as values with their writes; many share one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,20 +23,20 @@ from workers.transports.base import NodeLoad
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """Something about one node or one of its members."""
+    """A fact from one node about itself or one of its members."""
 
     order: ClassVar[int] = 0
-    """Of news in one turn those with a lower order are written first."""
+    """Within a turn, reports with a lower order are written first."""
 
     node_id: int
 
     def write(self, now: datetime) -> None:
-        """Write it. Idempotent: news that come twice or too late change nothing."""
+        """Write it. Idempotent: repeated or late reports change nothing."""
         self.write_all([self], now)
 
     @classmethod
     def write_all(cls, news: Sequence[Self], now: datetime) -> None:
-        """Write many of one kind; kinds that come in crowds do it in a few statements."""
+        """Write many of one kind; frequent kinds do it in a few statements."""
         for item in news:
             item.write(now)
 
@@ -152,7 +152,7 @@ class Cancelled(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost(NodeReport):
-    """A run is proved gone, and nobody knows how it ended."""
+    """A run is proved gone, and its end is unknown."""
 
     order = 3
     member_id: int
@@ -165,14 +165,14 @@ class Lost(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeverBegan(NodeReport):
-    """A member that was never told to start, on a node that is gone."""
+    """A member that never got its start directive, on a node that is gone."""
 
     order = 3
     member_id: int
     message: str
 
     def write(self, now: datetime) -> None:
-        """Release it if it is asked to leave; otherwise its attempt ends for the node's sake."""
+        """Release it if it is asked to leave; otherwise end its attempt because of the node."""
         if Member.objects.filter(pk=self.member_id, stop_asked_at__isnull=False).exists():
             attempts.mark_cancelled(member_id=self.member_id, now=now)
             return
@@ -188,7 +188,7 @@ class NeverBegan(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed(NodeReport):
-    """A run's directory is gone from its node; its log is here as far as it was kept."""
+    """A run's directory is gone from its node; its log is here as far as fetched."""
 
     order = 6
     rank: MemberRef
@@ -197,7 +197,7 @@ class Removed(NodeReport):
 
     @classmethod
     def write_all(cls, news: Sequence[Self], now: datetime) -> None:
-        """Close the logs and forget the directories."""
+        """Close the logs and note the removal."""
         ends = {item.rank: (item.log_first, item.log_end) for item in news}
         attempts.mark_removed(member_ids=[rank.member_id for rank in ends], now=now)
         close_logs(ends)
@@ -205,14 +205,14 @@ class Removed(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned(NodeReport):
-    """A running job's node has been told how the job is to work."""
+    """A running job's node has received new training settings."""
 
     order = 4
     member_id: int
     version: int
 
     def write(self, now: datetime) -> None:
-        """Note which settings it knows."""
+        """Store the version of its settings."""
         attempts.mark_tuned(member_id=self.member_id, version=self.version)
 
 
@@ -223,7 +223,7 @@ class Renewed(NodeReport):
     member_ids: Sequence[int]
 
     def write(self, now: datetime) -> None:
-        """Note when; the fence counts from there."""
+        """Store the instant, from which the fence counts."""
         attempts.record_renewal(member_ids=list(self.member_ids), now=now)
 
 
@@ -237,7 +237,7 @@ class LogKept(NodeReport):
     end: int
 
     def write(self, now: datetime) -> None:
-        """Note how far."""
+        """Store the offset."""
         keep_log(self.rank, first=self.first, end=self.end, closed=False)
 
 
@@ -257,7 +257,7 @@ class Progressed(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happened(NodeReport):
-    """A training has told of its checkpoints."""
+    """A training has reported checkpoints."""
 
     order = 5
     rank: MemberRef
@@ -288,7 +288,7 @@ class LogMatched(NodeReport):
     hits: Sequence[RuleHit]
 
     def write(self, now: datetime) -> None:
-        """Add them to the job's events, and let follow what the rules say."""
+        """Add them to the job's events, and apply the actions of the rules."""
         log_rules.record_hits(
             seen=log_rules.MatchPosition(
                 attempt_id=self.rank.attempt_id,
@@ -309,7 +309,7 @@ class ContactLost(NodeReport):
     down: bool = False
 
     def write(self, now: datetime) -> None:
-        """Suspect it, or count it out."""
+        """Mark it as suspect or down."""
         node_contact.contact_lost(
             node_id=self.node_id, reason=self.reason, now=now, down=self.down
         )
@@ -323,18 +323,18 @@ class ContactBack(NodeReport):
     boot_id: str
 
     def write(self, now: datetime) -> None:
-        """Count on it again."""
+        """Mark it as up again."""
         node_contact.contact_back(node_id=self.node_id, boot_id=self.boot_id[:64], now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed(NodeReport):
-    """What the node says it has."""
+    """The inventory of a node."""
 
     inventory: Inventory
 
     def write(self, now: datetime) -> None:
-        """Keep it."""
+        """Store it."""
         node_contact.record_probe(
             node_id=self.node_id,
             inventory=self.inventory.to_json(),
@@ -353,6 +353,6 @@ class Read(NodeReport):
     at: datetime
 
     def write(self, now: datetime) -> None:
-        """Keep the minute, and look at the room that is left on the node's disk."""
+        """Store the minute, and check the free space of the node's disk."""
         telemetry.keep_minute(node_id=self.node_id, readings=self.readings, at=self.at)
         disks.look_at_node(node_id=self.node_id, readings=self.readings, now=now)

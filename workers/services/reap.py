@@ -1,4 +1,4 @@
-"""Members of nodes that are gone: released only when it is proved that nothing of them runs."""
+"""Members on lost nodes: released only when it is proved that nothing of them runs."""
 
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
@@ -17,14 +17,14 @@ from workers.services.node_reports import Lost, NeverBegan, NodeReport
 def find_gone(
     *, node_ids: Collection[int], settings: WorkerSettings, now: datetime
 ) -> list[NodeReport]:
-    """News about members that will never be heard of again.
+    """Return reports about members from which no report can come any more.
 
-    That is everything that was on a node when an admin declared it dead; and on a node that is
-    down, what was never told to start, and what must have ended by itself: after the last sign of
-    the control plane, its lease, its grace and a margin have passed on the node too.
+    These are all members on a node that an admin declared dead; and, on a node that is down, those
+    never started, and those that must have ended: since the last contact with the control plane,
+    lease, grace and a margin have passed on the node too.
 
     Args:
-        node_ids: the nodes that this service carries.
+        node_ids: the nodes that this service manages.
         settings: of the workers.
         now: the instant.
     """
@@ -40,7 +40,7 @@ def _news(
     members: QuerySet[Member], settings: WorkerSettings, now: datetime
 ) -> Iterator[NodeReport]:
     for member in members:
-        # Tenants read this: what the line said may name addresses and paths.
+        # Tenants read this: the error of the transport may contain addresses and paths.
         message = f"{member.node.name} is gone: it does not answer"
         dead = _declared_dead(member)
         if member.step in BEFORE_GO and (dead or member.node.contact == NodeState.DOWN):
@@ -52,7 +52,7 @@ def _news(
 
 
 def fence(member: Member, settings: WorkerSettings) -> datetime:
-    """When nothing of the member can run any more, whatever has become of its node."""
+    """Return when nothing of the member can run any more, whatever the state of its node."""
     last = max(
         moment
         for moment in (

@@ -1,4 +1,4 @@
-"""Rows and run directories compared: adopt what runs, finish what ended, fence the rest."""
+"""Comparison of rows and run directories: adopt running, finish ended, fence other runs."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from workers.services.dispatch import OPEN, MemberRef, rank_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMember:
-    """A member as its row has it.
+    """State of a member from its row.
 
     Attributes:
         log_first, reports_end: how far its streams have been fetched.
@@ -27,7 +27,7 @@ class KnownMember:
 
 
 class RunVerdict(StrEnum):
-    """What is to be done about one run or one member."""
+    """The action for one run or one member."""
 
     FOLLOW = "follow"
     FINISH = "finish"
@@ -48,7 +48,7 @@ class Finding:
 
 
 def expected_members(*, node_id: int) -> list[KnownMember]:
-    """Members whose runs should be on the node, or whose directories have not been removed yet."""
+    """Return members with runs on the node, or with directories not removed yet."""
     members = Member.objects.filter(
         node_id=node_id, removed_at=None, step__in=(MemberStep.RUNNING, MemberStep.EXITED)
     )
@@ -56,7 +56,7 @@ def expected_members(*, node_id: int) -> list[KnownMember]:
 
 
 def members_of_runs(*, node_id: int, run_ids: Collection[str]) -> dict[str, KnownMember]:
-    """The members to which these runs belong, by run id."""
+    """Return the members of these runs, by run id."""
     uids = {protocol.parse_run_id(run_id)[0] for run_id in run_ids}
     members = Member.objects.filter(node_id=node_id, attempt__uid__in=uids)
     found = _known(members.select_related("attempt__job"))
@@ -70,13 +70,13 @@ def compare(
     rows: Mapping[str, KnownMember],
     installation: str,
 ) -> list[Finding]:
-    """What to do about every run and every member.
+    """Return the action for every run and every member.
 
     Args:
-        runs: what is on the node.
-        expected: what the rows said before the node was asked.
-        rows: what the rows say about these runs, read after the node was asked. A run is made
-            after its row, so one without a row here belongs to nobody.
+        runs: runs on the node.
+        expected: members by the rows before the node was asked.
+        rows: members of these runs, read after the node was asked. A run is created
+            after its row, so one without a row here has no owner.
         installation: ours; runs of another one are left alone.
     """
     findings: list[Finding] = []

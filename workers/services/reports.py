@@ -1,4 +1,4 @@
-"""A job's reports, read as the hostile text they may be, and summed up over short intervals."""
+"""A job's reports, parsed as hostile text and summed up over short intervals."""
 
 import json
 import math
@@ -14,7 +14,7 @@ LONGEST_STEP_SECONDS: Final = 1e7
 LARGEST_BATCH: Final = 1 << 40
 LARGEST_NOISE: Final = 1e300
 MOST_KINDS: Final = 8
-"""Of steps in one interval; a batch changes once in many seconds."""
+"""Step kinds in one interval; a batch size changes once in many seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +22,14 @@ class ReportLine:
     """One line of the stream ``reports``.
 
     Attributes:
-        step: number of the step that has been made.
+        step: number of the finished step.
         steps: how many steps the line covers, this one and those before it.
-        samples: samples that the process has worked through in each of them, on average.
-        step_seconds: how long each of them took, on average.
+        samples: mean samples of the process in each of them.
+        step_seconds: mean duration of each of them.
         time: seconds since the epoch, node's clock.
-        is_leading: of the rank's first process, which counts the steps; the others make the same
-            steps beside it, and only their samples count.
-        batch: samples of all ranks in the step; None where it is not told.
+        is_leading: of the rank's first process, which counts the steps; of the others
+            only the samples count.
+        batch: samples of all ranks in the step; None if not reported.
         accumulation: micro-batches of each process in it.
         noise: squared norm and variance of the gradient at the initial batch.
     """
@@ -47,12 +47,12 @@ class ReportLine:
 
     @property
     def seconds(self) -> float:
-        """How long all its steps took; 0 where nothing is said."""
+        """Duration of all its steps; 0 if unknown."""
         return (self.step_seconds or 0.0) * self.steps
 
 
 def read_report(line: bytes) -> ReportLine | None:
-    """The report in a line, or None where there is none that can be used."""
+    """Return the report in a line, or None if it is not valid."""
     if len(line) > LONGEST_LINE:
         return None
     try:
@@ -85,7 +85,7 @@ def _count(found: dict[str, Any], name: str) -> int | None:
 
 
 def _noise(found: dict[str, Any]) -> tuple[float, float] | None:
-    """Both numbers, not both 0: there is always a gradient, or noise, or nothing is known."""
+    """Both numbers, not both 0: one of gradient and noise is always positive."""
     said = found.get("noise")
     if not isinstance(said, list) or len(said) != 2:
         return None
@@ -113,7 +113,7 @@ def _number(found: dict[Any, Any], name: object, high: float, *, low: float = 0.
 
 
 class StepKind(NamedTuple):
-    """So many steps of one batch, and how long they took together."""
+    """Number and total duration of the steps at one batch."""
 
     batch: int
     accumulation: int
@@ -123,12 +123,12 @@ class StepKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProgress:
-    """What one rank has done in one interval.
+    """Progress of one rank in one interval.
 
     Attributes:
-        seconds: how long the rank worked for it, by its own clock.
+        seconds: duration, by the clock of the rank.
         reports_end: offset up to which its reports are counted in.
-        batch, accumulation, noise: of the newest step that has told them.
+        batch, accumulation, noise: of the newest step that reports them.
         kinds: the steps by batch, without the first report at each.
     """
 
@@ -150,9 +150,9 @@ class ReportTally:
     """Sums up one rank's reports between two samples.
 
     Attributes:
-        offset: how much of the stream has been taken in whole lines.
+        offset: bytes of the stream read in whole lines.
         last_time: the newest time that is counted, so that the next interval begins there.
-        others: is given the lines that are no reports.
+        others: gets the lines that are not reports.
     """
 
     offset: int = 0
@@ -170,11 +170,11 @@ class ReportTally:
 
     @property
     def read_offset(self) -> int:
-        """Where to read on."""
+        """Offset of the next read."""
         return self.offset + len(self._rest)
 
     def take(self, data: bytes) -> None:
-        """Take in the next piece of the stream."""
+        """Read the next piece of the stream."""
         *lines, rest = (self._rest + data).split(b"\n")
         for line in lines:
             self.offset += len(line) + 1
@@ -218,7 +218,7 @@ class ReportTally:
         return progress
 
     def _count(self, report: ReportLine) -> None:
-        # Only the newest is kept; sums are enough of the others.
+        # Only the newest is stored; of the others sums are enough.
         if self._last is None and self.last_time is None and report.time is not None:
             self.last_time = report.time - report.seconds
         self._last = report

@@ -1,4 +1,4 @@
-"""Forgetting what nodes have told: logs and goodput of jobs that ended long ago, old telemetry."""
+"""Retention of logs, goodput and telemetry: deletes them some time after the job's end."""
 
 import shutil
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ DEAD_AFTER: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRetention:
-    """How long things are kept, counted from the job's end; None means for ever.
+    """Retention, counted from the job's end; None means for ever.
 
     Attributes:
-        logs: files and text; the rows stay and say that the text was dropped.
+        logs: files and text; the rows remain and mark the text as dropped.
         goodput: samples.
     """
 
@@ -31,7 +31,7 @@ class WorkerRetention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """How much was forgotten."""
+    """Numbers of deleted rows and files."""
 
     logs: int = 0
     folders: int = 0
@@ -40,11 +40,11 @@ class Forgotten:
 
 
 def prune(*, retention: WorkerRetention, logs_dir: Path, now: datetime) -> Forgotten:
-    """Forget what is older than ``retention`` allows; jobs that have not ended lose nothing.
+    """Delete data older than ``retention``; jobs that have not ended lose nothing.
 
     Args:
-        retention: how long things are kept.
-        logs_dir: where logs lie.
+        retention: the limits.
+        logs_dir: directory of the logs.
         now: the present.
     """
     heartbeats.forget_processes(now=now, after=DEAD_AFTER)
@@ -71,7 +71,7 @@ def _prune_logs(age: timedelta | None, logs_dir: Path, now: datetime) -> int:
 
 
 def _prune_folders(logs_dir: Path) -> int:
-    """Delete the folders of jobs that have no row any more."""
+    """Delete the folders of jobs without a row."""
     if not logs_dir.is_dir():
         return 0
     numbers = {int(path.name) for path in logs_dir.iterdir() if path.name.isdigit()}
@@ -92,7 +92,7 @@ def _prune_goodput(age: timedelta | None, now: datetime) -> int:
 
 
 def _delete(rows: "QuerySet[Any]") -> int:
-    """Delete in batches, so that nobody waits long for the database."""
+    """Delete in batches, so that locks on the database are short."""
     count = 0
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
         rows.model._base_manager.filter(pk__in=ids).delete()

@@ -1,4 +1,4 @@
-"""Telemetry: a row for each node and minute, the current values where Redis is, and roll-ups."""
+"""Telemetry: a row for each node and minute, current values in Redis, and roll-ups."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ MOST_ROWS: Final = 20_000
 
 
 def as_json(reading: NodeLoad) -> dict[str, Any]:
-    """A reading as arrays by device index, as rows and pages have it."""
+    """A reading as arrays by device index, the format of rows and pages."""
     return {
         "utilisation": _by_index(reading, lambda device: device.utilisation),
         "memory_bytes": _by_index(reading, lambda device: device.memory_bytes),
@@ -28,7 +28,7 @@ def as_json(reading: NodeLoad) -> dict[str, Any]:
 
 
 def keep_minute(*, node_id: int, readings: Sequence[NodeLoad], at: datetime) -> None:
-    """Store the average of one minute's readings; a minute that is there already stays."""
+    """Store the average of one minute's readings, unless the minute exists."""
     if not readings:
         return
     NodeTelemetry.objects.get_or_create(
@@ -56,7 +56,7 @@ def prune(*, now: datetime) -> int:
 @transaction.atomic
 def _roll_up(short: int, long: int, now: datetime) -> int:
     until = _floor(now, long)
-    # A day back is enough: whoever was away longer has lost its short rows to retention anyway.
+    # A day back is enough: after a longer outage retention has deleted the short rows anyway.
     since = until - timedelta(days=1)
     done = set(
         NodeTelemetry.objects.filter(span_seconds=long, at__gte=since).values_list("node_id", "at")

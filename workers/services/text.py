@@ -6,7 +6,7 @@ LONGEST_CHARACTER: Final = 4
 
 
 def unfinished(data: bytes) -> int:
-    """How many bytes at the end of ``data`` may be the beginning of one more character."""
+    """Return how many bytes at the end of ``data`` may begin one more character."""
     for back in range(1, min(LONGEST_CHARACTER, len(data) + 1)):
         byte = data[-back]
         if byte < 0x80:
@@ -17,7 +17,7 @@ def unfinished(data: bytes) -> int:
 
 
 def continued(before: bytes, data: bytes) -> int:
-    """How many bytes at the start of ``data`` finish a character that began in ``before``."""
+    """Return how many bytes at the start of ``data`` finish a character begun in ``before``."""
     open_bytes = unfinished(before)
     if not open_bytes:
         return 0
@@ -29,7 +29,7 @@ def continued(before: bytes, data: bytes) -> int:
 
 
 def decode(data: bytes) -> str:
-    """``data`` as text; what is no UTF-8 becomes U+FFFD, and NUL likewise."""
+    """Return ``data`` as text; invalid UTF-8 becomes U+FFFD, and NUL likewise."""
     return data.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 

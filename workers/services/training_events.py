@@ -1,4 +1,4 @@
-"""What a training tells beside its steps: checkpoints saved, missed, broken, taken up."""
+"""Training events other than steps: checkpoints saved, missed, broken, restored."""
 
 import json
 import re
@@ -23,7 +23,7 @@ KINDS: Final = (
 )
 CHECKPOINT_MOVED: Final = "checkpoint-moved"
 CHECKPOINT_LEFT: Final = "checkpoint-left"
-"""These two are told by the node service, never by a training."""
+"""The node service reports these two, never a training."""
 MOST_AT_ONCE: Final = 16
 LONGEST_REASON: Final = 200
 LONGEST_LIST: Final = 2_000
@@ -41,7 +41,7 @@ _WORDS: Final = ("level", "torch", "path", "reason")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingEvent:
-    """One of `KINDS`, with the facts that are known of it."""
+    """One of `KINDS`, with its known facts."""
 
     kind: str
     facts: Mapping[str, str | int | float]
@@ -115,7 +115,7 @@ _TEXTS: Final[Mapping[str, Callable[[Facts], str]]] = {
 
 
 def read_happening(line: bytes) -> TrainingEvent | None:
-    """The happening in a line of a job's reports; None where there is none that is known."""
+    """Return the training event in a line of a job's reports; None if unknown."""
     if len(line) > LONGEST_LINE or b'"event"' not in line:
         return None
     try:
@@ -149,24 +149,24 @@ def _facts(found: dict[str, Any]) -> dict[str, str | int | float]:
 
 
 def plain(text: str) -> str:
-    """A text of somebody else, short and on one line."""
+    """Untrusted text, shortened to one line."""
     return "".join(c if c.isprintable() else " " for c in text[:LONGEST_REASON])
 
 
 class TrainingEvents:
-    """Collects them between two looks; a crowd of checkpoints leaves its newest."""
+    """Collects events between two calls; of too many checkpoints the newest remain."""
 
     def __init__(self) -> None:
         self._found: list[TrainingEvent] = []
 
     def add(self, happening: TrainingEvent) -> None:
-        """Take one in; what is too much is dropped, the newest checkpoint never."""
+        """Add an event; the excess is dropped, but never the newest checkpoint."""
         if happening.kind == CHECKPOINT:
             self._found = [one for one in self._found if one.kind != CHECKPOINT]
         if happening.kind == CHECKPOINT or len(self._found) < MOST_AT_ONCE:
             self._found.append(happening)
 
     def take(self) -> tuple[TrainingEvent, ...]:
-        """All since the last call."""
+        """Return all since the last call."""
         found, self._found = tuple(self._found), []
         return found

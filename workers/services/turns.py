@@ -1,4 +1,4 @@
-"""One turn: everything that nodes have told is written, and what they must do next is claimed."""
+"""One turn of a node service: writes reports of nodes and claims the next directives."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What came of a turn.
+    """Result of a turn.
 
     Attributes:
-        carried: nodes that this service still carries.
-        directives: what they must do next.
-        failed: news that could not be written; the rows will be compared with the nodes again.
+        carried: nodes that this service still manages.
+        directives: for these nodes.
+        failed: unwritten reports; rows and nodes will be reconciled again.
     """
 
     carried: frozenset[int]
@@ -42,19 +42,19 @@ def take_turn(
     settings: WorkerSettings,
     now: datetime,
 ) -> Turn:
-    """Write news and claim directives in one transaction, fenced by the nodes' epochs.
+    """Write reports and claim directives in one transaction, fenced by the nodes' epochs.
 
     Args:
         owner: this service.
-        epochs: the nodes that it carries.
-        news: in the order in which they came.
+        epochs: the nodes that it manages.
+        news: reports in order of arrival.
         listening: nodes that take directives now.
-        busy: members with a directive in hand.
+        busy: members with a directive in progress.
         settings: of the workers.
         now: the instant that is written.
 
     Raises:
-        OperationalError: the database could not be used; nothing was written, try again.
+        OperationalError: the database is not available; nothing was written, retry.
     """
     with transaction.atomic(), tallies_written_last():
         lease = timedelta(seconds=settings.node_lease)
@@ -70,7 +70,7 @@ def take_turn(
 
 
 def _write(news: Sequence[NodeReport], now: datetime) -> tuple[NodeReport, ...]:
-    """Write news kind by kind; returns those that could not be written."""
+    """Write reports kind by kind; returns those that could not be written."""
     failed: list[NodeReport] = []
     for kind, group in groupby(sorted(news, key=lambda item: item.order), key=type):
         items = list(group)
@@ -80,14 +80,14 @@ def _write(news: Sequence[NodeReport], now: datetime) -> tuple[NodeReport, ...]:
 
 
 def _written(kind: type[NodeReport], items: Sequence[NodeReport], now: datetime) -> bool:
-    """Write news of one kind; one that cannot be written does not take the others with it."""
+    """Write reports of one kind; a failing one does not take the others with it."""
     try:
         with transaction.atomic(), tallies_written_last():
             kind.write_all(items, now)
     except OperationalError:
         raise
     except Exception:
-        # Whatever is wrong with them: they are tried one by one, and what is left is found again
+        # For any error: they are tried one by one, and the rest is found again
         # when the rows are compared with the node's runs.
         level = logging.ERROR if len(items) == 1 else logging.WARNING
         log.log(level, "could not write %d %s", len(items), kind.__name__, exc_info=True)

@@ -1,4 +1,4 @@
-"""Nodes that no node service carries: found by any other process, since the service is gone."""
+"""Nodes without a node service: detected by other processes, since the service is gone."""
 
 import logging
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from workers.models import NodeLease
 log = logging.getLogger(__name__)
 
 LAPSE_SECONDS: Final = 10.0
-"""How long a lease must be seen to have run out: a service that was slow renews it meanwhile."""
+"""Seconds for which a lease must be seen expired: a slow service renews it meanwhile."""
 REASON: Final = sentence("no-node-service")
 
 _LEASE: Final = timedelta(seconds=NODE_LEASE_SECONDS)
@@ -32,10 +32,10 @@ def uncarried(now: datetime) -> QuerySet[Node]:
 
 
 class UnattendedWatch:
-    """Remembers which leases have run out, and marks nodes as suspect after some seconds.
+    """Tracks expired leases, and marks nodes as suspect after some seconds.
 
-    It counts on this process's monotonic clock from when it first saw the lapse, and anew after it
-    has not looked for a while: neither a database nor a process that was away makes nodes suspect.
+    It counts on this process's monotonic clock from the first sight of the lapse, and restarts
+    after a pause: an outage of the database or of this process makes no node suspect.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class UnattendedWatch:
         self._looked_at = float("-inf")
 
     def look(self, *, now: datetime, ticks: float) -> list[int]:
-        """Mark ready nodes that nobody has carried for a while.
+        """Mark ready nodes without a lease for some seconds.
 
         Args:
             now: the database's time.
@@ -78,7 +78,7 @@ class UnattendedWatch:
 
 @transaction.atomic
 def _mark(node_id: int, lease: _Lease, now: datetime) -> bool:
-    """Take the node from a service that may come back, so that it connects anew, and mark it."""
+    """Revoke the lease of a service that may come back, and mark the node."""
     epoch, expires_at = lease
     NodeLease.objects.get_or_create(node_id=node_id, defaults={"expires_at": now})
     as_read = NodeLease.objects.filter(node_id=node_id, epoch=epoch)

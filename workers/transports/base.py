@@ -1,4 +1,4 @@
-"""What the control plane asks of a node, whatever carries the words: the port and its values."""
+"""The transport port: requests of the control plane to a node, and their values."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from tessera.protocol import Inventory, NodeHello, RunSpec, RunStatus
 
 
 class TransportError(Exception):
-    """Something between the control plane and a node did not work; the message says what."""
+    """A failure between the control plane and a node; the message has the cause."""
 
 
 class UnreachableError(TransportError):
@@ -19,20 +19,20 @@ class UnreachableError(TransportError):
 
 
 class HostKeyError(UnreachableError):
-    """The node answers with another host key than the pinned one; nothing was said to it."""
+    """The node's host key is not the pinned one; nothing was sent to it."""
 
 
 class MisbehavedError(UnreachableError):
-    """The node sent what the protocol does not allow; the session was ended."""
+    """The node violated the protocol; the session was ended."""
 
 
 class RefusedError(TransportError):
-    """The node has understood a request and refused it.
+    """The node refused a valid request.
 
     Attributes:
         code: a stable code.
-        message: a sentence for people, from the node; shortened.
-        failure_class: whose fault it is (``protocol.FAILURES``).
+        message: text for people, from the node; shortened.
+        failure_class: one of ``protocol.FAILURES``.
     """
 
     def __init__(self, code: str, message: str, failure_class: str = protocol.PLATFORM) -> None:
@@ -51,8 +51,8 @@ class Chunk:
     """A piece of one of a run's streams.
 
     Attributes:
-        offset: where ``data`` really starts; later than asked for where the node dropped bytes.
-        end: logical size of the stream at this moment.
+        offset: start of ``data``; later than requested if the node dropped bytes.
+        end: current logical size of the stream.
         closed: nothing more will be written.
     """
 
@@ -73,7 +73,7 @@ class Grew:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReading:
-    """What a device does now; None where the node cannot tell.
+    """Current load of a device; None if unknown.
 
     Attributes:
         utilisation: share of the last interval in which it was busy, 0 to 1.
@@ -89,7 +89,7 @@ class DeviceReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLoad:
-    """What a node does now.
+    """Current load of a node.
 
     Attributes:
         load: runnable processes, averaged over a minute.
@@ -107,14 +107,14 @@ class NodeLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """The container that a run wants.
+    """Requested container of a run.
 
     Attributes:
         image: reference of the image.
         gpus: indices of the node's GPUs to hand in; empty on a node without GPUs.
         labels: labels of the container; all begin with ``tessera.``.
         login: ``user:password`` for the image's registry; empty: none. For the engine alone.
-        tenant: whose cached images the job may use while the registry does not answer.
+        tenant: owner of cached images, for when the registry does not answer.
         local_images: prefixes of images that the node has from no registry.
     """
 
@@ -128,7 +128,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSaved:
-    """Where a job's last checkpoint lies, as the job has told.
+    """Location of a job's last reported checkpoint.
 
     Attributes:
         node_id, node: the node's row and name.
@@ -142,15 +142,15 @@ class LastSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """Everything that one run needs on its node before it can start.
+    """All inputs for preparing one run on its node.
 
     Attributes:
         run: the run; ``source_archive`` in it names ``archive`` by its digest.
         secrets: values by name, for files that only the job can read.
         archive: the uploaded source on the control plane's disk.
-        container: the container to make; None for a plain process.
-        last: where the job's last checkpoint lies, if that is another node; None: nothing is to
-            be brought.
+        container: the container to create; None for a plain process.
+        last: the job's last checkpoint if it is on another node; None: nothing to
+            copy.
     """
 
     run: RunSpec
@@ -162,7 +162,7 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A checkpoint of a job on a node, as its manifest says.
+    """A checkpoint of a job on a node, by its manifest.
 
     Attributes:
         name: of its directory.
@@ -179,7 +179,7 @@ NodeEvent: TypeAlias = RunStatus | Grew
 
 
 class Transport(Protocol):
-    """One node's line to the control plane. Every method may raise ``UnreachableError``."""
+    """The connection to one node. Every method may raise ``UnreachableError``."""
 
     @property
     def clock(self) -> NodeClock | None:
@@ -187,36 +187,36 @@ class Transport(Protocol):
 
     @property
     def heard_at(self) -> float | None:
-        """When anything last arrived, by ``time.monotonic``; None without a session."""
+        """When bytes last arrived, by ``time.monotonic``; None without a session."""
 
     async def open(self) -> NodeHello:
-        """Connect, put the node's part in place, and greet."""
+        """Connect, install the node's part, and exchange greetings."""
 
     async def close(self) -> None:
-        """Hang up. What runs on the node goes on."""
+        """Disconnect. Runs on the node continue."""
 
     async def probe(self) -> Inventory:
-        """What the node has."""
+        """Return the node's inventory."""
 
     async def telemetry(self) -> NodeLoad:
-        """What the node does now."""
+        """Return the current load."""
 
     async def prepare(self, preparation: Preparation) -> None:
-        """Put everything in place for a run; doing it again changes nothing.
+        """Prepare a run; repeated calls change nothing.
 
         Raises:
             PrepareError: it cannot be done, with the class of the failure.
         """
 
     async def go(self, run_id: str) -> RunStatus:
-        """Start a prepared run, exactly once, however often it is asked; says where it stands.
+        """Start a prepared run exactly once, even if called repeatedly; returns its status.
 
         Raises:
-            RefusedError: there is no such prepared run, or its process could not be executed.
+            RefusedError: the run is not prepared, or its process could not be executed.
         """
 
     async def cancel(self, run_id: str) -> None:
-        """Remove a prepared run; fine when there is none.
+        """Remove a prepared run; no error if it does not exist.
 
         Raises:
             RefusedError: it has started (code ``already-started``).
@@ -226,40 +226,40 @@ class Transport(Protocol):
         """Ask a run to end: notice, grace, kill. Returns at once.
 
         Raises:
-            RefusedError: there is no such run.
+            RefusedError: the run does not exist.
         """
 
     async def tune(self, run_id: str, settings: Mapping[str, Any]) -> None:
-        """Tell a running job how to work from now on, as a whole (see ``tessera.train.control``).
+        """Send a running job its complete training settings (see ``tessera.train.control``).
 
         Raises:
-            RefusedError: it does not run, or the node cannot write.
+            RefusedError: it is not running, or the node cannot write.
         """
 
     async def runs(self) -> list[RunStatus]:
         """Every run directory on the node."""
 
     async def renew(self, run_ids: Sequence[str], seconds: float) -> frozenset[str]:
-        """Give runs a new deadline; returns those for which the node has confirmed it."""
+        """Set a new deadline for runs; returns those for which the node has confirmed it."""
 
     async def read(self, run_id: str, stream: str, *, offset: int, limit: int) -> Chunk:
-        """A piece of a run's ``log`` or ``reports``.
+        """Return a piece of a run's ``log`` or ``reports``.
 
         Raises:
-            RefusedError: there is no such run.
+            RefusedError: the run does not exist.
         """
 
     async def saved(self, installation: str, job_id: str, *, before: str = "") -> Saved | None:
-        """The newest checkpoint of a job on this node; its state has not been verified.
+        """Return the newest checkpoint of a job here; its state is not verified.
 
         Args:
-            installation: whose job it is.
-            job_id: which.
-            before: the name of a checkpoint: the newest of those before it is meant.
+            installation: of the job.
+            job_id: its id.
+            before: the name of a checkpoint: only older ones count.
         """
 
     async def read_saved(self, installation: str, job_id: str, *, name: str, offset: int) -> bytes:
-        """The next piece of the state of a checkpoint; empty at its end.
+        """Return the next piece of a checkpoint's state; empty at its end.
 
         Raises:
             RefusedError: it cannot be read.
@@ -268,18 +268,18 @@ class Transport(Protocol):
     async def put_saved(
         self, installation: str, job_id: str, saved: Saved, pieces: AsyncIterator[bytes]
     ) -> None:
-        """Make a checkpoint of a job on this node from its state, verified by its hash.
+        """Create a checkpoint of a job here from its state, verified by its hash.
 
         Raises:
-            RefusedError: it did not arrive whole, or the disk does not take it.
+            RefusedError: it did not arrive whole, or cannot be written.
         """
 
     async def remove(self, run_id: str) -> None:
-        """Delete a run that has ended; fine when there is none.
+        """Delete a run that has ended; no error if it does not exist.
 
         Raises:
             RefusedError: it has not ended.
         """
 
     def events(self) -> AsyncIterator[NodeEvent]:
-        """News from the node as they come, the newest of each run; raises when the line breaks."""
+        """Yield events of the node, the newest of each run; raises when the connection breaks."""

@@ -1,4 +1,4 @@
-"""Uploads of source archives to a node, in pieces that the session's other talk slips between."""
+"""Uploads of source archives to a node, in pieces between the session's other requests."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ class Ask(Protocol):
 
 
 async def upload(ask: Ask, archive: Path, sha256: str) -> None:
-    """Bring an archive to the node unless it is there; an upload that broke off is continued.
+    """Upload an archive unless the node has it; an interrupted upload resumes.
 
     Raises:
         PrepareError: the archive is missing here, or does not arrive whole.
@@ -38,7 +38,7 @@ async def upload(ask: Ask, archive: Path, sha256: str) -> None:
 
 
 async def _send(ask: Ask, archive: Path, sha256: str, have: int) -> bool:
-    """Send what is missing from ``have`` on; returns whether the node has it all now."""
+    """Send the bytes from ``have`` on; returns whether the node has the whole archive."""
     with archive.open("rb") as file:
         file.seek(have)
         while True:
@@ -56,7 +56,7 @@ async def _send(ask: Ask, archive: Path, sha256: str, have: int) -> bool:
 async def upload_state(
     ask: Ask, pieces: AsyncIterator[bytes], *, installation: str, job_id: str, sha256: str
 ) -> None:
-    """Bring a checkpoint's state to the node; what an earlier upload has left is passed over.
+    """Upload a checkpoint's state; leftovers of an earlier upload are ignored.
 
     Raises:
         RefusedError: it did not arrive whole, or the node cannot write it.

@@ -54,14 +54,14 @@ class DockerTransport(SshTransport):
         progress: Progress | None = None,
         engine_socket: str = "",
     ) -> None:
-        """Make a line to a node.
+        """Create a connection to a node.
 
         Args:
-            address: where it is.
+            address: its address.
             bundle: the node's part.
-            patience: how long to wait.
-            progress: is told the run id and a sentence while an image is pulled.
-            engine_socket: where the engine listens, if not where the probe finds it.
+            patience: timeouts.
+            progress: gets the run id and a text while an image is pulled.
+            engine_socket: path of the engine's socket, if not the one of the probe.
         """
         super().__init__(address, bundle, patience)
         self._progress = progress or (lambda run_id, text: None)
@@ -73,7 +73,7 @@ class DockerTransport(SshTransport):
         self._socket_dir: Path | None = None
 
     async def close(self) -> None:
-        """Hang up; the engine's socket here goes with the connection."""
+        """Disconnect; the engine's forwarded socket closes with the connection."""
         await super().close()
         engine, self._engine = self._engine, None
         threads, self._threads = self._threads, None
@@ -119,7 +119,7 @@ class DockerTransport(SshTransport):
             raise PrepareError(error.code, error.message, error.failure_class) from error
 
     async def _give_up(self, run_id: str) -> None:
-        """Leave nothing of a run that could not be prepared."""
+        """Remove all parts of a run that could not be prepared."""
         try:
             await self.cancel(run_id)
         except RefusedError as error:
@@ -132,7 +132,7 @@ class DockerTransport(SshTransport):
             return self._engine
 
     async def _reach_engine(self) -> docker.APIClient:
-        """Forward the engine's socket to one here that only we can open."""
+        """Forward the engine's socket to a local one that only this process can open."""
         if not await self._has_engine():
             raise PrepareError(
                 "no-container-engine", "this node runs no containers", protocol.IMAGE
@@ -147,7 +147,7 @@ class DockerTransport(SshTransport):
         return await self._call(_connect, here)
 
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking call to the engine in a thread, with errors in the house's words."""
+        """Run a blocking call to the engine in a thread, with errors of this package."""
         if self._threads is None:
             raise UnreachableError("there is no connection to the node")
         loop = asyncio.get_running_loop()
@@ -178,7 +178,7 @@ class DockerTransport(SshTransport):
 
 
 def _connect(socket: Path) -> docker.APIClient:
-    """A client that speaks the engine's version; nothing stays open where there is no engine."""
+    """A client of the engine's API version; closed if the engine does not answer."""
     address = f"unix://{socket}"
     asking = docker.APIClient(base_url=address, version=ANY_VERSION, timeout=ENGINE_SECONDS)
     try:
@@ -189,13 +189,13 @@ def _connect(socket: Path) -> docker.APIClient:
 
 
 def container_ref(run: RunSpec, engine_socket: str) -> ContainerRef:
-    """The names of a run's container and of the container that holds its own network."""
+    """Names of a run's container and of the container of its own network."""
     network = f"{run.run_id}.network" if run.network == OWN_NETWORK else ""
     return ContainerRef(name=run.run_id, socket=engine_socket, network=network)
 
 
 def is_rootless(engine: docker.APIClient) -> bool:
-    """Whether the engine runs without root, so that root of a container is the engine's user."""
+    """Return whether the engine runs without root, so that root of a container is its user."""
     options = engine.info().get("SecurityOptions") or ()
     return any("rootless" in str(option) for option in options)
 
@@ -207,7 +207,7 @@ def _create(
     hello: NodeHello,
     view: ContainerView,
 ) -> None:
-    """Create the container, named by the run; one that is there already is adopted."""
+    """Create the container, named by the run; an existing one is adopted."""
     try:
         rootless = is_rootless(engine)
         config = container_config(engine, run, container, hello, view, rootless=rootless)
@@ -226,7 +226,7 @@ def _create(
 
 
 def _owner(engine: docker.APIClient, name: str) -> str | None:
-    """The run that a container belongs to, empty for a foreign one; None: no such container."""
+    """The run of a container, empty for a foreign one; None if it does not exist."""
     try:
         found = engine.inspect_container(name)
     except docker.errors.NotFound:
@@ -243,10 +243,10 @@ def container_config(
     *,
     rootless: bool = False,
 ) -> Any:
-    """The container to create: with the run's directory and limits, without privileges.
+    """Return the container to create: the run's directory and limits, no privileges.
 
-    The job is the node's user, who owns the run's directory. A rootless engine maps that user to
-    root of the container, which then has no more rights than the user.
+    The job runs as the node's user, the owner of the run's directory. A rootless engine maps that
+    user to root of the container, which then has no more rights than the user.
     """
     environment = protocol.job_environment(
         run,
@@ -280,9 +280,9 @@ def container_config(
 
 
 def _mounts(run: RunSpec, hello: NodeHello, view: ContainerView) -> list[docker.types.Mount]:
-    """The run's directories, and the part of the node that it sees.
+    """The run's directories, and the visible part of the node.
 
-    Engines mount outer places first, so an empty directory covers a part of what a bind shows.
+    Engines mount outer paths first, so an empty directory hides a part of a bind.
     """
     root = f"{hello.root}/{protocol.RUNS_DIR}/{run.run_id}"
     return [

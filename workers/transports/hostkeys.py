@@ -1,4 +1,4 @@
-"""Host keys: seen before they are pinned, and never trusted by being seen."""
+"""Host keys: fetched before they are pinned; fetching does not establish trust."""
 
 import asyncio
 import os
@@ -10,10 +10,10 @@ from workers.transports.base import HostKeyError, UnreachableError
 
 
 def fingerprint(public_key: str) -> str:
-    """The SHA-256 fingerprint of a public key line, as ``ssh-keygen -l`` writes it.
+    """Return the SHA-256 fingerprint of a public key line, as ``ssh-keygen -l`` prints it.
 
     Raises:
-        ValueError: the line is no public key.
+        ValueError: the line is not a public key.
     """
     try:
         return str(asyncssh.import_public_key(public_key).get_fingerprint("sha256"))
@@ -22,10 +22,10 @@ def fingerprint(public_key: str) -> str:
 
 
 async def fetch_host_key(host: str, port: int, *, seconds: float = 10.0) -> str:
-    """The public key that a node shows, as one line without comment; nothing is trusted by this.
+    """Return the public key of a node as one line without comment; it is not trusted yet.
 
     Raises:
-        UnreachableError: nobody answers there, or not with SSH; the words do not name the address.
+        UnreachableError: no answer, or not SSH; the message omits the address.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -40,17 +40,17 @@ async def fetch_host_key(host: str, port: int, *, seconds: float = 10.0) -> str:
 
 
 def _cause(error: OSError | asyncssh.Error) -> str:
-    """What went wrong, without number and address, which who asks knows already."""
+    """The cause of an error, without number and address, which the caller has."""
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return str(getattr(error, "strerror", None) or error)
 
 
 def pinned(public_key: str) -> tuple[list[Any], list[Any], list[Any]]:
-    """The one trusted key in asyncssh's shape: trusted, authorities, revoked.
+    """Return the one trusted key in asyncssh's format: trusted, authorities, revoked.
 
     Raises:
-        HostKeyError: no key is stored, or what is stored is none.
+        HostKeyError: no valid key is stored.
     """
     try:
         return [asyncssh.import_public_key(public_key)], [], []

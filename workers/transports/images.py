@@ -12,7 +12,7 @@ An engine's cache belongs to the whole node, and images in it to the tenants tha
    asked. An image is local when the engine knows no registry digest for it, or when its name
    begins with ``localhost/`` (Podman) or with a prefix that the admin has declared.
 6. An image is found by its name only. An id would lead to any image in the cache, and no registry
-   can be asked about it: ids are refused.
+   can check it: ids are refused.
 
 Answers are recorded as tags of the image in the engine, below ``tessera.local/granted``: they
 belong to the image's id, survive restarts, and go with the image.
@@ -36,7 +36,7 @@ OWN_NAMES: Final = "tessera.local/"
 GRANTS: Final = f"{OWN_NAMES}granted"
 LOCAL_PREFIX: Final = "localhost/"
 EVERYBODY: Final = ""
-"""In place of a tenant: everybody, since the image was pulled without a login."""
+"""In place of a tenant: all tenants, since the image was pulled without a login."""
 
 _IMAGE_ID: Final = re.compile(r"sha256:[0-9a-f]+|[0-9a-f]{64}", re.IGNORECASE)
 
@@ -47,7 +47,7 @@ UNREACHABLE: Final = (
     *("toomanyrequests", "too many requests", "internal server error", "bad gateway"),
     *("service unavailable", "gateway timeout"),
 )
-"""Words in the engine's errors that mean no answer of the registry; all others are refusals."""
+"""Texts in the engine's errors that mean no answer of the registry; all others are refusals."""
 
 
 def obtain(engine: docker.APIClient, run_id: str, container: Container, progress: Progress) -> str:
@@ -57,7 +57,7 @@ def obtain(engine: docker.APIClient, run_id: str, container: Container, progress
         engine: of the node.
         run_id: the run, for ``progress``.
         container: with the image, the job's login and its tenant.
-        progress: receives the run id and a sentence while the engine pulls.
+        progress: receives the run id and a text while the engine pulls.
 
     Returns:
         The image's id, by which the container is to be created.
@@ -144,7 +144,7 @@ def _login(container: Container) -> dict[str, str]:
 
 
 def _inspect(engine: docker.APIClient, name: str) -> dict[str, Any] | None:
-    """The cached image of a name; None if the engine found one by the beginning of its id."""
+    """The cached image of a name; None if the name is a prefix of its id."""
     try:
         found: dict[str, Any] = engine.inspect_image(name)  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound:

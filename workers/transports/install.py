@@ -1,11 +1,11 @@
-"""The node's part as a file on the node: put there once per version, checked before it counts."""
+"""Installation of the node part: one file per version, verified by its hash."""
 
 from typing import Final
 
 from tessera import protocol
 
-# Constant text, run by python3 on the node. What varies comes on stdin: a line with size and hash,
-# then the bytes. It has no single quote, since it stands between two of them.
+# Constant text, run by python3 on the node. Variable input comes on stdin: a line with size and
+# hash, then the bytes. It is enclosed in single quotes, so it has none.
 _PROGRAM: Final = """
 import hashlib, json, os, sys, tempfile
 take = sys.stdin.buffer
@@ -61,7 +61,7 @@ sys.exit(main(["serve"], path))
 
 
 def serve_command(sha256: str) -> str:
-    """The command that sessions run: it refuses a bundle that does not have this hash."""
+    """The command of sessions; it refuses a bundle without this hash."""
     checked = protocol.check_sha256(sha256)
     place = f'"$HOME/{protocol.ROOT_DIR}/{checked}/node.pyz"'
     return f"exec python3 -I -S -c '{_START}' {place} {checked}"

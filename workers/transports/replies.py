@@ -1,4 +1,4 @@
-"""Readers of a node's replies: checked values or ``MisbehavedError``, never half of a shape."""
+"""Parsers of a node's replies: complete values or ``MisbehavedError``."""
 
 import base64
 import binascii
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 def checked(read: Callable[[protocol.Json], T], reply: protocol.Json) -> T:
-    """What ``read`` makes of the reply.
+    """Return the reply parsed by ``read``.
 
     Raises:
-        MisbehavedError: the reply has not the shape that the protocol says.
+        MisbehavedError: the reply violates the protocol.
     """
     try:
         return read(reply)
@@ -27,27 +27,24 @@ def checked(read: Callable[[protocol.Json], T], reply: protocol.Json) -> T:
 
 
 def read_hello(reply: protocol.Json) -> NodeHello:
-    """The reply to ``hello``."""
     return NodeHello.from_json(reply.get("hello"))
 
 
 def read_inventory(reply: protocol.Json) -> Inventory:
-    """The reply to ``probe``."""
     return Inventory.from_json(reply.get("inventory"))
 
 
 def read_run(reply: protocol.Json) -> RunStatus:
-    """The run in a reply."""
     return RunStatus.from_json(reply.get("run"))
 
 
 def read_view(reply: protocol.Json) -> ContainerView:
-    """What a container is to see of its node, in the reply to ``prepare``."""
+    """The container's view of its node, from the reply to ``prepare``."""
     return ContainerView.from_json(reply.get("view"))
 
 
 def read_runs(reply: protocol.Json) -> tuple[list[RunStatus], str]:
-    """One page of the reply to ``runs``, and after which run the next one begins, if any."""
+    """Return one page of the reply to ``runs``, and the run before the next page, if any."""
     take = Fields(reply, "runs")
     page = [RunStatus.from_json(item) for item in take.items("runs", 1000)]
     return page, take.text("next", "", 256)
@@ -99,7 +96,7 @@ def _reading(item: object) -> DeviceReading:
 
 
 def read_saved(reply: protocol.Json) -> Saved | None:
-    """A checkpoint that a node has."""
+    """A checkpoint on a node."""
     inner = Fields(reply, "saved").inner("saved")
     if inner is None:
         return None

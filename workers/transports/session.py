@@ -1,4 +1,4 @@
-"""Requests, replies and events as JSON lines; what comes in is hostile until checked."""
+"""Sessions of requests, replies and events as JSON lines; input is hostile until checked."""
 
 import asyncio
 import time
@@ -24,14 +24,14 @@ LATEST_TIME: Final = 1e12
 
 
 class ServeSession:
-    """One conversation with ``serve`` on a node.
+    """One session with ``serve`` on a node.
 
-    The owner feeds what arrives and says when the line has ended. Events wait in one slot for each
-    run, where a newer one replaces an older one, so that no flood of them fills the memory.
+    The owner passes received bytes and the end of the connection. There is one slot for each run's
+    events, where a newer one replaces an older one, so that memory is bounded.
     """
 
     def __init__(self, send: Callable[[bytes], None], *, request_seconds: float = 20.0) -> None:
-        """Args: send: puts bytes on the line. request_seconds: patience with most requests."""
+        """Args: send: writes bytes. request_seconds: timeout of most requests."""
         self._send = send
         self._request_seconds = request_seconds
         self._buffer = bytearray()
@@ -58,11 +58,11 @@ class ServeSession:
 
     @property
     def ended(self) -> TransportError | None:
-        """Why the conversation is over, or None while it goes on."""
+        """The error that ended the session, or None while it is open."""
         return self._ended
 
     def feed(self, data: bytes) -> None:
-        """Take what has arrived."""
+        """Process received bytes."""
         if self._ended is not None:
             return
         self._heard_at = time.monotonic()
@@ -79,7 +79,7 @@ class ServeSession:
             self.end(MisbehavedError("the node broke the protocol: a line does not end"))
 
     def end(self, error: TransportError) -> None:
-        """The line is gone: everybody who waits hears why."""
+        """End the session; all waiting requests raise ``error``."""
         if self._ended is not None:
             return
         self._ended = error
@@ -87,27 +87,27 @@ class ServeSession:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(error)
-                # Nobody may be left to ask for it, and that is no mistake.
+                # The waiting request may be gone; that is not an error.
                 future.exception()
         self._something.set()
         self._may_send.set()
 
     def hold(self) -> None:
-        """The line is full; requests wait."""
+        """Pause requests: the send buffer is full."""
         self._may_send.clear()
 
     def go_on(self) -> None:
-        """The line takes bytes again."""
+        """Resume requests."""
         self._may_send.set()
 
     async def request(
         self, operation: str, *, patience: float | None = None, **arguments: Any
     ) -> protocol.Json:
-        """Ask and wait for the reply.
+        """Send a request and wait for the reply.
 
         Raises:
             RefusedError: the node has refused.
-            UnreachableError: no reply came in time, or the line broke.
+            UnreachableError: no reply came in time, or the connection broke.
         """
         seconds = self._request_seconds if patience is None else patience
         number, self._next_id = self._next_id, self._next_id + 1
@@ -128,7 +128,7 @@ class ServeSession:
             self._asked.pop(number, None)
 
     async def events(self) -> AsyncIterator[NodeEvent]:
-        """News, the newest of each run; raises when the conversation is over."""
+        """Yield events, the newest of each run; raises when the session has ended."""
         while True:
             await self._something.wait()
             self._something.clear()
@@ -193,10 +193,10 @@ class ServeSession:
 
 
 def read_event(message: protocol.Json) -> NodeEvent | None:
-    """The event in ``message``, or None where it is of a kind that this version does not know.
+    """Return the event in ``message``, or None if this version does not know its kind.
 
     Raises:
-        ProtocolError: its fields are not what they must be.
+        ProtocolError: its fields are not valid.
     """
     kind = message.get("event")
     if kind == protocol.EVENT_RUN:

@@ -40,7 +40,7 @@ KEPT_ERROR_BYTES: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshAddress:
-    """Where a node is and how both sides prove who they are.
+    """Address of a node, and the keys of both sides.
 
     Attributes:
         host_key: the pinned public key line.
@@ -56,11 +56,11 @@ class SshAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long to wait, in seconds.
+    """Timeouts in seconds.
 
     Attributes:
         connect: for a connection with login.
-        keepalive: between two signs of life; after three without an answer the node is gone.
+        keepalive: interval; after three without an answer the node is unreachable.
         request: for an ordinary reply.
         prepare: for a run to be prepared, with its source fetched.
     """
@@ -77,7 +77,7 @@ class SshTransport:
     def __init__(
         self, address: SshAddress, bundle: Bundle, patience: Patience | None = None
     ) -> None:
-        """Args: address: where. bundle: the node's part. patience: how long to wait."""
+        """Args: address: of the node. bundle: the node's part. patience: timeouts."""
         self._address = address
         self._bundle = bundle
         self._patience = patience or Patience()
@@ -101,7 +101,7 @@ class SshTransport:
         return self.hello
 
     async def close(self) -> None:
-        """Hang up without waiting for a node that does not answer."""
+        """Disconnect without waiting for a node that does not answer."""
         connection, self._connection = self._connection, None
         session, self._session = self._session, None
         if session is not None:
@@ -120,15 +120,15 @@ class SshTransport:
         return None if self._session is None else self._session.heard_at
 
     async def probe(self) -> Inventory:
-        """What the node has."""
+        """Return the node's inventory."""
         return replies.checked(replies.read_inventory, await self._ask(protocol.PROBE))
 
     async def telemetry(self) -> NodeLoad:
-        """What the node does now."""
+        """Return the current load."""
         return replies.checked(replies.read_telemetry, await self._ask(protocol.TELEMETRY))
 
     async def prepare(self, preparation: Preparation) -> None:
-        """Put everything in place for a run.
+        """Prepare a run.
 
         Raises:
             PrepareError: it cannot be done.
@@ -157,7 +157,7 @@ class SshTransport:
         )
 
     async def tune(self, run_id: str, settings: Mapping[str, Any]) -> None:
-        """Tell a running job how to work from now on."""
+        """Send a running job its training settings."""
         await self._ask(protocol.TUNE, run_id=run_id, settings=dict(settings))
 
     async def runs(self) -> list[RunStatus]:
@@ -173,7 +173,7 @@ class SshTransport:
             after = following
 
     async def renew(self, run_ids: Sequence[str], seconds: float) -> frozenset[str]:
-        """Give runs a new deadline."""
+        """Set a new deadline for runs."""
         reply = await self._ask(protocol.RENEW, run_ids=list(run_ids), seconds=seconds)
         return replies.checked(replies.read_renewed, reply) & frozenset(run_ids)
 
@@ -209,7 +209,7 @@ class SshTransport:
     async def put_saved(
         self, installation: str, job_id: str, saved: Saved, pieces: AsyncIterator[bytes]
     ) -> None:
-        """Make a checkpoint of a job on this node from its state."""
+        """Create a checkpoint of a job here from its state."""
         await upload_state(
             self._ask, pieces, installation=installation, job_id=job_id, sha256=saved.sha256
         )
@@ -229,7 +229,7 @@ class SshTransport:
         await self._ask(protocol.REMOVE, run_id=run_id)
 
     def events(self) -> AsyncIterator[NodeEvent]:
-        """News from the node."""
+        """Yield events of the node."""
         return self._open_session().events()
 
     async def _ask(
@@ -343,7 +343,7 @@ class SshTransport:
 
 
 def _text(output: bytes | str | None) -> str:
-    """The end of what a command said on stderr."""
+    """The end of a command's stderr."""
     raw = output.encode() if isinstance(output, str) else output or b""
     return raw[-KEPT_ERROR_BYTES:].decode("utf-8", "replace")
 
@@ -353,7 +353,7 @@ class _NotInstalledError(TransportError):
 
 
 class _ServeChannel(asyncssh.SSHClientSession[bytes]):
-    """The channel on which ``serve`` talks."""
+    """The channel of ``serve``."""
 
     def __init__(self, request_seconds: float) -> None:
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
@@ -390,7 +390,7 @@ class _ServeChannel(asyncssh.SSHClientSession[bytes]):
     def _write(self, data: bytes) -> None:
         if self._channel is None:
             raise BrokenPipeError("the channel is closed")
-        # What is asked in one pass of the loop leaves in one packet.
+        # All requests of one pass of the loop leave in one packet.
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
         self._unsent.append(data)
