@@ -1,1 +1,1 @@
-"""The node's side of Tessera: standard library only, parsed by Python 3.8, shipped as a zipapp."""
+"""The node part of Tessera: standard library only, for Python 3.8, shipped as a zipapp."""

@@ -15,7 +15,7 @@ def main(arguments: List[str], started_from: Optional[str] = None) -> int:
 
     Args:
         arguments: the command.
-        started_from: path of the bundle, where the code was not loaded from that path itself.
+        started_from: path of the bundle, if the code was loaded from another path.
 
     Returns:
         The exit status.

@@ -1,4 +1,4 @@
-"""The rights of another account, taken on for a while by a process that is root."""
+"""Temporary use of another account's rights by a process that is root."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Account(NamedTuple):
 
 
 def peer_of(line: socket.socket) -> Account:
-    """The account whose process made the other end of a Unix socket, as the kernel knows it.
+    """Return the account that created the other end of a Unix socket, from the kernel.
 
     Raises:
-        OSError: it is not such a socket.
+        OSError: it is not a Unix socket.
     """
     _, uid, gid = struct.unpack("iII", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     try:
@@ -37,7 +37,7 @@ def peer_of(line: socket.socket) -> Account:
 
 @contextmanager
 def acting_as(account: Optional[Account]) -> Iterator[None]:
-    """Use files with the rights of an account and no capability; None: with one's own."""
+    """Use files with the rights of an account and no capability; None: with own rights."""
     if account is None:
         yield
         return

@@ -1,8 +1,8 @@
-"""Unpacks an uploaded archive into a job's working directory.
+"""Unpacking of an uploaded archive into a job's working directory.
 
 Archives come from users. Only plain files and directories with paths that stay inside are
-written, plus links that point inside. ``tarfile`` and ``zipfile`` are imported where an archive is
-unpacked: they load so much that each fork of the server would take 0.8 ms longer.
+written, plus links that point inside. ``tarfile`` and ``zipfile`` are imported on use: loading
+them would make each fork of the server take 0.8 ms longer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK = 1 << 20
 
 
 def refused(code: str, message: str) -> ProtocolError:
-    """The error of a source that its user has to change."""
+    """The error of a source that its user has to fix."""
     return ProtocolError(code, message, protocol.USER)
 
 
@@ -95,9 +95,9 @@ def _unzip(path: str, writer: _Writer) -> None:
 
 
 class _Writer:
-    """Writes members below one directory and nowhere else.
+    """Writes archive members below one directory only.
 
-    Links are made last, so that no member can be written through one.
+    Links are created last, so that no member can be written through one.
     """
 
     def __init__(self, work: str) -> None:
@@ -162,7 +162,7 @@ class _Writer:
         self._links[path] = target
 
     def finish(self) -> None:
-        """Make the links, and see that none of them, through others, leads outside."""
+        """Create the links, and check that none of them, through others, leads outside."""
         for path in self._links:
             if self._through_a_link(os.path.dirname(path)):
                 raise refused("unsafe-archive", "a link lies below another link")

@@ -1,4 +1,4 @@
-"""Long work of a server in a forked child, so that the server itself never waits."""
+"""Long tasks of a server in a forked child, so that the server never blocks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tessera.protocol import Json, ProtocolError
 
 
 class Work(NamedTuple):
-    """A child at work: its pid, and the descriptor on which its answer will come."""
+    """A child with a task: its pid, and the descriptor of its reply."""
 
     pid: int
     descriptor: int
 
 
 class SessionPort(Protocol):
-    """The session with the control plane, as far as operations use it.
+    """Interface of the session to the operations.
 
     Attributes:
         store: the node's runs.
@@ -49,11 +49,11 @@ class SessionPort(Protocol):
 
 
 def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:
-    """Do some work in a child that leads a process group of its own.
+    """Run a task in a child that leads its own process group.
 
     Args:
         work: returns the fields of the reply, or raises ``ProtocolError``.
-        keep_out: called in the child, to let go of what belongs to the server.
+        keep_out: called in the child, to close descriptors of the server.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -74,7 +74,7 @@ def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:
 
 
 def outcome(work: Callable[[], Json]) -> Json:
-    """The reply to a request: what the work returns, or why it failed."""
+    """The reply to a request: the result of the task, or its error."""
     try:
         return {"ok": True, **work()}
     except ProtocolError as error:
@@ -88,7 +88,7 @@ def outcome(work: Callable[[], Json]) -> Json:
 
 
 def read_outcome(received: bytes) -> Json:
-    """The reply that a child has written; one that died has an answer too."""
+    """Return the reply that a child wrote, or an error for one that died."""
     try:
         found = json.loads(received)
     except ValueError:

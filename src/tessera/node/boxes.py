@@ -1,4 +1,4 @@
-"""The runner's end of a sandbox: starting it, sending signals into it, learning how it ended."""
+"""The runner's side of a sandbox: start, signals, and end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessera.node.cgroups import Group
 from tessera.node.sandbox import Plan
 
 START_SECONDS = 60.0
-"""Waited for each step of a start."""
+"""Limit of each step of a start."""
 REAP_SECONDS = 5.0
 
 
@@ -20,8 +20,8 @@ class SandboxError(Exception):
     """A sandbox that could not be made, or a job that could not be executed in it.
 
     Attributes:
-        stage: where ``sandbox.enter`` had come to.
-        number: of the operating system's error, 0 for none.
+        stage: stage of ``sandbox.enter``.
+        number: errno, 0 for none.
     """
 
     def __init__(self, stage: str, number: int, message: str) -> None:
@@ -31,7 +31,7 @@ class SandboxError(Exception):
 
 
 class Report(NamedTuple):
-    """How the first process of a job ended; ``at`` is the time by the boot clock."""
+    """The end of a job's first process; ``at`` is the time by the boot clock."""
 
     status: int
     at: float
@@ -41,7 +41,7 @@ def check_end(plan: Plan, end: Optional[Report]) -> None:
     """Check that the program of a trial has succeeded.
 
     Raises:
-        SandboxError: it has failed, or there is no report.
+        SandboxError: it has failed, or the report is missing.
     """
     if end is None or end.status != 0:
         status = None if end is None else end.status
@@ -69,16 +69,16 @@ class Box:
         group: Optional[Group] = None,
         connect: Optional[Callable[[int], Callable[[], None]]] = None,
     ) -> None:
-        """Make the sandbox and execute the job in it.
+        """Create the sandbox and execute the job in it.
 
         Args:
             output: descriptor of the job's output.
-            group: the control groups of the job, in which the sandbox is made.
-            connect: begins to connect the own network of a process, where the plan has one, and
-                returns what waits for it. The root directory is made at the same time.
+            group: the control groups of the job, in which the sandbox is created.
+            connect: starts connecting the own network of a process, if the plan has one, and
+                returns the wait for it. The root directory is made at the same time.
 
         Raises:
-            SandboxError: it could not be made; nothing of it is left.
+            SandboxError: it could not be created; nothing of it is left.
         """
         self._channel.settimeout(START_SECONDS)
         own = os.getuid(), os.getgid()
@@ -131,7 +131,7 @@ class Box:
             os._exit(127)
 
     def _line(self, word: str) -> str:
-        """The rest of the line that begins with a word; lines before it tell of progress.
+        """The rest of the line that begins with a word, after lines of progress.
 
         Raises:
             SandboxError: a failure was reported, or the sandbox ended without a report.
@@ -180,5 +180,5 @@ class Box:
             return None  # nothing more has come
 
     def close(self) -> None:
-        """Let go of the sandbox, which ends everything in it."""
+        """Close the sandbox, which ends everything in it."""
         self._channel.close()

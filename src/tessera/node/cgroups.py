@@ -1,7 +1,7 @@
-"""Holds a job to its processors, memory and processes where this user may make control groups.
+"""Limits of a job's processors, memory and processes by control groups.
 
-Version 2 and version 1 are both tried; a machine that grants neither runs the job without limits,
-and the run says so in its warnings.
+Versions 2 and 1 are tried; if this user may create neither, the job runs without limits, and the
+run has a warning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PROCESSES = "pids"
 
 
 def version() -> str:
-    """``v2``, ``v1`` or empty: which control groups this user can make."""
+    """Return ``v2``, ``v1`` or empty: the version of control groups that this user can create."""
     if _parent_v2() is not None:
         return "v2"
     return "v1" if _parents_v1() else ""
@@ -40,7 +40,7 @@ def _writable(path: str) -> bool:
 
 
 def _parent_v2() -> Optional[str]:
-    """A group below which groups with limits can be made."""
+    """A group below which groups with limits can be created."""
     if not os.path.exists(f"{MOUNT}/cgroup.controllers"):
         return None
     own = MOUNT + _own_paths().get("", "/").rstrip("/")
@@ -56,7 +56,7 @@ def _parent_v2() -> Optional[str]:
 
 
 def _hand_down(parent: str) -> bool:
-    """Let groups below have limits; one by one, since a machine may grant only one of them."""
+    """Enable limits for child groups; one by one, since a node may grant only one of them."""
     _write(f"{parent}/cgroup.subtree_control", f"+{_PROCESSES}")
     granted = [_write(f"{parent}/cgroup.subtree_control", f"+{name}") for name in _CONTROLLERS]
     return any(granted)
@@ -94,7 +94,7 @@ class Group:
         self.bounds_processes = bounds_processes
 
     def hold(self, pid: int) -> bool:
-        """Move a process in, and its children will follow; False where that is not possible.
+        """Move a process in, with its later children; False if that is not possible.
 
         The kernel takes about 10 ms for it: it waits until every processor has passed a quiescent
         state (``cgroup_threadgroup_rwsem``). Use ``fork`` for a child of this process.
@@ -154,7 +154,7 @@ def fork(group: Optional[Group], spaces: int = 0) -> Tuple[int, bool]:
 
 
 def create(run_id: str, cpus: float, memory_bytes: int, processes: int = 0) -> Optional[Group]:
-    """Make the groups of a run with its limits; None when this node grants none.
+    """Create the groups of a run with its limits; None if this node grants none.
 
     Args:
         run_id: of the run.
@@ -256,7 +256,7 @@ def members(run_id: str) -> Set[int]:
 
 
 def remove(run_id: str) -> None:
-    """Delete whatever groups a run has left."""
+    """Delete all remaining groups of a run."""
     for path in _existing(run_id):
         _remove(path)
 

@@ -1,4 +1,4 @@
-"""Checkpoints of jobs that are over are put away some days after the last one was saved."""
+"""Removal of checkpoints of ended jobs, some days after the last one was saved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessera.node.runs import Store
 from tessera.protocol import ProtocolError
 
 KEPT_SECONDS = 7 * 86_400
-"""As long may a job wait for its next attempt, or its owner fetch what it learnt."""
+"""Time for a job's next attempt, or for its owner to fetch the results."""
 
 
 REMOVAL_SECONDS = 5.0
@@ -43,7 +43,6 @@ def _throw_away(store: Store, path: str) -> None:
 
 
 def _directories(store: Store) -> Iterator[str]:
-    """Those of all jobs."""
     top = os.path.join(store.root, protocol.CHECKPOINTS_DIR)
     for owner in _names(top):
         if os.path.islink(os.path.join(top, owner)):

@@ -1,4 +1,4 @@
-"""The isolation levels that this node offers: tried for real, and chosen for each run.
+"""Isolation levels of this node: tested by trials, and chosen for each run.
 
 The node's owner may limit them, and show paths to all jobs, in ``~/.tessera/isolation.json``:
 
@@ -47,11 +47,11 @@ class Declaration(NamedTuple):
 
     Attributes:
         strongest: no stronger level is used.
-        visible_paths: what the jobs of all tenants may see.
+        visible_paths: visible to the jobs of all tenants.
         job_network: one of ``job_networks.SETTINGS``, or empty. The portal's setting of the
-            node comes before it.
+            node overrides it.
         hidden_paths: directories that stay hidden from all jobs.
-        processes: the most processes and threads of a job together.
+        processes: limit of processes and threads of a job together.
     """
 
     strongest: str = CONTAINER
@@ -91,14 +91,14 @@ def _usual_processes() -> int:
 
 
 def known(root: str) -> List[IsolationProbe]:
-    """The levels of this node for plain jobs, tried once in the life of a process."""
+    """Return the levels of this node for plain jobs, tried once per process."""
     if root not in _known:
         _known[root] = _in_child(lambda: probe(root, ""))
     return _known[root]
 
 
 def remember(root: str, probes: List[IsolationProbe]) -> None:
-    """Choose by these outcomes from now on; without any available level, try again."""
+    """Store the outcomes for later choices; without any available level, try again."""
     if any(probe.available for probe in probes):
         _known[root] = probes
     else:
@@ -106,12 +106,11 @@ def remember(root: str, probes: List[IsolationProbe]) -> None:
 
 
 def level_for(root: str, spec: RunSpec) -> str:
-    """The best level of this node for a run; never less than the run asks for.
+    """Return the best level of this node for a run; never less than requested.
 
     Raises:
-        ProtocolError: the node does not reach the level that the run asks for, its levels are
-            not known, its declaration is malformed, or the user id is not one that a tenant may
-            have.
+        ProtocolError: the node does not reach the requested level, its levels are unknown,
+            its declaration is malformed, or the user id is not allowed for a tenant.
     """
     if spec.container is not None:
         return CONTAINER
@@ -136,11 +135,11 @@ def level_for(root: str, spec: RunSpec) -> str:
 
 
 def probe(root: str, container_engine: str) -> List[IsolationProbe]:
-    """Try each level with a sandbox that is thrown away. Call it in a child: it is a subreaper.
+    """Try each level with a temporary sandbox. Call it in a child: it is a subreaper.
 
     Args:
         root: the node's directory ``~/.tessera``.
-        container_engine: the engine's version, empty when there is none.
+        container_engine: the engine's version, empty without one.
     """
     try:
         limit = declaration(root).strongest
@@ -197,7 +196,7 @@ def _tried(level: str) -> IsolationProbe:
 
 
 def is_helped(level: str) -> bool:
-    """Whether the helper makes the sandboxes of a level: the runner is not root."""
+    """Whether the helper creates the sandboxes of a level: the runner is not root."""
     return level == USER and os.getuid() != 0
 
 
@@ -226,15 +225,15 @@ def try_out(
     connect: Optional[Callable[[int], Callable[[], None]]] = None,
     blocked: Tuple[str, ...] = (),
 ) -> None:
-    """Make a sandbox with nothing of a run in it, and run a program in it to its end.
+    """Create a sandbox without a run, and execute a program in it to its end.
 
     Args:
         uid: of the job; None for a user namespace.
         connect: connects the sandbox's own network, see ``Box.start``; None: it has none.
-        blocked: networks to which there is no way from it.
+        blocked: unreachable networks.
 
     Raises:
-        SandboxError: it could not be made, or the program failed.
+        SandboxError: it could not be created, or the program failed.
     """
     system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
     plan = _trial(uid)._replace(own_network=connect is not None, blocked=blocked)
@@ -251,7 +250,7 @@ def try_out(
 
 
 def _trial(uid: Optional[int]) -> Plan:
-    """A sandbox with nothing of a run in it."""
+    """A sandbox without a run."""
     return Plan(
         uid=uid,
         binds=[],
@@ -272,12 +271,12 @@ def _trial(uid: Optional[int]) -> Plan:
 
 
 def cause_of(stage: str, number: int, uid: Optional[int]) -> str:
-    """The cause, one of ``isolation.CAUSES``, of a trial that failed.
+    """Return the cause, one of ``isolation.CAUSES``, of a failed trial.
 
     Args:
         stage: of the sandbox.
-        number: of the operating system's error.
-        uid: None where the sandbox needed a user namespace.
+        number: errno.
+        uid: None if the sandbox needed a user namespace.
     """
     if uid is None and stage == "unshare":
         return _cause_of_unshare(number)

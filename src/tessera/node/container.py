@@ -1,4 +1,4 @@
-"""A run inside a container: started, followed and ended through the engine's local socket."""
+"""A run in a container: started, followed and ended through the engine's local socket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ContainerPayload(Payload):
         self.warnings = []
 
     def start(self) -> Started:
-        """Start the container; one that runs already is adopted."""
+        """Start the container; a running one is adopted."""
         try:
             found = engine.inspect(self._ref)
             if found["State"].get("Status") in ("exited", "dead"):
@@ -59,7 +59,7 @@ class ContainerPayload(Payload):
         return [answer.fileno() for answer in answers if answer and not answer.closed]
 
     def readable(self, descriptor: int) -> None:
-        """Take output into the log, or notice that the wait is over."""
+        """Move output into the log, or note the end of the wait."""
         output, end = self._output.answer(), self._end
         if output is not None and output.fileno() == descriptor:
             self._output.receive()
@@ -90,7 +90,7 @@ class ContainerPayload(Payload):
         return _ended(found["State"])
 
     def clean_up(self) -> None:
-        """See that it is dead, and take in its last output."""
+        """Ensure that it is dead, and read its last output."""
         engine.ensure_dead(self._ref)
         self._output.finish()
         if self._end is not None:

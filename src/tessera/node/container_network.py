@@ -1,12 +1,12 @@
-"""The own network of a container: a second container that holds the namespace and its rules.
+"""The own network of a container: a second container with the namespace and its rules.
 
 An engine can start a container in the network of another one. So a small container without
-anything of the user's is started first, the packet filter rules are loaded into its network
+user content is started first, the packet filter rules are loaded into its network
 namespace, and only then the job's container starts in that namespace, without the capability to
 change it. This works with every engine that speaks Docker's API, rootless ones included, and
 needs no root on the node.
 
-The image of the holder is empty: it shows the node's own ``/usr`` read-only, for the shell and
+The image of the holder is empty: it mounts the node's own ``/usr`` read-only, for the shell and
 for the program that loads the rules.
 """
 
@@ -31,11 +31,11 @@ _ALTERNATIVES = "/etc/alternatives"
 
 
 class NoNetworkError(Exception):
-    """A container's own network cannot be made or its rules cannot be loaded on this node."""
+    """A container's own network cannot be created, or its rules cannot be loaded on this node."""
 
 
 def create(ref: ContainerRef, ports: Sequence[int]) -> None:
-    """Create the holder of a container's network with the ports published; adopts an own one.
+    """Create the holder of a container's network with published ports, or adopt the run's own.
 
     Args:
         ref: the job's container, which joins the network ``ref.network``.
@@ -72,9 +72,9 @@ def open_network(ref: ContainerRef, ports: Sequence[int]) -> None:
 
 
 def close_network(ref: ContainerRef) -> None:
-    """End the holder, so that the ports are free.
+    """Stop the holder, which frees the ports.
 
-    It is removed as well where the engine allows that before the job's container is removed.
+    It is removed as well if the engine allows that before the job's container is removed.
     """
     if ref.network:
         holder = ContainerRef(name=ref.network, socket=ref.socket)
@@ -113,14 +113,14 @@ def _config(ref: ContainerRef, image: str, ports: Sequence[int]) -> Json:
 
 
 def _shown() -> List[str]:
-    """The node's directories that the holder sees: programs and libraries."""
+    """The node's directories mounted into the holder: programs and libraries."""
     places = [f"/{name}" for name in _PROGRAMS]
     own = [place for place in places if os.path.isdir(place) and not os.path.islink(place)]
     return ["/usr", *own, *([_ALTERNATIVES] if os.path.isdir(_ALTERNATIVES) else [])]
 
 
 def _owner(ref: ContainerRef) -> str:
-    """The run whose network the holder of that name holds; empty when there is none."""
+    """The run of the holder of that name; empty if the holder does not exist."""
     try:
         found = engine.inspect(ContainerRef(name=ref.network, socket=ref.socket))
     except EngineError:
@@ -129,7 +129,7 @@ def _owner(ref: ContainerRef) -> str:
 
 
 def _attached(found: Json) -> List[str]:
-    """The networks that the holder's interfaces are in."""
+    """The networks of the holder's interfaces."""
     import ipaddress  # noqa: PLC0415 - costs start-up time that only this path needs
 
     networks = []
@@ -145,7 +145,7 @@ def _attached(found: Json) -> List[str]:
 
 
 def _image(socket: str) -> str:
-    """The name of the holder's image, which is imported where it is missing."""
+    """The name of the holder's image, which is imported if it is missing."""
     archive = _archive()
     name = f"{REPOSITORY}:{hashlib.sha256(archive).hexdigest()[:16]}"
     status, _ = engine.call(socket, "GET", f"/images/{name}/json")
@@ -156,7 +156,7 @@ def _image(socket: str) -> str:
 
 
 def _archive() -> bytes:
-    """A root directory with nothing but the places where the node's directories are shown."""
+    """A root directory with only the mount points of the node's directories."""
     import tarfile  # noqa: PLC0415 - costs start-up time that only this path needs
 
     content = io.BytesIO()

@@ -1,7 +1,7 @@
-"""A container's output, followed through the engine and put into the run's log.
+"""A container's output, followed through the engine and written to the run's log.
 
-The runner follows it into the pipe of the log writer, and notes how far it has come in memory that
-both share. If the runner is killed, the log writer follows the rest.
+The runner pipes it to the log writer, and stores its position in memory that both share. If the
+runner is killed, the log writer follows the rest.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _NOTED, _PUMPED, _SIZE = 0, 1, 3
 
 
 class Position:
-    """How far the runner has put a container's output into the pipe.
+    """Position up to which the runner has piped a container's output.
 
-    The memory has two slots. A note fills the one that does not count, then it counts, so a
-    runner that is killed leaves a whole note.
+    The memory has two slots. A note fills the inactive one and then activates it, so that a killed
+    runner leaves a whole note.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Position:
         self._numbers = self._whole[:_SLOT].cast("Q")
 
     def note(self, position: bytes, pumped: int) -> None:
-        """Note a position; ``pumped`` is the count of bytes put into the pipe before it."""
+        """Store a position; ``pumped`` is the count of bytes piped before it."""
         slot = 1 if self._numbers[_NOTED] == 0 else 3 - self._numbers[_NOTED]
         if len(position) > _SLOT:
             return  # the engine has sent a time of a strange length
@@ -45,7 +45,7 @@ class Position:
         self._numbers[_NOTED] = slot
 
     def noted(self) -> Tuple[bytes, int]:
-        """The last position, empty if there is none, and the bytes put into the pipe before it."""
+        """Return the last position, empty if none, and the bytes piped before it."""
         slot = self._numbers[_NOTED]
         if not slot:
             return b"", 0
@@ -58,11 +58,10 @@ class Sink:
     """Takes the output of a container."""
 
     def pump(self, output: bytes) -> None:
-        """Take output."""
         raise NotImplementedError
 
     def note(self, position: bytes) -> None:
-        """Hear how far the container's output has been taken."""
+        """Note how far the container's output has been read."""
 
     def is_full(self) -> bool:
         """Whether more output has to wait in the engine."""
@@ -70,12 +69,12 @@ class Sink:
 
 
 class ContainerOutput:
-    """The output of one container, behind a position.
+    """The output of one container after a position.
 
     Args:
         ref: of the container.
         sink: takes the output.
-        position: where to continue, as ``Output.position`` gives it; empty: at the begin.
+        position: start, from ``Output.position``; empty: the beginning.
     """
 
     def __init__(self, ref: ContainerRef, sink: Sink, position: bytes = b"") -> None:
@@ -104,7 +103,7 @@ class ContainerOutput:
         self._answer = engine.open_call(self._ref, "GET", query + "&follow=1")
 
     def _query(self) -> str:
-        """What asks for the output that has not been taken in yet."""
+        """The query for the output that has not been read yet."""
         if self._plain:  # of a terminal there are no messages: it is only followed
             return _OUTPUT + ("" if self._answer is None else "&tail=0")
         return f"{_OUTPUT}&timestamps=1{self._said.go_on()}"
@@ -120,7 +119,7 @@ class ContainerOutput:
         return self._answer is None or self._answer.closed
 
     def receive(self) -> None:
-        """Put output that has come in into the log, and mark where some is missing."""
+        """Write received output into the log, and mark gaps."""
         answer = self._answer
         if answer is None:
             return
@@ -136,7 +135,7 @@ class ContainerOutput:
             self._sink.note(self._said.position())
 
     def finish(self) -> None:
-        """Take in the last output of a container that has ended."""
+        """Read the last output of a container that has ended."""
         self._drain(LAST_OUTPUT_SECONDS)
         if self._answer is not None and not self._plain:
             self._answer.close()
@@ -145,7 +144,7 @@ class ContainerOutput:
             self._answer.close()
 
     def _take_rest(self) -> None:
-        """Take in what the connection that followed has kept back at the end.
+        """Read the output that was missing at the end of the following connection.
 
         On a busy machine the engine ends it before the last messages of a short container.
         """
@@ -198,15 +197,14 @@ class Successor:
         self.is_done = False
 
     def answer(self) -> Optional[Answer]:
-        """The connection to wait on; None while there is none."""
+        """The connection to wait on, or None."""
         return self._output.answer()
 
     def receive(self) -> None:
-        """Put output that has come in into the log."""
         self._output.receive()
 
     def look(self) -> None:
-        """Open the connection where it has ended; when the container has ended, take the rest."""
+        """Reopen an ended connection; after the container's end, read the rest."""
         if self.is_done or not self._output.is_over or time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + 1.0

@@ -1,4 +1,4 @@
-"""When a job is told to end and when it is made to: the clockwork of a runner, without a clock."""
+"""End of a job from stop request to SIGKILL: the timing of a runner, without a clock."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ LAST_CHANCE_SECONDS = 5.0
 
 
 class Course:
-    """From an order to end until nothing can be waited for any more.
+    """The times and signals from a stop request to the end of a job.
 
-    A job that listens for notices (see ``tessera.train.should_yield``) has its whole grace period
-    to save its work and leave; SIGTERM comes after that, and SIGKILL a little later. A job that
-    does not listen gets SIGTERM at once and SIGKILL after the grace period. All times are seconds
+    A job that reads notices (see ``tessera.train.should_yield``) has its whole grace period
+    to save its work and exit; SIGTERM comes after that, and SIGKILL a little later. Any
+    other job gets SIGTERM at once and SIGKILL after the grace period. All times are seconds
     on one clock.
 
     Attributes:
-        cause: why the job is to end; empty while it may run.
-        notice: the reason in words or a code, as the job is told.
-        kill_at: when SIGKILL is due.
+        cause: why the job has to end; empty while it may run.
+        notice: the reason for the job, as text or code.
+        kill_at: time of SIGKILL.
     """
 
     def __init__(self, *, timeout_at: float = math.inf) -> None:
@@ -33,10 +33,10 @@ class Course:
         self._term_at = math.inf
 
     def order(self, now: float, cause: str, notice: str, grace: float, *, listens: bool) -> bool:
-        """Take an order to end; a later one can only shorten what is left.
+        """Request the end; a later request can only shorten the rest.
 
         Returns:
-            True for the first order, whose cause stands.
+            True for the first request, whose cause remains.
         """
         first = not self.cause
         if first:
@@ -47,11 +47,11 @@ class Course:
         return first
 
     def timed_out(self, now: float) -> bool:
-        """Whether the running time is over and nobody has said so yet."""
+        """Whether the time limit is over for the first time."""
         return not self.cause and now >= self._timeout_at
 
     def due(self, now: float) -> Optional[signal.Signals]:
-        """The signal to send now, each once; SIGKILL again and again until the end."""
+        """Return the signal to send now, each once; SIGKILL repeatedly until the end."""
         if now >= self.kill_at:
             self.kill_at = now + 1.0
             self._term_at = math.inf
@@ -62,14 +62,14 @@ class Course:
         return None
 
     def next_at(self) -> float:
-        """When to look again, if nothing happens."""
+        """Time of the next check if nothing happens."""
         if self.cause:
             return min(self._term_at, self.kill_at)
         return self._timeout_at
 
 
 def age_of_end(reported: float, started: float, now: float) -> float:
-    """How long ago a job ended that runs since ``started``; a wrong report is moved in between."""
+    """Return the age of the end of a job started at ``started``; a wrong report is clamped."""
     return max(0.0, now - max(reported, started))
 
 
@@ -85,7 +85,7 @@ FAILURE_OF_CAUSE = {
 
 
 def failure_of(cause: str, code: Optional[int]) -> str:
-    """The failure class of an end; empty when nobody failed."""
+    """The failure class of an end; empty without a failure."""
     if cause == protocol.CAUSE_EXITED:
         return "" if code == 0 else protocol.USER
     return FAILURE_OF_CAUSE[cause]

@@ -21,12 +21,12 @@ _GPU_INSTANCE, _COMPUTE_INSTANCE = re.compile(r"gi\d+"), re.compile(r"ci\d+")
 
 
 def device_files(root: str, indices: List[int], machine: str = "") -> List[str]:
-    """The device files of a run's GPUs; none on a node that declares its devices.
+    """Return the device files of a run's GPUs; none on a node that declares its devices.
 
     Args:
         root: the node's directory ``~/.tessera``.
         indices: of the GPUs, in the order of their bus addresses.
-        machine: where the machine's root directory lies; empty: at ``/``.
+        machine: root directory of the machine; empty: ``/``.
     """
     if not indices or os.path.lexists(os.path.join(root, protocol.DEVICES_FILE)):
         return []

@@ -1,4 +1,4 @@
-"""Measures how much of a disk a run uses, in a child now and then, without quotas of the disk."""
+"""Disk usage of a run, measured by a child at intervals, without disk quotas."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ COST_FACTOR = 50.0
 
 
 def directories_of(run: Run, spec: RunSpec) -> List[str]:
-    """Where a job may write on the node's disk: its run directory and its checkpoints."""
+    """Directories in which a job may write on the node's disk: run directory and checkpoints."""
     names = (protocol.WORK_DIR, protocol.JOB_DIR, plans.HOME_DIR)
     return [*map(run.file, names), protocol.checkpoint_dir(run.store.root, spec)]
 
 
 class Meter:
-    """Compares the size of directories with a limit, again and again.
+    """Compares the size of directories with a limit at intervals.
 
     Args:
-        directories: that are measured together.
+        directories: measured together.
         limit: in bytes; 0 for none.
-        measure: as ``sizes.size_of``; it may raise ``sizes.NotMeasuredError``, and is asked again
-            soon then.
+        measure: as ``sizes.size_of``; after a ``sizes.NotMeasuredError`` it is soon
+            retried.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Meter:
         self._next_at = 0.0
 
     def excess(self, now: float) -> Optional[int]:
-        """The size in bytes if it is above the limit, else None; never waits.
+        """Return the size in bytes if above the limit, else None; never waits.
 
         Args:
             now: seconds on the boot clock.
@@ -96,7 +96,7 @@ class Meter:
 
 
 def sentence(size: int, limit: int) -> str:
-    """Why a job is stopped."""
+    """The reason why a job is stopped, as text."""
     return f"{protocol.CAUSE_DISK}: the run uses {_mib(size)} of disk; the limit is {_mib(limit)}"
 
 

@@ -1,7 +1,7 @@
-"""A few words of the container engine's API over its local unix socket.
+"""Client of the container engine's API over its local Unix socket.
 
 Requests are HTTP/1.0, so that an answer is everything up to the end of the connection, also one
-that goes on for days (the log, the wait for the end).
+that lasts for days (the log, the wait for the end).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MAX_HEAD, _MAX_BODY = 64 << 10, 8 << 20
 
 
 class EngineError(Exception):
-    """The engine refused or could not be reached.
+    """The engine refused or is unreachable.
 
     Attributes:
-        status: its HTTP status; 0 when it could not be reached.
+        status: its HTTP status; 0 if unreachable.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -36,7 +36,7 @@ class EngineError(Exception):
 
 
 class Answer:
-    """An answer that comes in bit by bit over a socket that can be polled."""
+    """An answer that arrives in pieces over a socket that can be polled."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -49,7 +49,7 @@ class Answer:
         return self.connection.fileno()
 
     def receive(self) -> bytes:
-        """What has come in of the body; empty when nothing has, or at the end (see ``closed``)."""
+        """Return received bytes of the body; empty when none, or at the end (see ``closed``)."""
         try:
             received = self.connection.recv(1 << 16)
         except (BlockingIOError, socket.timeout):
@@ -74,7 +74,6 @@ class Answer:
         return body
 
     def close(self) -> None:
-        """Let go of the connection."""
         if not self.closed:
             self.closed = True
             self.connection.close()
@@ -110,7 +109,7 @@ def open_request(
 
 
 def open_call(ref: ContainerRef, method: str, verb: str) -> Answer:
-    """Call something on a container; the answer never blocks.
+    """Call a method of a container; the answer never blocks.
 
     Raises:
         EngineError: the engine cannot be reached.
@@ -178,7 +177,7 @@ def _json(body: bytes) -> Any:
 
 
 def order(ref: ContainerRef, method: str, verb: str, *good: int) -> Any:
-    """Call something on a container and see that the status is one of ``good``.
+    """Call a method of a container and check that the status is one of ``good``.
 
     Raises:
         EngineError: it is another, with the engine's own message.
@@ -220,7 +219,7 @@ def execute(ref: ContainerRef, command: List[str]) -> Tuple[int, str]:
 
 
 def import_image(ref_socket: str, archive: bytes, name: str) -> None:
-    """Make an image, ``name`` with its tag, of a tar archive with its root directory.
+    """Import a tar archive of a root directory as image ``name``, with its tag.
 
     Raises:
         EngineError: the engine refuses or cannot be reached.
@@ -240,10 +239,10 @@ def import_image(ref_socket: str, archive: bytes, name: str) -> None:
 
 
 def inspect(ref: ContainerRef) -> "dict[str, Any]":
-    """What the engine knows of a container.
+    """Return the engine's description of a container.
 
     Raises:
-        EngineError: there is none, or the engine cannot be reached.
+        EngineError: it does not exist, or the engine cannot be reached.
     """
     body = order(ref, "GET", "/json", 200)
     if not isinstance(body, dict) or not isinstance(body.get("State"), dict):
@@ -252,7 +251,7 @@ def inspect(ref: ContainerRef) -> "dict[str, Any]":
 
 
 def ensure_dead(ref: ContainerRef) -> bool:
-    """Kill a container; True when it surely does not run."""
+    """Kill a container; True when it certainly does not run."""
     try:
         order(ref, "POST", "/kill?signal=KILL", 204, 404, 409)
         found = inspect(ref)
@@ -294,14 +293,14 @@ class Engine(NamedTuple):
 
 
 def sockets() -> List[str]:
-    """Where engines listen, those of this user first: they need no root."""
+    """Sockets of engines, those of this user first: they need no root."""
     places = [os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.getuid()}"]
     own = [os.path.join(place, name) for place in places if place for name in _USERS_SOCKETS]
     return list(dict.fromkeys([*own, *ROOTFUL_SOCKETS]))
 
 
 def find_engines(places: Sequence[str]) -> List[Engine]:
-    """The engines that answer at some sockets, in that order, each once."""
+    """Return the engines that answer at some sockets, in that order, each once."""
     found: Dict[str, Engine] = {}
     for place in places:
         one = identify(place) if os.path.exists(place) else None
@@ -311,7 +310,7 @@ def find_engines(places: Sequence[str]) -> List[Engine]:
 
 
 def identify(socket_path: str) -> Optional[Engine]:
-    """Kind and version of the engine that listens at a socket; None when nothing answers."""
+    """Kind and version of the engine at a socket; None without an answer."""
     try:
         _, about = call(socket_path, "GET", "/version", timeout=PROBE_SECONDS)
         _, state = call(socket_path, "GET", "/info", timeout=PROBE_SECONDS)
@@ -326,7 +325,7 @@ def identify(socket_path: str) -> Optional[Engine]:
 
 
 def failure_of_start(error: EngineError) -> str:
-    """Whose fault it is that a container does not start."""
+    """The failure class of a container that does not start."""
     text = str(error).lower()
     if "executable file not found" in text or "no such file or directory" in text:
         return protocol.IMAGE

@@ -1,4 +1,4 @@
-"""Finds runs whose runner is gone, makes sure that nothing of them is left, and says so."""
+"""Fencing of runs without a runner: kills the rest of a run and records its end."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tessera.node.runs import Loss, Run
 from tessera.protocol import ContainerRef, ProtocolError, RunStatus
 
 WRITER_LOOK_SECONDS = 0.2
-"""Waited for a log writer at the first look; later looks do not wait."""
+"""Wait for a log writer at the first check; later checks do not wait."""
 WRITER_SECONDS = 5.0
 CONTAINER_SECONDS = LAST_OUTPUT_SECONDS + REST_SECONDS + WRITER_SECONDS
-"""Waited for the writer of a container, which takes the last output from the engine."""
+"""Wait for the writer of a container, which reads the last output from the engine."""
 
 
 def settle(run: Run) -> RunStatus:
-    """The true state of a run: one that lost its runner is fenced and recorded as such.
+    """Return the true state of a run; one without its runner is fenced and recorded as lost.
 
     A run whose processes cannot be ended yet stays as it is, to be settled later.
     """
@@ -63,7 +63,7 @@ def _age(path: str) -> float:
 
 
 def _give_up(run: Run, message: str) -> RunStatus:
-    """Fence and record under the lock that a runner would hold; a free lock is the proof."""
+    """Fence and record under the lock of a runner; a free lock is the proof."""
     lock = _lock(run)
     if lock is None:
         return run.status()  # its runner lives, or another server settles it
@@ -94,7 +94,7 @@ def _lock(run: Run) -> Optional[int]:
 
 
 def _fenced(run: Run, status: RunStatus, loss: Loss) -> bool:
-    """Kill what is left of a run; True when there is nothing."""
+    """Kill the rest of a run; True when nothing is left."""
     if status.boot_id != system.boot_id():
         return True
     if not _container_gone(run):
@@ -112,9 +112,9 @@ def _fenced(run: Run, status: RunStatus, loss: Loss) -> bool:
 
 
 def _log_is_complete(run: Run, status: RunStatus, loss: Loss) -> bool:
-    """Whether the log writer has ended; one that takes too long is killed.
+    """Whether the log writer has ended; a slow one is killed.
 
-    Runs of versions without a writer have no such file, and nobody writes their logs now.
+    Runs of versions without a writer have no such file, and no process writes their logs now.
     """
     if status.boot_id != system.boot_id():
         return True
@@ -140,8 +140,8 @@ def _log_is_complete(run: Run, status: RunStatus, loss: Loss) -> bool:
 def _last_evidence(run: Run, status: RunStatus, loss: Loss) -> float:
     """When the run ended, in seconds since the epoch by the node's clock.
 
-    That is when its last process was killed, if any was left. Otherwise the runner's and the
-    writer's last signs of life count; of runs without a writer, changes of the log and the state.
+    That is the kill of its last process, if any was left. Otherwise the runner's and the writer's
+    last heartbeats count; of runs without a writer, changes of the log and the state.
     """
     if loss.killed_at is not None:
         return loss.killed_at
@@ -156,7 +156,7 @@ def _last_evidence(run: Run, status: RunStatus, loss: Loss) -> float:
 
 
 def _container_end(run: Run) -> float:
-    """When the run's container ended, as the engine reports; 0 where there is none."""
+    """When the run's container ended, by the engine; 0 without a container."""
     ref = _container(run)
     try:
         found = None if ref is None else engine.inspect(ref)["State"].get("FinishedAt")

@@ -1,7 +1,7 @@
-"""Addresses that jobs do not reach, and packet filter rules of a container's own network.
+"""Blocked addresses of jobs, and packet filter rules of a container's own network.
 
 A container with an own network reaches everything outside of the node, but not the node itself,
-other jobs on it, or the addresses at which clouds hand out credentials of the machine. From
+other jobs on it, or the metadata services of clouds, which have credentials of the machine. From
 outside only its declared ports can be reached. The rules are text for ``iptables`` or ``nft``,
 whichever the node has; they are loaded into the namespace, never into the node's own tables.
 Plain jobs have no routes to the same addresses, see ``networks``.
@@ -27,7 +27,7 @@ METADATA = (
     "fd00:ec2::/32",  # AWS over IPv6: fd00:ec2::254
     "fd20:ce::254/128",  # GCP over IPv6
 )
-"""Addresses at which clouds give a machine its credentials; name service there stays allowed."""
+"""Addresses of cloud metadata services with credentials; name service there stays allowed."""
 
 
 class Rules(NamedTuple):
@@ -61,7 +61,7 @@ def hidden() -> Tuple[str, ...]:
 
 
 def tool() -> str:
-    """The program that loads rules on this node; empty when it has none."""
+    """The program that loads rules on this node; empty if none."""
     for name in (IPTABLES, NFT):
         if system.which(name, SEARCH):
             return name
@@ -105,7 +105,7 @@ def resolvers() -> List[str]:
 
 
 def family(address: str) -> int:
-    """4 or 6 for an address or a network; 0 when it is neither."""
+    """4 or 6 for an address or a network; 0 if it is not valid."""
     host = address.partition("/")[0]
     for number, kind in ((4, socket.AF_INET), (6, socket.AF_INET6)):
         try:

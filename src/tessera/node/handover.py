@@ -1,7 +1,7 @@
-"""Hands a job's newest checkpoint on to another node, by way of the control plane.
+"""Transfer of a job's newest checkpoint to another node through the control plane.
 
-A job may have put anything in the place of its own checkpoints, links to those of others too: no
-link is followed here, and what comes in is only put where nothing is yet.
+A job may have replaced its own checkpoints by anything, also by links to those of others: no
+link is followed here, and received state never replaces anything.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ STATE, MANIFEST = "state", "manifest.json"
 VERSION = 1
 LONGEST_MANIFEST = 4096
 MOST_LOOKED_AT = 64
-"""Of the newest; a job may have made any number of names."""
+"""Limit of the newest checkpoints; a job may have created any number of names."""
 MOST_NAMES = 4096
-"""Names that are read from a job's directory; names beyond them are not found."""
+"""Limit of names read from a job's directory; names beyond it are not found."""
 PARTIAL_SECONDS = 5.0
 _NAME = re.compile(r"step-([0-9]{12})(?:-([0-9]{1,9}))?")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,9 +34,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def newest(store: Store, take: Fields) -> Json:
-    """The newest checkpoint of a job that has a manifest; its state is not read.
+    """Return a job's newest checkpoint with a manifest; its state is not read.
 
-    With ``before``, the name of a checkpoint, the newest of those before it.
+    With ``before``, the name of a checkpoint, only older ones count.
     """
     before = take.text("before", "", 64)
     if before and not _NAME.fullmatch(before):
@@ -60,7 +60,7 @@ def newest(store: Store, take: Fields) -> Json:
 
 
 def read(store: Store, take: Fields) -> Json:
-    """A piece of the state of a checkpoint."""
+    """Return a piece of the state of a checkpoint."""
     directory, name = _directory(store, take), _name(take)
     offset = take.integer("offset", 0, 0, 1 << 62)
     limit = take.integer("limit", protocol.MAX_READ_BYTES, 1, protocol.MAX_READ_BYTES)
@@ -76,16 +76,16 @@ def read(store: Store, take: Fields) -> Json:
 
 
 def upload_name(installation: str, job_id: str, sha256: str) -> str:
-    """What an upload of a checkpoint's state is called: no other job's, and no archive's."""
+    """The name of an upload of a checkpoint's state: distinct for each job and from archives."""
     words = "\0".join((installation, job_id, sha256))
     return "saved-" + hashlib.sha256(words.encode("utf-8")).hexdigest()
 
 
 def put(store: Store, take: Fields) -> Json:
-    """Make an upload that is complete (its hash has been verified) a checkpoint.
+    """Turn a complete upload (its hash has been verified) into a checkpoint.
 
-    Nothing that is there is replaced: where the name is taken by another state, this one comes
-    after it. The upload is moved, not copied, so that a disk has to hold it once.
+    Nothing is replaced: if another state has the name, this one gets a name
+    after it. The upload is moved, not copied, so that the disk stores it once.
     """
     (installation, job_id), name = _owner(take), _name(take)
     directory = protocol.checkpoints_of(store.root, installation, job_id)
@@ -148,7 +148,7 @@ def _names(folder: int) -> "list[tuple[tuple[int, int], str]]":
 
 
 def _free_name(name: str, same_step: "list[str]") -> str:
-    """The name, or one for the same step that counts as newer than all that are there."""
+    """The name, or one for the same step that counts as newer than all existing ones."""
     if not same_step:
         return name
     step, number = max(_order(one) for one in same_step)
@@ -162,7 +162,7 @@ def _order(name: str) -> "tuple[int, int]":
 
 
 def _manifest(folder: int, name: str) -> Optional[Dict[str, Any]]:
-    """What a manifest says, where it is one of ours."""
+    """The content of a manifest, if it is valid."""
     try:
         said = json.loads(_content(folder, name, MANIFEST, 0, LONGEST_MANIFEST))
         take = Fields(said, "manifest")
@@ -191,13 +191,13 @@ def _content(folder: int, name: str, file: str, offset: int, limit: int) -> byte
 
 
 def _says_so(folder: int, name: str, sha256: str) -> bool:
-    """Whether the checkpoint of this name is the one with this hash, by its manifest."""
+    """Whether the manifest of this checkpoint has this hash."""
     found = _manifest(folder, name)
     return found is not None and found["sha256"] == sha256
 
 
 def _put_whole(folder: int, partial: str, blob: str, manifest: bytes) -> None:
-    """Make the directory of a checkpoint under a name that is none, and make it durable."""
+    """Create a checkpoint's directory under a temporary name, and make it durable."""
     os.mkdir(partial, 0o700, dir_fd=folder)
     inner = os.open(partial, _FOLDER, dir_fd=folder)
     try:

@@ -1,7 +1,7 @@
-"""The runner's end of the helper: sandboxes of level ``user`` without being root.
+"""The runner's side of the helper: sandboxes of level ``user`` without root.
 
-A session starts the helper once, through sudo, and every runner that it forks uses the same one:
-it ends with the last of them. Nobody waits for the start: the socket holds the first requests.
+A session starts the helper once, through sudo, and every runner that it forks shares it: it ends
+with the last of them. The start does not block: the socket queues the first requests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tessera.node.sandbox import Plan
 
 PROGRAM = "/usr/local/lib/tessera/helper.pyz"
 COMMAND = ("/usr/bin/python3", "-I", "-S", PROGRAM)
-"""What the rule of sudo allows."""
+"""The only command that the sudo rule allows."""
 HELLO_SECONDS = 20.0
 _SEARCH = ("/usr/bin", "/usr/local/bin", "/bin", "/run/wrappers/bin")
 _MOST_ANSWER = 1 << 16
@@ -42,7 +42,7 @@ class HelperError(Exception):
 
 
 class _Helper(NamedTuple):
-    """A helper that was started, and where its errors are read."""
+    """A started helper, and the file of its errors."""
 
     line: socket.socket
     errors: int
@@ -53,17 +53,17 @@ _started: List[_Helper] = []
 
 @functools.lru_cache(maxsize=1)
 def expected() -> str:
-    """The digest of the helper that belongs to this code; read before anything is forked."""
+    """The digest of the helper of this code; read before anything is forked."""
     return helper.digest()
 
 
 def descriptors() -> Set[int]:
-    """What forked processes of the session have to leave open to use its helper."""
+    """Descriptors that forked processes of the session must leave open for its helper."""
     return {number for one in _started for number in (one.line.fileno(), one.errors)}
 
 
 def make_ready() -> None:
-    """Start the helper unless it runs. Returns at once, whether it works or not."""
+    """Start the helper unless it runs. Returns at once, even on failure."""
     expected()
     if _started and not _hung_up(_started[0].line):
         return
@@ -107,7 +107,7 @@ def _start() -> _Helper:
 
 
 def _connected() -> "tuple[socket.socket, socket.socket]":
-    """A pair of sockets, of which the helper has the second one.
+    """A pair of sockets; the helper has the second one.
 
     Raises:
         OSError: the helper has ended.
@@ -180,7 +180,7 @@ def check() -> None:
 
 
 def _errors() -> str:
-    """What sudo or the helper has written before it ended."""
+    """Output of sudo or the helper before it ended."""
     try:
         return " ".join(os.read(_started[0].errors, 4096).decode("utf-8", "replace").split())
     except OSError:
@@ -188,10 +188,10 @@ def _errors() -> str:
 
 
 def try_out(plan: Plan) -> None:
-    """Make a sandbox and run its program to the end.
+    """Create a sandbox and run its program to the end.
 
     Raises:
-        SandboxError: it could not be made, or the program failed.
+        SandboxError: it could not be created, or the program failed.
     """
     reader, writer = os.pipe()
     box = HelpedBox(plan)
@@ -213,7 +213,7 @@ def try_out(plan: Plan) -> None:
 
 
 class HelpedBox(Box):
-    """A sandbox that the helper makes; its processes are not children of this process."""
+    """A sandbox of the helper; its processes are not children of this process."""
 
     def start(
         self,
@@ -221,12 +221,12 @@ class HelpedBox(Box):
         group: Optional[Group] = None,
         connect: Optional[Callable[[int], Callable[[], None]]] = None,
     ) -> None:
-        """Have the sandbox made and the job executed in it; as in ``Box``.
+        """Have the helper create the sandbox and execute the job; as in ``Box``.
 
         Args:
             output: a pipe, for the job's output.
             group: as in ``Box``; the first process is moved into it by this process.
-            connect: as in ``Box``, with a process that has the network and nothing of the job.
+            connect: as in ``Box``, with a process that has only the network.
         """
         holder = None
         try:
@@ -263,7 +263,7 @@ class HelpedBox(Box):
         self._channel.setblocking(False)
 
     def descriptor(self) -> int:
-        """What becomes readable when the job or everything in the sandbox has ended."""
+        """A descriptor that is readable when the job or everything in the sandbox has ended."""
         return self._channel.fileno()
 
     def is_gone(self) -> bool:
@@ -280,7 +280,7 @@ class HelpedBox(Box):
 
 
 def size_of(directories: Sequence[str], enough: int, uid: int) -> int:
-    """The size of directories of a job, see ``sizes.size_of``.
+    """Return the size of a job's directories, see ``sizes.size_of``.
 
     Raises:
         OSError: the helper does not answer.
@@ -295,10 +295,10 @@ def size_of(directories: Sequence[str], enough: int, uid: int) -> int:
 
 
 def empty(path: str, seconds: float) -> bool:
-    """Empty a directory of a job's user, and let this account change it; raises nothing.
+    """Empty a directory of a job's user, and grant this account access; raises nothing.
 
     Returns:
-        Whether nothing is left in it.
+        Whether it is empty.
     """
     opened = _opened([path])
     try:
@@ -316,7 +316,7 @@ def empty(path: str, seconds: float) -> bool:
 
 
 def is_of_job(path: str) -> bool:
-    """Whether a directory belongs to another user, as those of jobs do at level ``user``.
+    """Whether a directory belongs to another user, as at level ``user``.
 
     False for a runner that is root, which needs no helper.
     """
@@ -330,7 +330,7 @@ def is_of_job(path: str) -> bool:
 
 
 def _opened(directories: Sequence[str]) -> List[int]:
-    """Descriptors of those directories that are there."""
+    """Descriptors of the existing directories."""
     found = []
     for path in directories:
         flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -31,21 +31,21 @@ MODULES = (
     *("tessera/node/ownership.py", "tessera/node/places.py", "tessera/node/removal.py"),
     *("tessera/node/sandbox.py", "tessera/node/sizes.py"),
 )
-"""All of Tessera that the program consists of."""
+"""All modules of the program."""
 MAIN = "from tessera.node.helper import main\n\nmain()\n"
 HELLO, RUN, REMOVE, SIZE = "hello", "run", "remove", "size"
 PID = "pid"
-"""Begins the line that reports the first process of a sandbox."""
+"""Prefix of the line with the first process of a sandbox."""
 MOST_BYTES = 4 << 20
 MOST_DESCRIPTORS = 8
 MOST_SECONDS = 60
-"""Of a removal, and of the wait for a request."""
+"""Limit of a removal, and of the wait for a request."""
 MEASURE_SECONDS = 600
 _HEAD = struct.Struct("=I")
 
 
 def digest() -> str:
-    """Identifies the code of the helper that this code expects, in hexadecimal."""
+    """Return the expected digest of the helper's code, in hexadecimal."""
     import tessera  # noqa: PLC0415 - its loader reads the files
 
     top = os.path.dirname(os.path.dirname(os.path.abspath(tessera.__file__)))
@@ -117,7 +117,7 @@ def _receive_request(line: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
 
 
 def main() -> NoReturn:
-    """Serve the account that has started this program through sudo, until it hangs up."""
+    """Serve the account that started this program through sudo, until it disconnects."""
     os.chdir("/")
     os.umask(0o022)
     try:
@@ -138,10 +138,10 @@ def main() -> NoReturn:
 
 
 def _rules(line: socket.socket) -> Rules:
-    """The rules for who has started this program.
+    """The rules for the account that started this program.
 
     Raises:
-        RequestError: it was not started as the rule says, or is not out of the account's reach.
+        RequestError: it was not started by the rule, or the account can change it.
         OSError: standard input is not a socket.
     """
     if os.geteuid() != 0 or os.getuid() != 0:
@@ -160,7 +160,7 @@ def _rules(line: socket.socket) -> Rules:
 
 
 class Helper:
-    """Takes requests and has a child handle each of them."""
+    """Receives requests and forks a child for each of them."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -192,7 +192,7 @@ class Helper:
         os._exit(0)
 
     def _handle(self, line: socket.socket, descriptor: int) -> NoReturn:
-        """In a child: handle the request that comes over a socket. Never returns."""
+        """In a child: handle the request on a socket. Never returns."""
         try:
             line.close()
             for number in (signal.SIGCHLD, signal.SIGALRM):
@@ -231,7 +231,7 @@ class Helper:
     # -- sandboxes -------------------------------------------------------------------------------
 
     def _run(self, line: socket.socket, request: Dict[str, Any], descriptors: List[int]) -> None:
-        """Make a sandbox, and wait until the kernel has ended everything in it.
+        """Create a sandbox, and wait until the kernel has ended everything in it.
 
         The socket becomes the channel of ``sandbox.enter``. It is closed here last, so that its
         end is the end of all of the sandbox's processes.
@@ -280,10 +280,10 @@ class Helper:
         line.sendall(json.dumps({"size": size}).encode("ascii") + b"\n")
 
     def _become_user_of(self, request: Dict[str, Any], tops: List[int], seconds: int) -> None:
-        """Be the job's user for good, with the rights that a job has, for a bounded time.
+        """Become the job's user permanently, with a job's rights, for a bounded time.
 
         Raises:
-            RequestError: the user is not one of the range, or something is not a directory.
+            RequestError: the user is not one of the range, or a descriptor is not a directory.
         """
         uid = helper_requests.uid_of(request.get("uid"), self._rules)
         sandbox.change_user(uid)

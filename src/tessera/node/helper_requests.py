@@ -1,7 +1,7 @@
-"""Checks everything that an account asks of the helper, which is root: see ``helper``.
+"""Validation of all requests of an account to the helper, which is root: see ``helper``.
 
-A request names a user of the configured range, and describes a sandbox. What names files is used
-with the rights of the account (``accounts``, ``places``); what is checked here is the rest.
+A request names a user of the configured range, and describes a sandbox. Files are opened with the
+rights of the account (``accounts``, ``places``); all other fields are checked here.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _DEVICE = re.compile(r"/dev/nvidia(\d{1,4}|ctl|-uvm|-uvm-tools|-caps/nvidia-cap\
 
 
 class RequestError(Exception):
-    """Something that the helper does not do; the message is for people."""
+    """A request that the helper refuses; the message is for people."""
 
 
 class Rules(NamedTuple):
-    """What the helper may do for its account.
+    """Limits of the helper for its account.
 
     Attributes:
-        account: that uses the helper.
+        account: user of the helper.
         first, last: the range of users that jobs may have.
-        directories: in which files may be given to these users.
+        directories: whose files may be given to these users.
     """
 
     account: Account
@@ -54,10 +54,10 @@ class Rules(NamedTuple):
 
 
 def read_rules(account: Account, home: str, path: str = CONFIGURATION) -> Rules:
-    """The rules of an account, from the configuration of the node; without that, the usual ones.
+    """Return the rules of an account from the node's configuration, or the defaults.
 
     Args:
-        account: that uses the helper.
+        account: user of the helper.
         home: its home directory.
         path: of the configuration.
 
@@ -128,7 +128,7 @@ def plan_of(found: object, rules: Rules) -> Plan:
     """The plan of a sandbox.
 
     Raises:
-        RequestError: a field is missing, unknown or malformed, or the account may not ask for it.
+        RequestError: a field is missing, unknown or malformed, or not allowed for the account.
     """
     if not isinstance(found, dict) or set(found) != set(_FIELDS):
         raise RequestError(f"the plan must have the fields {', '.join(sorted(_FIELDS))}")
@@ -175,10 +175,10 @@ def fields_of(plan: Plan) -> Dict[str, Any]:
 
 
 def check_output(descriptor: int, account: Account) -> None:
-    """See that the job's output is a pipe of the account: it is given to the job's user.
+    """Check that the job's output is a pipe of the account: it is given to the job's user.
 
     Raises:
-        RequestError: it is something else.
+        RequestError: it is not.
     """
     found = os.fstat(descriptor)
     if not stat.S_ISFIFO(found.st_mode) or found.st_uid != account.uid:
@@ -186,7 +186,7 @@ def check_output(descriptor: int, account: Account) -> None:
 
 
 def _check_target(target: str) -> None:
-    """Refuse places whose content root reads or writes itself while it makes the sandbox."""
+    """Refuse targets that root itself reads or writes while it creates the sandbox."""
     if target in OWN_TARGETS or target == BUNDLE:
         return
     if (
@@ -198,7 +198,7 @@ def _check_target(target: str) -> None:
 
 
 def _places_of(path: str) -> List[str]:
-    """A path, the targets of the links that it leads through as they are written, and its end."""
+    """A path, the literal targets of its links, and its end."""
     found = [path]
     while os.path.islink(found[-1]) and len(found) < _MOST_LINKS:
         target = os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1]))

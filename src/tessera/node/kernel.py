@@ -1,4 +1,4 @@
-"""Calls of Linux that Python 3.8 does not offer: namespaces, mounts, capabilities, keyrings."""
+"""Linux calls that Python 3.8 lacks: namespaces, mounts, capabilities, keyrings."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def unshare(flags: int) -> None:
 def fork_into(spaces: int, group: Optional[int] = None) -> int:
     """Fork a child into new namespaces; with ``CLONE_NEWPID`` it is the first process there.
 
-    One fork less than ``unshare`` and ``os.fork``, and this process stays where it is. It must
+    One fork less than ``unshare`` and ``os.fork``, and this process does not move. It must
     have one thread only.
 
     Args:
@@ -96,10 +96,10 @@ def fork_into(spaces: int, group: Optional[int] = None) -> int:
 
 
 def raise_loopback(address: str) -> None:
-    """Switch on the loopback interface of this process's network namespace.
+    """Enable the loopback interface of this process's network namespace.
 
     Args:
-        address: a second IPv4 address of the interface, that of no other machine.
+        address: a second IPv4 address of the interface, unused by other machines.
     """
     import fcntl  # noqa: PLC0415 - only an own network needs it
     import socket  # noqa: PLC0415
@@ -114,9 +114,9 @@ def raise_loopback(address: str) -> None:
 
 
 def prohibit_routes(networks: Sequence[str]) -> None:
-    """Let this process's network namespace have no way to some IPv4 networks.
+    """Block routes from this process's network namespace to some IPv4 networks.
 
-    Connections to them fail at once. Only who may change the routes of the namespace can undo it.
+    Connections fail at once. Only a process that may change the namespace's routes can undo it.
 
     Args:
         networks: in CIDR notation.
@@ -161,21 +161,21 @@ def open_network(pid: int) -> Tuple[int, ...]:
 def enter_network(spaces: Sequence[int]) -> None:
     """Enter a network namespace, as root of its user namespace.
 
-    A caller that is not root must have made that user namespace.
+    A caller that is not root must have created that user namespace.
     """
     for descriptor in spaces:
         _check(_libc.setns(ctypes.c_int(descriptor), 0), "setns")
 
 
 def join_network(space: int, uid: int) -> None:
-    """Enter a network namespace, as root of the machine, that a user has made.
+    """Enter a user's network namespace, as root of the machine.
 
     Args:
         space: any descriptor of a process that is not trusted.
-        uid: the user who must own the user namespace of the network namespace.
+        uid: required owner of the user namespace of the network namespace.
 
     Raises:
-        OSError: the descriptor is something else, or the namespace is another user's.
+        OSError: the descriptor is not one, or the namespace is another user's.
     """
     import fcntl  # noqa: PLC0415 - only an own network needs it
 
@@ -207,7 +207,7 @@ def unmount(target: str) -> None:
 
 
 def pivot_root(new: str, old: str) -> None:
-    """Make ``new`` the root and put the present one at ``old``, which lies below it."""
+    """Make ``new`` the root and move the present one to ``old``, which is below it."""
     _check(_libc.pivot_root(os.fsencode(new), os.fsencode(old)), "pivot_root")
 
 
@@ -248,7 +248,7 @@ def _remount(target: str, flags: int) -> None:
 
 
 def close_others(keep: Set[int]) -> None:
-    """Close every descriptor above stderr that is not to be kept."""
+    """Close every descriptor above stderr except ``keep``."""
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)
         if descriptor > 2 and descriptor not in keep:
@@ -264,7 +264,7 @@ def set_process(option: int, argument: int) -> None:
 
 
 def drop_capability_bounds() -> None:
-    """Take every capability out of the bounding set, so that no program brings one back."""
+    """Drop every capability from the bounding set, so that no program regains one."""
     number = 0
     while _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
@@ -273,14 +273,14 @@ def drop_capability_bounds() -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up all capabilities of this process."""
+    """Drop all capabilities of this process."""
     _libc.prctl(PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     _check(_libc.capset(header, b"\0" * 24), "capset")
 
 
 def join_new_session_keyring() -> None:
-    """Leave the keys of the session behind; a kernel without keyrings has none."""
+    """Join a new session keyring; no effect on a kernel without keyrings."""
     number = _KEYCTL.get(os.uname().machine)
     if number is not None:
         _libc.syscall(
@@ -289,7 +289,7 @@ def join_new_session_keyring() -> None:
 
 
 def map_identity(inside_uid: int, uid: int, inside_gid: int, gid: int) -> None:
-    """Map one user and one group into the user namespace that this process has just made."""
+    """Map one user and one group into the new user namespace of this process."""
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{inside_uid} {uid} 1")
     _write("/proc/self/gid_map", f"{inside_gid} {gid} 1")

@@ -1,8 +1,8 @@
-"""The runner's handle of the log writer, a process apart from the runner.
+"""The runner's handle of the log writer, a separate process.
 
-The writer owns the job's output and reports. It is there before the job starts, as the parent of
+The writer owns the job's output and reports. It starts before the job, as the parent of
 the runner. It outlives a runner that is killed, reads the pipe to its end, and only then closes
-the log. The runner keeps the reading end of the pipe and the socket of the reports open as well:
+the log. The runner has the reading end of the pipe and the socket of the reports open as well:
 a job never writes into a closed pipe, and a new writer continues where a killed one ended.
 The writer holds a lock on ``writer`` in the run directory until the log is complete.
 """
@@ -51,7 +51,7 @@ class LogProcess(Sink):
     """The runner's handle of the writer.
 
     Attributes:
-        input: descriptor that the output of the job is written to.
+        input: descriptor for the output of the job.
         end: logical size of the log, once it is finished.
     """
 
@@ -73,7 +73,7 @@ class LogProcess(Sink):
     # -- while the job runs ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Split this process: it becomes the writer, and its child goes on as the runner."""
+        """Fork: this process becomes the writer, and its child the runner."""
         lock = self._lock()
         channel, theirs = socket.socketpair()
         writer = os.getpid()
@@ -85,8 +85,8 @@ class LogProcess(Sink):
     def _restart(self) -> None:
         """Fork another writer.
 
-        It must not become a child of this process, which ends everything below it: so it is
-        forked by a process in between, while this one is no subreaper.
+        It must not become a child of this process, which ends all of its descendants: so it is
+        forked by an intermediate process, while this one is not a subreaper.
         """
         lock = self._lock()
         self._read = self._pumped - _pending(self._output)
@@ -106,7 +106,7 @@ class LogProcess(Sink):
         self._attach(int(pid or 0), channel, theirs, lock)
 
     def _fork_writer(self, theirs: socket.socket, lock: int) -> NoReturn:
-        """In the process in between: fork the writer, and report its pid."""
+        """In the intermediate process: fork the writer, and report its pid."""
         try:
             signal.set_wakeup_fd(-1)
             writer = os.fork()
@@ -139,7 +139,7 @@ class LogProcess(Sink):
         self._began = time.monotonic()
 
     def _lock(self) -> int:
-        """The writer's lock, which lives as long as any copy of its descriptor; -1 without."""
+        """The writer's lock, which lasts as long as any copy of its descriptor; -1 without."""
         flags = os.O_RDWR | os.O_CREAT | system.SAFE_OPEN
         try:
             lock = os.open(self._run.file(protocol.WRITER_FILE), flags, 0o600)
@@ -152,11 +152,11 @@ class LogProcess(Sink):
         return lock
 
     def descriptor(self) -> int:
-        """The descriptor to wait on; -1 while there is no writer."""
+        """The descriptor to wait on; -1 without a writer."""
         return -1 if self._channel is None else self._channel.fileno()
 
     def look(self) -> None:
-        """Replace a writer that has ended or is frozen, and note that the run is supervised."""
+        """Replace a writer that has ended or is frozen, and renew the run's heartbeat."""
         now = time.monotonic()
         if self._waiting:
             self.pump(b"")
@@ -191,7 +191,7 @@ class LogProcess(Sink):
         return now - self._stuck_since >= FROZEN_SECONDS
 
     def _kill(self) -> bool:
-        """Kill the writer; whether it has ended within a bounded time."""
+        """Kill the writer; returns whether it ended within a bounded time."""
         deadline = time.monotonic() + KILL_SECONDS
         while self._pid and system.start_ticks(self._pid) == self._born:
             if time.monotonic() > deadline:
@@ -201,13 +201,13 @@ class LogProcess(Sink):
         return True
 
     def close_input(self) -> None:
-        """Let go of the writing end: from now on only the job has it."""
+        """Close the writing end: from now on only the job has it."""
         if self.input >= 0:
             os.close(self.input)
             self.input = -1
 
     def pump(self, output: bytes) -> None:
-        """Write a container's output into the pipe; if the writer takes none, it waits here."""
+        """Write a container's output into the pipe; while the pipe is full, it waits here."""
         os.set_blocking(self.input, False)
         self._waiting = (self._waiting + output)[:MOST_LEFT]
         view = memoryview(self._waiting)
@@ -225,7 +225,7 @@ class LogProcess(Sink):
         self._waiting = bytes(view)
 
     def note(self, position: bytes) -> None:
-        """Note how far a container's output is in the pipe."""
+        """Store how far a container's output is in the pipe."""
         if self._position is not None and not self._waiting:
             self._position.note(position, self._pumped)
 
@@ -236,7 +236,7 @@ class LogProcess(Sink):
     # -- the end ---------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Have everything written that is in the pipe, and the log closed.
+        """Have the writer drain the pipe and close the log.
 
         A writer that does not answer in time is killed, and this process does its work.
         """
@@ -287,7 +287,7 @@ def _pending(descriptor: int) -> int:
 
 
 def kill_writer(run: Run) -> None:
-    """End the writer of a run that has lost its runner and does not end by itself."""
+    """Kill the writer of a run that has lost its runner, if it does not end by itself."""
     text = system.read_file(run.file(protocol.WRITER_FILE), 64).split()
     if len(text) == 2 and all(word.isdigit() for word in text):
         pid, born = int(text[0]), int(text[1])

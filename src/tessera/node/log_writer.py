@@ -1,4 +1,4 @@
-"""The process that writes the log of a run, and stores its reports, until both are complete."""
+"""The process that writes the log of a run and stores its reports until both are complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GREW_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 FLOOD_PAUSE_SECONDS = 0.01
 MOST_LEFT = 4 << 20
-"""Bytes read after the end of the job, where a stranger goes on writing."""
+"""Bytes read after the end of the job, in case a foreign process continues to write."""
 FINISH = b"f"
 
 
@@ -51,7 +51,7 @@ class Writer:
         self._is_asked = False  # the runner wants the log closed
 
     def supply(self, position: Optional[Position], *, read: int) -> None:
-        """Give what is needed to succeed the runner of a container.
+        """Set the inputs for succeeding the runner of a container.
 
         Args:
             position: of the container's output in the pipe; None for other runs.
@@ -122,7 +122,7 @@ class Writer:
             self._is_open = False  # nobody will read the log
 
     def _seconds(self) -> float:
-        """How long to wait for news at most."""
+        """The longest wait for input."""
         seconds = LOOK_SECONDS if self._reports is None else reports.LOOK_SECONDS
         if self._told_ends != self._ends():
             seconds = min(seconds, max(0.0, self._told_at + GREW_SECONDS - time.monotonic()))
@@ -132,7 +132,7 @@ class Writer:
         return self._log.end, 0 if self._reports is None else self._reports.end
 
     def _collect(self, found: List[int]) -> None:
-        """Store reports that have arrived; above the rate they wait where they are."""
+        """Store received reports; above the rate they wait in the socket or file."""
         inbox = self._reports
         if inbox is None:
             return
@@ -145,7 +145,7 @@ class Writer:
             self._poll.register(inbox.fileno(), select.POLLIN if accepts else 0)
 
     def _take(self) -> None:
-        """Move output into the log; a flood is read in gulps, so that dropping it costs little."""
+        """Move output into the log; large reads in a flood make dropping it cheap."""
         try:
             output = os.read(self._output, READ_BYTES)
         except BlockingIOError:
@@ -168,7 +168,7 @@ class Writer:
             self._touch()
 
     def _touch(self) -> None:
-        """Leave the time as evidence of when the run ended."""
+        """Store the time as evidence of when the run ended."""
         try:
             os.utime(self._lock)
         except OSError:
@@ -196,7 +196,7 @@ class Writer:
 
 
 def open_log(run: Run, spec: RunSpec, *, resumed: bool) -> logs.LogWriter:
-    """Open the log of a run; with ``resumed`` behind what is in it."""
+    """Open the log of a run; with ``resumed`` after its last byte."""
     return logs.LogWriter(
         run.file(protocol.LOG_DIR),
         cap=spec.log_cap_bytes,
@@ -208,7 +208,7 @@ def open_log(run: Run, spec: RunSpec, *, resumed: bool) -> logs.LogWriter:
 
 
 def drain(output: int, log: logs.LogWriter) -> None:
-    """Take what is in the pipe; a stranger who holds it open is not waited for."""
+    """Read the pipe; a foreign process that holds it open is not waited for."""
     left = MOST_LEFT
     while left > 0:
         try:
@@ -222,7 +222,7 @@ def drain(output: int, log: logs.LogWriter) -> None:
 
 
 def received(channel: socket.socket) -> Optional[bytes]:
-    """The received bytes; empty when the other side is gone, None when nothing came."""
+    """The received bytes; empty when the other side is closed, None without data."""
     try:
         return channel.recv(64, socket.MSG_DONTWAIT)
     except BlockingIOError:

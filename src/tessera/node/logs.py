@@ -1,4 +1,4 @@
-"""A run's output as segments named by logical offset: bounded on disk, readable from anywhere."""
+"""A run's output as segments named by logical offset: bounded on disk, readable at any offset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_NAMES = 4096
 
 
 def segments(directory: str) -> List[Tuple[int, str]]:
-    """The segments that are there: (logical offset of the first byte, path), in order."""
+    """Return the existing segments: (logical offset of the first byte, path), in order."""
     try:
         with os.scandir(directory) as entries:
             names = [entry.name for entry in itertools.islice(entries, MOST_NAMES)]
@@ -29,7 +29,7 @@ def segments(directory: str) -> List[Tuple[int, str]]:
 
 
 def log_end(directory: str) -> int:
-    """The logical size of a log: the offset at which the next byte will be."""
+    """Return the logical size of a log: the offset of the next byte."""
     for start, path in reversed(segments(directory)):
         size = system.regular_size(path)
         if size is not None:
@@ -38,10 +38,10 @@ def log_end(directory: str) -> int:
 
 
 def read_log(directory: str, offset: int, limit: int) -> Tuple[int, bytes]:
-    """Read from a logical offset, or from the first byte after it that is still there.
+    """Read from a logical offset, or from the first remaining byte after it.
 
     Returns:
-        Where the bytes really start, and the bytes (none at the end).
+        The offset of the bytes, and the bytes (none at the end).
     """
     begin, size = offset, 0
     pieces: List[bytes] = []
@@ -62,7 +62,7 @@ def read_log(directory: str, offset: int, limit: int) -> Tuple[int, bytes]:
 
 
 def _read_piece(path: str, skip: int, limit: int) -> Tuple[bytes, int]:
-    """Some bytes of a segment and the segment's length; nothing when it was dropped meanwhile."""
+    """Bytes of a segment and the segment's length; nothing when it was dropped meanwhile."""
     try:
         descriptor = system.open_regular(path)
     except OSError:
@@ -78,10 +78,10 @@ class LogWriter:
     """Appends output to segments, drops the oldest beyond the cap, and slows a flood.
 
     Above ``rate`` bytes a second (after a burst of four seconds' worth) output is dropped, and a
-    line in the log says how much. Nothing here ever raises for a full disk: output that cannot
+    line in the log has the amount. Nothing here ever raises for a full disk: output that cannot
     be written is counted and mentioned once there is room.
 
-    With ``resumed`` it goes on behind the segments that are there. Without ``marks`` it writes no
+    With ``resumed`` it continues after the existing segments. Without ``marks`` it writes no
     line of its own.
 
     Attributes:
@@ -137,7 +137,7 @@ class LogWriter:
             self._flooded += len(output) - len(allowed)
 
     def close(self) -> None:
-        """Say what was dropped last, and let go of the file."""
+        """Log what was dropped last, and close the file."""
         self._tell_of_dropped()
         if self._descriptor >= 0:
             os.close(self._descriptor)

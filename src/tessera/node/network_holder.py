@@ -1,4 +1,4 @@
-"""A network namespace that this account makes, for a sandbox that the helper makes.
+"""A network namespace of this account for a sandbox of the helper.
 
 The account owns it by a user namespace, so it can connect it to the outside and publish ports as
 it does for its own sandboxes. The job has no rights in it.
@@ -17,13 +17,13 @@ _READY = b"1"
 
 
 class Holder(NamedTuple):
-    """A process that holds a network namespace, and a descriptor of that."""
+    """A process with a network namespace, and a descriptor of that."""
 
     pid: int
     network: int
 
     def close(self) -> None:
-        """End the process; the namespace lives as long as something is in it."""
+        """End the process; the namespace lasts while it is in use."""
         os.close(self.network)
         _end(self.pid)
 
@@ -34,10 +34,10 @@ def _end(pid: int) -> None:
 
 
 def hold(blocked: Sequence[str]) -> Holder:
-    """Make a network namespace with loopback.
+    """Create a network namespace with loopback.
 
     Args:
-        blocked: IPv4 networks to which there is no way from it.
+        blocked: unreachable IPv4 networks.
 
     Raises:
         SandboxError: the kernel refuses.

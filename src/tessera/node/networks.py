@@ -1,12 +1,12 @@
-"""The own network of a plain job: a namespace with loopback, ports, and perhaps a way out.
+"""The own network of a plain job: a namespace with loopback, ports, and optional outside access.
 
-The way out is ``slirp4netns``, which forwards connections as the runner's user and needs no root.
+Outside access uses ``slirp4netns``, which forwards connections as the runner's user, without root.
 The namespace has no routes to the node itself and to metadata services. It has no IPv6. Declared
 ports are published by ``publishing``.
 
 A job can bind a socket to the interface, and the kernel then takes every address without a route
-for a neighbour. No neighbour answers but the gateway and the resolver; ``slirp4netns`` connects
-the one to nothing (``--disable-host-loopback``), and the other to port 53 only (libslirp 4.3).
+for a neighbour. Only the gateway and the resolver answer; ``slirp4netns`` connects the one
+to nothing (``--disable-host-loopback``), and the other to port 53 only (libslirp 4.3).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tessera.protocol import ProtocolError, RunSpec
 CONNECTOR = "slirp4netns"
 RESOLVER = "10.0.2.3"
 PROTECTIONS = ("--enable-sandbox", "--enable-seccomp")
-"""Options of the connector that keep it from files and system calls that it does not need."""
+"""Options of the connector that deny it unneeded files and system calls."""
 LEAST_LIBSLIRP = (4, 3)
 """Older ones connect all ports of the resolver's address, not 53 alone, to the node's resolver."""
 _LIBSLIRP = re.compile(r"^libslirp: (\d+)\.(\d+)", re.MULTILINE)
@@ -54,7 +54,7 @@ class Choice(NamedTuple):
 
     Attributes:
         network: ``own`` or ``shared``.
-        is_connected: it reaches what is outside of the node.
+        is_connected: it has access to networks outside of the node.
         options: of the connector of an own network.
         ports: published on the node, of an own network.
         host: the node's address at which they are published; empty for all.
@@ -84,7 +84,7 @@ def setting_of(root: str) -> str:
 
 
 def choose(root: str, spec: RunSpec) -> Choice:
-    """The network that a run in a sandbox gets on this node."""
+    """Return the network of a sandboxed run on this node."""
     if spec.network != OWN_NETWORK:
         return NODE_NETWORK
     probes = known()
@@ -99,12 +99,12 @@ def choose(root: str, spec: RunSpec) -> Choice:
 
 
 class Connection:
-    """What gives a namespace its way out and published ports.
+    """Processes that give a namespace outside access and published ports.
 
     Attributes:
         pids: of its processes.
-        connector: the pid of the one with the way out, 0 without. When it ends, the kernel waits
-            for about 20 ms until nothing uses its device any more.
+        connector: the pid of the one for outside access, 0 without. When it ends, the kernel
+            waits for about 20 ms until its device is unused.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Connection:
         self._waits: List[Callable[[], None]] = []
 
     def add(self, pid: int, wait: Callable[[], None]) -> None:
-        """Take one more process, and what waits for it."""
+        """Add a process, and the function that waits for it."""
         self.pids.append(pid)
         self._waits.append(wait)
 
@@ -121,7 +121,7 @@ class Connection:
         """Wait until all of it works.
 
         Raises:
-            SandboxError: a part does not.
+            SandboxError: a part fails.
         """
         for one in self._waits:
             one()
@@ -130,13 +130,13 @@ class Connection:
 def connect(
     pid: int, choice: Choice, uid: Optional[int], group: Optional[Group] = None
 ) -> Connection:
-    """Begin to give the namespace of a sandbox's first process its way out and published ports.
+    """Start outside access and published ports for the namespace of a sandbox's first process.
 
     Args:
         pid: of that process.
         choice: an own network.
         uid: the job's user; None: the runner's own.
-        group: the control groups of the job, which hold the processes of the connection, too.
+        group: the control groups of the job, also for the processes of the connection.
 
     Raises:
         SandboxError: the namespace cannot be entered, or a port is in use.
@@ -161,7 +161,7 @@ def connect(
 
 
 def blocked_by(choice: Choice) -> Tuple[str, ...]:
-    """The networks to which there is no way from an own network that is connected."""
+    """The networks that are unreachable from a connected own network."""
     if not choice.is_own or not choice.is_connected:
         return ()
     return tuple(network for network in firewall.hidden() if firewall.family(network) == 4)
@@ -202,7 +202,7 @@ def _wait_for_connector(child: int, ready: int, said: int) -> None:
     """Wait until the connector has configured the namespace.
 
     Raises:
-        SandboxError: it does not; it has ended then.
+        SandboxError: it fails; it has ended then.
     """
     poll = select.poll()
     poll.register(ready, select.POLLIN)
@@ -259,7 +259,7 @@ def _command(spaces: Sequence[int], options: Sequence[str], ready: int) -> List[
 
 
 def known() -> List[NetworkProbe]:
-    """The own networks that this node can make, tried once in the life of a process."""
+    """Return the possible own networks of this node, tried once per process."""
     if CONNECTOR not in _known:
         done = background.fork_work(
             lambda: {"networks": [one.to_json() for one in probe()]}, lambda: None
@@ -273,12 +273,12 @@ def known() -> List[NetworkProbe]:
 
 
 def remember(probes: List[NetworkProbe]) -> None:
-    """Choose by these outcomes from now on."""
+    """Store the outcomes for later choices."""
     _known[CONNECTOR] = probes
 
 
 def probe() -> List[NetworkProbe]:
-    """Try each kind of own network with a sandbox that is thrown away. Call it in a child."""
+    """Try each kind of own network with a temporary sandbox. Call it in a child."""
     cause, detail = _tried(Choice(OWN_NETWORK))
     if cause:
         missing = job_networks.NO_SANDBOX
@@ -305,7 +305,7 @@ def _probe_connection() -> NetworkProbe:
 
 
 def _missing() -> Tuple[str, str]:
-    """The cause and the detail of what a connection lacks on this node; empty: nothing."""
+    """Cause and detail of a missing requirement of connections on this node; empty: none."""
     path = system.which(CONNECTOR, _places())
     if not path:
         return job_networks.NO_CONNECTOR, f"{CONNECTOR} is not in {':'.join(_places())}"
@@ -330,7 +330,7 @@ def _version(path: str) -> str:
 
 
 def _tried(choice: Choice) -> Tuple[str, str]:
-    """The cause and the detail of a failure to give a sandbox this network; empty: it worked."""
+    """Cause and detail of a failure to give a sandbox this network; empty: none."""
     uid = SHARED_UID if os.getuid() == 0 else None
     try:
         confinement.try_out(uid, lambda pid: connect(pid, choice, uid).wait, blocked_by(choice))
