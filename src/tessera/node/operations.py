@@ -1,4 +1,4 @@
-"""What each request of the node protocol does."""
+"""The operations of the node protocol."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Operations:
         }
 
     def handle(self, number: int, request: Json) -> None:
-        """Carry out one request and see that it is answered exactly once."""
+        """Execute one request, and answer it exactly once."""
         name = str(request.pop("op", None))
         take = Fields(request, name[:40])
 
@@ -113,7 +113,7 @@ class Operations:
         return {"hello": hello.to_json(), **_clocks()}
 
     def _sweep(self) -> None:
-        """Finish what an interrupted session left: cancelled runs, old blobs and versions."""
+        """Clean up after interrupted sessions: cancelled runs, old blobs and versions."""
         versions.touch(self._store, self._session.bundle)
         for run in self._store.all_runs():
             if run.cancelled():
@@ -204,7 +204,7 @@ class Operations:
             self._session.watch.told(RunStatus.from_json(outcome["run"]))
 
     def _telling(self, status: RunStatus) -> Json:
-        """A reply that tells where a run stands, so that no event has to."""
+        """A reply with the status of a run, which saves the event."""
         self._session.watch.told(status)
         return {"run": status.to_json()}
 
@@ -236,7 +236,7 @@ class Operations:
         return {"run": run.status().to_json()}
 
     def _tune(self, take: Fields) -> Json:
-        """Tell a running job how to work from now on; whoever comes too late is told so."""
+        """Send training settings to a running job; an error if it has ended."""
         run = self._run(take)
         settings = tuning.checked(take)
         if run.recorded().phase != protocol.RUNNING:
@@ -330,15 +330,15 @@ class Operations:
         return handover.read(self._store, take)
 
     def _put_saved(self, number: int, take: Fields) -> None:
-        """Copying takes as long as the disk does."""
+        """In a child: copying takes as long as the disk does."""
         self._session.work(number, lambda: handover.put(self._store, take), lambda _outcome: None)
 
     # -- uploads ---------------------------------------------------------------------------------
 
     def _blob(self, number: int, take: Fields) -> Optional[Json]:
-        """Take a piece of an upload; without data, say how much is there.
+        """Store a piece of an upload; without data, return its size.
 
-        With ``job_id`` it is a checkpoint's state, which the job cannot take from other uploads.
+        With ``job_id`` it is a checkpoint's state, separate from other uploads of the job.
         """
         sha256 = protocol.check_sha256(take.text("sha256", None, 64))
         job_id, installation = take.text("job_id", "", 128), take.text("installation", "", 64)
@@ -360,7 +360,7 @@ class Operations:
 
 
 def _clocks() -> Json:
-    """The node's clocks, by which the other side converts times of runs to its own clock.
+    """The node's clocks, for converting times of runs to the control plane's clock.
 
     ``now`` is in seconds since the epoch and may be wrong; ``clock`` counts from the boot.
     """
@@ -368,7 +368,7 @@ def _clocks() -> Json:
 
 
 def _may_have_container(run: Run) -> bool:
-    """Whether an engine has to be asked, which may keep one waiting."""
+    """Whether the engine must be queried, which may block."""
     found = run.stored_spec()
     return found is None or found.get("container") is not None
 
@@ -395,7 +395,7 @@ def _append(path: str, data: str) -> int:
 
 
 def _complete(path: str, sha256: str) -> Json:
-    """Check an upload and put it in its place; two members that send one archive may meet here."""
+    """Verify an upload and move it to its path; two members with one archive may race here."""
     digest = hashlib.sha256()
     try:
         with open(path + ".part", "rb") as file:

@@ -1,9 +1,9 @@
-"""A container's output through one connection after another: nothing is lost or said twice.
+"""A container's output through several connections: without loss or duplicates.
 
-The engine may end a connection before all has been said: when it goes away itself, and, on a busy
-machine, when a container ends whose last words are still on their way. It gives the same messages
-in the same order to every reader, each with its time, so that the newest one that was taken in
-tells where to go on.
+The engine may end a connection before all output has come: when it stops itself, and, on a busy
+machine, when a container ends with output still on its way. It sends the same messages
+in the same order to every reader, each with its time, so that the newest message that was read
+marks where to resume.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TIME = re.compile(
     rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:Z|([+-])(\d\d):(\d\d))$"
 )
 _SLACK = 1
-"""Seconds: messages of two streams may be kept in another order than that of their times."""
+"""Seconds: the order of messages of two streams may differ from that of their times."""
 
 
 class _Newest:
@@ -26,9 +26,9 @@ class _Newest:
 
     Attributes:
         time: as the engine writes it; all pieces of a long line have the line's.
-        count: how many messages of this time there were.
-        taken: how many of its bytes have come.
-        is_open: its line goes on.
+        count: number of messages of this time.
+        taken: received bytes of it.
+        is_open: its line is not complete.
     """
 
     __slots__ = ("count", "is_open", "taken", "time")
@@ -41,11 +41,11 @@ class _Newest:
 
 
 class Output:
-    """Takes framed messages with times apart, and goes on where a connection broke off.
+    """Reads framed messages with times, and resumes where a connection broke off.
 
     Attributes:
-        seeks: what has come on this connection was all taken in before.
-        is_lost: the engine has dropped the place to go on from, perhaps with more.
+        seeks: this connection has sent only known messages so far.
+        is_lost: the engine has dropped the message to resume from, perhaps with more.
     """
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ class Output:
         self.is_lost = False
 
     def go_on(self) -> str:
-        """Begin with another connection.
+        """Start another connection.
 
         Returns:
-            What its query says about the time from which messages are wanted.
+            The part of its query with the time of the first message.
         """
         self._held, self._left, self._passed = b"", 0, 0
         self.seeks, self._drops, self._skip = bool(self._streams), False, 0
@@ -75,7 +75,7 @@ class Output:
         return f"&since={min(known) - _SLACK}" if known and len(known) == len(begins) else ""
 
     def position(self) -> bytes:
-        """How far the output has been taken in, for ``resume`` in another process."""
+        """How far the output has been read, for ``resume`` in another process."""
         streams = {
             number: [newest.time.decode("latin-1"), newest.count, newest.taken, newest.is_open]
             for number, newest in self._streams.items()
@@ -83,7 +83,7 @@ class Output:
         return json.dumps([self._last_stream, streams]).encode("ascii")
 
     def resume(self, position: bytes) -> None:
-        """Take in only what comes behind a position."""
+        """Skip output up to a position."""
         self._last_stream, streams = json.loads(position)
         for number, (time, count, taken, is_open) in streams.items():
             newest = self._streams[int(number)] = _Newest(time.encode("latin-1"))
@@ -91,7 +91,7 @@ class Output:
         self._last = self._streams.get(self._last_stream, self._last)
 
     def feed(self, received: bytes) -> bytes:
-        """What of the received bytes is output that has not been taken in before."""
+        """Return the new output in the received bytes."""
         received = self._held + received if self._held else received
         output: List[bytes] = []
         at = 0
@@ -110,7 +110,7 @@ class Output:
         return b"".join(output)
 
     def _begin_message(self, received: bytes, at: int) -> int:
-        """Where the text of the message begins; 0 when more has to come in first."""
+        """Offset of the message's text; 0 if more bytes are needed."""
         begin = at + _HEAD
         if len(received) < begin:
             return 0
@@ -125,7 +125,7 @@ class Output:
         return text
 
     def _note(self, stream: int, time: bytes) -> None:
-        """A message begins: is it new, and which one of its time is it?"""
+        """Note a message's begin: whether it is new, and its index among those of its time."""
         self._skip, self._drops = 0, False
         if self.seeks and self._is_known(stream, time):
             return
@@ -138,7 +138,7 @@ class Output:
         self._last, self._last_stream = newest, stream
 
     def _is_known(self, stream: int, time: bytes) -> bool:
-        """Whether a message has been taken in before; the newest one perhaps only in part."""
+        """Whether a message has been read before; the newest one perhaps only in part."""
         last = self._last
         self._drops = True
         if stream == self._last_stream and time == last.time:
@@ -166,7 +166,7 @@ class Output:
 
 
 def seconds(time: bytes) -> Optional[int]:
-    """Whole seconds since 1970 of the engine's time; None when it is none."""
+    """Whole seconds since 1970 of the engine's time; None if it is not valid."""
     found = _TIME.match(time)
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""Gives the files of a run to the job's user, in directories that jobs and the account change.
+"""Transfer of a run's files to the job's user, in directories that jobs and the account change.
 
 Root opens nothing by a name that may have become a link or a device: each name is opened as a
-place, and only a directory is opened again, through its place, to be listed.
+place (``O_PATH``), and only a directory is opened again, through its place, to be listed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Receiver(NamedTuple):
-    """Who gets files.
+    """The new owner of files.
 
     Attributes:
         uid: the user.
-        group: the group that the files have then.
-        owners: only files of these users are given.
+        group: the new group of the files.
+        owners: users whose files are given.
     """
 
     uid: int
@@ -32,10 +32,10 @@ class Receiver(NamedTuple):
 
 
 def give(path: str, receiver: Receiver, channel: int) -> None:
-    """Let a directory and what the runner has put in it belong to the job's user.
+    """Give a directory with the runner's files in it to the job's user.
 
-    Links are not followed, and a file that has a second name is left alone. The runner hears every
-    few seconds that it goes on.
+    Links are not followed, and a file with a second name is skipped. The runner gets a sign of
+    progress every few seconds.
 
     Raises:
         OSError: a part of the path is a link, or directories are nested deeper than this process
@@ -74,7 +74,7 @@ def _open_exact(path: str) -> int:
 
 
 def _given(place: int, receiver: Receiver) -> Optional[int]:
-    """Give one file, whose place is closed then; a descriptor to list it if it is a directory."""
+    """Give one file and close its place; returns a descriptor to list it if it is a directory."""
     try:
         found = os.fstat(place)
         if found.st_uid in receiver.owners:

@@ -1,4 +1,4 @@
-"""What a runner supervises: a process group of this node (``container`` has the other kind)."""
+"""The supervised process of a runner: a process group of this node (see also ``container``)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class StartError(Exception):
 
 
 class Started(NamedTuple):
-    """A job that runs: its main process, its group, its start time in clock ticks.
+    """A running job: its main process, its group, its start time in clock ticks.
 
-    All None for a container that had ended before it could be asked.
+    All None for a container that had ended before it could be queried.
     """
 
     pid: Optional[int] = None
@@ -43,12 +43,12 @@ class Started(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a main process ended.
+    """The end of a main process.
 
     Attributes:
         code, signal: one of them, or none if unknown.
         oom: whether memory was the reason.
-        at: the time of the end by the boot clock; None if nobody but the runner saw it.
+        at: the time of the end by the boot clock; None if only the runner saw it.
     """
 
     code: Optional[int]
@@ -58,7 +58,7 @@ class Ended(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """What a job's process executes, with what, and where."""
+    """Program, environment and directory of a job's process."""
 
     arguments: List[bytes]
     environment: Dict[bytes, bytes]
@@ -66,7 +66,7 @@ class Invocation(NamedTuple):
 
 
 class Payload:
-    """Something that is started, writes output, can be told to end, and ends."""
+    """A supervised process: started, writes output, can be stopped, and ends."""
 
     warnings: List[str]
     network = isolation.SHARED_NETWORK
@@ -77,36 +77,36 @@ class Payload:
         raise StartError("nothing to start")
 
     def descriptors(self) -> List[int]:
-        """What to wait on."""
+        """Descriptors to wait on."""
         return []
 
     def readable(self, descriptor: int) -> None:
-        """Handle what came in on one of the descriptors."""
+        """Handle input on one of the descriptors."""
 
     def size_of(self, directories: List[str], enough: int) -> int:
-        """The size of its directories, see ``sizes.size_of``.
+        """Return the size of its directories, see ``sizes.size_of``.
 
         Raises:
-            sizes.NotMeasuredError: it is not known now.
+            sizes.NotMeasuredError: it is unknown now.
         """
         return sizes.size_of(directories, enough)
 
     def signal(self, number: signal.Signals) -> None:
-        """Tell all of it to end, or end it."""
+        """Send a signal to all of its processes."""
 
     def ended(self) -> Optional[Ended]:
         """How it ended; None while it runs."""
         return None
 
     def clean_up(self) -> None:
-        """Take in the last output, and end every process of the job."""
+        """Read the last output, and end every process of the job."""
 
     def dissolve(self) -> None:
-        """Remove what was around the job; its end has been recorded, so this may take longer."""
+        """Remove what surrounded the job; its end is recorded, so this may take longer."""
 
 
 def granted_environment() -> Dict[str, str]:
-    """What a job inherits from the machine; the rest of the session's environment stays out."""
+    """Variables that a job inherits from the node; others of the session are dropped."""
     found = {name: os.environ[name] for name in GRANTED if name in os.environ}
     found.setdefault("PATH", DEFAULT_PATH)
     return found
@@ -116,7 +116,7 @@ class ProcessPayload(Payload):
     """A shell script in a session of its own, its output in a pipe."""
 
     def __init__(self, run: Run, spec: RunSpec, output: int, bundle: str) -> None:
-        """Args: output: descriptor that standard output and standard error become."""
+        """Args: output: descriptor for standard output and standard error."""
         self._run, self._spec, self._output, self._bundle = run, spec, output, bundle
         self._group: Optional[cgroups.Group] = None
         self._pid = 0
@@ -131,7 +131,7 @@ class ProcessPayload(Payload):
     # -- start -----------------------------------------------------------------------------------
 
     def start(self) -> Started:
-        """Fork and execute; returns once the shell has really been executed."""
+        """Fork and execute; returns once the shell has been executed."""
         self._choose_level()
         self._oom_before = _machine_oom_kills()
         self._create_group()
@@ -210,9 +210,9 @@ class ProcessPayload(Payload):
             raise StartError(message.decode("utf-8", "replace"))
 
     def _create_group(self) -> None:
-        """Create the groups that hold the job, and its network, to its limits.
+        """Create the groups that limit the job and its network.
 
-        That of processes is also in force where the others are not enforced.
+        The limit of processes is also in force where the others are not enforced.
         """
         spec = self._spec
         cpus, memory = (spec.cpus, spec.memory_bytes) if self._has_limits() else (0.0, 0)
@@ -264,7 +264,7 @@ class ProcessPayload(Payload):
         os._exit(127)
 
     def size_of(self, directories: List[str], enough: int) -> int:
-        """The size of its directories, which only its user may be able to read."""
+        """The size of its directories, which may be readable for its user only."""
         if self._spec.uid is None or not confinement.is_helped(self.isolation):
             return sizes.size_of(directories, enough)
         try:
@@ -275,11 +275,11 @@ class ProcessPayload(Payload):
     # -- end -------------------------------------------------------------------------------------
 
     def descriptors(self) -> List[int]:
-        """What reports the end of a sandbox whose processes are not children of this one."""
+        """Descriptors for the end of a sandbox whose processes are not children of this one."""
         return [self._box.descriptor()] if isinstance(self._box, HelpedBox) else []
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the group; SIGKILL also reaches those who left it."""
+        """Signal the group; SIGKILL also reaches processes that left it."""
         if self._box is not None:
             self._box.signal(number)
         elif self._status is None:
@@ -289,7 +289,7 @@ class ProcessPayload(Payload):
                 system.kill_quietly(found.pid, signal.SIGKILL)
 
     def ended(self) -> Optional[Ended]:
-        """Reap whatever has ended; says how the main process did once it has."""
+        """Reap all that has ended; returns the end of the main process after it."""
         self._reap()
         if self._box is not None and self._told is None:
             self._told = self._box.end()
@@ -313,7 +313,7 @@ class ProcessPayload(Payload):
         return self._told is not None and time.monotonic() - self._told_at >= LEFTOVER_SECONDS
 
     def _reap(self) -> bool:
-        """Returns False when there is no child left at all."""
+        """Reap children; returns False when no child is left at all."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -333,7 +333,7 @@ class ProcessPayload(Payload):
         return killed and _machine_oom_kills() > self._oom_before
 
     def clean_up(self) -> None:
-        """Kill what the main process left."""
+        """Kill the rest of the main process's descendants."""
         helped.close()  # or one that this process has started would never end
         deadline = time.monotonic() + LEFTOVER_SECONDS
         while self._reap():
@@ -348,7 +348,7 @@ class ProcessPayload(Payload):
             time.sleep(0.002)
 
     def _left(self) -> Set[int]:
-        """The processes below this one; looks at all of the machine only if they can be many."""
+        """The processes below this one; scans the whole machine only if they can be many."""
         found = system.children()
         if found is not None and found <= set(self._connection.pids):
             return found
@@ -387,7 +387,7 @@ def _start_error(error: SandboxError, level: str) -> StartError:
 
 
 def _machine_oom_kills() -> int:
-    """How often the kernel has killed for memory since boot, as far as it says."""
+    """Number of OOM kills of the kernel since boot, as far as known."""
     for line in system.read_text("/proc/vmstat").splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])

@@ -1,7 +1,7 @@
-"""Places for binds in a sandbox that root builds for an account which it does not trust.
+"""Places for binds in a sandbox that root builds for an untrusted account.
 
 Another process of the account may replace directories by links meanwhile. So a place is reached
-without following links, it is made only in the sandbox's own file systems, and mounted upon by
+without following links, it is created only in the sandbox's own file systems, and mounted upon by
 its descriptor. Only the flags of the new mount are set by its path.
 """
 
@@ -16,12 +16,12 @@ _NAMED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_place(path: str, *, is_directory: bool, devices: AbstractSet[int]) -> int:
-    """Open a place, which is made if it is missing.
+    """Open a place, which is created if missing.
 
     Args:
         path: absolute and normalised.
         is_directory: a directory, else a file.
-        devices: the file systems in which something may be made.
+        devices: the file systems in which it may be created.
 
     Raises:
         OSError: a part of the path is a link or not of the expected kind, or it is missing in
@@ -38,7 +38,7 @@ def open_place(path: str, *, is_directory: bool, devices: AbstractSet[int]) -> i
 
 
 def _entered(here: int, name: str, devices: AbstractSet[int], *, is_directory: bool) -> int:
-    """Open what has a name in a directory, whose descriptor is closed then."""
+    """Open a name in a directory, and close the directory's descriptor."""
     flags = _NAMED | (os.O_DIRECTORY if is_directory else 0)
     try:
         try:

@@ -1,4 +1,4 @@
-"""The plan of a run's sandbox: directories, devices, user, sizes and environment."""
+"""The sandbox plan of a run: directories, devices, user, sizes and environment."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def plan_for(
     network: Choice = NODE_NETWORK,
     processes: int = 0,
 ) -> Tuple[Plan, List[str]]:
-    """The sandbox of a run, and codes of warnings; makes the directories that it needs.
+    """Return the sandbox of a run, and codes of warnings; creates its directories.
 
     ``bundle`` is on the job's PYTHONPATH, and ``granted`` is the part of the runner's environment
     that it inherits. ``processes`` bounds those of the job's user; 0: a control group does.
 
     Raises:
-        OSError: a directory cannot be made.
+        OSError: a directory cannot be created.
         ProtocolError: a path was not declared or leads elsewhere, or the declaration is malformed.
     """
     uid, own = _uid(spec, level), _own_directories(run, spec, bundle)
@@ -76,7 +76,7 @@ class _OwnDirectories(NamedTuple):
     """The directories of a run and its job.
 
     Attributes:
-        writable: those in which the job may write, on the node.
+        writable: where the job may write, on the node.
         secrets: (directory, place in the sandbox); None for no secrets.
     """
 

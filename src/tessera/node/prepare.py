@@ -1,7 +1,7 @@
-"""First phase of a start: a run directory with all a job needs, made once however often asked.
+"""Preparation of a run: a directory with all inputs of the job, created once if repeated.
 
-The directory counts as prepared when its state file says so. Whoever prepares it holds a lock; a
-directory that is neither prepared nor locked was left half-made and is made again.
+The directory is prepared when its state file has that status. Preparation holds a lock; a
+directory that is neither prepared nor locked was interrupted and is prepared again.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ UNDO_SECONDS = 30.0
 def prepare(
     store: Store, spec: RunSpec, secrets: Dict[str, str], version: Optional[str] = None
 ) -> RunStatus:
-    """Make the run directory of ``spec``; a second call with the same spec changes nothing.
+    """Create the run directory of ``spec``; a second call with the same spec changes nothing.
 
     Args:
         store: the node's runs.
         spec: the run.
         secrets: by name.
-        version: of the code that the run will depend on, where it has one.
+        version: of the code that the run will depend on, if any.
 
     Raises:
         ProtocolError: another spec has this run id, a port is taken, the source cannot be
@@ -72,10 +72,10 @@ def prepare(
 
 
 def _locked(run: Run) -> Tuple[int, bool]:
-    """Make the directory and take the lock on its state, waiting for whoever has it.
+    """Create the directory and take the lock on its state; waits for another holder.
 
     Returns:
-        The locked descriptor, and whether nobody has been here before.
+        The locked descriptor, and whether this is the first call.
     """
     path = run.file(protocol.STATE_FILE)
     while True:
@@ -94,7 +94,7 @@ def _locked(run: Run) -> Tuple[int, bool]:
 
 
 def _made(path: str) -> bool:
-    """Make a directory; False when it was there."""
+    """Create a directory; False if it exists."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -110,7 +110,7 @@ def _is_still(path: str, descriptor: int) -> bool:
 
 
 def _wait_for_version1(run: Run) -> bool:
-    """Whether the run is prepared already; waits for a preparation that version 1 has begun."""
+    """Whether the run is prepared already; waits for a preparation by version 1."""
     lock_file = version1.lock_file(run.path)
     if os.path.lexists(lock_file):
         descriptor = system.open_regular(lock_file, write=True)
@@ -129,7 +129,7 @@ def _same(run: Run, spec: RunSpec) -> RunStatus:
 
 
 def _clear(run: Run) -> None:
-    """Remove what was left half-made; the state stays, since it is locked."""
+    """Remove an interrupted preparation except the state, which is locked."""
     for name in os.listdir(run.path):
         path = run.file(name)
         if os.path.isdir(path) and not os.path.islink(path):
@@ -146,7 +146,7 @@ def _undo(run: Run) -> None:
 
 
 def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
-    """Put everything in its place; the log's directory comes with the first output."""
+    """Write all files of the run; the log's directory comes with the first output."""
     for name in (protocol.WORK_DIR, protocol.JOB_DIR):
         os.mkdir(run.file(name), 0o700)
     script = spec.command.encode("utf-8") + b"\n"
@@ -185,10 +185,10 @@ def _check_workdir(run: Run, spec: RunSpec) -> None:
 
 
 def check_ports(spec: RunSpec) -> None:
-    """See that nobody listens on the ports of the run.
+    """Check that the ports of the run are free.
 
     Raises:
-        ProtocolError: somebody does, or the address is not this node's.
+        ProtocolError: one is in use, or the address is not this node's.
     """
     for port in spec.ports:
         try:
@@ -211,7 +211,7 @@ def _bind(host: str, port: int) -> None:
 
 
 def cancel(run: Run) -> None:
-    """Remove a run that was not started; afterwards nobody can start it.
+    """Remove a run that was not started; it cannot start afterwards.
 
     Raises:
         ProtocolError: it was started.
@@ -240,7 +240,7 @@ def _already_started(run: Run) -> ProtocolError:
 
 
 def _interrupt(run: Run) -> None:
-    """End whoever is preparing the run, if the lock says that somebody is."""
+    """End the preparation of the run, if its lock is held."""
     path = run.file(protocol.STATE_FILE)
     for lock_file, owner in (
         (path, state.owner(path)),

@@ -1,7 +1,7 @@
-"""What a node has: devices and their tree, memory, processors, driver, container engine.
+"""Inventory of a node: devices and their tree, memory, processors, driver, container engine.
 
-Devices come from a declaration (``~/.tessera/devices.json``) if there is one, else from
-``nvidia-smi``, else there are none. A declaration is for machines without GPUs:
+Devices come from a declaration (``~/.tessera/devices.json``) if it exists, else from
+``nvidia-smi``, else the list is empty. A declaration is for machines without GPUs:
 
     {"levels": ["node", "socket", "pcie", "device"], "cpus": 16, "memory_bytes": 34359738368,
      "devices": [{"type": "cpu-small", "path": [0, 0]}, {"type": "cpu-small", "path": [0, 1]}]}
@@ -27,7 +27,7 @@ _SAME_SOCKET = (*_NEAR, "PHB", "NODE")
 
 
 def inventory(root: str) -> Inventory:
-    """Look at this machine."""
+    """Return the inventory of this node."""
     warnings: List[str] = []
     declared = _declared(os.path.join(root, protocol.DEVICES_FILE), warnings)
     devices, levels, cpus, memory, driver = declared or _gpus(warnings)
@@ -56,7 +56,7 @@ def inventory(root: str) -> Inventory:
 
 
 def _engine(warnings: List[str]) -> Optional[Engine]:
-    """The engine for containers: a rootless one where there is one."""
+    """The engine for containers, preferably a rootless one."""
     engines = engine.find_engines(engine.sockets())
     if os.getuid() != 0 and not all(one.rootless for one in engines):
         warnings.append(protocol.ENGINE_SOCKET_OPEN)
@@ -96,7 +96,7 @@ def _declared(path: str, warnings: List[str]) -> Optional[Found]:
 
 
 def read_declaration(data: object) -> Found:
-    """Read a declaration of devices.
+    """Parse a declaration of devices.
 
     Raises:
         ProtocolError: it is malformed; the message names the field.
@@ -126,7 +126,7 @@ def read_declaration(data: object) -> Found:
 
 
 def _numbered(devices: Sequence[Device]) -> List[Device]:
-    """Number the cells of each level through the node, whether paths were local or not."""
+    """Number the cells of each level through the node, for local and global paths."""
     seen: List[Dict[Tuple[int, ...], int]] = []
     numbered = []
     for device in devices:
@@ -197,13 +197,13 @@ def _gpus(warnings: List[str]) -> Found:
 
 
 def read_query(text: str) -> List[List[str]]:
-    """The rows of ``nvidia-smi --query-gpu``; lines that are no row are left out."""
+    """Rows of ``nvidia-smi --query-gpu``; other lines are left out."""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
     return [row for row in rows if len(row) == 6 and row[0].isdigit()]
 
 
 def sysfs_paths(bus_ids: Sequence[str]) -> Optional[List[Tuple[int, int]]]:
-    """Socket and root bridge of each GPU, as the kernel knows them; None when it does not."""
+    """Socket and root bridge of each GPU from the kernel; None if unknown."""
     bridges: Dict[str, int] = {}
     paths = []
     for bus_id in bus_ids:
@@ -226,8 +226,8 @@ def _kernel_address(bus_id: str) -> str:
 def read_topology(text: str, count: int) -> Optional[List[Tuple[int, int]]]:
     """Socket and PCIe group of each GPU from the matrix of ``nvidia-smi topo -m``.
 
-    Two GPUs that are joined by NVLink show only that; the matrix says nothing of their PCIe
-    groups, so each such GPU is a group of its own and the NUMA column tells the socket.
+    For two GPUs joined by NVLink the matrix has only that and not their PCIe groups, so each
+    such GPU is a group of its own and the socket comes from the NUMA column.
     """
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     rows = [line.split() for line in plain.splitlines() if re.match(r"\s*GPU\d+\s", line)]
@@ -243,7 +243,7 @@ def read_topology(text: str, count: int) -> Optional[List[Tuple[int, int]]]:
 
 
 def _classes(matrix: Sequence[Sequence[str]], joined: Sequence[str]) -> List[int]:
-    """Number of the first GPU each one is joined with."""
+    """For each one, the number of the first GPU that it is joined with."""
     return [
         next(other for other, word in enumerate(row) if word in joined or other == index)
         for index, row in enumerate(matrix)

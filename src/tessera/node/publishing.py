@@ -1,7 +1,7 @@
-"""Publishes the declared ports of a job that has a network of its own.
+"""Publishing of the declared ports of a job with its own network.
 
 A process of the runner listens on the node, and connects to the job inside of its network. It
-binds its ports before it enters that network: a socket stays in the network in which it was made.
+binds its ports before it enters that network: a socket stays in the network of its creation.
 It ends with the runner, which also ends it with the job.
 """
 
@@ -20,7 +20,7 @@ from tessera.node.cgroups import Group
 
 PIECE_BYTES = 64 << 10
 PIECES_AT_ONCE = 16
-"""Passed on for one connection before the next one has its turn."""
+"""Pieces per connection before the next one has its turn."""
 BACKLOG = 128
 MOST_DESCRIPTORS = 8192
 _OWN_DESCRIPTORS = 160  # listeners, standard streams, and what is opened for a moment
@@ -28,13 +28,13 @@ _READY = b"1"
 
 
 class Publication(NamedTuple):
-    """What is published of a job.
+    """Published ports of a job.
 
     Attributes:
         ports: TCP ports, the same outside and inside.
         host: the node's address to listen on, or empty for all.
         target: the job's address in its network.
-        uid: the Unix user that the process becomes; None: it stays the runner's.
+        uid: the Unix user that the process becomes; None: the runner's.
     """
 
     ports: Tuple[int, ...]
@@ -49,13 +49,13 @@ def publish(
     """Start the process that publishes ports.
 
     Args:
-        what: what is published, of which job.
+        what: ports of the job.
         spaces: the job's network, see ``kernel.open_network``.
-        group: the control groups of the job, which bound this process, too.
+        group: the control groups of the job, also for this process.
 
     Returns:
-        The pid of the process, and what waits until the ports accept connections; that raises
-        ``SandboxError`` if a port is in use, or the network cannot be entered.
+        The pid of the process, and a function that waits until the ports accept connections; it
+        raises ``SandboxError`` if a port is in use, or the network cannot be entered.
     """
     runner = os.getpid()
     said, saying = os.pipe()
@@ -103,7 +103,7 @@ def _become_publisher(
 
 
 def _ignore_signals() -> None:
-    """Leave it to the runner when this process ends: the job has a grace period."""
+    """Ignore signals; the runner ends this process: the job has a grace period."""
     system.default_signals()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -157,7 +157,7 @@ def _drop_privileges(uid: Optional[int]) -> None:
 
 
 class _Flow:
-    """One direction of a connection: what one side sends and the other has not taken yet."""
+    """One direction of a connection, with the bytes that the receiver has not read yet."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self._source, self._target = source, target
@@ -165,7 +165,7 @@ class _Flow:
         self.ended = False
 
     def move(self) -> None:
-        """Pass on until a side would block; at most so many pieces that others have a turn.
+        """Forward until a side would block; at most ``PIECES_AT_ONCE`` pieces.
 
         Raises:
             OSError: the connection is broken.
@@ -189,7 +189,7 @@ class _Flow:
 
 
 class _Link:
-    """A connection from outside and its other half inside."""
+    """A connection from outside and its counterpart inside."""
 
     def __init__(self, outside: socket.socket, inside: socket.socket) -> None:
         self.sides = (outside, inside)
@@ -198,11 +198,11 @@ class _Link:
 
     @property
     def ended(self) -> bool:
-        """Whether both directions have ended and all was passed on."""
+        """Whether both directions have ended and all bytes were forwarded."""
         return all(flow.ended and not flow.left for flow in (self._in, self._out))
 
     def interests(self) -> Tuple[int, int]:
-        """The events to wait for, of the side outside and of the side inside."""
+        """The events to wait for, of the outer and the inner side."""
         if not self._is_connected:
             return 0, select.EPOLLOUT
         return (
@@ -211,10 +211,10 @@ class _Link:
         )
 
     def move(self) -> None:
-        """Pass on what is there.
+        """Forward available bytes.
 
         Raises:
-            OSError: a side is broken, or nobody listens inside.
+            OSError: a side is broken, or no process listens inside.
         """
         if not self._is_connected:
             number = self.sides[1].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -226,7 +226,6 @@ class _Link:
             self._out.move()
 
     def close(self) -> None:
-        """Close both sides."""
         for side in self.sides:
             side.close()
 
@@ -249,7 +248,7 @@ def _interest(reads: _Flow, writes: _Flow) -> int:
 
 
 class _Publisher:
-    """Accepts connections and passes them on, as many at a time as it has descriptors for."""
+    """Accepts and forwards connections, up to the limit of its descriptors."""
 
     def __init__(self, listeners: List[socket.socket], target: str) -> None:
         self._target = target
@@ -265,7 +264,7 @@ class _Publisher:
         self._accept_more()
 
     def serve(self) -> NoReturn:
-        """Pass connections on until this process is killed."""
+        """Forward connections until this process is killed."""
         while True:
             for descriptor, _ in self._poll.poll():
                 if descriptor in self._listeners:
@@ -275,7 +274,7 @@ class _Publisher:
             self._accept_more()
 
     def _accept_more(self) -> None:
-        """Wait for new connections as long as there are descriptors for them."""
+        """Accept new connections while descriptors are left."""
         accepts = len(self._links) + 2 <= self._most
         if accepts != self._accepts:
             self._accepts = accepts

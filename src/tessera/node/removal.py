@@ -16,7 +16,7 @@ from typing import List, Optional
 _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAMED = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_NAMES = 4096
-"""Names that are read from a directory at a time: a job may have made millions."""
+"""Names read from a directory at a time: a job may have created millions."""
 
 
 def remove_tree(path: str, seconds: float) -> bool:
@@ -26,7 +26,7 @@ def remove_tree(path: str, seconds: float) -> bool:
 
     Args:
         path: need not exist.
-        seconds: the time that the call may take; what is left is removed by a later call.
+        seconds: time limit of the call; a later call removes the rest.
 
     Returns:
         Whether nothing is left.
@@ -59,10 +59,10 @@ def empty_opened(descriptor: int, seconds: float) -> bool:
 
     Args:
         descriptor: of the directory.
-        seconds: the time that the call may take.
+        seconds: time limit of the call.
 
     Returns:
-        Whether nothing is left in it.
+        Whether it is empty.
     """
     try:
         top = os.open(".", _LISTED, dir_fd=descriptor)
@@ -76,7 +76,7 @@ def empty_opened(descriptor: int, seconds: float) -> bool:
 
 
 def make_movable(path: str) -> None:
-    """Give this account all rights to a directory, which a rename to elsewhere needs."""
+    """Give this account all rights to a directory, which a rename needs."""
     try:
         descriptor = os.open(path, _NAMED)
     except OSError:
@@ -125,7 +125,7 @@ class _Removal:
         self._moved = 0
 
     def empty(self) -> None:
-        """Remove what can be removed until the deadline.
+        """Remove as much as possible until the deadline.
 
         Raises:
             OSError: the directory cannot be listed.
@@ -133,11 +133,11 @@ class _Removal:
         is_progress = True
         while is_progress and time.monotonic() < self._deadline:
             names = _names(self._top)
-            # All are tried: one that cannot be removed must not keep the others.
+            # All are tried: one that cannot be removed must not block the others.
             is_progress = sum(map(self._remove, names)) > 0
 
     def _remove(self, name: str) -> bool:
-        """Remove an entry of the top; what lies in a directory in it may only be moved up.
+        """Remove an entry of the top; the content of a directory may only be moved up.
 
         Returns:
             Whether something has changed.
@@ -162,7 +162,7 @@ class _Removal:
         return True
 
     def _take_out(self, here: int) -> bool:
-        """Delete the files of a directory, and move its directories up to the top."""
+        """Delete the files of a directory, and move its subdirectories up to the top."""
         is_changed = False
         while time.monotonic() < self._deadline:
             names = _names(here)

@@ -1,8 +1,8 @@
-"""Reports of a job, stored in the run directory where the job cannot change them.
+"""Storage of a job's reports in the run directory, where the job cannot change them.
 
 A line arrives as a datagram that begins with the token of the attempt, or the job appends it to
 its own file. The socket and the journal belong to the runner and to the log writer, so either
-may be killed: the next process that collects completes the step of the one before it.
+may be killed: the next collector completes the interrupted step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REJECTION = f"a report with a wrong token or above {LONGEST_LINE} bytes was rej
 
 
 class Journal:
-    """The step in progress, in memory that all processes that collect share.
+    """The step in progress, in memory shared by all collectors.
 
     ``buffer`` is zero except for the bytes of the step in progress. ``numbers`` holds:
 
@@ -56,7 +56,6 @@ class Journal:
         self.buffer = whole[_PAGE:]
 
     def clear(self, size: int) -> None:
-        """End a step that used the first bytes of the buffer."""
         self.buffer[:size] = bytes(size)
         self.numbers[_STATE] = _IDLE
 
@@ -67,11 +66,11 @@ class Journal:
 
 
 class Inbox:
-    """Where the reports of a run arrive; opened by the runner before the job starts.
+    """Socket and file of a run's reports; opened by the runner before the job starts.
 
     Attributes:
-        socket: of datagrams; None where it cannot be made, and only the file counts.
-        owners: the users that the job's file may belong to.
+        socket: of datagrams; None if it cannot be created, and only the file counts.
+        owners: allowed owners of the job's file.
     """
 
     def __init__(self, run: Run, spec: RunSpec) -> None:
@@ -86,13 +85,13 @@ class Inbox:
         return -1 if self.socket is None else self.socket.fileno()
 
     def close(self) -> None:
-        """Let go of the socket: from now on a sender gets an error."""
+        """Close the socket: later senders get an error."""
         if self.socket is not None:
             self.socket.close()
 
 
 def open_inbox(run: Run, spec: RunSpec) -> Optional[Inbox]:
-    """The inbox of a run; None if the reports cannot be stored, since the disk is full."""
+    """Open the inbox of a run; None if the reports cannot be stored, since the disk is full."""
     try:
         os.mkdir(run.file(protocol.REPORTS_DIR), 0o700)
     except FileExistsError:
@@ -103,7 +102,7 @@ def open_inbox(run: Run, spec: RunSpec) -> Optional[Inbox]:
 
 
 def _bound(run: Run) -> Optional[socket.socket]:
-    """The socket at its place; through a descriptor, since a path has at most 107 bytes."""
+    """The bound socket; bound through a descriptor, since a path has at most 107 bytes."""
     folder, name = os.path.split(run.file(protocol.REPORTS_SOCKET))
     found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     found.setblocking(False)
@@ -123,12 +122,12 @@ def _bound(run: Run) -> Optional[socket.socket]:
 
 
 class Collector:
-    """Stores what arrives in an inbox. One process at a time collects.
+    """Stores the reports of an inbox. One process at a time collects.
 
     Args:
         inbox: of the run.
         clock: seconds, for the rate.
-        warn: is given a sentence for the job's log.
+        warn: gets a message for the job's log.
     """
 
     def __init__(
@@ -163,13 +162,13 @@ class Collector:
         return self._budget > 0 and self._is_idle()
 
     def _is_idle(self) -> bool:
-        """Whether no step is in progress; a step that the full disk has stopped is tried again."""
+        """Whether no step is in progress; a step stopped by a full disk is retried."""
         return self._numbers[_STATE] == _IDLE or self._store()
 
     # -- datagrams -------------------------------------------------------------------------------
 
     def receive(self) -> bool:
-        """Store the next datagram; False if none is waiting or none is accepted now."""
+        """Store the next datagram; False if none is waiting or accepted now."""
         line = self._inbox.socket
         if line is None or not self.accepts():
             return False
@@ -218,7 +217,7 @@ class Collector:
     # -- the job's file --------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Store the lines that the job has appended to its file, if it is time to look.
+        """Store the lines that the job has appended to its file, if a check is due.
 
         Datagrams come first: a script appends to the file after the library has sent them.
         """
@@ -261,7 +260,7 @@ class Collector:
         return -1
 
     def _take_piece(self, descriptor: int, *, last: bool) -> int:
-        """Store the whole lines of the next piece; returns how much of the file that was."""
+        """Store the whole lines of the next piece; returns the bytes read of the file."""
         offset, buffer = self._numbers[_OFFSET], self._journal.buffer
         self._numbers[_STATE] = _READING
         try:
@@ -320,7 +319,7 @@ class Collector:
         return self._stored
 
     def _recover(self) -> None:
-        """Complete the step of a process that was killed."""
+        """Complete the step of a killed process."""
         state, journal = self._numbers[_STATE], self._journal
         if state == _STORING:
             self._store()
@@ -330,7 +329,7 @@ class Collector:
             journal.clear(_BUFFER)
 
     def finish(self) -> None:
-        """Store what is left, within bounds, and say how much was rejected."""
+        """Store the rest, within bounds, and log the number of rejected lines."""
         self._budget = self._burst = _NO_LIMIT
         self.receive_all()
         self._take_lines(last=True)

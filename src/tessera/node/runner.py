@@ -1,7 +1,7 @@
-"""Supervises one attempt: starts it and its log writer, ends it on order, records its end.
+"""Supervision of a run: starts job and log writer, ends the job on request, records its end.
 
-A runner is forked out of the server and outlives it. It needs nobody: its orders are files (a
-stop, the lease), its news are files (state), and it leaves nothing of the job behind.
+A runner is forked out of the server and outlives it. It depends on no other process: requests
+(stop, lease) and state are files. At its end no process of the job is left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessera.protocol import ExitRecord, Json, RunSpec, RunStatus
 
 LOOK_SECONDS = 1.0
 FROZEN_SECONDS = 3.0
-"""A runner that has not looked for this long was frozen: it looks every ``LOOK_SECONDS``."""
+"""A runner without a check for this long was frozen: it checks every ``LOOK_SECONDS``."""
 
 
 def fork_runner(
@@ -38,8 +38,8 @@ def fork_runner(
     Args:
         run: a claimed run.
         lock: the descriptor of its ``go`` file; the caller closes its copy.
-        bundle: what the job finds on its PYTHONPATH.
-        keep_out: called in the child, to let go of what belongs to the caller.
+        bundle: for the job's PYTHONPATH.
+        keep_out: called in the child, to close descriptors of the caller.
 
     Returns:
         The pid of the log writer, whose child the runner is, and a descriptor that reaches its
@@ -63,7 +63,7 @@ def fork_runner(
 
 
 class Runner:
-    """The life of one run, from claimed to exited."""
+    """Supervises one run, from claimed to exited."""
 
     def __init__(self, run: Run, running: int, bundle: str) -> None:
         self._run = run
@@ -78,7 +78,7 @@ class Runner:
         self._looked = math.inf, 0.0
 
     def supervise(self) -> None:
-        """Run the job and record its end; returns when nothing of it is left."""
+        """Run the job and record its end; returns when no process of it is left."""
         run, spec = self._run, self._run.spec()
         self._log = LogProcess(run, spec)
         self._log.start()
@@ -259,7 +259,7 @@ class Runner:
         """When the job ended: as its sandbox reports, between its start and now.
 
         Without a report the job ends now, unless this process has been frozen since its last
-        look. Then it has ended at an unknown instant in between, at the earliest with its last
+        check. Then it ended at an unknown instant in between, at the earliest with its last
         output, which the log writer has written meanwhile.
 
         Args:
@@ -297,7 +297,7 @@ class Runner:
         payload.dissolve()
 
     def _recorded(self, status: RunStatus) -> bool:
-        """Write the exit record; while the disk is full somebody may yet make room."""
+        """Write the exit record; on a full disk it is retried, as space may become free."""
         try:
             self._run.record(status, durable=True)
         except OSError as error:
@@ -335,7 +335,7 @@ def _sentence(cause: str, ended: Ended, notice: str) -> str:
 
 
 def tell(status: RunStatus, number: signal.Signals = signal.SIGUSR1) -> None:
-    """Make a live runner look at its orders at once; SIGUSR2 is the order to stop itself."""
+    """Wake a live runner to read its requests at once; SIGUSR2 requests the end of the runner."""
     pid = status.runner_pid
     if pid is not None and system.start_ticks(pid) == status.runner_start:
         system.kill_quietly(pid, number)

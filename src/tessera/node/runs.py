@@ -1,8 +1,8 @@
-"""Run directories: the one place where the state of every run on this node lies.
+"""Run directories: the only storage of the state of all runs on this node.
 
-A run starts at most once because its ``go`` file is created with ``O_EXCL``. Whoever starts or
-supervises it holds a lock on that file for as long as it lives, so a lock that is free says that
-nobody does, whatever has been killed, and no pid has to be trusted for it.
+A run starts at most once because its ``go`` file is created with ``O_EXCL``. The process that
+starts or supervises it holds a lock on that file for life, so a free lock proves that no such
+process exists, even after kills, and no pid has to be trusted for it.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ DECIDING_SECONDS = 0.25
 STARTING_SECONDS = 2.0
 SLOT_MARGIN, CUT_TEXT = 64, 500
 SECRETS_SECONDS = 1.0
-"""For the removal of secrets; a later session removes what is left."""
+"""Limit of the removal of secrets; a later session removes the rest."""
 TRASH_SHARE_SECONDS = 5.0
-"""The longest that one directory in the trash keeps the others waiting."""
+"""The longest time for one directory in the trash while others wait."""
 NEVER_STARTED = "the run's starter ended before the job was running"
 RUNNER_GONE = "the runner ended without an exit record"
 NODE_RESTARTED = "the node was restarted"
 
 
 def disk_error(error: OSError) -> ProtocolError:
-    """What an operating system's error means for the other side."""
+    """An operating system's error as an error of the protocol."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     code = "disk-full" if full else "os-error"
     return ProtocolError(code, f"{error.strerror or error}", protocol.NODE)
 
 
 def is_private(path: str) -> bool:
-    """Whether a directory belongs to this account and nobody else can enter it; no link counts."""
+    """Whether a directory (not a link) belongs to this account and others cannot enter it."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -55,7 +55,7 @@ def is_private(path: str) -> bool:
 
 
 def try_lock(path: str) -> Optional[int]:
-    """Lock a file that exists; None when it is missing or somebody else holds it."""
+    """Lock an existing file; None if it is missing or locked by another process."""
     try:
         descriptor = system.open_regular(path, write=True)
     except OSError:
@@ -72,8 +72,8 @@ class Loss:
     """A run without a runner, before its end is recorded.
 
     Attributes:
-        seen_at: when it was seen first without processes, by the monotonic clock; None before.
-        killed_at: when its last process was killed, seconds since the epoch; None if none ran.
+        seen_at: first time without processes, by the monotonic clock; None before.
+        killed_at: kill of its last process, seconds since the epoch; None if none ran.
     """
 
     def __init__(self) -> None:
@@ -96,22 +96,20 @@ class Run:
         self.path = os.path.join(store.runs, run_id)
 
     def file(self, name: str) -> str:
-        """The path of a file of the run."""
         return os.path.join(self.path, name)
 
     def exists(self) -> bool:
-        """Whether there is such a run."""
         return os.path.isdir(self.path)
 
     def unknown(self) -> ProtocolError:
-        """The error that says that there is no such run."""
+        """The error for a run that does not exist."""
         return ProtocolError("unknown-run", f"no run {self.run_id} on this node")
 
     def spec(self) -> RunSpec:
         """The spec as it was prepared.
 
         Raises:
-            ProtocolError: there is none, or this version cannot read it.
+            ProtocolError: it is missing, or this version cannot read it.
         """
         found = self.stored_spec()
         if found is None:
@@ -119,16 +117,16 @@ class Run:
         return RunSpec.from_json(found)
 
     def stored_spec(self) -> Optional[Json]:
-        """The spec unchecked; None when there is none that can be read."""
+        """The spec unchecked; None if it cannot be read."""
         return state.load_spec(self.file(protocol.STATE_FILE)) or version1.load_spec(self.path)
 
     # -- state -----------------------------------------------------------------------------------
 
     def recorded(self) -> RunStatus:
-        """What the state file says, without the sizes of the streams.
+        """Return the status in the state file, without the sizes of the streams.
 
         Raises:
-            ProtocolError: there is no such run.
+            ProtocolError: the run does not exist.
         """
         loaded = state.load(self.file(protocol.STATE_FILE))
         found = loaded.found or version1.load(self.path)
@@ -151,7 +149,7 @@ class Run:
         return RunStatus(run_id=self.run_id, phase=protocol.UNKNOWN, protocol=version)
 
     def status(self) -> RunStatus:
-        """What the state file says, with the sizes of the streams."""
+        """Return the status in the state file, with the sizes of the streams."""
         return self.sized(self.recorded())
 
     def sized(self, status: RunStatus) -> RunStatus:
@@ -161,7 +159,7 @@ class Run:
         return replace(status, log_end=log_end, reports_end=self.reports_end())
 
     def record(self, status: RunStatus, *, durable: bool = False) -> None:
-        """Write the state; a full disk does not keep it from being written."""
+        """Write the state; this also works on a full disk."""
         content = status_text(status)
         path = self.file(protocol.STATE_FILE)
         if state.write(path, content, durable=durable):
@@ -178,11 +176,10 @@ class Run:
     # -- the code that it depends on -------------------------------------------------------------
 
     def versions(self) -> List[str]:
-        """The versions of the code that the run has been noted to depend on."""
+        """The versions of the code that the run depends on."""
         return state.versions(self.file(protocol.STATE_FILE)) or version1.versions(self.path)
 
     def note_version(self, version: str) -> None:
-        """Note that the run depends on one more version."""
         if version1.is_here(self.path):
             version1.note_version(self.path, version)
         else:
@@ -197,11 +194,11 @@ class Run:
         return system.regular_size(self.file(protocol.REPORTS_FILE)) or 0
 
     def stores_reports(self) -> bool:
-        """Whether the log writer stores the reports; versions without that read the job's file."""
+        """Whether the log writer stores the reports; older versions read the job's file."""
         return os.path.isdir(self.file(protocol.REPORTS_DIR))
 
     def read(self, stream: str, offset: int, limit: int) -> Tuple[int, bytes, int]:
-        """Read from a stream: where the bytes start, the bytes, and the stream's size."""
+        """Read from a stream: the offset of the bytes, the bytes, and the stream's size."""
         if stream == protocol.STREAM_LOG or self.stores_reports():
             is_log = stream == protocol.STREAM_LOG
             directory = self.file(protocol.LOG_DIR if is_log else protocol.REPORTS_DIR)
@@ -223,17 +220,17 @@ class Run:
     # -- going and stopping ----------------------------------------------------------------------
 
     def claim(self, content: bytes = STARTED, *, seen: Optional[RunStatus] = None) -> int:
-        """Take the right to start the run, which exists once.
+        """Claim the start of the run, which is possible once.
 
         Args:
-            content: what for.
-            seen: the status that was read just now; it is read again when the claim is taken.
+            content: purpose of the claim.
+            seen: the status just read; it is read again after the claim.
 
         Returns:
             The locked descriptor of the ``go`` file; the lock lives as long as any copy of it.
 
         Raises:
-            FileExistsError: somebody has it already.
+            FileExistsError: it is claimed already.
             ProtocolError: the run is not prepared.
         """
         status = seen or self.recorded()
@@ -258,14 +255,14 @@ class Run:
         return descriptor
 
     def claimed(self) -> bool:
-        """Whether somebody has taken the right to start the run."""
+        """Whether the start of the run is claimed."""
         return os.path.lexists(self.file(protocol.GO_FILE))
 
     def cancelled(self) -> bool:
         """Whether the run was cancelled before it could start.
 
-        Waits for a claim that was made and not written yet, at most ``DECIDING_SECONDS``: its
-        maker holds the lock on a regular file meanwhile.
+        Waits for a claim that was created and not written yet, at most ``DECIDING_SECONDS``: its
+        claimer holds the lock on a regular file meanwhile.
         """
         path = self.file(protocol.GO_FILE)
         deadline = time.monotonic() + DECIDING_SECONDS
@@ -277,19 +274,19 @@ class Run:
             time.sleep(0.001)
 
     def request_stop(self, grace_seconds: float, reason: str) -> None:
-        """Leave an order to stop; the runner is told at once and looks every second anyway."""
+        """Store a stop request and wake the runner, which also checks every second."""
         order = {"grace_seconds": grace_seconds, "reason": reason}
         system.replace_file(self.file(protocol.STOP_FILE), json.dumps(order).encode("ascii"))
 
     def tune(self, settings: Dict[str, Any]) -> None:
-        """Leave the settings by which the job is to work where it looks for them."""
+        """Write the training settings to the file that the job reads."""
         content = json.dumps(settings, separators=(",", ":")).encode("ascii")
         system.replace_file(self.file(protocol.BATCH_FILE), content, mode=0o644)
 
     def renew(self, seconds: float) -> float:
         """Move the lease's deadline; returns it on the boot clock.
 
-        The file is overwritten in place, in one short write: so leases go on on a full disk.
+        The file is overwritten in place, in one short write: so this works on a full disk.
         """
         deadline = system.boot_clock() + seconds
         if version1.is_here(self.path):
@@ -305,7 +302,7 @@ class Run:
         return state.lease(self.file(protocol.STATE_FILE))
 
     def remove_secrets(self) -> None:
-        """Delete the secrets; nobody needs them after the end."""
+        """Delete the secrets, which are unused after the end."""
         path = self.file(protocol.SECRETS_DIR)
         if os.path.islink(path):
             system.remove_quietly(path)
@@ -320,11 +317,11 @@ class Run:
                 pass  # other runs have secrets
 
     def secrets_in_memory(self) -> str:
-        """Where the secrets lie if the node has a file system in memory."""
+        """Path of the secrets if the node has a file system in memory."""
         return os.path.join(self.store.secrets_in_memory(), self.run_id)
 
     def discard(self) -> None:
-        """Take the directory out of sight at once; the trash is emptied later."""
+        """Move the directory to the trash at once; the trash is emptied later."""
         self.store.throw_away(self.path, self.run_id)
         if self.store.owns_secrets_in_memory():
             removal.remove_tree(self.secrets_in_memory(), SECRETS_SECONDS)
@@ -336,7 +333,7 @@ class Store:
     Attributes:
         root: ``~/.tessera``.
         runs, blobs, notify, trash: directories in it.
-        losses: by run id, what this process has seen of runs that lost their runner.
+        losses: by run id, observations of this process on runs without a runner.
     """
 
     def __init__(self, root: str) -> None:
@@ -348,31 +345,31 @@ class Store:
         self.losses: Dict[str, Loss] = {}
 
     def create(self) -> None:
-        """Make the directories, readable by their owner alone."""
+        """Create the directories, readable by their owner alone."""
         for path in (self.root, self.runs, self.blobs, self.notify, self.trash):
             os.makedirs(path, mode=0o700, exist_ok=True)
 
     @functools.lru_cache(maxsize=1)  # noqa: B019 - a process has one store
     def secrets_in_memory(self) -> str:
-        """Where the secrets of all runs lie if the node has a file system in memory."""
+        """Path of the secrets of all runs if the node has a file system in memory."""
         digest = hashlib.sha256(os.fsencode(os.path.realpath(self.root))).hexdigest()[:16]
         return f"{SECRETS_TOP}/tessera-{os.geteuid()}/{digest}"
 
     def owns_secrets_in_memory(self) -> bool:
-        """Whether that directory is this account's own: another one may have made it first."""
+        """Whether this account owns that directory: another one may have created it first."""
         place = self.secrets_in_memory()
         return is_private(os.path.dirname(place)) and is_private(place)
 
     def run(self, run_id: str) -> Run:
-        """The run of that name, whether it exists or not.
+        """Return the run of that name, which may not exist.
 
         Raises:
-            ProtocolError: that is no run id.
+            ProtocolError: not a valid run id.
         """
         return Run(self, run_id)
 
     def names(self) -> List[str]:
-        """The ids of all runs, in order; what is no run id is none of ours."""
+        """The ids of all runs, in order; other names are left out."""
         found = []
         for name in os.listdir(self.runs):
             try:
@@ -383,16 +380,15 @@ class Store:
         return sorted(found)
 
     def all_runs(self) -> Iterator[Run]:
-        """Every run."""
         for name in self.names():
             yield self.run(name)
 
     def throw_away(self, path: str, name: str) -> None:
-        """Move a directory into the trash, also one to which a job has taken all rights.
+        """Move a directory into the trash, even one whose permissions a job has removed.
 
         Args:
             path: the directory.
-            name: what it is called there, before the time.
+            name: its name there, before the time.
 
         Raises:
             OSError: it is missing, or on another file system.
@@ -408,13 +404,13 @@ class Store:
             os.rename(path, target)
 
     def empty_trash(self, seconds: float) -> bool:
-        """Delete what was discarded, whatever jobs have made of it.
+        """Delete discarded directories, whatever their content.
 
         Args:
-            seconds: about the time that the call may take.
+            seconds: approximate limit of the call.
 
         Returns:
-            Whether the time was enough; what cannot be removed at all stays.
+            Whether the time was enough; entries that cannot be removed stay.
         """
         deadline = time.monotonic() + seconds
         is_done = True
@@ -448,7 +444,7 @@ def _names(path: str) -> List[str]:
 
 
 def status_text(status: RunStatus) -> bytes:
-    """A status as it is written; what is too long for its place in the file is cut."""
+    """A status as stored; content beyond its slot in the file is cut."""
     content = json.dumps(status.to_json()).encode("ascii")
     if len(content) <= state.SLOT_BYTES - SLOT_MARGIN:
         return content
@@ -465,12 +461,12 @@ def status_text(status: RunStatus) -> bytes:
 
 
 def lost_record(message: str, at: float) -> ExitRecord:
-    """The exit record of a run that nobody saw ending; ``at`` is its last evidence."""
+    """The exit record of a run whose end was not seen; ``at`` is its last evidence."""
     return ExitRecord(cause=protocol.CAUSE_LOST, failure=protocol.NODE, at=at, message=message)
 
 
 def note_error(run: Run) -> None:
-    """Leave the error that is being handled beside the run, for whoever looks into it."""
+    """Write the current exception into the run directory, for debugging."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.SAFE_OPEN
     try:
         descriptor = os.open(run.file(protocol.RUNNER_LOG_FILE), flags, 0o600)

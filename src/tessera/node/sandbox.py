@@ -22,16 +22,16 @@ from tessera.node import kernel, ownership, places
 from tessera.node.accounts import Account, acting_as
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
-"""Directories of the node that every job sees, read-only, where they exist."""
+"""Directories of the node that every job sees, read-only, if they exist."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 ACCOUNT = "job"
 GO_ON, GO_ON_HELD = b"\0", b"\1"
-"""Orders of the runner; the second one says that control groups bound the job's processes."""
+"""Orders of the runner; the second one means that control groups bound the job's processes."""
 NOT_HELD = "not-held"
 """The line of a first process that could not enter the control groups of the job."""
 NETWORK = "network"
 INNER_ADDRESS = "192.0.0.8"
-"""Of a job in its own network, besides loopback: published ports are reached at it."""
+"""Address of a job in its own network, besides loopback, for published ports."""
 _OLD = "/.old"
 _ROOT_OPTIONS = "mode=0755,size=16m,nr_inodes=16k"
 MOST_SECRETS, MOST_SECRET_BYTES = 1_000, 16 << 20
@@ -64,19 +64,19 @@ class Plan(NamedTuple):
         uid: the Unix user of the job, with a group of the same number; None: the caller's own,
             by a user namespace.
         binds: in this order.
-        hidden: paths in the sandbox that an empty directory covers; binds in them are seen.
+        hidden: paths in the sandbox covered by an empty directory; binds in them are visible.
         devices: device files of the job besides ``DEVICES``.
         secrets: (directory, place in the sandbox) whose files are copied to a file system in
             memory; None for no secrets.
         owned: directories whose files are given to ``uid``.
         owners: the users whose files in ``owned`` are given away.
-        group: the group of ``owned``, which stays that of the runner.
+        group: the group of ``owned``, which remains that of the runner.
         tmp_bytes, shm_bytes: sizes of /tmp and /dev/shm.
         file_bytes: the largest file that the job may write, 0 for no limit.
-        home, directory: where the job starts, and its home.
+        home, directory: home, and working directory at the start.
         arguments, environment: of the job's first process.
         own_network: a network namespace with loopback, to which the runner may add more.
-        blocked: IPv4 networks to which there is no way from it.
+        blocked: IPv4 networks that are unreachable from it.
         resolver: the content of ``/etc/resolv.conf``; empty: that of the node.
         processes: the most processes of the job's user, unless control groups bound them; 0 for
             no limit.
@@ -107,7 +107,7 @@ class Plan(NamedTuple):
 
 
 class _Stage(NamedTuple):
-    """Where a start has come to, for the report of a failure."""
+    """The stage of a start, for the report of a failure."""
 
     names: List[str]
 
@@ -126,7 +126,7 @@ def namespaces_of(plan: Plan) -> int:
 def enter(
     plan: Plan, own: Tuple[int, int], output: int, channel: int, *, is_bound: bool = False
 ) -> NoReturn:
-    """In a child in the namespaces: make the sandbox and start the job in it. Never returns.
+    """In a child in the namespaces: create the sandbox and start the job in it. Never returns.
 
     Args:
         plan: of the sandbox.
@@ -197,7 +197,7 @@ def _build(plan: Plan, own: Tuple[int, int], stage: _Stage) -> None:
 
 
 def _show(opened: Iterable[Tuple[int, Bind]], plan: Plan) -> None:
-    """Mount binds, and covers where there is no bind; outer ones first."""
+    """Mount binds, and covers without a bind; outer ones first."""
     binds = {bind.target: (descriptor, bind) for descriptor, bind in opened}
     covered = []
     own = {os.stat(path).st_dev for path in ("/", "/tmp")}  # noqa: S108 - of the sandbox
@@ -267,7 +267,7 @@ def _cover_without_links(path: str, own: Set[int]) -> None:
 
 
 def _seal(path: str) -> None:
-    """Make a mount read-only, without those below it."""
+    """Make a mount read-only, without mounts below it."""
     remount = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY
     kernel.mount("none", path, "", remount | _PLAIN)
 
@@ -296,10 +296,10 @@ def _make_temporary(plan: Plan) -> None:
 
 
 def _show_resolver(own: bytes) -> None:
-    """Where /etc/resolv.conf is a link to a file elsewhere, show that file.
+    """If /etc/resolv.conf is a link to a file elsewhere, mount that file.
 
     Args:
-        own: what the file contains instead; empty: what it contains on the node.
+        own: replacement of its content; empty: the node's content.
     """
     if not os.path.islink("/etc/resolv.conf"):
         if own and os.path.isfile("/etc/resolv.conf"):
@@ -350,7 +350,7 @@ def _write_secrets(plan: Plan, secrets: Iterable[Tuple[str, bytes]]) -> None:
 
 
 def _write_accounts(plan: Plan, own: Tuple[int, int]) -> None:
-    """Give the job's user a name and its home, in place of the entry that the node may have."""
+    """Write the job's user with name and home, in place of the node's entry."""
     uid, gid = own if plan.uid is None else (plan.uid, plan.uid)
     entries = {
         "/etc/passwd": f"{ACCOUNT}:x:{uid}:{gid}::{plan.home}:/bin/sh\n",
@@ -365,7 +365,7 @@ def _write_accounts(plan: Plan, own: Tuple[int, int]) -> None:
 
 
 def _replace_file(path: str, content: bytes) -> None:
-    """Show other content in place of a file of the node."""
+    """Mount other content over a file of the node."""
     private = f"/.{os.path.basename(path)}"
     _write_file(private, content, 0o644)
     _bind(private, path, writable=False)
@@ -422,7 +422,7 @@ def _first_process(
 
 
 def _become(plan: Plan, own: Tuple[int, int]) -> None:
-    """Be the job's user for good, without any capability."""
+    """Become the job's user permanently, without any capability."""
     if plan.uid is None:
         kernel.unshare(kernel.CLONE_NEWUSER)  # its owner has none over the mounts made above
         kernel.map_identity(own[0], 0, own[1], 0)
@@ -433,7 +433,7 @@ def _become(plan: Plan, own: Tuple[int, int]) -> None:
 
 
 def change_user(uid: int) -> None:
-    """Be another user for good, with the group of the same number and no other."""
+    """Become another user permanently, with the group of the same number and no other."""
     kernel.drop_capability_bounds()
     os.setgroups([])
     os.setresgid(uid, uid, uid)
@@ -441,7 +441,7 @@ def change_user(uid: int) -> None:
 
 
 def give_up_rights() -> None:
-    """Have no capability, gain none any more, and be out of the reach of others of this user."""
+    """Drop all capabilities, gain none any more, and block access by others of this user."""
     kernel.drop_capabilities()
     kernel.set_process(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.join_new_session_keyring()
@@ -449,7 +449,7 @@ def give_up_rights() -> None:
 
 
 def _reset_signals() -> int:
-    """Forget the handlers of the process that was forked; returns what a signal wakes."""
+    """Reset the signal handlers of the fork; returns a descriptor that signals make readable."""
     signal.set_wakeup_fd(-1)
     for number in range(1, signal.NSIG):
         try:
@@ -489,7 +489,7 @@ def _start(plan: Plan, output: int, mask: int) -> int:
 
 
 def _limit(plan: Plan, *, processes: bool) -> None:
-    """Bound the files and the processes of the job, below a limit that is in force already."""
+    """Limit the files and the processes of the job, within limits already in force."""
     wanted = {resource.RLIMIT_FSIZE: plan.file_bytes}
     if processes:
         wanted[resource.RLIMIT_NPROC] = plan.processes
@@ -523,7 +523,7 @@ def _serve(job: int, channel: int, wake: int) -> None:
 
 
 def _reap(job: int) -> Optional[int]:
-    """Take in who has ended; the status of the job's first process if it was among them."""
+    """Reap ended processes; returns the status of the job's first process if among them."""
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == job:

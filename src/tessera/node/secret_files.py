@@ -1,7 +1,7 @@
-"""Secrets of runs in a file system in memory: they never reach a disk, and a restart ends them.
+"""Secrets of runs in a file system in memory: never on a disk, and gone after a restart.
 
-The run directory has a link to them. Where there is no such file system, or another account has
-taken the name, they lie in the run directory itself.
+The run directory has a link to them. Without such a file system, or if another account has
+taken the name, the secrets are in the run directory itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _is_memory(path: str) -> bool:
 
 
 def _made(place: str) -> bool:
-    """Make an empty directory for one run, and those above it, all private to this account."""
+    """Create an empty directory for one run, and its parents, all private to this account."""
     above = os.path.dirname(place)
     for _ in range(2):  # another run's end may remove the directory above meanwhile
         try:
@@ -69,10 +69,10 @@ def _is_private(path: str) -> bool:
 
 
 def check(run: Run) -> None:
-    """See that nobody has removed the secrets of a run since it was prepared.
+    """Check that the secrets of a prepared run still exist.
 
     Raises:
-        FileNotFoundError: somebody has.
+        FileNotFoundError: they do not.
     """
     link = run.file(protocol.SECRETS_DIR)
     if os.path.islink(link) and not os.path.isdir(link):
@@ -80,7 +80,7 @@ def check(run: Run) -> None:
 
 
 def sweep(store: Store) -> None:
-    """Remove the secrets of runs that are not on the node any more."""
+    """Remove the secrets of runs that are no longer on the node."""
     place = store.secrets_in_memory()
     if not store.owns_secrets_in_memory():
         return

@@ -1,6 +1,6 @@
-"""One session with the control plane: requests in, replies and events out, one thread, no waiting.
+"""A session with the control plane: requests, replies and events in one non-blocking thread.
 
-The session ends when its input closes; the runners it has started go on, and the next session
+The session ends when its input closes; its runners continue, and the next session
 finds them in their directories.
 """
 
@@ -27,14 +27,14 @@ TICK_SECONDS = 0.25
 SWEEP_SECONDS = 1.0
 LONGEST_UNSWEPT_SECONDS = 15.0
 TRASH_SECONDS = 20.0
-"""Of one child that empties the trash; another one continues."""
+"""Limit of one child that empties the trash; another one continues."""
 WHOLE_SWEEP_SECONDS = 3600.0
 HIGH_WATER = 8 << 20  # bytes that wait to be read; nothing more is answered until they are
 Handler = Callable[[], None]
 
 
 class Server:
-    """The loop: who is waited for, and what is done when they speak.
+    """The event loop: descriptors and their handlers.
 
     Attributes:
         store: the node's runs.
@@ -109,17 +109,17 @@ class Server:
                 self._readers[descriptor]()
 
     def wait_for(self, descriptor: int, handler: Handler) -> None:
-        """Call ``handler`` whenever something can be read there."""
+        """Call ``handler`` whenever the descriptor is readable."""
         self._readers[descriptor] = handler
         self._poll.register(descriptor, select.POLLIN)
 
     def forget(self, descriptor: int) -> None:
-        """Wait for it no longer, and close it."""
+        """Unregister the descriptor, and close it."""
         self._readers.pop(descriptor, None)
         self._poll.unregister(descriptor)
         os.close(descriptor)
 
-    # -- what wakes it ---------------------------------------------------------------------------
+    # -- event sources ---------------------------------------------------------------------------
 
     def _wake_on_signals(self) -> None:
         wake, waker = os.pipe()
@@ -160,7 +160,7 @@ class Server:
             self._changed[line.decode("ascii", "replace")] = None
 
     def _look_at_what_changed(self) -> None:
-        """Look once at each run of which anything has been heard."""
+        """Check once each run with an announced change."""
         changed, self._changed = self._changed, {}
         for run_id in changed:
             try:
@@ -185,7 +185,7 @@ class Server:
         self._take_lines()
 
     def _take_lines(self) -> None:
-        """Take the lines that have come, one by one, as long as the replies find room."""
+        """Process received lines one by one, while the replies find room."""
         begin = 0
         while not self._paused:
             end = self._received.find(b"\n", begin)
@@ -200,10 +200,10 @@ class Server:
             self._received, self._overlong = b"", True
 
     def _pause(self) -> None:
-        """Take nothing more until what waits has been read.
+        """Stop reading requests until the pending output has been read.
 
-        The source is not only polled for nothing: it would be seen to hang up then, with requests
-        left in it.
+        The source is unregistered, not polled without events: that would report a hang-up, with
+        requests left in it.
         """
         self._paused = True
         self._poll.unregister(self._source)
@@ -241,7 +241,7 @@ class Server:
         self._outgoing_bytes += len(line)
 
     def _say(self) -> None:
-        """Send what one pass of the loop has to say in one piece."""
+        """Send the output of one pass of the loop in one piece."""
         while self._outgoing and not self._stuck:
             self._outgoing = deque([b"".join(self._outgoing)])
             self._flush()  # and there may be more to say, if it has made room for answers
@@ -273,7 +273,7 @@ class Server:
     # -- children --------------------------------------------------------------------------------
 
     def work(self, number: int, task: Callable[[], Json], then: Callable[[Json], None]) -> None:
-        """Do something long in a child and answer the request with its outcome."""
+        """Run a long task in a child and answer the request with its outcome."""
         done = background.fork_work(task, self._keep_out)
         pieces: List[bytes] = []
         self.wait_for(done.descriptor, lambda: self._take_outcome(done, pieces, number, then))
@@ -291,10 +291,10 @@ class Server:
         self.reply(number, outcome)
 
     def sweep_soon(self, *, whole: bool = False) -> None:
-        """Empty the trash when nothing more is discarded for a while: jobs that come go first.
+        """Empty the trash after a while without discards: starting jobs have priority.
 
         Args:
-            whole: also look for old checkpoints and secrets without a run, as once an hour.
+            whole: also remove old checkpoints and secrets without a run, as once an hour.
         """
         now = self._now()
         if whole:
@@ -351,7 +351,7 @@ class Server:
         self.wait_for(ready, started)
 
     def _keep_out(self) -> None:
-        """In a child: nothing of the session may reach it, or it the session."""
+        """In a child: close everything of the session."""
         signal.set_wakeup_fd(-1)
         self._outgoing.clear()
 
@@ -370,7 +370,7 @@ def _read_available(descriptor: int) -> bytes:
 
 
 def where_am_i() -> Tuple[str, str]:
-    """The root of this user's runs, and the path that ``import tessera`` came from."""
+    """The root of this user's runs, and the path from which ``tessera`` was imported."""
     home = os.environ.get("HOME") or os.path.expanduser("~")
     package = os.path.dirname(os.path.abspath(protocol.__file__))
     return os.path.join(home, protocol.ROOT_DIR), os.path.dirname(package)

@@ -1,4 +1,4 @@
-"""Measures how much of a disk some directories use, whatever permissions jobs have given them."""
+"""Measurement of the disk usage of directories, whatever permissions jobs have given them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import stat
 from typing import Iterable, Optional, Set, Tuple
 
 LEAST_BYTES = 4096
-"""What each entry counts: an empty file needs an inode and a name, too."""
+"""Size of each entry at least: an empty file needs an inode and a name, too."""
 _MOST_LINKED = 1 << 20  # files with several names that are remembered; others count twice
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # removed or replaced meanwhile
 
 
 class NotMeasuredError(Exception):
-    """Nothing is known about the size; another measurement may succeed."""
+    """The size is unknown; another measurement may succeed."""
 
 
 def size_of(directories: Iterable[str], enough: int) -> int:
@@ -36,7 +36,7 @@ def size_of(directories: Iterable[str], enough: int) -> int:
 
 
 class _Count:
-    """Adds up files until there is enough."""
+    """Adds up file sizes until there is enough."""
 
     def __init__(self, enough: int) -> None:
         self.total = 0
@@ -44,7 +44,7 @@ class _Count:
         self._seen: Set[Tuple[int, int]] = set()
 
     def add_all_in(self, here: int) -> None:
-        """Add what a directory holds, whose descriptor is closed then."""
+        """Add the content of a directory, and close its descriptor."""
         try:
             device = os.fstat(here).st_dev
             with os.scandir(here) as entries:

@@ -1,6 +1,6 @@
 """Fetches a job's source into its working directory: a git repository or an uploaded archive.
 
-Addresses come from users. Git gets an allow-list of protocols, never asks for anything, and sees
+Addresses come from users. Git gets an allow-list of protocols, never prompts, and gets
 no argument that could be an option.
 """
 
@@ -27,7 +27,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def fetch(spec: RunSpec, work: str, blobs: str) -> None:
-    """Put the source of a run into its working directory.
+    """Fetch the source of a run into its working directory.
 
     Raises:
         ProtocolError: it is refused or cannot be fetched.
@@ -42,10 +42,10 @@ def fetch(spec: RunSpec, work: str, blobs: str) -> None:
 
 
 def check_git(source: GitSource) -> None:
-    """See that an address and a ref are nothing but that.
+    """Check that an address and a ref are valid.
 
     Raises:
-        ProtocolError: another protocol than https and ssh, an option, or no ref.
+        ProtocolError: another protocol than https and ssh, an option, or not a ref.
     """
     if not any(form.fullmatch(source.url) for form in (_HTTPS, _SSH, _SCP)):
         message = (
@@ -57,7 +57,7 @@ def check_git(source: GitSource) -> None:
 
 
 def git_environment() -> Dict[str, str]:
-    """What git sees: no way to ask anybody, and no protocol but https and ssh."""
+    """Environment of git: no prompts, and no protocol but https and ssh."""
     kept = ("PATH", "HOME", "USER", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "SSH_AUTH_SOCK")
     proxies = ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "SSL_CERT_FILE")
     return {

@@ -1,15 +1,15 @@
 """A run in one file that is written in place: a few notes, its status in two slots, its spec.
 
 A status goes into the slot that does not hold the newest one, with a number and a checksum. So a
-reader finds the old or the new status and never half of one, whoever is killed or loses power
-meanwhile. No name changes and nothing is allocated after the first write: an end can be recorded,
-and a lease renewed, on a full disk. One writer at a time: whoever holds the lock on the ``go``
-file, or, before there is one, the lock on this file.
+reader finds the old or the new status and never half of one, even after a kill or a power
+failure. No name changes and nothing is allocated after the first write: an end can be recorded,
+and a lease renewed, on a full disk. One writer at a time: the holder of the lock on the ``go``
+file, or, before it exists, of the lock on this file.
 
     0       the lease's deadline, the process that prepares, versions of the code in use
     4096    slot 0
     12288   slot 1
-    20480   the specification, which stays as it is
+    20480   the specification, which does not change
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _VERSIONS_AT, _VERSION_BYTES, MOST_VERSIONS = 128, 65, 32
 
 
 class Loaded(NamedTuple):
-    """What a file holds: the newest status, if one can be read, and whether one was written."""
+    """Content of a file: the newest readable status, and whether any was written."""
 
     found: Optional[Json]
     written: bool
 
 
 def lease_text(deadline: float) -> bytes:
-    """A deadline as it is kept, always of one length; 0 says that none was set."""
+    """A deadline as stored, of constant length; 0 means unset."""
     return f"{deadline:020.3f}".encode("ascii")
 
 
 def parse_lease(text: bytes) -> Optional[float]:
-    """A kept deadline; None when it is none."""
+    """A stored deadline; None if it is not valid."""
     try:
         return float(text)
     except ValueError:
@@ -51,15 +51,15 @@ def parse_lease(text: bytes) -> Optional[float]:
 
 
 def load(path: str) -> Loaded:
-    """The newest status in a file; a file that is missing holds none."""
+    """Return the newest status in a file; None in it for a missing file."""
     content = _read(path)
     return Loaded(_newest(content)[2], bool(content[NOTES_BYTES:].strip(b"\0")))
 
 
 def begin(descriptor: int, content: bytes, spec: bytes, versions: List[str]) -> None:
-    """Give a file that is locked its whole size and its spec, and then its first status.
+    """Write size and spec of a locked file, and then its first status.
 
-    Whoever is killed meanwhile leaves either no status, and the run is prepared anew, or all.
+    A kill meanwhile leaves either no status, and the run is prepared again, or all.
     """
     noted = b"".join(f"{version}\n".encode("ascii") for version in versions[:MOST_VERSIONS])
     head = lease_text(0.0).ljust(_VERSIONS_AT, b"\0") + noted
@@ -74,7 +74,7 @@ def begin(descriptor: int, content: bytes, spec: bytes, versions: List[str]) -> 
 
 
 def load_spec(path: str) -> Optional[Json]:
-    """The specification; None when there is none that can be read."""
+    """The specification; None if it cannot be read."""
     try:
         found = json.loads(_read(path, FILE_BYTES, MOST_SPEC_BYTES))
     except (ValueError, RecursionError):
@@ -83,7 +83,7 @@ def load_spec(path: str) -> Optional[Json]:
 
 
 def write(path: str, content: bytes, *, durable: bool) -> bool:
-    """Put a status in place of the oldest one; False when the file holds none yet.
+    """Replace the oldest status; False if the file has none yet.
 
     Raises:
         OSError: the file cannot be written.
@@ -108,18 +108,18 @@ def write(path: str, content: bytes, *, durable: bool) -> bool:
 
 
 def note_owner(descriptor: int, pid: int) -> None:
-    """Say who prepares the run."""
+    """Store the pid of the process that prepares the run."""
     os.pwrite(descriptor, b"%0*d" % (_OWNER_BYTES, pid), _OWNER_AT)
 
 
 def owner(path: str) -> Optional[int]:
-    """Who prepares the run, as he has said."""
+    """The stored pid of the process that prepares the run."""
     text = _read(path)[_OWNER_AT : _OWNER_AT + _OWNER_BYTES]
     return int(text) if text.isdigit() and int(text) > 1 else None
 
 
 def renew(path: str, deadline: float) -> bool:
-    """Move the lease's deadline in one short write; False when there is no such file."""
+    """Move the lease's deadline in one short write; False if the file is missing."""
     return _patch(path, lease_text(deadline), 0)
 
 
@@ -136,7 +136,7 @@ def versions(path: str) -> List[str]:
 
 
 def note_version(path: str, version: str) -> bool:
-    """Note one more version; False when there is no such file."""
+    """Note one more version; False if the file is missing."""
     known = versions(path)
     if version in known:
         return True
@@ -171,7 +171,7 @@ def _read(path: str, at: int = 0, most: int = FILE_BYTES) -> bytes:
 
 
 def _slot(number: int, content: bytes) -> bytes:
-    """A slot as it is written: checksum, number, length, content."""
+    """A slot as stored: checksum, number, length, content."""
     told = b"%d %d\n" % (number, len(content)) + content
     slot = b"%08x %s" % (binascii.crc32(told), told)
     if len(slot) > SLOT_BYTES:
@@ -180,7 +180,7 @@ def _slot(number: int, content: bytes) -> bytes:
 
 
 def _newest(content: bytes) -> Tuple[int, int, Optional[Json]]:
-    """Number and place of the newest status, and the status; (0, 0, None) when there is none."""
+    """Number and place of the newest status, and the status; (0, 0, None) without one."""
     best, place, body = 0, 0, b""
     for slot in (0, 1):
         at = NOTES_BYTES + slot * SLOT_BYTES
@@ -197,7 +197,7 @@ def _newest(content: bytes) -> Tuple[int, int, Optional[Json]]:
 
 
 def _checked(slot: bytes) -> Tuple[int, bytes]:
-    """Number and content of a slot; 0 when its checksum is not that of its content."""
+    """Number and content of a slot; 0 if the checksum does not match."""
     end = slot.find(b"\n", 0, 64)
     words = slot[:end].split(b" ") if end > 0 else []
     if len(words) != 3 or not (words[1].isdigit() and words[2].isdigit()):

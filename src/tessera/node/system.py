@@ -1,4 +1,4 @@
-"""Small questions to the operating system: clocks, processes, and files that are written whole."""
+"""Operating system utilities: clocks, processes, and atomically written files."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
 @functools.lru_cache(maxsize=1)
 def boot_id() -> str:
-    """Identifies this boot of the machine; empty where the kernel does not say."""
+    """The id of this boot of the machine; empty if unknown."""
     return read_text("/proc/sys/kernel/random/boot_id").strip()
 
 
 def boot_clock() -> float:
-    """Seconds since boot, suspended time included; leases are kept on this clock."""
+    """Seconds since boot, suspended time included; the clock of leases."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -45,12 +45,12 @@ def hostname() -> str:
 
 
 def python_version() -> str:
-    """The version of the interpreter; ``platform`` says the same and loads much more."""
+    """The version of the interpreter; ``platform`` would load much more."""
     return ".".join(str(part) for part in sys.version_info[:3])
 
 
 def which(name: str, places: Iterable[str]) -> str:
-    """The path of a program in the first of these directories that has it; empty: none has."""
+    """The path of a program in the first of these directories that has it, or empty."""
     for place in places:
         path = os.path.join(place, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -59,7 +59,7 @@ def which(name: str, places: Iterable[str]) -> str:
 
 
 def prctl(option: int, argument: int) -> bool:
-    """Set an attribute of this process; False where the kernel refuses."""
+    """Set an attribute of this process; False if the kernel refuses."""
     try:
         return bool(_libc.prctl(option, argument, 0, 0, 0) == 0)
     except (AttributeError, OSError):
@@ -133,9 +133,9 @@ def regular_size(path: str) -> Optional[int]:
 
 
 def read_all(descriptor: int, most: int) -> bytes:
-    """At most so many bytes of an open file, which is closed then; empty when it fails.
+    """Up to ``most`` bytes of an open file, which is closed; empty on failure.
 
-    Cheaper than a file object, and everything here reads small files often.
+    Cheaper than a file object, and small files are read often.
     """
     pieces = []
     try:
@@ -153,7 +153,7 @@ def read_all(descriptor: int, most: int) -> bytes:
 
 
 def read_json(path: str, most: int = 4 << 20, *, any_owner: bool = False) -> Optional[Json]:
-    """A JSON object from a regular file of at most ``most`` bytes; None if there is none."""
+    """A JSON object from a regular file of at most ``most`` bytes, or None."""
     try:
         found = json.loads(read_file(path, most, any_owner=any_owner))
     except (ValueError, RecursionError):
@@ -179,11 +179,11 @@ def write_new(path: str, content: bytes, mode: int = 0o600) -> None:
 
 
 def replace_file(path: str, content: bytes, *, durable: bool = False, mode: int = 0o600) -> None:
-    """Put a whole file in place of another: a reader sees the old or the new one, never half.
+    """Replace a file atomically: a reader sees the old or the new one, never half.
 
     Args:
         path: the file.
-        content: what it shall hold.
+        content: the new content.
         durable: survive a power cut (the file and its directory are synchronised).
         mode: of the file; a job may run as another user than the one that writes this.
     """
@@ -223,7 +223,6 @@ def sync_directory(path: str) -> None:
 
 
 def remove_quietly(path: str, *, dir_fd: Optional[int] = None) -> None:
-    """Remove a file if it is there."""
     try:
         os.unlink(path, dir_fd=dir_fd)
     except OSError:
@@ -250,7 +249,7 @@ class Process(NamedTuple):
 
 
 def process(pid: int) -> Optional[Process]:
-    """One process, or None when it is gone or only waits to be reaped."""
+    """One process, or None if it is gone or a zombie."""
     try:
         line = read_all(os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC), 4096)
     except OSError:
@@ -326,7 +325,7 @@ def kill_quietly(pid: int, number: int) -> None:
 
 
 def reap(pid: int, seconds: float) -> bool:
-    """Wait for the end of a child, at most for a while; False if the kernel cannot end it yet."""
+    """Wait for the end of a child for some seconds; False if the kernel cannot end it yet."""
     deadline = time.monotonic() + seconds
     pause = 0.0005
     while True:
@@ -351,7 +350,7 @@ def default_signals() -> None:
 
 
 def redirect_standard_streams() -> None:
-    """Let go of the caller's streams: nothing to read, output and errors nowhere."""
+    """Detach from the caller's streams: nothing to read, output and errors discarded."""
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
@@ -359,7 +358,7 @@ def redirect_standard_streams() -> None:
 
 
 def notify(root: str, run_id: str) -> None:
-    """Tell every server of this machine that something of a run has changed."""
+    """Notify every server of this machine of a change of a run."""
     directory = os.path.join(root, protocol.NOTIFY_DIR)
     mine = hostname() + "."
     try:

@@ -1,6 +1,6 @@
-"""How busy a node and its devices are.
+"""Load of a node and its devices.
 
-Of a GPU the driver knows. Of a declared device it is the processor time of the runs that hold it,
+For a GPU it comes from the driver. For a declared device it is the processor time of its runs,
 as a share of the processors that belong to it.
 """
 
@@ -20,7 +20,7 @@ _QUERY = "index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.d
 
 
 def sample(root: str) -> Json:
-    """One look at the node; the load of declared devices is completed by ``Telemetry``."""
+    """One sample of the node; ``Telemetry`` completes the load of declared devices."""
     memory = probe.memory_figures()
     disk = os.statvfs(root)
     declaration = system.read_json(os.path.join(root, protocol.DEVICES_FILE), any_owner=True)
@@ -129,7 +129,7 @@ class Telemetry:
         self._clock = 0.0
 
     def complete(self, outcome: Json) -> None:
-        """Fill in the load of declared devices, and shape the reply."""
+        """Fill in the load of declared devices, and format the reply."""
         if not outcome.get("ok"):
             return
         found = {name: outcome.pop(name) for name in list(outcome) if name != "ok"}

@@ -1,4 +1,4 @@
-"""What a running job may be told about its work: see ``tessera.train.control``."""
+"""Validation of training settings for a running job: see ``tessera.train.control``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def checked(take: Fields) -> Dict[str, Any]:
     """The settings of a request.
 
     Raises:
-        tessera.wire.ProtocolError: one is of a wrong type, out of range, or not known.
+        tessera.wire.ProtocolError: one is of a wrong type, out of range, or unknown.
     """
     inner = take.inner("settings")
     if inner is None:
@@ -31,7 +31,7 @@ def checked(take: Fields) -> Dict[str, Any]:
 
 
 def _layout(take: Fields) -> Any:
-    """Logical workers of each process, one list for each member; None where it is not said."""
+    """Logical workers of each process, one list for each member, or None."""
     found = take.raw("layout")
     if found is None:
         return None

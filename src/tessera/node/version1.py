@@ -1,7 +1,7 @@
-"""Run directories that version 1 of this code has made: read, written and ended as it did.
+"""Run directories of version 1 of this code: read, written and ended as it did.
 
-They have a file each for the spec, the state, the space set aside for it, the lease, the lock of
-whoever prepares, and the versions of the code in use.
+They have a file each for the spec, the state, the reserved space for it, the lease, the lock of
+the preparation, and the versions of the code in use.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def is_here(directory: str) -> bool:
 
 
 def load(directory: str) -> Optional[Json]:
-    """The status; None when there is none that can be read."""
+    """The status; None if it cannot be read."""
     return system.read_json(os.path.join(directory, STATE_FILE))
 
 
 def load_spec(directory: str) -> Optional[Json]:
-    """The specification; None when there is none that can be read."""
+    """The specification; None if it cannot be read."""
     return system.read_json(os.path.join(directory, SPEC_FILE))
 
 
 def write(directory: str, content: bytes, *, durable: bool) -> None:
-    """Write the status; on a full disk the space set aside for it is used."""
+    """Write the status; on a full disk the reserve is used."""
     try:
         system.replace_file(os.path.join(directory, STATE_FILE), content, durable=durable)
     except OSError as error:
@@ -45,7 +45,7 @@ def write(directory: str, content: bytes, *, durable: bool) -> None:
 
 
 def _write_in_reserve(directory: str, content: bytes) -> None:
-    """Overwrite the reserve and swap it with the state file, which is the reserve then."""
+    """Overwrite the reserve and swap it with the state file, which becomes the reserve."""
     reserve, path = os.path.join(directory, RESERVE_FILE), os.path.join(directory, STATE_FILE)
     descriptor = system.open_regular(reserve, write=True)
     try:
@@ -61,7 +61,7 @@ def _write_in_reserve(directory: str, content: bytes) -> None:
 
 
 def renew(directory: str, deadline: float) -> None:
-    """Overwrite the lease in place: so leases go on on a full disk."""
+    """Overwrite the lease in place, which works on a full disk."""
     flags = os.O_WRONLY | os.O_CREAT | system.SAFE_OPEN
     descriptor = os.open(os.path.join(directory, LEASE_FILE), flags, 0o600)
     try:
@@ -92,11 +92,11 @@ def note_version(directory: str, version: str) -> None:
 
 
 def lock_file(directory: str) -> str:
-    """What is locked while version 1 prepares the run."""
+    """The file locked during a preparation by version 1."""
     return os.path.join(directory, PREPARE_LOCK_FILE)
 
 
 def owner(directory: str) -> Optional[int]:
-    """Who prepares the run."""
+    """The pid of the process that prepares the run."""
     text = system.read_file(lock_file(directory)).strip()
     return int(text) if text.isdigit() and int(text) > 1 else None

@@ -1,8 +1,8 @@
-"""Versions of this code on the node: those that nobody needs any more are put away.
+"""Versions of this code on the node: unused ones are removed.
 
 A version is in use while a session or runner executes it, and while a run that has not ended was
-prepared or started by it: jobs import from it, containers have it mounted. Homes may be shared
-between machines, so processes alone do not tell; runs do, each in its directory.
+prepared or started by it: jobs import from it, containers mount it. Homes may be shared
+between machines, so processes alone do not prove it; runs do, each in its directory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VERSION = re.compile(r"[0-9a-f]{64}")
 
 
 def note_use(run: Run, bundle: str) -> None:
-    """Write into the run directory which version the run depends on."""
+    """Store in the run directory that the run depends on this version."""
     version = version_of(run.store, bundle)
     if version is None:
         return
@@ -37,7 +37,7 @@ def note_use(run: Run, bundle: str) -> None:
 
 
 def touch(store: Store, bundle: str) -> None:
-    """Say that the version is in use at this moment."""
+    """Mark the version as in use now."""
     if version_of(store, bundle) is not None:
         try:
             os.utime(os.path.dirname(bundle))
@@ -46,13 +46,13 @@ def touch(store: Store, bundle: str) -> None:
 
 
 def version_of(store: Store, bundle: str) -> Optional[str]:
-    """The version that a bundle's path names; None where the code does not run from the store."""
+    """The version in a bundle's path; None if the code does not run from the store."""
     return _version_of(store.root, bundle)
 
 
 @functools.lru_cache(maxsize=8)
 def _version_of(root: str, bundle: str) -> Optional[str]:
-    """Asked for every run, about what stays as long as a session does."""
+    """Cached, as it is called for every run and constant within a session."""
     folder, name = os.path.split(bundle)
     version = os.path.basename(folder)
     at_home = os.path.realpath(os.path.dirname(folder)) == os.path.realpath(root)
@@ -60,7 +60,7 @@ def _version_of(root: str, bundle: str) -> Optional[str]:
 
 
 def put_away(store: Store, bundle: str, now: Optional[float] = None) -> List[str]:
-    """Move versions that nobody needs into the trash; the newest two always stay.
+    """Move unused versions into the trash; the newest two always stay.
 
     Args:
         store: the node's runs.
@@ -68,7 +68,7 @@ def put_away(store: Store, bundle: str, now: Optional[float] = None) -> List[str
         now: seconds since the epoch.
 
     Returns:
-        The versions that are gone.
+        The removed versions.
     """
     there = _versions(store)
     if len(there) <= KEPT:
@@ -100,7 +100,7 @@ def _touched(store: Store, version: str) -> float:
 
 
 def _needed(store: Store) -> Optional[Set[str]]:
-    """The versions in use; None when a run does not tell."""
+    """The versions in use; None if a run does not have them."""
     needed = _executed(store)
     for run in store.all_runs():
         try:

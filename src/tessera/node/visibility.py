@@ -1,7 +1,7 @@
-"""The part of its node that a run sees besides its own directories, and what stays hidden there.
+"""Visible and hidden paths of a node for a run, besides its own directories.
 
-Hidden are the runner's directory and the home of its account, and what admins and the node's
-owner have declared: directories for checkpoints, and others. A path that is declared as visible
+Hidden are the runner's directory and the home of its account, and paths that admins and the node's
+owner have declared: directories for checkpoints, and others. A path declared as visible
 inside of a hidden directory is seen.
 """
 
@@ -41,15 +41,15 @@ class View(NamedTuple):
 
 
 def view_of(root: str, spec: RunSpec, *, with_system: bool) -> View:
-    """The part of the node that a run sees.
+    """Return the part of the node that a run sees.
 
     Args:
         root: the node's directory ``~/.tessera``.
         spec: of the run.
-        with_system: it sees the system's directories, as a sandbox does.
+        with_system: it sees the system's directories, as in a sandbox.
 
     Raises:
-        ProtocolError: a visible path lies in the runner's directory, or the node's declaration
+        ProtocolError: a visible path is in the runner's directory, or the node's declaration
             is malformed.
     """
     declared = confinement.declaration(root)
@@ -73,15 +73,15 @@ def view_of(root: str, spec: RunSpec, *, with_system: bool) -> View:
 
 
 def of_container(run: Run, spec: RunSpec) -> ContainerView:
-    """The part of the node that a container sees; makes the directories that it needs.
+    """Return the part of the node that a container sees; creates its directories.
 
-    Hidden directories are covered by empty ones of the run: an engine may copy what a file system
-    in memory covers into it.
+    Hidden directories are covered by empty ones of the run: an engine may copy covered
+    files into a file system in memory.
 
     Raises:
-        ProtocolError: a visible path lies in the runner's directory, the node's declaration is
+        ProtocolError: a visible path is in the runner's directory, the node's declaration is
             malformed, or the directory for checkpoints is reached by a link.
-        OSError: the directory cannot be made.
+        OSError: the directory cannot be created.
     """
     view = view_of(run.store.root, spec, with_system=False)
     return ContainerView(
@@ -95,7 +95,7 @@ def of_container(run: Run, spec: RunSpec) -> ContainerView:
 
 
 def _made_cover(run: Run, place: str, binds: Sequence[Bind]) -> str:
-    """Make an empty directory of the run, with the places of the binds in it."""
+    """Create an empty directory of the run, with the places of the binds in it."""
     number = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
     top = os.path.join(os.path.realpath(run.path), COVERS_DIR, number)
     os.makedirs(top, mode=0o755, exist_ok=True)
@@ -112,9 +112,9 @@ def _made_cover(run: Run, place: str, binds: Sequence[Bind]) -> str:
 
 @functools.lru_cache(maxsize=4)
 def homes(root: str) -> Tuple[str, ...]:
-    """The home directories of the runner: that of its session, and that of its account.
+    """Return the home directories of the runner: of its session, and of its account.
 
-    A name service may answer slowly, so a session asks before it forks runners.
+    A name service may be slow, so a session calls this before it forks runners.
     """
     found = [os.path.dirname(root)]
     try:
@@ -125,7 +125,7 @@ def homes(root: str) -> Tuple[str, ...]:
 
 
 def _is_led_away(bind: Bind, shown: Sequence[Bind]) -> bool:
-    """Whether a path lies in a writable one, where a job has put a link in its place."""
+    """Whether a path is in a writable one, where a job has replaced it by a link."""
     return any(
         outer.writable
         and is_within(bind.target, outer.target)
@@ -148,7 +148,7 @@ def _hidden(root: str, spec: RunSpec, declared: Declaration) -> List[str]:
 def _covers(
     seen: Sequence[Tuple[str, str]], hidden: Sequence[str], own_homes: Sequence[str]
 ) -> List[str]:
-    """Where hidden directories and homes would be seen; a home may be visible as a whole.
+    """Visible places of hidden directories and homes; a home may be visible as a whole.
 
     The paths that are seen are pairs of a path on the node and its place.
     """
@@ -163,7 +163,7 @@ def _covers(
 
 
 def _is_in_cover(path: str, covers: Iterable[str], targets: Sequence[str]) -> bool:
-    """Whether a cover above hides a path already, with no bind in between."""
+    """Whether an outer cover hides a path already, with no bind in between."""
     return any(
         path != cover
         and is_within(path, cover)
@@ -184,7 +184,7 @@ def _is_real_directory(path: str) -> bool:
 
 
 def check_checkpoints(root: str, spec: RunSpec) -> None:
-    """See that a job's shared directory for checkpoints is one that was declared for them.
+    """Check that a job's shared directory for checkpoints was declared for them.
 
     Raises:
         ProtocolError: it is not, or the node's declaration is malformed.
@@ -204,12 +204,12 @@ def check_checkpoints(root: str, spec: RunSpec) -> None:
 
 
 def make_checkpoints(run: Run, spec: RunSpec) -> str:
-    """The job's directory for checkpoints, made without following a link that a job has put there.
+    """Create the job's directory for checkpoints, without following links of jobs.
 
     Raises:
-        ProtocolError: a shared directory was not declared for checkpoints or lies in that of the
+        ProtocolError: a shared directory was not declared for checkpoints or is in that of the
             runner, or a part of the path is not a directory or is a link.
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     check_checkpoints(run.store.root, spec)
     root = os.path.realpath(run.store.root)
@@ -229,7 +229,7 @@ def make_checkpoints(run: Run, spec: RunSpec) -> str:
 
 
 def _made(start: str, path: str) -> str:
-    """Make the directories of a path from one of them on, following no link."""
+    """Create the directories of a path from one of them on, following no link."""
     # Search permission is enough for the directories above.
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     here = os.open(start, flags)
@@ -243,7 +243,7 @@ def _made(start: str, path: str) -> str:
 
 
 def _entered(here: int, name: str, flags: int) -> int:
-    """The directory of a name, made if it is missing; links are not followed."""
+    """The directory of a name, created if missing; links are not followed."""
     try:
         return os.open(name, flags, dir_fd=here)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Notices what changes in the live runs of a node, and says it once."""
+"""Detection of changes in the live runs of a node; each is reported once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIVE = (protocol.PREPARING, protocol.PREPARED, protocol.RUNNING)
 
 
 class _Seen:
-    """What was last said of a run."""
+    """The last reported state of a run."""
 
     def __init__(self) -> None:
         self.state: Json = {}
@@ -38,7 +38,7 @@ class Watch:
         return len(self._seen)
 
     def scan(self, now: float) -> None:
-        """Take in all runs of the node, silently: who wants to know them asks for ``runs``."""
+        """Read all runs of the node without events: clients request ``runs``."""
         emit, self._emit = self._emit, lambda _event: None
         try:
             for run in self._store.all_runs():
@@ -47,7 +47,7 @@ class Watch:
             self._emit = emit
 
     def tick(self, now: float) -> None:
-        """Look at every live run now and then, and at once at a file of reports that has grown.
+        """Check every live run at intervals, and at once one whose file of reports has grown.
 
         Runner and log writer announce everything else. Only runs of earlier versions have such
         a file.
@@ -61,7 +61,7 @@ class Watch:
                 self.look(run, now)
 
     def told(self, status: RunStatus) -> None:
-        """Follow a run of which a reply says what is new; an end is told by an event as well."""
+        """Follow a run after a reply with its status; an end is reported by an event as well."""
         if status.phase not in LIVE:
             return
         self._ended.discard(status.run_id)
@@ -70,7 +70,7 @@ class Watch:
         seen.ends = (0, 0)  # a reply says nothing to those who fetch the streams
 
     def look(self, run: Run, now: float) -> None:
-        """Look at one run, and say what is new; an end is said once."""
+        """Check one run, and report changes; an end is reported once."""
         if run.run_id in self._ended and run.exists():
             return
         try:
