@@ -1,4 +1,4 @@
-"""Builds the zipapp that nodes run and jobs import: the same files give the same bytes."""
+"""Builder of the zipapp that nodes run and jobs import: equal files give equal bytes."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Bundle:
 
 
 def build_helper() -> Bundle:
-    """The zipapp that a node's owner installs for root, see ``tessera.node.helper``."""
+    """Build the zipapp that a node's owner installs for root, see ``tessera.node.helper``."""
     top = Path(__file__).parent.parent
     files = {name: (top / name).read_bytes() for name in helper.MODULES}
     return _zipped({"__main__.py": helper.MAIN.encode(), **files})
 
 
 def build_bundle() -> Bundle:
-    """The zipapp of this installation's node code.
+    """Build the zipapp of this installation's node code.
 
     Times, permissions and order in the archive are fixed, so two servers of one version agree on
-    the hash and a node keeps one copy.
+    the hash and a node stores one copy.
     """
     package = Path(__file__).parent
     files = {"__main__.py": _MAIN.encode()}

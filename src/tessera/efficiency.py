@@ -1,13 +1,13 @@
-"""How much a larger batch is worth: the one formula that jobs and the scheduler both need.
+"""The value of a larger batch: the shared formula of jobs and the scheduler.
 
-Works on plain numbers and on arrays alike, and needs nothing but Python.
+Works on plain numbers and on arrays, and needs only Python.
 """
 
 from typing import Any
 
 
 def gain(sqr: Any, var: Any, inverse_scale: Any) -> Any:
-    """Steps of the initial batch size that one step at a larger batch is worth.
+    """Return the steps of the initial batch size that one step at a larger batch is worth.
 
     With the squared norm of the true gradient ``sqr`` and the trace of its covariance ``var``,
     both at the initial batch size M0, one step at batch M makes ``(var + sqr) / (var M0/M +
@@ -25,5 +25,5 @@ def gain(sqr: Any, var: Any, inverse_scale: Any) -> Any:
 
 
 def efficiency(sqr: Any, var: Any, inverse_scale: Any) -> Any:
-    """The useful fraction of each sample at batch M, in (0, 1]: the gain over M / M0."""
+    """Return the useful fraction of each sample at batch M, in (0, 1]: the gain over M / M0."""
     return gain(sqr, var, inverse_scale) * inverse_scale

@@ -1,4 +1,4 @@
-"""What a node says about itself: who it is, and what devices, memory and engines it has."""
+"""Self-description of a node: identity, devices, memory and engines."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class NodeHello:
 
     Attributes:
         root: absolute path of ``~/.tessera``.
-        bundle: absolute path of what is running, for a job's PYTHONPATH.
-        clock: the node's boot clock in seconds, on which leases are kept.
+        bundle: absolute path of the running code, for a job's PYTHONPATH.
+        clock: the node's boot clock in seconds, the clock of leases.
         runs: number of run directories.
     """
 
@@ -36,7 +36,6 @@ class NodeHello:
     runs: int
 
     def to_json(self) -> Json:
-        """A JSON object."""
         return asdict(self)
 
     @classmethod
@@ -64,10 +63,10 @@ class Device:
     """One device of a node.
 
     Attributes:
-        index: position in the node, as the driver or the declaration counts.
+        index: position in the node, by the driver or the declaration.
         type: for instance ``NVIDIA-H200`` or a declared name.
         path: ordinal, within the node, of its cell at each level between node and device.
-        declared: True for a CPU slot that a file declares; nothing pretends to be a GPU.
+        declared: True for a CPU slot from a file; it is never shown as a GPU.
     """
 
     index: int
@@ -80,18 +79,18 @@ class Device:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What a node has.
+    """Devices, memory and capabilities of a node.
 
     Attributes:
         levels: names of the levels from node to device, for instance node, socket, pcie, device.
-        cpus, memory_bytes: of the machine, or what the declaration grants.
-        docker: version of the engine, empty when there is none; ``docker_socket`` its socket.
+        cpus, memory_bytes: of the machine, or as declared.
+        docker: version of the engine, empty without one; ``docker_socket`` its socket.
         engine: kind of the container engine, ``docker`` or ``podman``; empty without one.
         rootless: the engine runs without root, as the node's user.
         firewall: the program that loads packet filter rules, ``iptables`` or ``nft``; empty: none.
-        warnings: what could not be read, in words.
-        isolation: each level as it was tried; empty for a node that has not tried any.
-        networks: own networks of plain jobs as they were tried, likewise.
+        warnings: texts about values that could not be read.
+        isolation: the probe of each level; empty if none was probed.
+        networks: probes of own networks of plain jobs, likewise.
         job_network: the setting in the node's file, one of ``job_networks.SETTINGS``; empty: none.
     """
 
@@ -116,7 +115,6 @@ class Inventory:
     job_network: str = ""
 
     def to_json(self) -> Json:
-        """A JSON object."""
         return asdict(self)
 
     @classmethod

@@ -1,6 +1,6 @@
 """Isolation levels of a node, the result of probing them, and the paths that a job may see.
 
-Part of what travels to nodes: Python 3.8, standard library only.
+Part of the bundle for nodes: Python 3.8, standard library only.
 """
 
 from __future__ import annotations
@@ -86,43 +86,42 @@ REMEDIES: Dict[str, str] = {
 CAUSES = tuple(REMEDIES)
 
 SHARED_UID = 70_999
-"""The user of jobs on a node whose runner is root, for tenants that have no user of their own."""
+"""The user of jobs on a node whose runner is root, for tenants without a user of their own."""
 RESERVED_UIDS = {65_534: "nobody", SHARED_UID: "jobs of tenants without a user id"}
-"""User ids that no tenant may have, and what they are for."""
+"""Reserved user ids, which tenants cannot have, and their purpose."""
 MOST_PROCESSES = 16_384
-"""Processes and threads of a job together, where the node does not declare another limit."""
+"""Limit of processes and threads of a job, unless the node declares another."""
 
 MAX_VISIBLE_PATHS = 256
 MAX_PATH_BYTES = 1024
 MAX_REAL_PATH_BYTES = 4096
 MAX_BINDS = 4096
 _OF_EVERY_JOB = ("/proc", "/dev", "/sys", "/run", "/var/run")
-"""A job has its own of these; what lies below them may be a device or a socket of a service."""
+"""A job has its own of these; paths below them may be devices or sockets of a service."""
 
 
 def at_least(level: str, least: str) -> bool:
-    """Whether a level isolates as well as another one.
+    """Return whether a level isolates as well as another one.
 
     Raises:
-        ValueError: one of the two is not a level.
+        ValueError: one of the two is not a valid level.
     """
     return LEVELS.index(level) >= LEVELS.index(least)
 
 
 def remedy(cause: str) -> str:
-    """The remedy of a cause; empty for an unknown one."""
     return REMEDIES.get(cause, "")
 
 
 @dataclass(frozen=True)
 class IsolationProbe:
-    """The outcome of trying one level on a node.
+    """The outcome of probing one level on a node.
 
     Attributes:
         level: one of ``LEVELS``.
         available: a job can run at this level.
         cause: one of ``CAUSES``; empty when the level is available.
-        detail: what was tried and how it failed, for people.
+        detail: the trial and its failure, for people.
     """
 
     level: str
@@ -131,7 +130,6 @@ class IsolationProbe:
     detail: str = ""
 
     def to_json(self) -> Json:
-        """A JSON object."""
         return asdict(self)
 
     @classmethod
@@ -139,7 +137,7 @@ class IsolationProbe:
         """Read and check an outcome; unknown fields are ignored.
 
         Raises:
-            ProtocolError: a field is of a wrong type, or the level is not known.
+            ProtocolError: a field is of a wrong type, or the level is unknown.
         """
         take = Fields(data, "isolation")
         return cls(
@@ -158,7 +156,7 @@ class VisiblePath:
         path: absolute and normalised, at most 1,024 bytes.
         writable: the job may also write to it, as far as the file permissions allow.
         checkpoints: jobs do not see the directory; a job that names it as its
-            ``checkpoint_dir`` gets a directory of its own in it.
+            ``checkpoint_dir`` gets its own directory in it.
     """
 
     path: str
@@ -166,7 +164,6 @@ class VisiblePath:
     checkpoints: bool = False
 
     def to_json(self) -> Json:
-        """A JSON object."""
         data: Json = {"path": self.path, "writable": self.writable}
         if self.checkpoints:  # an earlier version does not know the field
             data["checkpoints"] = True
@@ -177,8 +174,8 @@ class VisiblePath:
         """Read and check a path.
 
         Raises:
-            ProtocolError: a field is missing, unknown or of a wrong type, or the path is not one
-                that can be shown to a job.
+            ProtocolError: a field is missing, unknown or of a wrong type, or the path cannot
+                be shown to jobs.
         """
         take = Fields(data, "visible_path")
         found = cls(
@@ -197,11 +194,11 @@ class VisiblePath:
 
 @dataclass(frozen=True)
 class ContainerView:
-    """The part of its node that a container sees, with the paths that are there.
+    """The part of its node that a container sees, with existing paths.
 
     Attributes:
         binds: (path on the node, place in the container, writable), with those of the run's empty
-            directories that cover what stays hidden.
+            directories that cover hidden paths.
         checkpoints: the job's directory for checkpoints on the node.
         processes: the most processes and threads of the container.
     """
@@ -211,7 +208,6 @@ class ContainerView:
     processes: int = MOST_PROCESSES
 
     def to_json(self) -> Json:
-        """A JSON object."""
         return asdict(self)
 
     @classmethod
@@ -238,12 +234,12 @@ def _bind(take: Fields, item: object) -> Tuple[str, str, bool]:
 
 
 def is_within(path: str, place: str) -> bool:
-    """Whether a path is a place or lies below it, by their texts."""
+    """Whether a path is a place or below it, by their texts."""
     return f"{path}/".startswith(f"{place.rstrip('/')}/")
 
 
 def path_problem(path: str) -> Optional[str]:
-    """Why a path cannot be shown to jobs; None when it can."""
+    """The reason why a path cannot be shown to jobs, or None."""
     if not path.startswith("/"):
         return "must be an absolute path"
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in path):
@@ -256,11 +252,11 @@ def path_problem(path: str) -> Optional[str]:
 
 
 def best_available(probes: Iterable[IsolationProbe], *, of: Tuple[str, ...] = LEVELS) -> str:
-    """The strongest available level among some levels; ``none`` when there is none.
+    """Return the strongest available level among some levels, or ``none``.
 
     Args:
         probes: of one node.
-        of: the levels that count; plain jobs leave out ``container``.
+        of: the eligible levels; for plain jobs without ``container``.
     """
     found = {probe.level for probe in probes if probe.available}
     return next((level for level in reversed(LEVELS) if level in found and level in of), NONE)

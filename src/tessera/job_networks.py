@@ -1,6 +1,6 @@
-"""Networks of plain jobs on a node: the setting, what the node can do, and why not more.
+"""Networks of plain jobs on a node: setting, capabilities, and causes of limits.
 
-Part of what travels to nodes: Python 3.8, standard library only.
+Part of the bundle for nodes: Python 3.8, standard library only.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from tessera.wire import Fields, Json
 
 AUTO, ISOLATED, SHARED = "auto", "isolated", "shared"
 SETTINGS = (AUTO, ISOLATED, SHARED)
-"""How a node chooses the network of a plain job of one instance; see ``network_for``."""
+"""Choices of a node's network for plain jobs of one instance; see ``network_for``."""
 
 CONNECTED = "connected"
 NETWORKS = (SHARED, ISOLATED, CONNECTED)
-"""What such a job gets: the node's network, an own one, or an own one with a way out."""
+"""Networks of such a job: the node's, its own without or with outside access."""
 
 # Causes for which a network is not available; REMEDIES has the text for people
 NOT_TRIED = "not-tried"
@@ -41,14 +41,14 @@ CAUSES = tuple(REMEDIES)
 
 @dataclass(frozen=True)
 class NetworkProbe:
-    """The outcome of trying one kind of own network on a node.
+    """The outcome of probing one kind of own network on a node.
 
     Attributes:
         network: ``isolated`` or ``connected``.
         available: a job can have it.
         cause: one of ``CAUSES``; empty when it is available.
-        detail: what was tried and how it failed, for people.
-        means: options with which the connector works here.
+        detail: the trial and its failure, for people.
+        means: working options of the connector here.
     """
 
     network: str
@@ -58,7 +58,6 @@ class NetworkProbe:
     means: List[str] = field(default_factory=list)
 
     def to_json(self) -> Json:
-        """A JSON object."""
         return asdict(self)
 
     @classmethod
@@ -66,7 +65,7 @@ class NetworkProbe:
         """Read and check an outcome; unknown fields are ignored.
 
         Raises:
-            ProtocolError: a field is of a wrong type, or the network is not known.
+            ProtocolError: a field is of a wrong type, or the network is unknown.
         """
         take = Fields(data, "network")
         return cls(
@@ -79,10 +78,10 @@ class NetworkProbe:
 
 
 def network_for(setting: str, probes: Iterable[NetworkProbe]) -> str:
-    """The network of a plain job of one instance that runs in a sandbox.
+    """Return the network of a plain job of one instance that runs in a sandbox.
 
-    ``auto`` and ``isolated`` give an own network with a way out where the node can connect it.
-    Where it cannot, ``auto`` shares the node's network, and ``isolated`` leaves loopback only.
+    ``auto`` and ``isolated`` give an own network with outside access if the node can connect it.
+    Otherwise ``auto`` shares the node's network, and ``isolated`` leaves loopback only.
 
     Args:
         setting: one of ``SETTINGS``.
@@ -96,5 +95,4 @@ def network_for(setting: str, probes: Iterable[NetworkProbe]) -> str:
 
 
 def remedy(cause: str) -> str:
-    """The remedy of a cause; empty for an unknown one."""
     return REMEDIES.get(cause, "")

@@ -1,8 +1,8 @@
 """Messages as values: a code with parameters, tables of English templates, and rendering.
 
-Whoever reports something returns a ``Message`` and formats nothing. A table maps each code to an
-English template; ``render`` puts the parameters in, in the language that it is given. How rows
-store messages is in ADR 57.
+Code that reports something returns a ``Message`` and formats nothing. A table maps each code to
+an English template; ``render`` inserts the parameters, in a given language. For the
+stored form see ADR 57.
 """
 
 import re
@@ -13,17 +13,17 @@ from functools import reduce
 from typing import Any, Final, Literal, Protocol, Union
 
 Parameter = Union[str, int, float, "Message", "Listing", "Moment"]
-"""A name or a number stays as it is; the others are rendered in the language of the message."""
+"""Names and numbers are used unchanged; other values are rendered in the message's language."""
 
 PLAIN: Final = "text"
-"""Code of a message that is only a text: a policy or a person wrote it."""
+"""Code of a message that is only a text, written by a policy or a person."""
 
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is to be reported, in no language.
+    """A report independent of language.
 
     Attributes:
         code: key of a template.
@@ -46,8 +46,8 @@ class Listing:
     """Several parameters in a row.
 
     Attributes:
-        items: in their order; at least one.
-        word: how they are joined; empty: by commas.
+        items: in order; at least one.
+        word: the conjunction; empty: commas.
     """
 
     items: tuple[Parameter, ...]
@@ -77,7 +77,7 @@ class Sentence(str):
         return made
 
     def __str__(self) -> str:
-        """Itself: whoever converts it to a text keeps the message."""
+        """Itself: the conversion to a text preserves the message."""
         return self
 
     @property
@@ -90,12 +90,12 @@ class Sentence(str):
         return {**self.message.to_json(), "text": self.text}
 
     def __getnewargs__(self) -> tuple[str, Message]:  # type: ignore[override]
-        """Copies and pickles keep the message."""
+        """Preserve the message in copies and pickles."""
         return self.text, self.message
 
 
 def follow(*texts: str) -> str:
-    """Sentences in a row, without those that are empty."""
+    """Join sentences, without empty ones."""
     given = [text for text in texts if text]
     if not given:
         return ""
@@ -109,7 +109,7 @@ def follow(*texts: str) -> str:
 
 
 def placed(place: str, fault: str) -> str:
-    """What is wrong, behind its place in a document."""
+    """A fault, prefixed with its place in a document."""
     return Sentence(
         f"{place}: {fault}", Message("placed", {"place": place, "fault": message_of(fault)})
     )
@@ -127,19 +127,19 @@ def english_of(words: str) -> str:
 
 
 def message_of(words: str) -> Message:
-    """The message of a sentence; of any other text, a message that is only that text."""
+    """The message of a sentence; of any other text, a plain message."""
     return words.message if isinstance(words, Sentence) else plain(words)
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The English words of a message.
+    """The English text of a message.
 
     Attributes:
         one: with ``%(name)s`` for each parameter; the singular if there is a plural.
-        many: the plural; empty: there is one form.
+        many: the plural; empty: one form only.
         by: the parameter whose number chooses the form.
-        context: tells translators apart what is one word in English; empty: none.
+        context: distinguishes equal English texts for translators; empty: none.
         names: all parameters.
     """
 
@@ -175,7 +175,7 @@ BASE: Final[Mapping[str, Template]] = {
 
 
 class Language(Protocol):
-    """Where rendered words come from."""
+    """Source of rendered texts."""
 
     def text(self, one: str, context: str = "") -> str:
         """A template with one form."""
@@ -194,15 +194,12 @@ class English:
     """The language of the templates."""
 
     def text(self, one: str, context: str = "") -> str:
-        """As it is written."""
         return one
 
     def counted(self, one: str, many: str, number: int) -> str:
-        """The singular for 1."""
         return one if number == 1 else many
 
     def plain(self, words: str) -> str:
-        """As it was written."""
         return words
 
     def moment(self, at: float) -> str:
@@ -270,7 +267,7 @@ class Table(Mapping[str, Template]):
         return render(message, self, ENGLISH)
 
     def sentence(self, message: Message | str, /, **params: Parameter) -> Sentence:
-        """A message, or that of a code, for whoever prints English or translates.
+        """Return a message, or that of a code, as English text that can still be translated.
 
         Raises:
             KeyError: the table has no such code.
@@ -281,12 +278,12 @@ class Table(Mapping[str, Template]):
 
 
 def render(message: Message, templates: Mapping[str, Template], language: Language) -> str:
-    """The text of a message in a language.
+    """Return the text of a message in a language.
 
     A sentence that begins with a nested phrase begins with a capital letter.
 
     Raises:
-        KeyError: there is no template for the code, or the template has a parameter more.
+        KeyError: the code has no template, or a parameter of the template is missing.
     """
     params = message.params
     if message.code == PLAIN:
@@ -313,7 +310,7 @@ def render(message: Message, templates: Mapping[str, Template], language: Langua
 
 def _words(value: Parameter, templates: Mapping[str, Template], language: Language) -> str:
     if isinstance(value, Sentence):
-        # Maybe of another room, whose table only the edge has beside this one.
+        # Maybe of another room, whose table is also available only at the edge.
         return value.text if language is ENGLISH else render(value.message, templates, language)
     if isinstance(value, Message):
         return render(value, templates, language)
@@ -329,7 +326,7 @@ def _words(value: Parameter, templates: Mapping[str, Template], language: Langua
 
 
 def message_from(document: Any) -> Message:
-    """Read what ``Message.to_json`` or an orjson dump of a message wrote, or a plain text.
+    """Read the output of ``Message.to_json`` or an orjson dump of a message, or a plain text.
 
     Raises:
         TypeError: the document is neither.
@@ -348,7 +345,7 @@ def stored_words(words: str) -> Any:
 
 
 def sentence_from(document: Any) -> str:
-    """Read a stored message with its English text; rows from before messages hold a text only."""
+    """Read a stored message with its English text; rows from before messages have only a text."""
     if isinstance(document, str):
         return document
     return Sentence(str(document["text"]), message_from(document))

@@ -1,8 +1,8 @@
-"""What the control plane and a node say to each other: names, limits and message shapes.
+"""The protocol between control plane and node: names, limits and message shapes.
 
-Both sides import this module, and a node may have no more than Python 3.8, so it is plain
-standard library. Everything read from the other side is checked here: ``from_json`` refuses what
-it does not understand with a ``ProtocolError`` that names the field.
+Both sides import this module, and a node may have only Python 3.8, so it uses only the
+standard library. Everything read from the other side is checked here: ``from_json`` refuses
+unknown input with a ``ProtocolError`` that names the field.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ BATCH_FILE = "job/batch.json"
 LISTENS_FILE = "job/listens"
 COMMAND_FILE = "job/command.sh"
 
-# Where a container finds what a plain process finds in its run directory
+# Paths in a container for the files of a plain process's run directory
 CONTAINER_ROOT = "/tessera"
 CONTAINER_CHECKPOINTS = f"{CONTAINER_ROOT}/{CHECKPOINTS_DIR}"
 CONTAINER_BUNDLE = "/tessera/node.pyz"
@@ -216,15 +216,15 @@ CONTAINER_BUNDLE = "/tessera/node.pyz"
 
 @dataclass(frozen=True)
 class ExitRecord:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
         cause: one of ``CAUSES``.
-        failure: one of ``FAILURES``; empty when nobody failed (code 0, or stopped on request).
-        code: exit code of the job's main process, None when a signal ended it.
+        failure: one of ``FAILURES``; empty without a failure (code 0, or stopped on request).
+        code: exit code of the job's main process, None after a signal.
         signal: number of that signal.
         at: seconds since the epoch, node's clock.
-        message: a sentence for people.
+        message: text for people.
     """
 
     cause: str
@@ -250,18 +250,18 @@ class ExitRecord:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Where a run stands.
+    """The status of a run.
 
     Attributes:
         protocol: version that wrote the run directory.
         runner_pid, runner_start: the runner and its start time in clock ticks since boot.
         pid, pgid, pid_start: the job's main process likewise (a container's: pid in the node).
-        boot_id, hostname: where it was prepared; another boot id means that nothing of it runs.
+        boot_id, hostname: where it was prepared; with another boot id no process of it runs.
         started_at: seconds since the epoch.
-        notice: why the job was asked to end (a stop's reason, ``timeout``, ``lease-expired``).
+        notice: reason of the notice (a stop's reason, ``timeout``, ``lease-expired``).
         warnings: codes, for instance ``limits-not-enforced``.
         log_end, reports_end: logical sizes of the two streams.
-        installation: as the spec names it.
+        installation: from the spec.
         isolation: the level at which it runs; ``none`` before it runs.
         network: ``own`` or ``shared`` with the node.
     """
@@ -287,7 +287,7 @@ class RunStatus:
     network: str = SHARED_NETWORK
 
     def to_json(self) -> Json:
-        """A JSON object; made for every news of every run, so nothing is copied deeply."""
+        """A JSON object; created for every event of every run, so there is no deep copy."""
         data = dict(vars(self))
         data["exit"] = None if self.exit is None else dict(vars(self.exit))
         return data
@@ -327,10 +327,10 @@ class RunStatus:
 
 
 def checkpoint_dir(node_root: str, spec: RunSpec) -> str:
-    """Where a job's checkpoints lie on a node: the same place for all its attempts.
+    """Return the path of a job's checkpoints on a node, equal for all its attempts.
 
     Args:
-        node_root: the node's directory of ours.
+        node_root: the node's directory ``~/.tessera``.
         spec: a run of the job.
     """
     if spec.checkpoint_dir and spec.container is None:
@@ -339,7 +339,7 @@ def checkpoint_dir(node_root: str, spec: RunSpec) -> str:
 
 
 def checkpoints_in(top: str, installation: str, job_id: str) -> str:
-    """A job's own directory in one for the checkpoints of many."""
+    """A job's own directory in a directory for many jobs."""
     plain = (
         name if _PLAIN_NAME.fullmatch(name) else hashlib.sha256(name.encode("utf-8")).hexdigest()
         for name in (installation or "local", job_id)
@@ -348,18 +348,18 @@ def checkpoints_in(top: str, installation: str, job_id: str) -> str:
 
 
 def checkpoints_of(node_root: str, installation: str, job_id: str) -> str:
-    """The same for a job of an installation that shares no directory between nodes."""
+    """The same without a directory shared between nodes."""
     return checkpoints_in(f"{node_root}/{CHECKPOINTS_DIR}", installation, job_id)
 
 
 def job_environment(spec: RunSpec, root: str, bundle: str, checkpoints: str) -> Dict[str, str]:
-    """What a job finds in its environment beyond what the node grants everybody.
+    """Return a job's environment variables in addition to those of the node for all jobs.
 
     Args:
         spec: the run.
         root: the run directory as the job sees it (``CONTAINER_ROOT`` in a container).
         bundle: the zipapp as the job sees it, so that ``import tessera.train`` works.
-        checkpoints: the job's directory for them as the job sees it; it may have to make it.
+        checkpoints: the job's directory for them as the job sees it; it may have to create it.
     """
     python_path = spec.env.get("PYTHONPATH", "")
     return {
@@ -381,7 +381,7 @@ def job_environment(spec: RunSpec, root: str, bundle: str, checkpoints: str) -> 
 
 
 def container_mounts(run_dir: str, bundle: str, checkpoints: str) -> List[Tuple[str, str, bool]]:
-    """What a container gets of its run and job: (path on the node, path inside, read-only)."""
+    """Return a container's mounts of run and job: (path on the node, path inside, read-only)."""
     return [
         (f"{run_dir}/{WORK_DIR}", f"{CONTAINER_ROOT}/{WORK_DIR}", False),
         (f"{run_dir}/{JOB_DIR}", f"{CONTAINER_ROOT}/{JOB_DIR}", False),

@@ -1,4 +1,4 @@
-"""How a range of times is rounded and which words it takes, for pages and command line alike."""
+"""Rounding and units of time ranges, for pages and command line."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ MINUTE: Final = 60
 HOUR: Final = 3600
 DAY: Final = 86_400
 BY_THE_CLOCK: Final = 12 * HOUR
-"""What ends later than this is said by the clock, not as a length of time."""
+"""A range that ends later is shown as times of the day, not as durations."""
 _STEPS: Final = (
     (20, 1),
     (90, 5),
@@ -24,9 +24,9 @@ class StartRange:
 
     Attributes:
         low: seconds from now.
-        high: seconds from now; None: nobody has looked as far as its end.
-        by_clock: the times of the day are said, not how long it takes.
-        is_point: both ends are the moment at which a gate opens.
+        high: seconds from now; None: beyond the horizon.
+        by_clock: shown as times of the day, not as durations.
+        is_point: both ends are the time at which a gate opens.
     """
 
     low: int
@@ -36,18 +36,18 @@ class StartRange:
 
     @property
     def has_one_unit(self) -> bool:
-        """Whether the unit of its end is enough for both, as in *15 – 35 min*."""
+        """Whether the unit of its end suffices for both, as in *15 – 35 min*."""
         both = [units(end) for end in (self.low, self.high) if end is not None]
         return len(both) == 2 and len({unit for parts in both for _, unit in parts}) == 1
 
 
 def start_range(p10: float, p90: float, *, soonest: float = 0.0) -> StartRange | None:
-    """What is said of a start; None: now.
+    """Return the displayed range of a start; None: now.
 
     Args:
-        p10: seconds from now that nine in ten exceed.
-        p90: seconds from now that one in ten exceeds; infinite where nobody has looked so far.
-        soonest: seconds from now for which a gate stays closed; no range begins earlier.
+        p10: seconds from now.
+        p90: seconds from now; infinite if beyond the horizon.
+        soonest: seconds from now until a gate opens; no range begins earlier.
     """
     if p90 <= 0:
         return None
@@ -64,13 +64,13 @@ def start_range(p10: float, p90: float, *, soonest: float = 0.0) -> StartRange |
 
 
 def _rounded_up(seconds: float) -> int:
-    """Whole seconds below a minute, then whole minutes: never before the moment itself."""
+    """Whole seconds below a minute, then whole minutes, rounded up."""
     step = 1 if seconds < MINUTE else MINUTE
     return step * math.ceil(max(0.0, seconds) / step)
 
 
 def units(whole: int) -> tuple[tuple[str, str], ...]:
-    """Two units at most of a length of time in seconds: ``("5", "h"), ("13", "min")``."""
+    """Split a duration in seconds into at most two units: ``("5", "h"), ("13", "min")``."""
     if whole < MINUTE:
         return ((str(whole), "s"),)
     if whole < HOUR:

@@ -1,4 +1,4 @@
-"""What the REST API answers, as frozen values; ``body`` keeps each answer whole as it came."""
+"""Answers of the REST API as frozen values; ``body`` has each answer unchanged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,18 +38,18 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will happen to this job."""
+        """Whether the job is in a final state."""
         return self.state in TERMINAL_STATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Why a job is where it is, and what would change that.
+    """Reasons for a job's state, and remedies.
 
     Attributes:
-        blocked_by: jobs that one may see; ``blocked_by_others`` counts the rest.
-        no_eta: why there is no start estimate: ``text`` and ``jobs`` without a time limit.
-        pending: what is still being worked out, of ``steps`` and ``eta``.
+        blocked_by: visible jobs; ``blocked_by_others`` counts the rest.
+        no_eta: reason without a start estimate: ``text`` and ``jobs`` without a time limit.
+        pending: those of ``steps`` and ``eta`` still being computed.
     """
 
     code: str
@@ -113,10 +113,10 @@ class LogPart:
 
     Attributes:
         text: whole characters.
-        next_offset: where the next piece starts, in bytes.
-        size: how many bytes the log has so far.
-        end: nothing more will come.
-        attempt: whose log it is; 0 before the first.
+        next_offset: start of the next piece, in bytes.
+        size: bytes of the log so far.
+        end: the log is complete.
+        attempt: its number; 0 before the first.
     """
 
     text: str
@@ -219,7 +219,7 @@ class Token:
 
 
 def texts(values: Any) -> tuple[str, ...]:
-    """Entries in words, be they strings or objects with a ``text`` or ``message``."""
+    """Entries as texts, from strings or objects with a ``text`` or ``message``."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         return ()
     return tuple(_in_words(value) for value in values)
@@ -234,7 +234,7 @@ def _in_words(value: Any) -> str:
 
 
 def _text(body: Body, name: str) -> str:
-    """A field as text; an object stands for its ``name``."""
+    """A field as text; of an object, its ``name``."""
     value = body.get(name)
     if isinstance(value, Mapping):
         value = value.get("name") or value.get("username")
@@ -251,7 +251,7 @@ class Remarks:
     """The remarks of an import under one heading.
 
     Attributes:
-        heading: ``TRANSLATED`` (means something slightly different here), ``LEFT_OUT`` (the job
+        heading: ``TRANSLATED`` (has a slightly different meaning here), ``LEFT_OUT`` (the job
             does the same without it) or ``NOT_SUPPORTED`` (it does not).
         entries: pairs of a field, or an empty text, and a sentence.
     """

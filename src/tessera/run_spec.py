@@ -1,7 +1,7 @@
-"""One member of an attempt as the control plane describes it to a node, checked field by field.
+"""Specification of one member of an attempt for its node, checked field by field.
 
-Part of what travels to nodes: Python 3.8, standard library only. ``tessera.protocol`` passes all
-names of this module on.
+Part of the bundle for nodes: Python 3.8, standard library only. ``tessera.protocol`` re-exports
+all names of this module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def parse_run_id(run_id: object) -> Tuple[str, str, int]:
         Attempt, role and rank.
 
     Raises:
-        ProtocolError: it is not such a name.
+        ProtocolError: it is not a valid run id.
     """
     found = _RUN_ID.fullmatch(run_id) if isinstance(run_id, str) else None
     if found is None:
@@ -87,7 +87,7 @@ class ContainerRef:
     Attributes:
         name: name of the container (the run id).
         socket: path of the engine's unix socket on the node.
-        network: name of the container that holds the network; empty on the node's network.
+        network: name of the container with the network; empty on the node's network.
     """
 
     name: str
@@ -97,36 +97,36 @@ class ContainerRef:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One member of an attempt, as the node needs to know it.
+    """Specification of one member of an attempt.
 
     Attributes:
-        run_id: ``<attempt>.<role>.<rank>``, consistent with the three fields of that name.
+        run_id: ``<attempt>.<role>.<rank>``, consistent with the fields of these names.
         command: shell text; it becomes a script file that ``/bin/sh`` runs.
         env: added to the job's environment.
         devices: indices of the node's devices.
         cpus: processors, 0 for no limit.
         memory_bytes: memory, 0 for no limit.
-        limits_enforced: try to hold the job to cpus and memory by cgroups.
-        max_duration_seconds: running time after which the job is ended with cause ``timeout``.
+        limits_enforced: try to limit cpus and memory by cgroups.
+        max_duration_seconds: time limit, after which the job ends with cause ``timeout``.
         grace_seconds: between SIGTERM and SIGKILL.
-        lease_seconds: how long the run goes on without a renewal.
-        log_cap_bytes: how much of the log is kept; the oldest segments go first.
+        lease_seconds: lifetime of the run without a renewal.
+        log_cap_bytes: retained bytes of the log; the oldest segments are deleted first.
         log_segment_bytes: size of one log segment.
         log_rate_bytes: output per second beyond which output is dropped, with a marker.
         ports: must be free when the run is prepared; from an own network they are published.
         bind_host: the node's address at which ports are published; empty: all its addresses.
         workdir: directory below the working directory in which the command starts.
         checkpoint_dir: a directory shared by nodes, for the job's checkpoints; empty: the node's.
-        installation: the control plane that owns the run; others leave it alone.
+        installation: the control plane that owns the run; others ignore it.
         isolation: the least level at which the job may run (``tessera.isolation.LEVELS``).
-        uid: the tenant's Unix user id for level ``user``; None where the tenant has none.
-        visible_paths: what the job may see of the node besides its own directories.
-        hidden_paths: directories of the node that stay hidden if a visible path contains them.
+        uid: the tenant's Unix user id for level ``user``; None if the tenant has none.
+        visible_paths: visible paths of the node besides the job's own directories.
+        hidden_paths: directories of the node to hide if a visible path contains them.
         network: ``own`` or ``shared`` with the node.
-        job_network: how the node chooses the own network of a plain job, one of
+        job_network: choice of the own network of a plain job, one of
             ``job_networks.SETTINGS``; empty: by its file.
         disk_bytes: for the run directory and the checkpoints together, 0 for no limit.
-        protocol: version that has written the spec.
+        protocol: version that wrote the spec.
     """
 
     run_id: str
@@ -273,10 +273,10 @@ def _visible_paths(take: Fields) -> List[VisiblePath]:
 
 
 def paths_of(take: Fields, name: str) -> List[str]:
-    """Take a list of paths that could be shown to jobs.
+    """Take a list of paths that may be shown to jobs.
 
     Raises:
-        ProtocolError: one of them could not.
+        ProtocolError: one of them may not.
     """
     found = take.texts(name, MAX_VISIBLE_PATHS, MAX_PATH_BYTES)
     for path in found:
@@ -318,7 +318,7 @@ def _consistent(spec: RunSpec, take: Fields) -> RunSpec:
 
 
 def check_sha256(value: object) -> str:
-    """The value, if it is a SHA-256 in lower-case hexadecimal.
+    """Return the value if it is a SHA-256 in lower-case hexadecimal.
 
     Raises:
         ProtocolError: it is not.
@@ -329,9 +329,9 @@ def check_sha256(value: object) -> str:
 
 
 def check_secrets(data: object) -> Dict[str, str]:
-    """Secrets by name, checked; an error never holds a value.
+    """Return checked secrets by name; an error never contains a value.
 
     Raises:
-        ProtocolError: a name may not be a file name, or a value is no text or too long.
+        ProtocolError: a name may not be a file name, or a value is not text or is too long.
     """
     return Fields({"secrets": data}, "prepare").mapping("secrets", _SECRET_NAME, MAX_SECRET_BYTES)

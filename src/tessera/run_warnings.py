@@ -1,4 +1,4 @@
-"""Warnings about a run, by code: protections that its node does not give; shown at submit too."""
+"""Warnings about a run, by code: protections that its node lacks; shown at submit too."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,4 +13,4 @@ RUN_WARNINGS: Final[Mapping[str, str]] = {
     NETWORK_SHARED: "Network shared with its node",
     NETWORK_ISOLATED: "No network connection to the outside",
 }
-"""By code; a code that is not here is shown as it is."""
+"""Texts by code; other codes are shown unchanged."""

@@ -1,10 +1,10 @@
-"""Slurm's scripts: how one is told, and ``sbatch``'s options: which there are, what they take."""
+"""Slurm scripts: detection, and the options of ``sbatch`` with their arguments."""
 
 import re
 from typing import Final
 
 SCRIPT: Final = re.compile(r"\A\ufeff?#!|^#SBATCH(?:\s|$)", re.MULTILINE)
-"""Found in a text that is a batch script."""
+"""Pattern that marks a text as a batch script."""
 
 # Options with a value, those where it may be left out (always with =), and those without.
 WITH_VALUE: Final = frozenset(
@@ -145,7 +145,7 @@ ALL: Final = WITH_VALUE | MAYBE_WITH_VALUE | FLAGS
 
 
 def full_name(name: str) -> str:
-    """The option that a name means; sbatch takes any beginning that means one only."""
+    """The option of a name; sbatch accepts any unique prefix."""
     if name in ALL:
         return name
     meant = [each for each in ALL if each.startswith(name)] if name else []

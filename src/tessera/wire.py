@@ -1,7 +1,7 @@
-"""Lines, errors and typed fields: how a message of the node protocol is written and checked.
+"""Lines, errors and typed fields: encoding and validation of the node protocol's messages.
 
-Everything read from the other side goes through ``Fields``, which refuses what it does not
-understand with a ``ProtocolError`` that names the field. Parsed by Python 3.8.
+Everything read from the other side goes through ``Fields``, which refuses unknown
+fields with a ``ProtocolError`` that names the field. Parsed by Python 3.8.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ProtocolError(Exception):
 
     @classmethod
     def from_json(cls, data: object) -> ProtocolError:
-        """Read the ``error`` object of a reply; whatever it holds, an error comes back."""
+        """Read the ``error`` object of a reply; any content yields an error."""
         fields = data if isinstance(data, dict) else {}
         failure = fields.get("class")
         return cls(
@@ -56,7 +56,7 @@ def decode_line(line: bytes) -> Json:
     """Read one line.
 
     Raises:
-        ProtocolError: the line is too long, no JSON, or no object.
+        ProtocolError: the line is too long, not JSON, or not an object.
     """
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError("line-too-long", f"a line has at most {MAX_LINE_BYTES} bytes")
@@ -70,7 +70,7 @@ def decode_line(line: bytes) -> Json:
 
 
 class Fields:
-    """Takes typed fields out of a JSON object and refuses what is left over."""
+    """Takes typed fields out of a JSON object and refuses the rest."""
 
     def __init__(self, data: object, where: str) -> None:
         self._where = where
@@ -88,7 +88,7 @@ class Fields:
             raise self.refuse(str(sorted(self._data)[0])[:100], "is not a known field")
 
     def raw(self, name: str) -> object:
-        """Take a field unchecked; None when it is missing."""
+        """Take a field unchecked; None if missing."""
         return self._data.pop(name, None)
 
     def _take(self, name: str, default: Optional[T], read: Callable[[object], T]) -> T:
@@ -100,7 +100,7 @@ class Fields:
         return default
 
     def text(self, name: str, default: Optional[str], longest: int) -> str:
-        """Take text of at most ``longest`` bytes; a ``default`` of None makes it compulsory."""
+        """Take text of at most ``longest`` bytes; required if ``default`` is None."""
         return self._take(name, default, lambda value: self._text(name, value, longest))
 
     def _text(self, name: str, value: object, longest: int) -> str:
@@ -115,7 +115,7 @@ class Fields:
         return value
 
     def choice(self, name: str, default: Optional[str], known: Tuple[str, ...]) -> str:
-        """Take one of the known words."""
+        """Take one of the known values."""
         value = self.text(name, default, 100)
         if value not in known:
             raise self.refuse(name, f"must be one of {', '.join(filter(None, known))}")
@@ -188,6 +188,6 @@ class Fields:
         return {key: self._text(f"{name}.{key}", text, longest) for key, text in value.items()}
 
     def inner(self, name: str) -> Optional[Fields]:
-        """Take an object; None when it is missing."""
+        """Take an object; None if missing."""
         value = self.raw(name)
         return None if value is None else Fields(value, f"{self._where}.{name}")

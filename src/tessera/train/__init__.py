@@ -1,7 +1,7 @@
-"""What a training job says to Tessera and hears from it; outside a job every call does nothing.
+"""In-job library: reports to Tessera, notices and settings; no effect outside a job.
 
-`LogicalWorkers`, `Feed` and `AdaptiveBatch` need PyTorch, which is imported when one of them is
-first asked for.
+`LogicalWorkers`, `Feed` and `AdaptiveBatch` need PyTorch, which is imported on their first
+use.
 """
 
 from typing import Any

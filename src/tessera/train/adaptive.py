@@ -1,9 +1,9 @@
 """Training with a batch that the control plane chooses (Pollux, OSDI'21; Sia, SOSP'23).
 
-Every process works through `accumulation` micro-batches of the same size in a step; gradients are
+Every process computes `accumulation` micro-batches of the same size in a step; gradients are
 averaged over all of them. From their norms the noise scale is estimated, from it the learning
 rate, and both are reported, so that the portal can choose the batch of the highest goodput and
-send it down. A choice is taken up between two steps, by all processes at once. Needs PyTorch.
+send it to the job. It is applied between two steps, by all processes at once. Needs PyTorch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION = 1
 
 
 class Choice(NamedTuple):
-    """How a step's batch is put together.
+    """Composition of a step's batch.
 
     Attributes:
         micro: samples of one process in one micro-batch.
@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 
 def fitting(batch: int, accumulation: int, processes: int, largest_micro: int) -> Choice:
-    """The choice nearest to a batch, not above it where that can be, that fits the devices.
+    """Return the choice nearest to a batch, not above it if possible, that fits the devices.
 
     >>> fitting(100, 1, 4, 64)
     Choice(micro=25, accumulation=1)
@@ -54,23 +54,23 @@ def fitting(batch: int, accumulation: int, processes: int, largest_micro: int) -
 
 
 class AdaptiveBatch(Elastic):
-    """Trains a model with a batch that may change from step to step.
+    """Trains a model with a batch that may change between steps.
 
     >>> adaptive = AdaptiveBatch(model, optimizer, dataset, initial_batch=128, largest_micro=256)
     >>> for step in adaptive.steps(10_000):
     ...     loss = adaptive.step(lambda batch: cross_entropy(model(batch[0]), batch[1]))
 
     Args:
-        model: made with the same seed in all processes, on its device, not wrapped by DDP.
+        model: created with the same seed in all processes, on its device, not wrapped by DDP.
         optimizer: of its parameters, with the learning rates of the initial batch.
         dataset: with ``__len__`` and ``__getitem__``.
-        initial_batch: samples of all processes together for which the rates were chosen.
+        initial_batch: samples of all processes, for which the rates were chosen.
         largest_micro: samples that a device's memory holds at once.
         rule: of the learning rate: ``adascale``, ``sqrt`` or ``linear``.
         seed: of the order of samples.
         scheduler: of the learning rate; it is stepped once for each step's worth of progress.
         loading_processes: that fetch ahead for each training process.
-        saver: where checkpoints go; the job's own place if None.
+        saver: of checkpoints; the job's own if None.
     """
 
     def __init__(
@@ -114,15 +114,15 @@ class AdaptiveBatch(Elastic):
     # -- steps -----------------------------------------------------------------------------------
 
     def steps(self, progress: float, *, every: int = 0) -> Iterator[int]:
-        """The numbers of the steps to do until the training is worth that many initial steps.
+        """Yield the step numbers until the progress equals ``progress`` initial steps.
 
-        A checkpoint is saved every so many steps (0: never in between), when the job is asked to
-        leave (then the loop ends), and after the last step.
+        A checkpoint is saved every ``every`` steps (0: never in between), on a notice to leave
+        (then the loop ends), and after the last step.
         """
         yield from self._turns(lambda: self.progress >= progress, every)
 
     def step(self, forward: Callable[[Any], torch.Tensor]) -> float:
-        """Work through one batch and update the parameters; to be called in the loop of `steps`.
+        """Compute one batch and update the parameters; to be called in the loop of `steps`.
 
         Args:
             forward: gives the mean loss of one micro-batch.
@@ -174,7 +174,7 @@ class AdaptiveBatch(Elastic):
     def _average(
         self, total: torch.Tensor, squares: float, loss_sum: float
     ) -> Tuple[torch.Tensor, float]:
-        """The mean gradient and loss over all micro-batches; the noise is estimated on the way."""
+        """The mean gradient and loss over all micro-batches; also updates the noise estimate."""
         parts = self.choice.accumulation * self.peers.size
         mean = total / parts
         wanted = control.settings() if self.peers.rank == 0 else control.Settings()
@@ -224,7 +224,7 @@ class AdaptiveBatch(Elastic):
     # -- the batch -------------------------------------------------------------------------------
 
     def _between(self) -> None:
-        """Take up what the control plane has chosen, in all processes at the same step."""
+        """Apply the control plane's choice, in all processes at the same step."""
         batch, accumulation = self._chosen
         if batch < 1:
             return
@@ -239,7 +239,7 @@ class AdaptiveBatch(Elastic):
                 tell("batch", step=self.done, batch=self.batch, accumulation=accumulation)
 
     def _open(self) -> None:
-        """Begin to fetch from the present place, in pieces of the present size."""
+        """Start loading from the current sample, in pieces of the current size."""
         with randomness.kept():
             self._batches = iter(
                 DataLoader(

@@ -1,6 +1,6 @@
-"""Sends lines of reports to the node over a socket, with the token of the attempt.
+"""Transport of report lines to the node over a socket, with the token of the attempt.
 
-The socket lies beside ``$TESSERA_JOB_REPORTS``, and the token in the directory of the secrets.
+The socket is next to ``$TESSERA_JOB_REPORTS``, the token in the directory of the secrets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LONGEST_PATH = 100
 
 
 class Channel:
-    """Sends lines in order, and never waits while the training runs.
+    """Sends lines in order, and never blocks the training.
 
     Args:
         path: of the file of reports.
@@ -32,10 +32,10 @@ class Channel:
         self._pid = os.getpid()
 
     def send(self, line: bytes) -> List[bytes]:
-        """Send a line, or let it wait while the node's queue is full.
+        """Send a line, or queue it while the node's queue is full.
 
         Returns:
-            Lines to append to the file instead, in order: there is no socket, nobody receives,
+            Lines to append to the file instead, in order: the socket is missing or unread,
             more than ``MOST_WAITING`` lines wait, or the line is too long for a datagram.
         """
         if not self._token or len(line) > LONGEST_LINE:
@@ -48,7 +48,7 @@ class Channel:
         return self._taken() if not self._token or len(self._waiting) > MOST_WAITING else []
 
     def close(self) -> List[bytes]:
-        """Send the lines that wait, for at most ``CLOSE_SECONDS`` each time nothing moves.
+        """Send the queued lines; gives up after ``CLOSE_SECONDS`` without progress.
 
         Returns:
             The lines that could not be sent.

@@ -1,9 +1,9 @@
-"""Checkpoints: whole or not there, verified before they are used, the newest ones kept.
+"""Checkpoints: atomic, verified before use, the newest ones retained.
 
-A checkpoint is a directory ``step-<twelve digits>`` with the state and a manifest that names its
-size and SHA-256; the same step once more is ``step-<twelve digits>-1``. It is written beside its
-place, made durable and then renamed, so that whatever is killed or full, no half of one is ever
-found under that name. What the hash does not confirm is passed over for the one before it.
+A checkpoint is a directory ``step-<twelve digits>`` with the state and a manifest with
+size and SHA-256; the same step again is ``step-<twelve digits>-1``. It is written under a
+temporary name, made durable and then renamed, so that after a kill or on a full disk no
+partial one has that name. One whose hash does not match is skipped for the one before it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PARTIAL = re.compile(r"\.step-\d{12}(?:-\d+)?\.(\d+)\.partial")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint as its manifest describes it.
+    """One checkpoint, by its manifest.
 
     Attributes:
-        step: steps that were done when it was taken.
+        step: steps done before it.
         path: its directory.
         sha256: of its state; equal states have equal hashes.
         size: bytes of its state.
@@ -45,8 +45,8 @@ class CheckpointStore:
     """The checkpoints of one job in one directory.
 
     Args:
-        directory: made when the first one is saved.
-        keep: how many of the newest whole ones stay.
+        directory: created by the first save.
+        keep: number of the newest intact ones that remain.
     """
 
     def __init__(self, directory: str, *, keep: int = 2) -> None:
@@ -55,7 +55,7 @@ class CheckpointStore:
         self.directory = directory
         self.keep = keep
         self.broken: List[Tuple[str, str]] = []
-        """Paths that were passed over by `load`, with the reason."""
+        """Paths that `load` skipped, with the reason."""
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -63,8 +63,8 @@ class CheckpointStore:
         """Write a checkpoint; it is durable on return, and older ones than `keep` are gone.
 
         Raises:
-            StateError: the state holds what cannot be written; nothing has changed.
-            OSError: the disk is full or broken; what was there before is still there.
+            StateError: the state has an unsupported value; nothing has changed.
+            OSError: the disk is full or broken; earlier checkpoints remain.
         """
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
         self._clear_partials()
@@ -87,7 +87,7 @@ class CheckpointStore:
         return Checkpoint(step, path, sha256, size)
 
     def _free_path(self, step: int) -> str:
-        """Its place; the same step once more gets a number, so that nothing is ever replaced."""
+        """Its path; the same step again gets a number, so that nothing is ever replaced."""
         first = path = os.path.join(self.directory, f"step-{step:012d}")
         number = 0
         while os.path.lexists(path):
@@ -96,14 +96,14 @@ class CheckpointStore:
         return path
 
     def _clear_partials(self) -> None:
-        """Remove what writers that are dead have left."""
+        """Remove leftovers of dead writers."""
         for name in os.listdir(self.directory):
             found = _PARTIAL.match(name)
             if found and not _lives(int(found.group(1))):
                 shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
 
     def _prune(self, saved: str) -> None:
-        """Keep what was just saved, though broken ones of later steps may lie beside it."""
+        """Delete old checkpoints but never ``saved``, even with broken ones of later steps."""
         broken = {path for path, _ in self.broken}
         others = [path for path in self._newest_first() if path != saved]
         whole = [path for path in others if path not in broken]
@@ -120,9 +120,9 @@ class CheckpointStore:
     # -- reading ---------------------------------------------------------------------------------
 
     def load(self) -> Optional[Tuple[Checkpoint, Any]]:
-        """The newest checkpoint that is whole, and its state; None when there is none.
+        """Return the newest intact checkpoint and its state, or None.
 
-        What is broken is passed over and told in `broken`.
+        Broken ones are skipped and listed in `broken`.
         """
         self.broken = []
         for path in self._newest_first():
@@ -136,7 +136,7 @@ class CheckpointStore:
         return [os.path.join(self.directory, name) for _, _, name in sorted(self._found())[::-1]]
 
     def _found(self) -> Iterator[Tuple[int, int, str]]:
-        """Step, number among those of the step, and name."""
+        """Step, number within the step, and name."""
         try:
             names = os.listdir(self.directory)
         except FileNotFoundError:
@@ -151,7 +151,7 @@ class CheckpointStore:
 
 
 class _Hashing:
-    """A file that hashes and counts what is written to it."""
+    """A file that hashes and counts written bytes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -168,7 +168,7 @@ class _Hashing:
 
 
 def hash_state(state: Any) -> str:
-    """The SHA-256 that a checkpoint of this state would have.
+    """Return the SHA-256 of a checkpoint of this state.
 
     Raises:
         StateError: the state cannot be written.
@@ -204,7 +204,7 @@ def _sync_directory(path: str) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Whether the writer may still be at work: a pid of this machine, and not this process."""
+    """Whether the writer may still be at work: a pid of this machine, other than this process."""
     if pid == os.getpid():
         return False
     try:

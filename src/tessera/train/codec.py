@@ -1,8 +1,8 @@
-"""State as bytes and back: the same state gives the same bytes on every machine.
+"""Serialization of states: equal states give equal bytes on every machine.
 
 A state is built of mappings, lists, tuples, JSON values, ``bytes``, NumPy arrays and torch
 tensors, nested at will. It is written as a line of JSON (the tree) and the raw contents of the
-arrays behind it, without pickle: reading a file runs nothing that stands in it, and equal states
+arrays behind it, without pickle: reading a file executes nothing in it, and equal states
 have equal hashes.
 """
 
@@ -17,15 +17,15 @@ MAX_TREE_BYTES = 1 << 30
 
 
 class StateError(ValueError):
-    """A state that cannot be written, or a file that holds none."""
+    """A state that cannot be written, or a file without a valid one."""
 
 
 def write_state(state: Any, file: BinaryIO) -> None:
     """Write a state.
 
     Raises:
-        StateError: it holds something that is neither JSON nor an array; says where.
-        OSError: as the file gives it.
+        StateError: a value, named by its path, is neither JSON nor an array.
+        OSError: from the file.
     """
     blobs: List[memoryview] = []
     tree = json.dumps(_Writer(blobs).node(state, "state"), separators=(",", ":")).encode("ascii")
@@ -40,7 +40,7 @@ def read_state(file: BinaryIO) -> Any:
     """Read a state; torch tensors come back on the CPU.
 
     Raises:
-        StateError: the file is no state, is cut short or holds an array that cannot be made here.
+        StateError: the file is not a state, is truncated or has an array that is unsupported here.
     """
     if file.read(len(MAGIC)) != MAGIC:
         raise StateError("not a state file of this version")
@@ -68,7 +68,7 @@ def _exactly(file: BinaryIO, length: int) -> bytes:
 
 
 class _Writer:
-    """Turns a state into a tree; arrays go to ``blobs`` in the order in which they are met."""
+    """Converts a state to a tree; arrays go to ``blobs`` in order of occurrence."""
 
     def __init__(self, blobs: List[memoryview]) -> None:
         self._blobs = blobs
@@ -101,7 +101,7 @@ class _Writer:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value of exactly the type that JSON gives back."""
+    """A JSON value whose type survives a round trip."""
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
@@ -109,7 +109,7 @@ def _plain(value: Any) -> Any:
 
 
 def _as_array(value: Any) -> Any:
-    """Kind, dtype, shape and raw bytes of an array; None for what is none."""
+    """Kind, dtype, shape and raw bytes of an array; None for other values."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         if value.layout != torch.strided or value.is_quantized:

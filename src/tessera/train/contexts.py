@@ -1,4 +1,4 @@
-"""What belongs to one logical worker and is switched between two of them.
+"""Contexts of logical workers: generators and buffers, switched between workers.
 
 Needs PyTorch.
 """
@@ -14,14 +14,14 @@ from tessera.train import randomness
 
 
 class Contexts:
-    """Generators and buffers of the workers that a process holds.
+    """Generators and buffers of the workers of a process.
 
-    Buffers are switched by exchanging what the module's tensors point to: nothing is copied.
+    Buffers are switched by exchanging the storage of the module's tensors: nothing is copied.
 
     Args:
-        model: whose buffers are each worker's own.
+        model: with buffers per worker.
         held: the workers of this process.
-        seed: from which each worker's generators begin.
+        seed: of each worker's generators.
     """
 
     def __init__(self, model: torch.nn.Module, held: Sequence[int], seed: int) -> None:
@@ -46,9 +46,9 @@ class Contexts:
 
     @contextmanager
     def switching(self) -> Iterator[None]:
-        """Around a turn of `enter` and `leave`.
+        """Context manager around calls of `enter` and `leave`.
 
-        Afterwards the shared generators are back, and the buffers of the first worker held.
+        Afterwards the shared generators are restored, and the buffers of the first held worker.
         """
         shared = randomness.capture()
         try:
@@ -59,19 +59,19 @@ class Contexts:
                 self.show(self._held[0])
 
     def enter(self, worker: int) -> None:
-        """Make a worker's generators and buffers the present ones."""
+        """Activate a worker's generators and buffers."""
         randomness.restore(self._chance[worker])
         self.show(worker)
 
     def leave(self, worker: int) -> None:
-        """Keep what the worker has made of its generators and buffers."""
+        """Store the worker's generators and buffers."""
         self._chance[worker] = randomness.capture()
         self._buffers[worker] = self._present()
 
     # -- checkpoints -----------------------------------------------------------------------------
 
     def kept(self) -> List[Dict[str, Any]]:
-        """The contexts of the workers held, in order, for a checkpoint."""
+        """Return the contexts of the workers held, in order, for a checkpoint."""
         return [
             {
                 "chance": randomness.portable(self._chance[worker]),
@@ -84,7 +84,7 @@ class Contexts:
         ]
 
     def hold(self, held: Sequence[int], contexts: Sequence[Dict[str, Any]]) -> None:
-        """Hold other workers from now on.
+        """Replace the held workers.
 
         Args:
             held: the workers.
@@ -95,7 +95,7 @@ class Contexts:
         self.take_up(contexts)
 
     def take_up(self, contexts: Sequence[Dict[str, Any]]) -> None:
-        """Take from all contexts of a checkpoint those of the workers held."""
+        """Load the contexts of the held workers from those of a checkpoint."""
         present = self._present()
         for worker in self._held:
             context = contexts[worker]
@@ -108,11 +108,11 @@ class Contexts:
             self.show(self._held[0])
 
     def lend(self, context: Dict[str, Any]) -> None:
-        """Give the model the buffers of a worker that others may hold."""
+        """Load into the model the buffers of a worker that other processes may hold."""
         for path, module, name in self._places:
             module._buffers[name] = context["buffers"][path].to(module._buffers[name].device)
 
     def show(self, worker: int) -> None:
-        """Give the model a worker's buffers, as for an evaluation."""
+        """Load a worker's buffers into the model, as for an evaluation."""
         for (_, module, name), tensor in zip(self._places, self._buffers[worker]):
             module._buffers[name] = tensor

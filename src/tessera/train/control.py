@@ -1,28 +1,28 @@
-"""What the control plane tells a running job: to leave, and how to work until then.
+"""Control files of a running job: the notice to leave, and training settings.
 
 Two files, each a JSON object that its one writer replaces as a whole (renames into place):
 
 ``$TESSERA_JOB_CONTROL``, by the node's runner, when the job is to leave
-    ``notice``: why (``preempted``, ``resize``, ``timeout`` ...); never taken back. A file that
-    cannot be read is a notice too. ``grace_seconds``, ``at``: how long it has, and since when.
+    ``notice``: reason (``preempted``, ``resize``, ``timeout`` ...); never withdrawn. A file that
+    cannot be read is a notice too. ``grace_seconds``, ``at``: the grace period, and its start.
 
-``$TESSERA_JOB_BATCH``, for the control plane, whenever something changes
+``$TESSERA_JOB_BATCH``, for the control plane, on every change
     ``batch``: samples of a step, of all processes together (at least 1).
     ``accumulation``: micro-batches of each process in a step (1 if missing).
-    ``throttle``: the part of its time in which the job works, 0 to 1; 0 holds it between two
+    ``throttle``: the fraction of time in which the job works, 0 to 1; 0 pauses it between two
     steps until that changes or a notice comes. 1 if missing.
-    ``layout``: how many logical workers each process runs, one list for each member of the gang
+    ``layout``: logical workers of each process, one list for each member of the gang
     in the order of NODE_RANK: ``[[3], [1]]`` is a process with three workers on the first member
     and one with one on the second; ``[[2, 2]]`` two processes (executors) on one member.
 
-These four may stand in the first file as well and count there where the second lacks them. What is
-out of range counts as missing. Settings are taken up between two steps, by all processes at once;
-of several the first process reads them. A layout with another number of processes than are running
+The first file may have these four as well, as defaults for the second. A value
+out of range counts as missing. Settings are applied between two steps, by all processes at once;
+of several the first process reads them. A layout for another number of processes than are running
 is for the next start.
 
-What is known when an attempt starts may stand in its environment: ``TESSERA_JOB_LAYOUT`` (JSON as
+Values known at the start of an attempt may be in its environment: ``TESSERA_JOB_LAYOUT`` (JSON as
 above; the file's layout wins), ``TESSERA_JOB_LOGICAL_WORKERS`` (a number) and
-``TESSERA_JOB_DETERMINISM`` (``D0``, ``D1`` or ``D2``); scripts that say nothing else follow them.
+``TESSERA_JOB_DETERMINISM`` (``D0``, ``D1`` or ``D2``); scripts without other arguments use them.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _Stamp = Tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Settings:
-    """How the control plane wants the job to work; None where it says nothing.
+    """Settings of the control plane for the job; None if unset.
 
     Attributes:
         batch, accumulation: of a step, see above.
-        throttle: part of its time in which the job works.
+        throttle: fraction of time in which the job works.
         layout: of logical workers over processes.
     """
 
@@ -59,16 +59,16 @@ class Settings:
 
 
 class _File:
-    """A file that others replace; it is read again only when it is another one."""
+    """A file that others replace; it is read again only after a replacement."""
 
     def __init__(self) -> None:
         self._path = ""
         self.stamp: Optional[_Stamp] = None
         self.content: Any = None
-        """What was last found; False when it was no JSON."""
+        """The last content; False if it was not JSON."""
 
     def look(self, path: str) -> bool:
-        """Read the file if it has changed; whether it had."""
+        """Read the file if it has changed; returns whether it had."""
         try:
             found = os.stat(path)
             stamp: Optional[_Stamp] = (found.st_ino, found.st_mtime_ns, found.st_size)
@@ -93,7 +93,7 @@ class _File:
 
 
 class _Control:
-    """What was heard; a notice is never taken back."""
+    """State of the control files; a notice is never withdrawn."""
 
     def __init__(self) -> None:
         self.heard = ""
@@ -103,7 +103,7 @@ class _Control:
         self._settings = Settings()
 
     def listen(self, path: str) -> None:
-        """Say that this job wants its grace period before any signal."""
+        """Request the grace period before any signal for this job."""
         if self.listening != path:
             self.listening = path
             try:
@@ -113,7 +113,7 @@ class _Control:
                 pass  # then the job is told by SIGTERM, like any other
 
     def notice(self, path: str) -> str:
-        """The reason of the notice; empty as long as there is none."""
+        """The reason of the notice; empty without one."""
         if not self.heard and self.orders.look(path) and self.orders.stamp is not None:
             self.heard = _reason(self.orders.content)
             if self.heard:
@@ -121,7 +121,7 @@ class _Control:
         return self.heard
 
     def look(self) -> Settings:
-        """The settings as the files have them now."""
+        """The current settings from the files."""
         orders = os.environ.get("TESSERA_JOB_CONTROL", "")
         wishes = os.environ.get("TESSERA_JOB_BATCH", "")
         if orders:
@@ -139,7 +139,7 @@ _control = _Control()
 
 
 def should_yield() -> bool:
-    """Whether the job has been asked to end: save what is worth saving and leave.
+    """Return whether the job has been asked to end: it should save its state and exit.
 
     Call it once a step. A job that has called it gets its whole grace period before SIGTERM.
     Costs a few microseconds. Always False outside a job.
@@ -148,7 +148,7 @@ def should_yield() -> bool:
 
 
 def notice() -> str:
-    """Why the job has been asked to end (``preempted``, ``timeout`` ...); empty if it has not."""
+    """Return why the job has been asked to end (``preempted``, ``timeout`` ...), or empty."""
     path = os.environ.get("TESSERA_JOB_CONTROL")
     if not path:
         return ""
@@ -157,12 +157,12 @@ def notice() -> str:
 
 
 def settings() -> Settings:
-    """How the control plane wants the job to work from now on; costs a few microseconds."""
+    """Return the control plane's current settings for the job; costs a few microseconds."""
     return _control.look()
 
 
 def starting_layout() -> Optional[Layout]:
-    """The layout that an attempt is to start with; None where nobody has said one."""
+    """Return the layout for the start of an attempt, or None."""
     layout = settings().layout
     if layout is not None:
         return layout
@@ -173,12 +173,12 @@ def starting_layout() -> Optional[Layout]:
 
 
 def pause(worked_seconds: float) -> float:
-    """Wait after a step for as long as the throttle says; the seconds that were waited.
+    """Wait after a step as required by the throttle; returns the seconds waited.
 
     Ends early when the job is asked to leave, or when the throttle is opened.
 
     Args:
-        worked_seconds: how long the step took.
+        worked_seconds: duration of the step.
     """
     began = time.monotonic()
     while True:
@@ -197,7 +197,7 @@ def pause(worked_seconds: float) -> float:
 
 
 def _reason(content: Any) -> str:
-    """What a control file asks for: a file without a notice, but with settings, for nothing."""
+    """The notice in a control file; empty for a file with only settings."""
     if not isinstance(content, dict):
         return "stop"
     if "notice" not in content and content:

@@ -1,10 +1,10 @@
-"""Settings under which the same work gives the same bits, and what stands against it.
+"""Determinism settings: equal work gives equal bits; with a check for obstacles.
 
 Levels as in EasyScale (SC'23, section 3.3): D0, the same bits on the same devices; D1, on any
 number of devices of one type; D2, on devices of several types.
 
-D2 is judged twice: by a look through the model's modules before the first step, and by the
-operations that its first step really calls, so that no convolution hides in a function.
+D2 is checked twice: on the model's modules before the first step, and on the
+operations that its first step calls, so that a convolution in a function is found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tessera.train.reports import tell
 
 LEVELS = ("D0", "D1", "D2")
 PORTABLE_CPU = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
-"""What processors of several kinds need before PyTorch is imported."""
+"""Variables that processors of several kinds need before PyTorch is imported."""
 _VENDOR_TUNED = ("Conv", "LazyConv", "RNN", "LSTM", "GRU", "BatchNorm", "SyncBatchNorm", "CTCLoss")
 _MATRIX_PRODUCTS = (
     "Linear",
@@ -32,7 +32,7 @@ _PRODUCT_OPERATIONS = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "_
 
 
 class NotDeterministicError(RuntimeError):
-    """The wanted level cannot be kept; the message names every obstacle."""
+    """The requested level is not possible; the message names every obstacle."""
 
 
 def settle(level: str, *, threads: int, model: Any, tells: bool = False) -> Dict[str, Any]:
@@ -40,16 +40,16 @@ def settle(level: str, *, threads: int, model: Any, tells: bool = False) -> Dict
 
     Args:
         level: one of `LEVELS`.
-        threads: of each operation; sums inside of kernels are split by them.
-        model: the ``torch.nn.Module``, looked through for D2.
+        threads: of each operation; sums inside kernels are split by them.
+        model: the ``torch.nn.Module``, checked for D2.
         tells: whether this process reports the verdict, as an event ``determinism``.
 
     Returns:
-        The settings that a receipt names.
+        The settings for a receipt.
 
     Raises:
-        NotDeterministicError: D2 is wanted and cannot be kept.
-        ValueError: there is no such level.
+        NotDeterministicError: D2 is requested and not possible.
+        ValueError: the level is unknown.
     """
     import torch  # noqa: PLC0415 - jobs without PyTorch use the rest of the package
 
@@ -64,7 +64,7 @@ def settle(level: str, *, threads: int, model: Any, tells: bool = False) -> Dict
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
-    # Nobody may read what was never written; filling it first costs a pass over memory each time.
+    # Unwritten memory may not be read; filling it first costs a pass over memory each time.
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.allow_tf32 = False
@@ -85,11 +85,11 @@ def _refusal(found: List[str]) -> str:
 
 
 def obstacles(model: Any) -> List[str]:
-    """Why the model's bits may differ between types of devices; empty when they do not.
+    """Return why the model's bits may differ between device types; empty if they do not.
 
     Kernels that vendors tune for each device (convolutions, recurrent layers, batch
     normalisation, on GPUs also matrix products) choose their algorithm by it. Processors differ by
-    their vector units unless their libraries were told to use none that not all have.
+    their vector units unless their libraries are limited to the common ones.
     """
     found = []
     is_cuda = any(parameter.is_cuda for parameter in model.parameters())
@@ -118,7 +118,7 @@ def _obstacles_of_processors() -> List[str]:
 
 
 def watch(level: str, *, tells: bool = False) -> Callable[[], ContextManager[None]]:
-    """A context for each step; under D2 the first one refuses operations that are tuned.
+    """Return a context for each step; under D2 the first one refuses tuned operations.
 
     Args:
         level: of determinism.
@@ -146,7 +146,7 @@ def watch(level: str, *, tells: bool = False) -> Callable[[], ContextManager[Non
 
 
 def _tuned(called: Dict[str, bool]) -> List[str]:
-    """The operations, by name and whether on a GPU, whose kernels are tuned for the device."""
+    """The operations, by name and whether on a GPU, with kernels tuned for the device."""
     return sorted(
         name
         for name, is_cuda in called.items()
@@ -156,7 +156,7 @@ def _tuned(called: Dict[str, bool]) -> List[str]:
 
 
 def _noting(called: Dict[str, bool]) -> Any:
-    """A context that notes which operations are called, and whether on a GPU."""
+    """A context that records the called operations, and whether on a GPU."""
     from torch.utils._python_dispatch import (  # noqa: PLC0415 - as above
         TorchDispatchMode,
     )

@@ -1,4 +1,4 @@
-"""What all elastic training has in common: turns, checkpoints, leaving, waiting, saying so.
+"""Base of elastic training: steps, checkpoints, leaving, waiting, and reports.
 
 Needs PyTorch.
 """
@@ -19,21 +19,21 @@ from tessera.train.saving import Saver
 
 
 class ResumeError(ValueError):
-    """A checkpoint belongs to another training than the one that is to go on from it."""
+    """A checkpoint belongs to another training than the one to be resumed."""
 
 
 class Elastic(ABC):
-    """A training whose processes may be others after each checkpoint.
+    """A training whose processes may change at each checkpoint.
 
     Args:
-        model: made with the same seed in all processes, on its device, and not wrapped by DDP.
+        model: created with the same seed in all processes, on its device, and not wrapped by DDP.
         optimizer: of its parameters.
         scheduler: of the learning rate.
-        saver: where checkpoints go; the job's own place if None.
+        saver: of checkpoints; the job's own if None.
 
     Attributes:
         done: steps done over the whole training.
-        peers: the processes that train together.
+        peers: the processes of the training.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Elastic(ABC):
         self._batches: Iterator[Any] = iter(())
         self._worked_seconds = 0.0
 
-    # -- what the kinds of training do in their own ways -----------------------------------------
+    # -- implemented by the kinds of training ----------------------------------------------------
 
     @abstractmethod
     def save(self) -> None:
@@ -67,20 +67,20 @@ class Elastic(ABC):
 
     @abstractmethod
     def _take_up(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's state."""
+        """Resume from a checkpoint's state."""
 
     @abstractmethod
     def _open(self) -> None:
-        """Begin to fetch batches from the present step on."""
+        """Start loading batches from the present step on."""
 
     @abstractmethod
     def _between(self) -> None:
-        """Take up between two steps what the control plane wants."""
+        """Apply the control plane's settings between two steps."""
 
     # -- turns -----------------------------------------------------------------------------------
 
     def _turns(self, is_enough: Callable[[], bool], every: int) -> Iterator[int]:
-        """The numbers of the steps to do; checkpoints are saved and orders heard between them."""
+        """The step numbers; saves checkpoints and reads control files between them."""
         self._open()
         try:
             while not (self._leaving or is_enough()):
@@ -99,7 +99,7 @@ class Elastic(ABC):
             wait_for_threads()
 
     def _finish_step(self, began: float) -> float:
-        """Count a step; the seconds that it took."""
+        """Count a step; returns its seconds."""
         self.done += 1
         self._worked_seconds = time.perf_counter() - began
         return self._worked_seconds
@@ -107,7 +107,7 @@ class Elastic(ABC):
     # -- checkpoints -----------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Go on from the newest checkpoint, or begin with the parameters of the first process."""
+        """Resume from the newest checkpoint, or start with the parameters of the first process."""
         found = self._saver.load()
         state = found[1] if found else None
         if self.peers.size > 1:
@@ -125,7 +125,7 @@ class Elastic(ABC):
             self.scheduler.load_state_dict(state["scheduler"])
 
     def _rules(self) -> Dict[str, Any]:
-        """State of what turns gradients into parameters."""
+        """State of optimizer and scheduler."""
         scheduler = self.scheduler
         return {
             "optimizer": self.optimizer.state_dict(),

@@ -1,4 +1,4 @@
-"""Who this job is, as its environment says."""
+"""Identity of this job from its environment."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class Job:
-    """The process's place in its job; outside a job a world of one.
+    """The process within its job; outside a job a world of one.
 
     Attributes:
         id, name, attempt: of the job; empty outside one.
         role, rank: of this member of the gang.
-        world_size, node_rank, nodes, local_rank: as torchrun and others mean them.
+        world_size, node_rank, nodes, local_rank: as for torchrun.
         run_dir: the member's directory on the node; empty outside a job.
     """
 
@@ -34,7 +34,7 @@ class Job:
 
 
 def job() -> Job:
-    """The job that this process belongs to."""
+    """Return the job of this process."""
     return Job(
         id=os.environ.get("TESSERA_JOB_ID", ""),
         name=os.environ.get("TESSERA_JOB_NAME", ""),
@@ -52,7 +52,7 @@ def job() -> Job:
 
 
 def device() -> str:
-    """What PyTorch calls this process's device: ``cpu``, or ``cuda`` with its number."""
+    """Return PyTorch's name of this process's device: ``cpu``, or ``cuda`` with its number."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return "cpu"
@@ -68,7 +68,7 @@ def _number(name: str, default: int) -> int:
 
 
 def secret(name: str) -> Optional[str]:
-    """A secret of the job; None when it has none of that name."""
+    """Return a secret of the job, or None."""
     directory = os.environ.get("TESSERA_JOB_SECRETS_DIR")
     if not directory or os.path.basename(name) != name:
         return None

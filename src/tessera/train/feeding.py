@@ -1,4 +1,4 @@
-"""Batches for logical workers: which samples, in which order, whoever asks and since when.
+"""Batches for logical workers: sample order independent of processes and restarts.
 
 Needs PyTorch.
 """
@@ -17,14 +17,14 @@ Key = Tuple[int, int]
 
 
 class Order:
-    """Samples in an order drawn anew for each epoch, from seed and epoch alone."""
+    """Samples in an order drawn for each epoch from seed and epoch alone."""
 
     def __init__(self, samples: int, seed: int) -> None:
         self._samples, self._seed = samples, seed
         self._epoch, self._drawn = -1, [0]
 
     def of(self, epoch: int) -> List[int]:
-        """All samples of an epoch."""
+        """Return all samples of an epoch."""
         if self._epoch != epoch:
             order = list(range(self._samples))
             chance = random.Random(f"{self._seed}/{epoch}")  # noqa: S311 - no secret
@@ -33,26 +33,26 @@ class Order:
         return self._drawn
 
     def sample(self, place: int) -> int:
-        """The sample at a place counted over all epochs."""
+        """Return the sample at an index counted over all epochs."""
         epoch, within = divmod(place, self._samples)
         return self.of(epoch)[within]
 
 
 class Feed:
-    """The samples of every logical worker, epoch after epoch, without end.
+    """The samples of every logical worker, epoch after epoch, infinite.
 
     Each epoch's order is drawn from the seed and the epoch alone. Step ``k`` gives worker ``v``
     the ``v``-th of ``workers`` consecutive batches; samples that do not fill a whole step are left
-    out of their epoch. What the dataset draws at random for a sample depends on seed, epoch and
-    sample only: not on how many loading processes there are, who asks or where it went on.
+    out of their epoch. Random draws of the dataset for a sample depend on seed, epoch and
+    sample only: not on loading processes, the calling process or restarts.
 
     Args:
         dataset: with ``__len__`` and ``__getitem__``.
         batch_size: samples of one logical worker in one step.
-        seed: of the order and of the samples' own chance.
-        loading_processes: that fetch ahead for each training process.
-        draws: whether samples are drawn with chance (augmentation); False saves its seeding.
-        collate: makes a batch of samples; PyTorch's own if None.
+        seed: of the order and of random draws for samples.
+        loading_processes: prefetchers of each training process.
+        draws: whether samples use random draws (augmentation); False saves the seeding.
+        collate: creates a batch from samples; PyTorch's own if None.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Feed:
         self._order = Order(len(dataset), seed)
 
     def steps_of_an_epoch(self, workers: int) -> int:
-        """Whole steps in one epoch.
+        """Return the whole steps in one epoch.
 
         Raises:
             ValueError: the dataset does not fill one step.
@@ -90,16 +90,16 @@ class Feed:
         return int(steps)
 
     def keys(self, step: int, worker: int, workers: int) -> List[Key]:
-        """The samples of one worker in one step of the whole training."""
+        """Return the samples of one worker in one step of the whole training."""
         epoch, within = divmod(step, self.steps_of_an_epoch(workers))
         order = self._order.of(epoch)
         first = (within * workers + worker) * self.batch_size
         return [(epoch, index) for index in order[first : first + self.batch_size]]
 
     def batches(self, step: int, held: Sequence[int], workers: int) -> Iterator[Any]:
-        """The batches of a process from a step on: for each step, one for each worker it holds.
+        """Yield a process's batches from a step on: per step, one for each worker it holds.
 
-        It draws from no generator of this process.
+        It uses no random generator of this process.
         """
         loader = DataLoader(
             _Seeded(self._dataset, self._seed if self._draws else None),
@@ -113,7 +113,7 @@ class Feed:
         return found
 
     def describe(self, workers: int) -> Dict[str, Any]:
-        """What a checkpoint keeps of a feed, to be compared when training goes on."""
+        """Return the description of a feed for a checkpoint, to be compared on resume."""
         return {
             "batch_size": self.batch_size,
             "seed": self._seed,
@@ -123,7 +123,7 @@ class Feed:
 
 
 class _Endless:
-    """Batches of keys, in the order in which they are used up."""
+    """Batches of keys, in order of use."""
 
     def __init__(self, feed: Feed, step: int, held: Sequence[int], workers: int) -> None:
         self._place = (feed, step, held, workers)
@@ -137,7 +137,7 @@ class _Endless:
 
 
 class _Seeded:
-    """A dataset whose samples are drawn with chance of their own."""
+    """A dataset with separate random draws for each sample."""
 
     def __init__(self, dataset: Any, seed: Any) -> None:
         self._dataset = dataset

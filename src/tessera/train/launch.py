@@ -27,10 +27,10 @@ POLL_SECONDS = 0.05
 def processes_of_members(
     layout: Optional[control.Layout], members: int, devices: int
 ) -> List[int]:
-    """How many processes each member of the gang runs.
+    """Return the number of processes of each member of the gang.
 
     Args:
-        layout: as the control plane has it; one that is made for another gang counts as none.
+        layout: from the control plane; one for another gang is ignored.
         members: of the gang.
         devices: of each member.
     """
@@ -40,12 +40,12 @@ def processes_of_members(
 
 
 def environments(counts: Sequence[int], member: int, devices: int) -> List[Dict[str, str]]:
-    """What the processes of one member find in their environment, one after the other.
+    """Return the environment variables of the processes of one member, in order.
 
     Args:
         counts: processes of each member.
-        member: which one.
-        devices: it has.
+        member: its index.
+        devices: of the member.
     """
     first, here = sum(counts[:member]), counts[member]
     return [
@@ -66,8 +66,8 @@ class Launcher:
     """The processes of this member.
 
     Args:
-        command: that each runs.
-        environments: what each finds beyond the launcher's own environment.
+        command: of each process.
+        environments: variables of each in addition to the launcher's own.
     """
 
     def __init__(self, command: Sequence[str], environments: Sequence[Dict[str, str]]) -> None:
@@ -79,13 +79,13 @@ class Launcher:
         ]
 
     def stop(self, number: int = signal.SIGTERM, _frame: Any = None) -> None:
-        """Send all that still run a signal."""
+        """Send a signal to all running processes."""
         for process in self._running:
             if process.poll() is None:
                 process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait for all; 0, or the exit code of the first that failed, after ending the others."""
+        """Wait for all; returns 0, or the first failed exit code, after ending the others."""
         while True:
             codes = [process.poll() for process in self._running]
             failed = [code for code in codes if code]
@@ -108,12 +108,12 @@ class Launcher:
 
 
 def _exit_code(code: int) -> int:
-    """As a shell has it: a signal's number above 128."""
+    """The exit code of a shell: 128 plus a signal's number."""
     return 128 - code if code < 0 else code
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Start the script that is named on the command line; the exit code."""
+    """Start the script of the command line; returns the exit code."""
     command = list(sys.argv[1:] if arguments is None else arguments)
     if not command:
         print(__doc__, file=sys.stderr)

@@ -1,8 +1,8 @@
-"""Keeps processes that train together from hanging when they end.
+"""Safe end of processes that train together: no hang and no abort.
 
-A thread of a process group lets go of what was exchanged some time after the exchange is over, and
+A thread of a process group releases the tensors of a collective some time after its end, and
 needs Python's lock for that. DistributedDataParallel, when it is the last to free the group, waits
-for the thread with that lock in its hand, for ever; an interpreter that ends first is aborted.
+for the thread while holding that lock, for ever; an interpreter that ends first is aborted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ atexit.register(_kept.clear)
 
 
 def keep_group(group: Any) -> None:
-    """Keep a process group until this process ends, or trains in another one.
+    """Hold a process group until this process ends, or trains in another one.
 
     So Python frees it last, and waits for its threads without the lock.
     """
@@ -31,14 +31,14 @@ def keep_group(group: Any) -> None:
 
 
 def exchange(collective: Callable[..., Any], tensor: Any, **how: Any) -> None:
-    """Run a collective in place on a tensor, and remember that its group's threads have seen it.
+    """Run a collective in place on a tensor, and track the references of its group's threads.
 
-    They get a tensor of their own with the same memory, whose end is heard of.
+    They get another tensor of the same memory, whose release is observed.
 
     Args:
-        collective: one of `torch.distributed` that takes a tensor and waits.
-        tensor: that it fills.
-        how: further arguments of it.
+        collective: a blocking one of `torch.distributed` on a tensor.
+        tensor: to fill.
+        how: its further arguments.
     """
     alias, number = tensor.detach(), next(_numbers)
     _lent[number] = weakref.ref(alias, lambda _: _lent.pop(number, None))
@@ -50,12 +50,12 @@ def exchange(collective: Callable[..., Any], tensor: Any, **how: Any) -> None:
 
 
 def wait_for_threads(seconds: float = PATIENCE_SECONDS) -> bool:
-    """Wait until all threads have let go of what was exchanged; whether they have.
+    """Wait until all threads have released exchanged tensors; returns whether they have.
 
     After this the group can be freed, and the process can end.
 
     Args:
-        seconds: to wait at most.
+        seconds: limit of the wait.
     """
     deadline = time.monotonic() + seconds
     while _lent and time.monotonic() < deadline:

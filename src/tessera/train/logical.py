@@ -1,8 +1,8 @@
-"""Training by logical workers: the same bits on however many devices (EasyScale, SC'23, 3.2-3.3).
+"""Training by logical workers: equal bits on any number of devices (EasyScale, SC'23, 3.2-3.3).
 
 A job has a fixed number of logical workers, each with its own share of every batch, its own
-generators and its own buffers (running statistics of batch normalisation). A process runs the
-ones that it holds one after the other and switches their context between two of them. Gradients
+generators and its own buffers (running statistics of batch normalisation). A process runs its
+workers one after the other and switches their context in between. Gradients
 are summed by a tree over the logical workers (`tessera.train.reduction`), so parameters after a
 step depend on the workers and not on the processes. Needs PyTorch.
 """
@@ -36,21 +36,21 @@ class LogicalWorkers(Elastic):
     ...     loss = elastic.step(lambda batch: cross_entropy(model(batch[0]), batch[1]))
 
     Args:
-        model: made with the same seed in all processes, on its device, and not wrapped by DDP.
-        optimizer: of its parameters. One that draws at random draws from a generator that all
+        model: created with the same seed in all processes, on its device, and not wrapped by DDP.
+        optimizer: of its parameters. Random draws must come from a generator that all
             processes share.
-        feed: what the workers learn from.
-        workers: how many logical workers there are, whatever the number of processes; as the
-            job's environment says if None.
+        feed: the workers' batches.
+        workers: number of logical workers, for any number of processes; from the
+            job's environment if None.
         seed: of all generators.
         scheduler: of the learning rate, stepped after every step.
-        layout: how many workers each process holds at first; as the control plane says if None,
+        layout: initial number of workers of each process; if None, the control plane's,
             or spread evenly.
-        level: of determinism, D0, D1 or D2; as the job's environment says if None, or D1.
+        level: of determinism, D0, D1 or D2; if None, from the job's environment, or D1.
         threads: of each operation on a CPU.
         before_update: called with gradients in place before the optimizer, to clip them.
-        extra: state of the caller's own, kept in checkpoints.
-        saver: where checkpoints go; the job's own place if None.
+        extra: the caller's own state for checkpoints.
+        saver: of checkpoints; the job's own if None.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class LogicalWorkers(Elastic):
         return _whole_numbers(wanted) or reduction.spread(self.workers, self.peers.size)
 
     def _wanted_counts(self, layout: Optional[control.Layout]) -> List[float]:
-        """What this process has to say of the layout, place by place; zeros for nothing.
+        """This process's contribution to the layout, place by place; zeros for none.
 
-        Only the first process speaks, and only of layouts that fit.
+        Only the first process contributes, and only layouts that fit.
         """
         counts = [count for member in layout or [] for count in member]
         speaks = self.peers.rank == 0 and len(counts) == self.peers.size
@@ -109,7 +109,7 @@ class LogicalWorkers(Elastic):
         self.held = range(*self._spans[self.peers.rank])
 
     def _between(self) -> None:
-        """Move workers between processes when another layout is wanted; no step is lost."""
+        """Move workers between processes after a change of layout; no step is lost."""
         if self._next_counts in ([], self._counts):
             return
         contexts = self._gathered()
@@ -125,20 +125,20 @@ class LogicalWorkers(Elastic):
     # -- steps -----------------------------------------------------------------------------------
 
     def steps(self, total: int, *, every: int = 0) -> Iterator[int]:
-        """The numbers of the steps to do, from where the last checkpoint ends up to `total`.
+        """Yield the step numbers from the last checkpoint up to `total`.
 
-        A checkpoint is saved every so many steps (0: never in between), when the job is asked to
-        leave (then the loop ends), and after the last step. In the end the model shows the buffers
-        of the first worker in all processes.
+        A checkpoint is saved every ``every`` steps (0: never in between), on a notice to leave
+        (then the loop ends), and after the last step. At the end the model has the buffers of the
+        first worker in all processes.
         """
         yield from self._turns(lambda: self.done >= total, every)
         self.show()
 
     def show(self, worker: int = 0) -> None:
-        """Give the model in all processes one worker's buffers, to evaluate or export it.
+        """Load one worker's buffers into the model in all processes, to evaluate or export it.
 
         To be called by all processes; `steps` does so for the first worker when it ends. Between
-        steps each process shows those of the first worker that it holds.
+        steps each process has those of the first worker that it holds.
         """
         contexts = self._gathered()
         self._contexts.lend(contexts[worker])
@@ -197,7 +197,7 @@ class LogicalWorkers(Elastic):
         return taken
 
     def _settle(self, losses: List[torch.Tensor]) -> float:
-        """The mean loss; on the way all hear of a notice, and which layout is wanted."""
+        """The mean loss; also exchanges a notice and the requested layout."""
         numbers = [0.0] * self.workers
         for worker, loss in zip(self.held, losses):
             numbers[worker] = float(loss)
@@ -216,7 +216,7 @@ class LogicalWorkers(Elastic):
         return reduction.total(sums, self.workers, _add)
 
     def _shared(self, gradients: Optional[Gradients], owner: int) -> Gradients:
-        """A root's sum, which its owner has, in all processes."""
+        """The sum of a root, broadcast from its owner to all processes."""
         made: Gradients = [torch.empty(0)] * len(self._parameters)
         for places in self._places_by_type():
             of_type = [self._parameters[place] for place in places]
@@ -261,7 +261,7 @@ class LogicalWorkers(Elastic):
         self.peers.wait()
 
     def _state(self, contexts: List[Any]) -> Dict[str, Any]:
-        """Everything that the next step depends on, and nothing of who holds what."""
+        """Everything that the next step depends on, independent of the layout."""
         return {
             "version": VERSION,
             "step": self.done,
@@ -277,7 +277,7 @@ class LogicalWorkers(Elastic):
         }
 
     def _receipt(self, state: Mapping[str, Any]) -> Dict[str, Any]:
-        """What two runs are compared by, beside the hash of the checkpoint."""
+        """Data for comparing two runs, in addition to the hash of the checkpoint."""
         return {"seed": self.seed, "logical_workers": self.workers, **state["settings"]}
 
     def _take_up(self, state: Mapping[str, Any]) -> None:
@@ -307,10 +307,10 @@ class LogicalWorkers(Elastic):
 
 
 def _workers_of_the_job() -> int:
-    """The number of logical workers that the job's environment names.
+    """The number of logical workers in the job's environment.
 
     Raises:
-        ValueError: it names none.
+        ValueError: it is missing.
     """
     said = os.environ.get("TESSERA_JOB_LOGICAL_WORKERS", "")
     if not said.isdigit() or int(said) < 1:
@@ -319,12 +319,12 @@ def _workers_of_the_job() -> int:
 
 
 def _joined(parts: Sequence[bytes]) -> List[Any]:
-    """The contexts of all workers, from what the processes brought in their order."""
+    """The contexts of all workers, from the parts of the processes in order."""
     return [one for part in parts for one in read_state(io.BytesIO(part))]
 
 
 def _whole_numbers(numbers: Sequence[float]) -> List[int]:
-    """A layout as it came through the network; empty where nobody wants one."""
+    """A layout received from the network; empty if none was requested."""
     return [int(number) for number in numbers] if any(numbers) else []
 
 

@@ -1,8 +1,8 @@
-"""The loop around the steps of any script: it goes on from the last checkpoint and hears orders.
+"""Training loop for any script: resumes from the last checkpoint and reads control files.
 
-For scripts that train in their own way, with NumPy, plain PyTorch or its DistributedDataParallel.
-Between two steps a turn saves what is due, waits as long as a throttle says, and ends when the job
-is asked to leave, in all processes after the same step.
+For scripts with their own training, in NumPy, plain PyTorch or its DistributedDataParallel.
+Between two steps it saves a due checkpoint, waits for the throttle, and ends on a notice to
+leave, in all processes after the same step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tessera.train.saving import checkpoint, resume
 
 
 class Loop:
-    """The steps that are still to do.
+    """Iterator over the remaining steps.
 
     >>> loop = Loop(1000, save=state, load=take_up, every=100)
     >>> for step in loop:
@@ -26,11 +26,11 @@ class Loop:
 
     Args:
         steps: of the whole training.
-        save: gives the state that the next step depends on, as `checkpoint` takes it.
-        load: takes up what `save` gave.
-        every: steps from checkpoint to checkpoint; 0: only when the job leaves, and at the end.
-        agree: whether any process was asked to leave, given whether this one was; where PyTorch
-            has a process group, its processes are asked if None.
+        save: returns the state that the next step depends on, for `checkpoint`.
+        load: restores the result of `save`.
+        every: steps between checkpoints; 0: only when the job leaves, and at the end.
+        agree: returns whether any process was asked to leave, given whether this one was; if
+            None, the processes of PyTorch's process group exchange it.
 
     Attributes:
         left: whether the loop ended because the job was asked to leave.
@@ -80,18 +80,18 @@ class Loop:
             control.pause(worked)
 
     def report(self, *, loss: Optional[float] = None, samples: Optional[float] = None) -> None:
-        """Tell of the present step, with the time that it has taken.
+        """Report the present step, with its duration.
 
         Args:
             loss: of the step.
-            samples: that this process has worked through.
+            samples: of this process.
         """
         seconds = time.perf_counter() - self._began
         report(step=self._step, samples=samples, step_seconds=seconds, loss=loss)
 
 
 def _group() -> Any:
-    """PyTorch's module of process groups, where this process is in one."""
+    """PyTorch's module of process groups, if this process is in one."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -99,7 +99,7 @@ def _group() -> Any:
 
 
 def _farthest(found: Any) -> Any:
-    """What was found by the process that has come farthest; nodes may share no directory."""
+    """The checkpoint of the process that is furthest; nodes may share no directory."""
     if _group() is None:
         return found
     from tessera.train.peers import newest  # noqa: PLC0415 - PyTorch is there
@@ -108,7 +108,7 @@ def _farthest(found: Any) -> Any:
 
 
 def _any_process(asked: bool) -> bool:
-    """Whether any process of PyTorch's group was asked; this one alone where there is none."""
+    """Whether any process of PyTorch's group was asked; only this one without a group."""
     distributed, torch = _group(), sys.modules.get("torch")
     if distributed is None or torch is None:
         return asked

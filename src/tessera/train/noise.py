@@ -1,7 +1,7 @@
 """The gradient noise scale, and the learning rates that follow from it.
 
-Gradients of small batches are the true gradient and noise. How much of a batch's gradient is
-noise says how much is gained by a larger batch: statistical efficiency (Pollux, OSDI'21, section
+Gradients of small batches are the true gradient and noise. The share of noise in a batch's
+gradient determines the gain of a larger batch: statistical efficiency (Pollux, OSDI'21, section
 2.2) and AdaScale's learning rate (Johnson et al., ICML'20) are both functions of it. Pure: numbers
 in, numbers out.
 """
@@ -21,7 +21,7 @@ class NoiseScale:
     """Moving estimates of a gradient's squared norm and of its variance.
 
     Both are of the mean gradient of the initial batch. Attributes are sums with weights, so that
-    the first estimates are not drawn towards zero.
+    the first estimates are not biased towards zero.
     """
 
     square_sum: float = 0.0
@@ -31,7 +31,7 @@ class NoiseScale:
     def update(
         self, *, parts: int, mean_of_squares: float, square_of_mean: float, scale: float
     ) -> None:
-        """Take in the gradients of one step.
+        """Add the gradients of one step.
 
         Args:
             parts: gradients of equal shares of the batch, at least 2 (processes times accumulated
@@ -57,7 +57,7 @@ class NoiseScale:
     def between(
         self, *, earlier_square: float, square: float, product: float, scale: float
     ) -> None:
-        """Take in two steps one after the other, where a step has one gradient only.
+        """Add two successive steps, if a step has one gradient only.
 
         Args:
             earlier_square: squared norm of the earlier step's gradient.
@@ -74,16 +74,16 @@ class NoiseScale:
 
     @property
     def square(self) -> float:
-        """Squared norm of the true gradient; 0 while nothing is known."""
+        """Squared norm of the true gradient; 0 if unknown."""
         return max(0.0, self.square_sum / self.weight) if self.weight else 0.0
 
     @property
     def variance(self) -> float:
-        """Variance of the initial batch's gradient; 0 while nothing is known."""
+        """Variance of the initial batch's gradient; 0 if unknown."""
         return max(0.0, self.variance_sum / self.weight) if self.weight else 0.0
 
     def gain(self, scale: float) -> float:
-        """How many steps of the initial batch a step of a scaled one is worth: 1 to `scale`."""
+        """Number of steps of the initial batch that equal one scaled step: 1 to `scale`."""
         total = self.variance + self.square
         if total <= 0:
             return 1.0
@@ -94,25 +94,25 @@ class NoiseScale:
         return self.gain(scale) / scale
 
     def to_state(self) -> Dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {"square": self.square_sum, "variance": self.variance_sum, "weight": self.weight}
 
     @classmethod
     def from_state(cls, state: Dict[str, Any]) -> NoiseScale:
-        """The opposite of `to_state`."""
+        """Inverse of `to_state`."""
         return cls(float(state["square"]), float(state["variance"]), float(state["weight"]))
 
 
 def rate_factor(rule: str, noise: NoiseScale, scale: float) -> float:
-    """What the learning rate of the initial batch is multiplied with.
+    """Return the factor for the learning rate of the initial batch.
 
     Args:
-        rule: ``adascale`` (for SGD), ``sqrt`` (for Adam and its kin) or ``linear``.
-        noise: as estimated so far.
+        rule: ``adascale`` (for SGD), ``sqrt`` (for Adam and similar) or ``linear``.
+        noise: the current estimates.
         scale: the batch in multiples of the initial batch.
 
     Raises:
-        ValueError: there is no such rule.
+        ValueError: the rule is unknown.
     """
     if rule == "adascale":
         return noise.gain(scale)

@@ -1,4 +1,4 @@
-"""The processes that train one model together; one process alone needs no group.
+"""Group of the processes that train one model; one process alone needs no group.
 
 Needs PyTorch.
 """
@@ -20,11 +20,11 @@ from tessera.train.lending import exchange, wait_for_threads
 
 
 class Peers:
-    """This process among the others.
+    """This process within its group.
 
     Attributes:
         rank: 0 up to, without, `size`.
-        size: how many processes there are.
+        size: number of processes.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -50,15 +50,15 @@ class Peers:
         return len(set(self.gather_all(name.encode("utf-8")))) < self.size
 
     def agree(self, numbers: Sequence[float]) -> List[float]:
-        """Sums of what all processes bring, place by place.
+        """Return the sums of the numbers of all processes, place by place.
 
-        Exact, and so the same for every number of processes, where at most one of them brings
-        something else than 0 to a place.
+        Exact, and so the same for every number of processes, if at most one of them has
+        a number other than 0 at a place.
         """
         return list(numbers) if self.size == 1 else _sums(numbers, self._words)
 
     def add_up(self, flat: torch.Tensor) -> None:
-        """Replace a tensor by the sum of all processes', in an order of the library's own."""
+        """Replace a tensor by the sum of all processes' tensors, in the library's own order."""
         if self.size == 1:
             return
         if self._staged:
@@ -69,7 +69,7 @@ class Peers:
             exchange(distributed.all_reduce, flat)
 
     def share(self, flat: torch.Tensor, owner: int) -> None:
-        """Give all processes what one of them has."""
+        """Broadcast the tensor of one process to all."""
         if self.size == 1:
             return
         if self._staged:
@@ -80,28 +80,28 @@ class Peers:
             exchange(distributed.broadcast, flat, src=owner)
 
     def gather(self, content: bytes) -> Optional[List[bytes]]:
-        """What all processes bring, in their order; None everywhere but in the first."""
+        """Gather the contents of all processes in order; None except in the first process."""
         found = self.gather_all(content)
         return found if self.rank == 0 else None
 
     def gather_all(self, content: bytes) -> List[bytes]:
-        """What all processes bring, in their order, in all of them."""
+        """Gather the contents of all processes in order, in all of them."""
         return [content] if self.size == 1 else _gathered(content, self._words)
 
     def wait(self) -> None:
-        """Go on only when all have come here, and no thread holds what was exchanged before."""
+        """Wait for all processes, and for the release of exchanged tensors by all threads."""
         self.agree([0.0])
         wait_for_threads()
 
 
 def newest(name: Tuple[int, str], state: Any) -> Any:
-    """The state of the process that has come farthest, in all processes of the group.
+    """Return the state of the furthest process, in all processes of the group.
 
-    So training goes on though nodes share no directory and only one of them has the checkpoint.
+    So training resumes if nodes share no directory and only one of them has the checkpoint.
 
     Args:
-        name: step and hash of what this process has found; (0, "") for nothing.
-        state: what it has found.
+        name: step and hash of this process's state; (0, "") for none.
+        state: of this process.
     """
     names = _gathered(f"{name[0]} {name[1]}".encode("ascii"), None)
     if len(set(names)) == 1:
@@ -115,7 +115,7 @@ def newest(name: Tuple[int, str], state: Any) -> Any:
 
 
 def _gathered(content: bytes, group: Any) -> List[bytes]:
-    """What all processes of a group bring: each fills its part of one sum."""
+    """The contents of all processes of a group: each fills its part of one sum."""
     rank, size = distributed.get_rank(), distributed.get_world_size()
     lengths = [0.0] * size
     lengths[rank] = float(len(content))
@@ -139,5 +139,5 @@ def _sums(numbers: Sequence[float], group: Any) -> List[float]:
 
 
 def _device(group: Any) -> str:
-    """Where a group exchanges."""
+    """The device of a group's exchanges."""
     return "cuda" if distributed.get_backend(group) == "nccl" else "cpu"

@@ -1,4 +1,4 @@
-"""The states of all random number generators that training draws from, taken and put back."""
+"""Capture and restore of the states of all random number generators of a training."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Dict, Iterator
 
 
 def seed_all(*parts: int) -> None:
-    """Seed Python's, NumPy's and torch's generators from numbers that name a place in a run.
+    """Seed Python's, NumPy's and torch's generators from numbers, such as a position in a run.
 
-    Each generator gets a number of its own, so that two of them never draw the same series.
+    Each generator gets a different seed, so that two of them never draw the same series.
     """
     digest = hashlib.sha256(",".join(str(part) for part in parts).encode("ascii")).digest()
     random.seed(int.from_bytes(digest[:8], "big"))
@@ -26,10 +26,10 @@ def seed_all(*parts: int) -> None:
 
 
 def capture() -> Dict[str, Any]:
-    """The states of Python's, NumPy's, torch's and the current CUDA device's generators.
+    """Return the states of Python's, NumPy's, torch's and the current CUDA device's generators.
 
     Generators of libraries that have not been imported are left out. The result is for `restore`
-    in this process; `portable` makes it fit for a checkpoint.
+    in this process; `portable` converts it for a checkpoint.
     """
     states: Dict[str, Any] = {"python": random.getstate()}
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
@@ -43,7 +43,7 @@ def capture() -> Dict[str, Any]:
 
 
 def restore(states: Dict[str, Any]) -> None:
-    """Put back what `capture` gave."""
+    """Restore the result of `capture`."""
     random.setstate(states["python"])
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and "numpy" in states:
@@ -55,14 +55,14 @@ def restore(states: Dict[str, Any]) -> None:
 
 
 def portable(states: Dict[str, Any]) -> Dict[str, Any]:
-    """What `capture` gave, in a form that a checkpoint can hold."""
+    """Convert the result of `capture` for a checkpoint."""
     version, words, gauss = states["python"]
     packed = b"".join(word.to_bytes(4, "little") for word in words)
     return {**states, "python": (version, packed, gauss)}
 
 
 def from_portable(states: Dict[str, Any]) -> Dict[str, Any]:
-    """The opposite of `portable`."""
+    """Inverse of `portable`."""
     version, packed, gauss = states["python"]
     words = tuple(int.from_bytes(packed[at : at + 4], "little") for at in range(0, len(packed), 4))
     return {**states, "python": (version, words, gauss)}
@@ -70,7 +70,7 @@ def from_portable(states: Dict[str, Any]) -> Dict[str, Any]:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Leave all generators behind as they were found."""
+    """Context that restores all generators at its end."""
     states = capture()
     try:
         yield

@@ -1,11 +1,11 @@
-"""Sums over logical workers in one order, whoever holds which of them.
+"""Sums over logical workers in a fixed order, independent of their processes.
 
 Floating-point sums depend on their order. Here the order is a binary tree over the logical
 workers ``0 .. n-1`` and nothing else: a node over ``[low, high)`` is the sum of its two halves,
 cut at the largest power of two below its width. Processes hold contiguous ranges of workers. Each
-sums the subtrees that lie wholly in its range (its *roots*); whoever has all roots finishes the
+sums the subtrees wholly in its range (its *roots*); a process with all roots finishes the
 tree. So one, two, three or eight processes add the same numbers in the same order (EasyScale,
-SC'23, section 3.3, keeps recorded buckets of a ring for this; a tree needs no record).
+SC'23, section 3.3, uses recorded buckets of a ring for this; a tree needs no record).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Span = Tuple[int, int]
 
 
 def spread(workers: int, processes: int) -> List[int]:
-    """How many logical workers each process holds when they are spread as evenly as they go.
+    """Return the number of logical workers of each process, spread as evenly as possible.
 
     >>> spread(8, 3)
     [3, 3, 2]
@@ -28,7 +28,7 @@ def spread(workers: int, processes: int) -> List[int]:
 
 
 def spans(counts: Sequence[int]) -> List[Span]:
-    """The range of each process, from the numbers of workers that they hold in order.
+    """Return the range of each process, from their numbers of workers in order.
 
     >>> spans([2, 0, 1])
     [(0, 2), (2, 2), (2, 3)]
@@ -41,14 +41,14 @@ def spans(counts: Sequence[int]) -> List[Span]:
 
 
 def halves(span: Span) -> Tuple[Span, Span]:
-    """The two parts that a node is the sum of."""
+    """Return the two parts whose sum a node is."""
     low, high = span
     cut = low + (1 << (high - low - 1).bit_length() - 1)
     return (low, cut), (cut, high)
 
 
 def tree(workers: int) -> FrozenSet[Span]:
-    """All nodes of the tree."""
+    """Return all nodes of the tree."""
     found: List[Span] = []
     open_spans = [(0, workers)] if workers else []
     while open_spans:
@@ -60,7 +60,7 @@ def tree(workers: int) -> FrozenSet[Span]:
 
 
 def roots(held: Span, workers: int) -> List[Span]:
-    """The largest nodes that lie within a range, in order: what its process has to tell."""
+    """Return the largest nodes within a range, in order: the contribution of its process."""
     found: List[Span] = []
 
     def visit(span: Span) -> None:
@@ -76,11 +76,11 @@ def roots(held: Span, workers: int) -> List[Span]:
 
 
 class Accumulator(Generic[Value]):
-    """Sums what the workers of one range bring, one after the other.
+    """Sums the values of the workers of one range, one after the other.
 
     Args:
         workers: of the whole tree.
-        add: gives the sum of two values; it may change the first.
+        add: returns the sum of two values; it may change the first.
     """
 
     def __init__(self, workers: int, add: Callable[[Value, Value], Value]) -> None:
@@ -89,7 +89,7 @@ class Accumulator(Generic[Value]):
         self._stack: List[Tuple[Span, Value]] = []
 
     def push(self, worker: int, value: Value) -> None:
-        """Take in what a worker brings; workers come in ascending order."""
+        """Add a worker's value; workers come in ascending order."""
         span = (worker, worker + 1)
         while self._stack and (self._stack[-1][0][0], span[1]) in self._nodes:
             (low, _), left = self._stack.pop()
@@ -97,13 +97,13 @@ class Accumulator(Generic[Value]):
         self._stack.append((span, value))
 
     def take(self) -> Dict[Span, Value]:
-        """The sums of the range's roots; empties the accumulator."""
+        """Return the sums of the range's roots; empties the accumulator."""
         found, self._stack = dict(self._stack), []
         return found
 
 
 def total(sums: Dict[Span, Value], workers: int, add: Callable[[Value, Value], Value]) -> Value:
-    """The sum of the whole tree from the roots of all processes.
+    """Return the sum of the whole tree from the roots of all processes.
 
     Raises:
         KeyError: a root is missing.
@@ -121,10 +121,10 @@ def total(sums: Dict[Span, Value], workers: int, add: Callable[[Value, Value], V
 
 
 def check_counts(counts: Iterable[int], workers: int, processes: int) -> List[int]:
-    """The numbers of workers that each process holds, checked.
+    """Return the checked numbers of workers of each process.
 
     Raises:
-        ValueError: they are not one for each process or do not make up all workers.
+        ValueError: their count is not that of the processes or their sum that of all workers.
     """
     found = list(counts)
     if len(found) != processes or sum(found) != workers or min(found) < 0:

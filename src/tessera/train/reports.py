@@ -1,4 +1,4 @@
-"""Reports how the training goes, in JSON lines over the node's socket or in the job's file."""
+"""Training reports as JSON lines over the node's socket or in the job's file."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tessera.train.environment import job
 
 MIN_SECONDS = 0.1
 _AVERAGED = ("samples", "step_seconds", "sync_seconds")
-"""What a line gives as the mean over the steps that it covers."""
+"""Fields averaged over the steps of a line."""
 
 
 class Reporter:
     """Sends reports to the node, at most one line each ``MIN_SECONDS``.
 
     Steps in between are not lost: the next line covers them, with the means of their samples and
-    seconds and with ``steps`` saying how many they are, so that throughput
-    (``samples / step_seconds``) and totals (``samples * steps``) stay right.
+    seconds and their number in ``steps``, so that throughput
+    (``samples / step_seconds``) and totals (``samples * steps``) stay correct.
 
     Args:
-        path: the file, for lines that the node's socket does not take.
-        local_rank: which process of the member this is, where several share its file.
+        path: the file, for lines that the socket does not accept.
+        local_rank: index of the process in the member, as several may share the file.
     """
 
     def __init__(self, path: str, local_rank: int = 0) -> None:
@@ -50,7 +50,7 @@ class Reporter:
         sync_seconds: Optional[float] = None,
         **how: Any,
     ) -> None:
-        """Take one step in, and write a line unless one has just been written.
+        """Add one step, and write a line unless one has just been written.
 
         Args:
             step: its number; further arguments as `report` takes them.
@@ -58,7 +58,7 @@ class Reporter:
             step_seconds: as above.
             loss: as above.
             sync_seconds: as above.
-            how: what else is told of the newest step, where it is not None.
+            how: further fields of the newest step, if not None.
         """
         self._steps += 1
         told = {name: value for name, value in how.items() if value is not None}
@@ -76,7 +76,7 @@ class Reporter:
             self._counts[name] += 1
 
     def flush(self) -> None:
-        """Write what is waiting."""
+        """Write the pending line."""
         if not self._waiting:
             return
         line = {
@@ -95,13 +95,13 @@ class Reporter:
         self._write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
 
     def tell(self, event: str, facts: Dict[str, Any]) -> None:
-        """Write a line about something else than steps, behind those that are waiting."""
+        """Write a line about an event, after the pending one."""
         self.flush()
         line = {"time": round(time.time(), 3), "event": event, **facts}
         self._write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
 
     def close(self) -> None:
-        """Write what is waiting, and let go of socket and file."""
+        """Write the pending line, and close socket and file."""
         self.flush()
         for line in self._channel.close():
             self._append(line)
@@ -129,7 +129,7 @@ class Reporter:
 
 
 def _finite(value: Any) -> Optional[float]:
-    """A number that JSON has; None for the others (also of NumPy and torch)."""
+    """A finite number, also of NumPy and torch; None for other values."""
     if value is None:
         return None
     try:
@@ -160,19 +160,19 @@ def report(
     efficiency: Optional[float] = None,
     initial_batch: Optional[int] = None,
 ) -> None:
-    """Tell that a step is done, at every step: it costs microseconds, and nothing outside a job.
+    """Report a finished step, at every step: it costs microseconds, and nothing outside a job.
 
     Args:
         step: number of the step, counted over the whole training.
-        samples: samples that this process has worked through in the step.
-        step_seconds: how long the step took, without what a throttle made it wait afterwards.
-        loss: of the step; not-a-number and infinity are told as unknown.
-        batch: samples of all processes in the step, where it may change.
+        samples: samples of this process in the step.
+        step_seconds: duration of the step, without the wait of a throttle afterwards.
+        loss: of the step; not-a-number and infinity are reported as unknown.
+        batch: samples of all processes in the step, if it may change.
         accumulation: micro-batches of each process in the step.
         noise: squared norm of the true gradient, and variance of the initial batch's gradient.
         sync_seconds: the part of the step in which the processes only exchanged gradients.
         efficiency: progress per sample against that of the initial batch, above 0 to 1.
-        initial_batch: for which the learning rate was chosen, where the batch may change.
+        initial_batch: for which the learning rate was chosen, if the batch may change.
     """
     reporter = _reporter()
     if reporter is not None:
@@ -191,15 +191,15 @@ def report(
 
 
 def tell(event: str, **facts: Any) -> None:
-    """Tell of something that happened to the training, with facts that JSON can hold.
+    """Report an event of the training, with facts as JSON values.
 
     Args:
         event: ``checkpoint``, ``checkpoint-failed``, ``checkpoint-broken``, ``resumed``;
-            ``acknowledged`` (reason) when a notice to leave was heard;
-            ``determinism`` (level, refused, obstacles: why D2 cannot be kept) when training
+            ``acknowledged`` (reason) after a notice to leave;
+            ``determinism`` (level, refused, obstacles: why D2 is not possible) when training
             starts, ``layout`` (step, counts: logical workers of each process) then and when they
-            have moved, ``batch`` (step, batch, accumulation) when another is taken up.
-        facts: what there is to say of it.
+            have moved, ``batch`` (step, batch, accumulation) when it changes.
+        facts: of the event.
     """
     reporter = _reporter()
     if reporter is not None:

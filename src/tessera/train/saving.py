@@ -1,4 +1,4 @@
-"""Where a job's checkpoints are kept, and what it tells of them."""
+"""Saving and loading of a job's checkpoints, with reports to the portal."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ KEEP = 2
 
 
 def checkpoint_dir() -> str:
-    """The directory of the job's checkpoints; outside a job `checkpoints` where it was started."""
+    """Return the job's checkpoint directory; outside a job `./checkpoints` at the start."""
     return os.environ.get("TESSERA_JOB_CHECKPOINT_DIR") or os.path.abspath("checkpoints")
 
 
 class Saver:
-    """Saves and loads the checkpoints of a job, and tells the portal.
+    """Saves and loads the checkpoints of a job, and reports to the portal.
 
     Args:
         directory: of the checkpoints; the job's own if empty.
-        keep: how many of the newest stay.
-        leads: whether this process is the one that saves.
+        keep: number of the newest that remain.
+        leads: whether this process saves.
     """
 
     def __init__(self, directory: str = "", *, keep: int = KEEP, leads: bool = True) -> None:
@@ -33,12 +33,12 @@ class Saver:
     def save(
         self, step: int, state: Any, *, receipt: Optional[Dict[str, Any]] = None
     ) -> Optional[Checkpoint]:
-        """Save a checkpoint; None, and told, when the disk does not take it.
+        """Save a checkpoint; on a disk error returns None and reports it.
 
-        Training goes on without it: what was saved before is still there.
+        Training continues without it; earlier checkpoints remain.
 
         Raises:
-            StateError: the state holds something that cannot be kept.
+            StateError: the state has an unsupported value.
         """
         if not self._leads:
             return None
@@ -59,7 +59,7 @@ class Saver:
         return saved
 
     def load(self) -> Optional[Tuple[Checkpoint, Any]]:
-        """The newest checkpoint that is whole, with its state; None when there is none."""
+        """Return the newest intact checkpoint with its state, or None."""
         found = self._store.load()
         if self._leads:
             for path, reason in self._store.broken:
@@ -70,13 +70,13 @@ class Saver:
 
 
 def checkpoint(state: Any, *, step: int) -> bool:
-    """Save the state of the training after so many steps; whether the disk took it.
+    """Save the state of the training after step ``step``; returns whether it was written.
 
     The state is built of mappings, lists, numbers, text, bytes, NumPy arrays and torch tensors.
     It is written whole or not at all; of several processes only the first writes.
 
     Raises:
-        StateError: the state holds something else.
+        StateError: the state has another value.
     """
     if int(os.environ.get("RANK") or 0) != 0:
         return True
@@ -84,6 +84,6 @@ def checkpoint(state: Any, *, step: int) -> bool:
 
 
 def resume() -> Any:
-    """The state of the newest whole checkpoint; None when training begins."""
+    """Return the state of the newest intact checkpoint; None when training begins."""
     found = Saver(leads=int(os.environ.get("RANK") or 0) == 0).load()
     return None if found is None else found[1]
