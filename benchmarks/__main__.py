@@ -25,7 +25,7 @@ MODULES = (
 
 
 def main() -> None:
-    """Run what was named, or everything; the file is written even when one part fails."""
+    """Run the named benchmarks, or all; the file is written even after a failure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", default=MODULES, metavar="MODULE")
     parser.add_argument("--output", type=Path, default=RESULTS / "latest.json")

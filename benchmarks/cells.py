@@ -1,4 +1,4 @@
-"""What the cell engine costs: decisions, rounds, restart, failures, memory (B1 to B7).
+"""Cost of the cell engine: decisions, rounds, restart, failures, memory (B1 to B7).
 
 Run by hand: ``python -m benchmarks.cells``; prints JSON entries. Process time, median of several
 runs; a cluster has racks of ten nodes of eight devices (pairs, sockets), and three virtual
@@ -43,7 +43,7 @@ Entry = dict[str, Any]
 
 
 def cluster(devices: int) -> ClusterSpec:
-    """Racks of ten nodes of eight devices, all promised to three virtual clusters."""
+    """Racks of ten nodes of eight devices, all guaranteed to three virtual clusters."""
     nodes = devices // 8
     racks = tuple(
         PhysicalCell(
@@ -65,7 +65,7 @@ def cluster(devices: int) -> ClusterSpec:
 
 
 def request(number: int, chance: random.Random) -> GangRequest:
-    """70 % one device, 20 % a node, 10 % four nodes; in the proportion of the shares."""
+    """70 % one device, 20 % a node, 10 % four nodes; in proportion to the shares."""
     draw = chance.random()
     if draw < 0.7:
         member = Member(count=1, leaf_count=1)
@@ -210,7 +210,7 @@ def scaling() -> list[Entry]:
 
 
 def restart(pristine: CellEngine) -> Entry:
-    """B4: a new engine takes over every lease of a full cluster."""
+    """B4: a new engine adopts every lease of a full cluster."""
     engine = _filled(pristine, random.Random(7), 0.97)
     views = [view for name in engine.gangs if (view := engine.group(name)) is not None]
 
@@ -245,7 +245,7 @@ def failures(pristine: CellEngine) -> Entry:
 
 
 def fragmented_node() -> Entry:
-    """B6: eight devices of a node of sixteen with every other one taken, never seen before."""
+    """B6: eight devices of a new node of sixteen with every other one taken."""
     cells = tuple(
         tuple(((1 << width) - 1) << at for at in range(0, 16, width)) for width in (1, 2, 4, 8, 16)
     )

@@ -74,11 +74,11 @@ def percentile(values: list[float], part: int) -> float:
 
 
 def leaves() -> tuple[list[float], list[float]]:
-    """Steps lost by each of many loops that were asked to leave, and seconds until the next step.
+    """Steps lost by each of many stopped loops, and seconds until the next step.
 
-    Each is a process that is asked at a random instant; another goes on from what it has kept. The
-    time begins when the notice is written and ends with the first step of the second process; from
-    it the start of that process is taken away.
+    Each is a process that gets a notice at a random instant; another resumes from its checkpoint.
+    The time begins when the notice is written and ends with the first step of the second process;
+    the start of that process is subtracted.
     """
     context = multiprocessing.get_context("fork")
     chance = random.Random(1)
@@ -110,7 +110,7 @@ def leaves() -> tuple[list[float], list[float]]:
 
 
 def loop(directory: Path, name: str, more: int) -> None:
-    """Make steps of five milliseconds; writes down how many are done, or where it went on."""
+    """Run steps of five milliseconds; writes the number of done steps, or the resumed step."""
     os.environ.update(
         TESSERA_JOB_CONTROL=f"{directory}/control.json",
         TESSERA_JOB_REPORTS=f"{directory}/reports.jsonl",
@@ -154,7 +154,7 @@ def measure(name: str, rounds: int) -> dict[str, float]:
 
 
 def cpu_of(steps: Callable[[int], None], *, freely: bool) -> float:
-    """Processor time of a step; plain PyTorch may choose its kernels freely."""
+    """Processor time of a step; plain PyTorch may choose its kernels."""
     import torch
 
     torch.use_deterministic_algorithms(not freely)
@@ -164,7 +164,7 @@ def cpu_of(steps: Callable[[int], None], *, freely: bool) -> float:
 
 
 def plain_steps(name: str) -> Callable[[int], None]:
-    """Sequential micro-batches as a script without Tessera accumulates them."""
+    """Sequential micro-batches, accumulated as in a script without Tessera."""
     import torch
     from torch.utils.data import DataLoader
 
@@ -239,7 +239,7 @@ def parts(name: str) -> Any:
 
 
 def residual(width: int) -> Any:
-    """Two convolutions with batch normalisation beside a shortcut."""
+    """Two convolutions with batch normalisation and a shortcut."""
     from torch import nn
 
     class Residual(nn.Module):

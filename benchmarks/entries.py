@@ -1,4 +1,4 @@
-"""The shape of a result, and the statistics that results are."""
+"""Format of results, and their statistics."""
 
 import math
 from collections.abc import Sequence

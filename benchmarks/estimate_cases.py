@@ -1,8 +1,8 @@
-"""The cases of ``benchmarks.estimates``: which jobs come, under which policy, on how many devices.
+"""Cases of ``benchmarks.estimates``: jobs, policy, and number of devices.
 
-Development cases take the first half, in time, of virtual clusters that everything was tuned on.
+Development cases take the first half, in time, of virtual clusters that were used for tuning.
 Held-out cases take the second half of others, other sources, other layouts and other policies; the
-fresh ones among them had not been looked at when everything was chosen.
+fresh ones among them were unseen when all choices were made.
 """
 
 import gzip
@@ -35,9 +35,9 @@ class Case:
     Attributes:
         source: ``philly:NAME+NAME``, ``chronus:FILE``, ``muri:FILE``, ``itp:FILE``, ``made:SEED``;
             the names are virtual clusters of the trace.
-        load: devices are so many that the jobs would keep this part of them busy.
-        later: of the second half of the trace, in time, and not of the first.
-        held_out: nothing was tuned on it.
+        load: the jobs would use this fraction of the devices.
+        later: of the second half of the trace, in time.
+        held_out: not used for tuning.
         borrowing: share of jobs that are opportunistic.
     """
 
@@ -93,7 +93,7 @@ CASES: Final = (
 
 
 def jobs_of(case: Case, most: int) -> list[TraceJob]:
-    """The jobs of a case in time order; empty where its data is not at hand."""
+    """The jobs of a case in time order; empty without its data."""
     kind, _, name = case.source.partition(":")
     if kind == "made":
         return _made(int(name), most)
@@ -127,7 +127,7 @@ def _read(kind: str, name: str) -> tuple[TraceJob, ...]:
 
 
 def _made(seed: int, most: int) -> list[TraceJob]:
-    """Generated jobs of ten people with habits of their own, more of them by day."""
+    """Generated jobs of ten people with individual habits, more of them by day."""
     lots = np.random.default_rng(seed)
     typical = np.exp(lots.normal(8.0, 1.2, size=10))
     jobs, at = [], 0.0
@@ -177,7 +177,7 @@ def queued_jobs(case: Case, jobs: Sequence[TraceJob]) -> list[QueuedJob]:
 
 
 def empty_cluster(case: Case, jobs: Sequence[TraceJob]) -> ClusterSnapshot:
-    """A cluster that the jobs keep busy to the load, and each of whose parts holds the largest."""
+    """A cluster with the case's load, and with parts that each fit the largest job."""
     quotas = _guaranteed_nodes(case, jobs)
     names = [f"node-{number}" for number in range(sum(quotas.values()))]
     return ClusterSnapshot(

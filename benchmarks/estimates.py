@@ -42,26 +42,26 @@ from scheduling.core.values import JobFacts
 TEACHES: Final = 0.4
 COURSE: Final = ForecastCourse(coarse=0.1, most_waiting=100)
 TOGETHER: Final = 4
-"""So many jobs that have come to wait are estimated at once, and more in crowds:"""
+"""Number of newly waiting jobs that are estimated at once; more in crowds:"""
 
 CROWD_PART: Final = 8
-"""at least one in so many of those that wait."""
+"""at least one in this many of the waiting jobs."""
 
 LEAST_WAITS: Final = 5
-"""With fewer waits that are over there is nothing to compare with."""
+"""With fewer ended waits the comparison is left out."""
 
 Entry = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One estimate as it came from the futures, and what became of it; times on the trace's clock.
+    """One estimate from the futures, and the outcome; times on the trace's clock.
 
     Attributes:
         quantiles: seconds from ``at`` on; None: most futures ended before the start, so that
-            nobody was told anything.
-        devices: how many the job asks for.
-        counts: it is not of the part that only teaches.
+            no estimate was shown.
+        devices: requested devices of the job.
+        counts: it is not of the training part of the trace.
     """
 
     job: int
@@ -86,12 +86,12 @@ class Asked:
 
 @dataclass(slots=True)
 class Seen:
-    """What was estimated and what came of it.
+    """Estimates and their outcomes.
 
     Attributes:
-        congestions: for each estimate the virtual cluster, and how often by then nobody had
+        congestions: for each estimate the virtual cluster, and how often by then no job had
             waited in it.
-        untold: jobs that were told nothing.
+        untold: jobs without an estimate.
     """
 
     ours: list[Quantiles] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Seen:
     untold: int = 0
 
     def add(self, other: "Seen") -> None:
-        """Take in what was seen elsewhere, as of other congestions."""
+        """Add other results, as of other congestions."""
         before = 1 + max((vc for vc, _ in self.congestions), default=0)
         self.congestions += [(before + vc, number) for vc, number in other.congestions]
         self.untold += other.untold
@@ -111,7 +111,7 @@ class Seen:
 
 
 def collect(case: Case, jobs: Sequence[TraceJob], *, futures: int) -> list[Asked]:
-    """Replay one case and try the futures of all jobs that have to wait, in the order of time."""
+    """Replay one case and estimate all jobs that have to wait, in the order of time."""
     replay = _Replay(case, jobs)
     drawn: list[tuple[int, float, Quantiles | None]] = []
     fresh: list[int] = []
@@ -141,7 +141,7 @@ def collect(case: Case, jobs: Sequence[TraceJob], *, futures: int) -> list[Asked
 
 
 def judge(asked: Sequence[Asked]) -> Seen:
-    """Mend each estimate by what could be known when it was made, and stand the truth beside."""
+    """Calibrate each estimate by data known at its time, and pair it with the outcome."""
     seen = Seen()
     lessons: dict[int, Calibration] = defaultdict(Calibration)
     waits: dict[int, list[float]] = defaultdict(list)
@@ -181,7 +181,7 @@ def _events(asked: Sequence[Asked]) -> Iterator[tuple[float, bool, Asked]]:
 
 
 def _usual(waits: list[float], waited: float) -> Quantiles:
-    """How much longer others waited that had waited so long, or all where these were few."""
+    """The remaining waits of others after the same wait, or of all if these were few."""
     rest = waits[bisect_right(waits, waited) :]
     if len(rest) < LEAST_WAITS:
         rest, waited = waits, 0.0
@@ -190,7 +190,7 @@ def _usual(waits: list[float], waited: float) -> Quantiles:
 
 
 class _Replay:
-    """The true world, walked through; ``newly_waiting`` stops where an estimate is due."""
+    """The replayed trace; ``newly_waiting`` stops when an estimate is due."""
 
     def __init__(self, case: Case, jobs: Sequence[TraceJob]) -> None:
         self.queued = queued_jobs(case, jobs)
@@ -216,7 +216,7 @@ class _Replay:
         )
 
     def newly_waiting(self) -> Iterator[int]:
-        """Jobs that have just come and did not start at once, at the moment after that round."""
+        """Yield jobs that have just arrived and did not start at once, after that round."""
         world, come = self.world, 0
         while (due := world.next_time()) is not None:
             world.advance(due)
@@ -229,7 +229,7 @@ class _Replay:
                     yield job.id
 
     def runs(self) -> Iterator[RunTime]:
-        """What had been seen of run times by now."""
+        """Observed run times up to now."""
         for job_id in self.world.ended:
             yield RunTime(lineage=self.lineages[job_id - 1], seconds=self.seconds[job_id - 1])
         for job_id in self.world.holding:
@@ -255,7 +255,7 @@ def _estimate(replay: _Replay, jobs: Sequence[int], futures: int) -> dict[int, Q
 
 
 def _within_horizon(raw: Quantiles | None) -> Quantiles | None:
-    """What may be told of it, by the rule of ``scheduling.estimates.services.estimates``."""
+    """The quantiles to be shown, by the rule of ``scheduling.estimates.services.estimates``."""
     if raw is None or isinf(raw[1]):
         return None
     p10, p50, p90 = (min(seconds, COURSE.horizon) for seconds in raw)

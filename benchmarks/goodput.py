@@ -1,10 +1,10 @@
-"""How well goodput is foretold: step times of pairs not seen, and what larger batches are worth.
+"""Errors of predicted goodput: step times of unseen pairs, and gains of larger batches.
 
 The examples' models train with one to as many processes as there are processors, one thread each.
-To half of the pairs of processes and batch the model of live jobs is fitted; the other half is
-foretold and measured. Pairs take turns, and processor time is compared, so that what else the
-machine does disturbs little; by the clock it is told as well. Then the statistical efficiency that
-the noise scale promises a larger batch is compared with the samples that it really needed to the
+The model of live jobs is fitted to half of the pairs of processes and batch; the other half is
+predicted and measured. Pairs take turns, and processor time is compared, so that other work of the
+machine disturbs little; wall time is reported as well. Then the statistical efficiency that
+the noise scale predicts for a larger batch is compared with the samples needed to reach the
 same loss. Needs PyTorch.
 """
 
@@ -41,7 +41,7 @@ SMOOTHING = 0.95
 
 
 def main() -> None:
-    """Measure and print entries, one a line; nothing, and a word, where PyTorch is missing."""
+    """Measure and print entries, one a line; without PyTorch only a message."""
     if importlib.util.find_spec("torch") is None:
         print("goodput: PyTorch is not installed, nothing is measured", file=sys.stderr)
         return
@@ -87,14 +87,14 @@ class Measured(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Seconds of one step, of the process that took longest: processor time, and by the clock."""
+    """Seconds of one step, of the slowest process: processor time, and by the clock."""
 
     seconds: float
     clock: float
 
 
 def errors_of_step_times(measured: Sequence[Measured]) -> list[float]:
-    """Errors, in percent, of the step times of pairs that the fit of live jobs has not seen."""
+    """Errors, in percent, of the step times of pairs unseen by the fit of live jobs."""
     from scheduling.core.performance.steps import fit_steps
     from scheduling.core.performance.throughput import exchange_time, pass_times, step_times
 
@@ -111,7 +111,7 @@ def errors_of_step_times(measured: Sequence[Measured]) -> list[float]:
 
 
 def timed(one: Measured) -> Any:
-    """What the reports of a job tell the portal of such steps."""
+    """The reports of a job with such steps."""
     from scheduling.core.values import Timed
 
     return Timed(
@@ -123,8 +123,8 @@ def timed(one: Measured) -> Any:
 def measured_steps(name: str) -> list[Measured]:
     """Steps of all pairs of processes and batch.
 
-    Groups of all sizes are there at once, and pairs take turns in an order that is drawn, so that
-    the machine's moods meet all of them alike.
+    Groups of all sizes exist at once, and pairs take turns in a random order, so that
+    disturbances of the machine affect all of them alike.
     """
     most = len(os.sched_getaffinity(0))
     pairs = list(product(range(1, most + 1), (*SEEN_BATCHES, *UNSEEN_BATCHES)))
@@ -161,7 +161,7 @@ def steps_of(ranks: Sequence[Connection], local: int) -> list[Step]:
 
 @contextmanager
 def group(name: str, size: int) -> Iterator[list[Connection]]:
-    """Processes that train together, each of which makes steps when it is told a batch."""
+    """Processes that train together, each of which runs steps of the batches it receives."""
     from tests.support.elastic_training import together
 
     ends = [multiprocessing.Pipe() for _ in range(size)]
@@ -182,7 +182,7 @@ def group(name: str, size: int) -> Iterator[list[Connection]]:
 def make_steps(
     name: str, ends: Sequence[Connection], directory: Path, rank: int, port: int
 ) -> None:
-    """Make steps of the batches that the pipe asks for, and tell how long they took."""
+    """Run steps of the batches from the pipe, and send their durations."""
     from tests.support.elastic_training import be_rank
 
     size = len(ends)
@@ -198,13 +198,13 @@ def make_steps(
             next(turns)
             began, own = time.perf_counter(), time.process_time()
             adaptive.step(forward)
-            # With the threads that exchange gradients, and without what waits for others.
+            # With the threads that exchange gradients, without waits for others.
             told.append((time.process_time() - own, time.perf_counter() - began))
         ends[rank].send(told[WARM:])
 
 
 def training(name: str, *, initial: int, largest_micro: int) -> tuple[Any, Any]:
-    """An example's model under an adaptive batch, and what gives its loss."""
+    """An example's model under an adaptive batch, and its loss function."""
     import torch
     from torch import nn
 
@@ -233,7 +233,7 @@ def training(name: str, *, initial: int, largest_micro: int) -> tuple[Any, Any]:
 
 
 def reports_of(adaptive: Any, forward: Any, *, progress: float) -> list[dict[str, Any]]:
-    """What a training reports, step by step."""
+    """Reports of a training, step by step."""
     from tessera.train import adaptive as module
 
     told: list[dict[str, Any]] = []
@@ -247,7 +247,7 @@ def reports_of(adaptive: Any, forward: Any, *, progress: float) -> list[dict[str
 
 
 def efficiencies(name: str) -> tuple[float, float]:
-    """Progress per sample of the larger batch against the initial one: foretold, and measured.
+    """Progress per sample of the larger batch against the initial one: predicted, and measured.
 
     Measured by the samples that each needs until its loss is as low as that of the initial batch
     at the end. The noise is that of the training with the initial batch.
@@ -276,7 +276,7 @@ def efficiencies(name: str) -> tuple[float, float]:
 
 
 def make_progress(name: str, directory: Path, rank: int, port: int) -> None:
-    """Train for as much progress; writes down samples seen, smoothed losses and efficiencies."""
+    """Train for that progress; writes samples seen, smoothed losses and efficiencies."""
     from tests.support.elastic_training import be_rank
 
     be_rank(rank, 1, port, directory)

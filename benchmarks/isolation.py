@@ -63,7 +63,7 @@ def show_ordinary(context: str) -> None:
 
 
 def show(name: str, processor: float, wall: float, base: float, context: str) -> None:
-    """Print the entries of one way; ``base`` is the processor time without a sandbox."""
+    """Print the entries of one variant; ``base`` is the processor time without a sandbox."""
     figures = {"processor": processor, "wall": wall, "overhead": processor - base}
     for figure, seconds in figures.items():
         if figure != "overhead" or processor != base:

@@ -1,4 +1,4 @@
-"""From submit to running, and how many jobs finish in a burst, on three SSH nodes of 8 devices.
+"""Latency from submit to running, and throughput of a burst, on three SSH nodes of 8 devices.
 
 Run by hand: ``python -m benchmarks.latency [--jobs N] [--burst N]``; prints JSON entries.
 """
@@ -60,14 +60,14 @@ def _measure(found: Stage, jobs: int, burst: int) -> list[dict[str, Any]]:
 
 
 def _processor_seconds(found: Stage) -> dict[str, float]:
-    """Processor time by process so far; ``demo-nodes`` with all that runs on the nodes."""
+    """Processor time by process so far; ``demo-nodes`` includes all processes on the nodes."""
     return {name: found.cpu_seconds(name) for name in found.pids} | {
         "submitter": time.process_time()
     }
 
 
 def submit_to_running(jobs: int) -> list[float]:
-    """Seconds from the call of submit to the moment a reader sees the job running."""
+    """Seconds from submit until a reader sees the job running."""
     submitted: dict[int, float] = {}
     seen: dict[int, float] = {}
     done = threading.Event()
@@ -100,7 +100,7 @@ def submit_to_running(jobs: int) -> list[float]:
 
 
 def _run_burst(command: str, count: int) -> tuple[float, float]:
-    """Submit all at once, wait for all; returns jobs finished in a second, and the seconds."""
+    """Submit all at once, wait for all; returns jobs finished per second, and the seconds."""
     from scheduling.core.lifecycle import TERMINAL
     from scheduling.jobs.models import Job
 

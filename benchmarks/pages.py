@@ -1,8 +1,8 @@
-"""Server time of pages and lists at size, while nothing changes and after each change.
+"""Server time of pages and lists at size, without changes and after each change.
 
 Run by hand: ``python -m benchmarks.pages [--still N] [--moving N]``; prints JSON entries, one a
 line. Times are of the whole answer in this process, so they include waiting for the processor;
-``page_cpu`` says what of it was work.
+``page_cpu`` is the processor time.
 """
 
 import argparse
@@ -62,7 +62,7 @@ PAGES: Final = (
     ("api_timeline", "/api/v1/timeline/"),
     ("api_usage", "/api/v1/usage/"),
 )
-"""What is measured, as a cluster admin sees it, who sees the most."""
+"""Measured pages, as a cluster admin, who sees the most."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Times:
 
 
 def measure(still: int, moving: int) -> Iterator[dict[str, Any]]:
-    """All entries, as in ``results/latest.json``, each as soon as it is known."""
+    """Yield all entries, as in ``results/latest.json``, as soon as they are known."""
     with installation():
         fill_installation()
         client, ids = _signed_in(), _ids()
@@ -137,7 +137,7 @@ def _ask(client: Any, path: str, times: Times) -> None:
 
 
 def _nothing() -> None:
-    """The cluster stays as it is."""
+    """The cluster does not change."""
 
 
 def _end_one_job() -> None:

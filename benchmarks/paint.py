@@ -1,7 +1,7 @@
 """The overview of a large cluster in a browser: first contentful paint and long tasks.
 
 Run by hand: ``python -m benchmarks.paint [--loads N]``; prints JSON entries. Needs Chromium
-and the extra ``dev``; without a browser it says so and ends with 0 and no entries.
+and the extra ``dev``; without a browser it prints a message and exits with 0 and no entries.
 """
 
 import argparse

@@ -39,7 +39,7 @@ SHARED = Path(os.environ.get("TESSERA_SHARED", ROOT.parent / "shared")) / "data"
 SCALES: Mapping[int, float] = {1: 8.0, 2: 1.0, 8: 1.0, 32: 1.0, 256: 0.2}
 #: By how much faster jobs come, where 2,500 of them are to be there at the end.
 RUSH = {256: 2.5}
-#: Every so many rounds the same program goes to HiGHS as a whole, where that ends in time.
+#: Interval in rounds at which HiGHS solves the same program as a whole, if in time.
 COMPARED = {1: 20, 2: 5, 8: 5, 32: 5}
 
 Entry = dict[str, Any]
@@ -47,7 +47,7 @@ Entry = dict[str, Any]
 
 @dataclass
 class Rounds:
-    """What was measured of one scale; times in milliseconds."""
+    """Measurements of one scale; times in milliseconds."""
 
     steps: list[float] = field(default_factory=list)
     active: list[int] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Rounds:
 
 
 def rounds(scale: int, hours: float) -> Rounds:
-    """Sia on so many copies of the cluster and of a workload, for so many hours."""
+    """Sia on ``scale`` copies of the cluster and of a workload, for ``hours`` hours."""
     world = _world("saturn", scale)
     policy, measured = Sia(), Rounds()
     while not world.finished:
@@ -80,7 +80,7 @@ def rounds(scale: int, hours: float) -> Rounds:
 
 
 def _compare(measured: Rounds, policy: Sia, snapshot: Snapshot, every: int | None) -> None:
-    """The program alone: its gap, and both ways to solve it."""
+    """The program alone: its gap, and both solvers."""
     try:
         program = policy.market(snapshot).program()
     except ValueError:  # all jobs stay what they are
@@ -97,7 +97,7 @@ def _compare(measured: Rounds, policy: Sia, snapshot: Snapshot, every: int | Non
 
 
 def entries_of(scale: int) -> list[Entry]:
-    """Steps at one scale, with memory and HiGHS beside them."""
+    """Steps at one scale, with memory and HiGHS for comparison."""
     measured = rounds(scale, SCALES[scale])
     context = {
         "devices": 64 * scale,
@@ -184,7 +184,7 @@ def _profile(name: str) -> str | None:
 
 
 def _calibration() -> float:
-    """Milliseconds of a fixed loop: how fast this machine is just now."""
+    """Milliseconds of a fixed loop: the current speed of this machine."""
     began, total = time.process_time(), 0
     for number in range(1_000_000):
         total += number
@@ -210,7 +210,7 @@ def _entry(name: str, value: float, unit: str, context: Mapping[str, Any]) -> En
 
 
 def main() -> None:
-    """Each scale in a process of its own, so that its memory is its own."""
+    """Run each scale in its own process, so that memory is measured separately."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=int, nargs="*", choices=SCALES, metavar="K")
     parser.add_argument("--plans", nargs="*", choices=sorted(POLICIES), metavar="POLICY")

@@ -1,9 +1,9 @@
-"""One decision of every policy that there is, over 2,000 jobs on 2,000 devices.
+"""One decision of every policy, over 2,000 jobs on 2,000 devices.
 
 The jobs are drawn with a fixed seed: gangs of 1 to 8, half of them elastic, two in five of them
 running, with deadlines, estimates and progress, on two types of devices whose speeds are known.
-Measured is the processor time of one call, the second of two rounds, so that what a policy
-remembers is there. A policy that needs more than ``LONGEST`` of it is stopped and says so.
+Measured is the processor time of one call, the second of two rounds, so that a policy's
+state exists. A policy that needs more than ``LONGEST`` is stopped and marked.
 """
 
 import random
@@ -34,7 +34,7 @@ from scheduling.core.policy_interface import (
 
 JOBS: Final = 2_000
 DEVICES: Final = 2_000
-#: What a live round gives a policy.
+#: Time limit of a policy in a live round.
 BUDGET: Final = 5.0
 LONGEST: Final = 30
 ROUNDS: Final = 2
@@ -63,7 +63,7 @@ def large_view(jobs: int = JOBS, devices: int = DEVICES, seed: int = 1) -> Snaps
 
 
 def plan_seconds(name: str, view: Snapshot) -> tuple[float, bool]:
-    """Processor seconds of the last of some rounds, and whether it came to an end."""
+    """Processor seconds of the last of some rounds, and whether it finished."""
     policy, state = make_policy(name, {}), dict[str, Any]()
     before = signal.signal(signal.SIGPROF, _stop)
     began = time.process_time()
@@ -131,7 +131,7 @@ def _job(number: int, chance: random.Random, free: dict[str, int]) -> PolicyJob:
 
 
 def _next(view: Snapshot, held: Mapping[int, Alloc], number: int) -> Snapshot:
-    """The next round, in which the plan has come true."""
+    """The next round, after execution of the plan."""
     now = view.now + _ROUND
     jobs = []
     for job in view.jobs:

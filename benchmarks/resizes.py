@@ -32,7 +32,7 @@ for step in turns:
 
 
 def measure(*, times: int = 20) -> list[dict[str, Any]]:
-    """Ask one job to leave so many times; entries as in ``results/latest.json``."""
+    """Send one job ``times`` notices; entries as in ``results/latest.json``."""
     with stage():
         job_id = _submit()
         for number in range(1, times + 1):
@@ -79,7 +79,7 @@ def _preempt(job_id: int) -> None:
 
 
 def _stop(job_id: int) -> None:
-    """End the job, which would outlive the stage and its nodes."""
+    """Stop the job, which would outlive the stage and its nodes."""
     from django.utils import timezone
 
     from scheduling.jobs.models import Job
@@ -92,7 +92,7 @@ def _stop(job_id: int) -> None:
 
 
 def _wait_for_attempt(job_id: int, number: int) -> None:
-    """Wait until that attempt of the job has told of steps."""
+    """Wait until that attempt of the job has reported steps."""
     from scheduling.runs.models import AttemptProgress
 
     told = AttemptProgress.objects.filter(attempt__job=job_id, attempt__number=number, steps__gt=0)

@@ -1,7 +1,7 @@
 """Rounds at size: a cluster of simulated nodes in a database of its own.
 
-Run by hand: ``python -m benchmarks.rounds``; prints JSON entries, one a line. Nothing runs on any
-node: the nodes' side of a job (prepared, running, ended) is reported through the services as a
+Run by hand: ``python -m benchmarks.rounds``; prints JSON entries, one a line. No processes run on
+nodes: the nodes' side of a job (prepared, running, ended) is reported through the services as a
 node would.
 """
 
@@ -47,7 +47,7 @@ LARGE = Size(name="10k_live_2k_devices", nodes=250, running=1_000, queued=9_000)
 
 
 def measure() -> Iterator[dict[str, Any]]:
-    """All entries, as in ``results/latest.json``, each as soon as it is known."""
+    """Yield all entries, as in ``results/latest.json``, as soon as they are known."""
     for size in (SMALL, LARGE):
         with installation():
             _fill(size)

@@ -24,7 +24,7 @@ SIZE = f"{8 * NODES} devices, {NODES} nodes, {LIVE} live and {FINISHED} finished
 
 @dataclass(frozen=True)
 class Site:
-    """What runs: its address, its folder and its processes by name."""
+    """A running site: its address, its folder and its processes by name."""
 
     url: str
     folder: Path
@@ -36,14 +36,14 @@ class Site:
         return (int(text[11]) + int(text[12])) / os.sysconf("SC_CLK_TCK")
 
     def peak_mib(self, name: str) -> float:
-        """The most memory that a process has had at once."""
+        """Peak memory of a process."""
         for line in Path(f"/proc/{self.pids[name]}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 1024
         raise LookupError(name)
 
     def resident_mib(self, name: str) -> float:
-        """The memory that a process has now."""
+        """Current memory of a process."""
         pages = int(Path(f"/proc/{self.pids[name]}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
@@ -66,14 +66,14 @@ def site(*, rounds: bool = False) -> Iterator[Site]:
 
 
 def fill_installation() -> None:
-    """The size that all promises are about."""
+    """Create the reference size of all performance promises."""
     from portal.management.commands.seed_scale import fill
 
     fill(nodes=NODES, live=LIVE, ended=FINISHED)
 
 
 def session_cookie(username: str) -> str:
-    """The cookie of a session in which somebody is signed in."""
+    """The cookie of a session of a signed-in person."""
     from django.conf import settings
     from django.test import Client
 

@@ -1,4 +1,4 @@
-"""A whole control plane without faces, on a folder of its own: Redis, workers, three SSH nodes."""
+"""A control plane without a portal, in a folder of its own: Redis, workers, three SSH nodes."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ START_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Stage:
-    """What runs. ``pids`` by name of the process."""
+    """A running stage, with ``pids`` by process name."""
 
     data_dir: Path
     pids: Mapping[str, int]
@@ -29,7 +29,7 @@ class Stage:
         return sum(_resident(pid) for pid in _with_children(self.pids[name])) / (1 << 20)
 
     def cpu_seconds(self, name: str) -> float:
-        """Processor time of a process and its children so far, with those that have ended."""
+        """Processor time of a process and its children so far, including ended ones."""
         return sum(_processor(pid) for pid in _with_children(self.pids[name]))
 
 
@@ -177,7 +177,7 @@ def _resident(pid: int) -> int:
 
 
 def _processor(pid: int) -> float:
-    """Seconds of a process, and of its children that it has waited for."""
+    """Seconds of a process, and of its reaped children."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -58,7 +58,7 @@ def _token() -> str:
 
 
 def _raise_job_limits() -> None:
-    """Let one person have more live jobs than the 10,000 of the installation and the bulks."""
+    """Raise the limit of live jobs per person, for the 10,000 of the installation and the bulks."""
     from scheduling.jobs.models import JobLimit
     from scheduling.jobs.services.job_limits import MOST
 
@@ -75,7 +75,7 @@ def _count_rounds() -> int:
 
 
 def _one_by_one(found: Site, key: str, seconds: float, callers: int) -> list[float]:
-    """Seconds of each call that was answered within the time."""
+    """Seconds of each call answered within the time."""
     waits: list[float] = []
     faults: list[str] = []
     until = time.perf_counter() + seconds

@@ -1,4 +1,4 @@
-"""Five hundred viewers on one web process: how soon they know, how much they are sent.
+"""Five hundred viewers on one web process: delay and volume of live updates.
 
 Run by hand: ``python -m benchmarks.viewers [--viewers N] [--seconds N] [--fetches N]``;
 prints JSON entries.
@@ -26,7 +26,7 @@ FETCHES_PER_SECOND = 25.0
 
 @dataclass
 class Watch:
-    """What has been changed and seen; ``in_use`` falls with every change, so it names them."""
+    """Changes made and seen; ``in_use`` falls with every change, so it identifies them."""
 
     changes: list[tuple[int, float]] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Watch:
 
 
 class Viewer:
-    """One tab: knows the devices in use by its messages alone."""
+    """One tab: knows the devices in use from its messages alone."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -47,7 +47,6 @@ class Viewer:
         self.told = 0
 
     def take(self, text: str) -> None:
-        """One message."""
         at = time.perf_counter()
         message = json.loads(text)
         self.watch.bytes.append(len(text))
@@ -165,7 +164,7 @@ def _fetch(address: str, cookie: str) -> None:
 
 
 def _change(watch: Watch, seconds: float) -> None:
-    """Let jobs end, two at a time, and note when that was committed and what is in use then."""
+    """End jobs, two at a time, and note the commit time and the devices in use then."""
     from django.utils import timezone
 
     from benchmarks.rounds import end_some_jobs

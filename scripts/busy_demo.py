@@ -1,7 +1,7 @@
-"""Makes the demo cluster of a fresh portal as busy as a real one, through its REST API.
+"""Fills the demo cluster of a fresh portal with realistic activity through its REST API.
 
-People of three kinds, jobs that train, wait for many reasons, borrow and fail, and what leads and
-admins leave behind: budgets, rules, shadows, an announcement, a question of what if.
+People of three kinds, jobs that train, wait for many reasons, borrow and fail, and changes of
+leads and admins: budgets, rules, shadow policies, an announcement, a what-if.
 """
 
 import time
@@ -56,23 +56,23 @@ exit 1
 
 @dataclass
 class Api:
-    """One person's way to the portal."""
+    """REST client of one person."""
 
     client: httpx.Client = field(repr=False)
 
     def get(self, path: str) -> Any:
-        """What stands at an address."""
+        """The document at an address."""
         return self.client.get(path).raise_for_status().json()
 
     def send(self, path: str, body: Mapping[str, Any] | None = None, method: str = "POST") -> Any:
-        """Change something; raises with the portal's words when it is refused."""
+        """Send a change; raises with the portal's message on a refusal."""
         answer = self.client.request(method, path, json=body or {})
         if answer.is_error:
             raise RuntimeError(f"{method} {path}: {answer.text}")
         return answer.json() if answer.content else None
 
     def change(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Patch a row as it is now."""
+        """Patch the current version of a row."""
         tag = self.client.get(path).raise_for_status().headers.get("ETag")
         headers = {"If-Match": tag} if tag else {}
         answer = self.client.patch(path, json=body, headers=headers)
@@ -81,7 +81,7 @@ class Api:
         return answer.json()
 
     def submit(self, name: str, cluster: str, **more: Any) -> int:
-        """Submit a job of one role; the number of the job."""
+        """Submit a job of one role; returns its number."""
         role = {key: more.pop(key) for key in ("instances", "devices", "within") if key in more}
         role["command"] = more.pop("command", SERVE)
         body = {"name": name, "virtual_cluster": cluster, "roles": {"worker": role}, **more}
@@ -107,7 +107,7 @@ def make_busy(url: str, logins: Mapping[str, str]) -> None:
     """Fill the demo at ``url``.
 
     Args:
-        url: where the portal answers.
+        url: of the portal.
         logins: passwords of ``admin``, ``alice`` and ``bob``.
     """
     jobs = ("jobs:read", "jobs:write")
@@ -252,7 +252,7 @@ def _leave_traces(admin: Api) -> None:
 
 
 def wait_until_busy(url: str, logins: Mapping[str, str], seconds: float = 120.0) -> None:
-    """Wait until enough has begun and ended for pages to have something to say."""
+    """Wait until enough jobs have started and ended for the pages."""
     deadline = time.monotonic() + seconds
     with signed_in(url, "admin", logins["admin"], ("jobs:read",)) as admin:
         while time.monotonic() < deadline:
@@ -263,7 +263,7 @@ def wait_until_busy(url: str, logins: Mapping[str, str], seconds: float = 120.0)
 
 
 def end_jobs(url: str, logins: Mapping[str, str], seconds: float = 60.0) -> None:
-    """Stop whatever has not ended, since jobs outlive the portal that began them."""
+    """Stop all live jobs, since jobs outlive their portal."""
     deadline = time.monotonic() + seconds
     with signed_in(url, "admin", logins["admin"], ("jobs:read", "jobs:write")) as admin:
         while time.monotonic() < deadline:

@@ -35,7 +35,7 @@ SETTLE_SECONDS = 150.0
 
 JOBS = r"/jobs/\d+/$"
 PAGES: dict[str, tuple[str, ...]] = {
-    # name: where to begin, then the address of a link to follow (a pattern), and so on; what
+    # name: the start, then the address of a link to follow (a pattern), and so on; an entry that
     # begins with # is clicked and opens a dialog
     "login": ("/login/",),
     "overview": ("/",),
@@ -85,7 +85,7 @@ PAGES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Size:
-    """A window; phones get a picture of fewer pages."""
+    """A window size; phones get pictures of fewer pages."""
 
     name: str
     width: int
@@ -94,7 +94,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Look:
-    """How a picture is taken, and where it goes."""
+    """Variant of pictures, with its target."""
 
     theme: str
     size: Size
@@ -102,7 +102,7 @@ class Look:
     language: str = "en"
 
     def shows(self, name: str) -> bool:
-        """Whether a page is taken like this: all in light, the main ones in the dark as well."""
+        """Whether a page has this variant: all in light, the main ones in the dark as well."""
         if self.language != "en":
             return name in IN_CHINESE
         if self.size is PHONE:
@@ -110,7 +110,7 @@ class Look:
         return self.theme == "light" or name in IN_THE_DARK
 
     def target(self, name: str) -> Path:
-        """Where the picture of a page goes."""
+        """Path of the picture of a page."""
         language = "" if self.language == "en" else "-zh"
         return self.folder / f"{name}{self.size.name}{language}-{self.theme}.png"
 
@@ -246,7 +246,7 @@ def _draw_whole(page: Page, look: Look) -> None:
 
 
 def _go(page: Page, url: str, steps: tuple[str, ...]) -> bool:
-    """Follow links to a page, or open a dialog on it; false where one is missing."""
+    """Follow links to a page, or open a dialog on it; false if one is missing."""
     page.goto(url + steps[0])
     for pattern in steps[1:]:
         if pattern.startswith("#"):

@@ -1,11 +1,11 @@
-"""Makes the environment ``.venv`` from the locks when it is missing or stale, then runs a program.
+"""Creates the environment ``.venv`` from the locks if missing or stale, then runs a program.
 
 Standard library only: this runs before anything is installed. Started by ``tools/env``.
 
     bootstrap.py PROFILE -- PROGRAM [ARGUMENT ...]
 
 ``PROFILE`` is ``server`` (what ``./tessera`` needs) or ``dev`` (tests and tools too). A stamp file
-in the environment holds the hash of what was installed, so that an unchanged lock costs nothing.
+in the environment has the hash of the installed locks, so that an unchanged lock costs nothing.
 """
 
 import ast
@@ -29,11 +29,11 @@ EX_USAGE, EX_UNAVAILABLE = 64, 69
 
 
 class BootstrapError(Exception):
-    """The environment could not be made; the message says why and what helps."""
+    """The environment could not be created; the message has cause and remedy."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Makes the environment ready and replaces this process by the program.
+    """Prepare the environment and replace this process by the program.
 
     Args:
         arguments: ``PROFILE -- PROGRAM [ARGUMENT ...]``.
@@ -70,7 +70,7 @@ def _stamp(profile: str) -> Path:
 
 
 def _wanted(profile: str) -> str:
-    """The hash of all that decides what is installed: locks, place, interpreter."""
+    """The hash of all inputs of the installation: locks, path, interpreter."""
     parts = [SCHEME, str(ROOT), os.path.realpath(PYTHON)]
     digest = hashlib.sha256("\0".join(parts).encode())
     for name in LOCKS[profile]:
@@ -80,7 +80,7 @@ def _wanted(profile: str) -> str:
 
 @contextlib.contextmanager
 def _only_one() -> Iterator[None]:
-    """Holds the lock of the environment, so that two starts at once install once."""
+    """Hold the lock of the environment, so that two concurrent starts install once."""
     VENV.mkdir(exist_ok=True)
     with (LOCK).open("a") as lock:
         try:
@@ -115,7 +115,7 @@ def _runs(python: Path) -> bool:
 
 
 def _empty(folder: Path) -> None:
-    """Removes what a broken or half-made environment left, all but its lock."""
+    """Remove a broken or partial environment, except its lock."""
     for entry in folder.iterdir():
         if entry == LOCK:
             continue
@@ -126,7 +126,7 @@ def _empty(folder: Path) -> None:
 
 
 def _install(locks: Sequence[Path]) -> None:
-    """Installs the locks, every file checked by its hash: by uv, or by pip should uv fail."""
+    """Install the locks, every file checked by its hash: by uv, or by pip if uv fails."""
     wanted = ["--require-hashes", *(part for lock in locks for part in ("-r", str(lock)))]
     pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet"]
     uv = VENV / "bin" / "uv"
@@ -140,10 +140,10 @@ def _install(locks: Sequence[Path]) -> None:
 
 
 def _uv_environment() -> dict[str, str]:
-    """The environment for uv with the package index and certificates that pip is set up with.
+    """The environment for uv, with the package index and certificates from pip's settings.
 
-    Like pip, uv then trusts what the system trusts, and compiles once what it installs: else each
-    process of a first start would do that anew, all at the same time.
+    Like pip, uv then uses the system's certificates, and compiles installed files once: else all
+    processes of a first start would do that at the same time.
     """
     environment = {"UV_COMPILE_BYTECODE": "1", "UV_SYSTEM_CERTS": "1", **os.environ}
     found = _pip_settings()
@@ -156,7 +156,7 @@ def _uv_environment() -> dict[str, str]:
 
 
 def _pip_settings() -> dict[str, str]:
-    """What pip's variables and files say, by section and option; ``get`` reads one file alone."""
+    """Settings of pip by section and option, from variables and files; ``get`` reads only one."""
     command = [str(PYTHON), "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     settings = {}
@@ -168,7 +168,7 @@ def _pip_settings() -> dict[str, str]:
 
 
 def _put_sources_on_path() -> None:
-    """Lets the environment's Python import the rooms and ``tessera`` from this checkout."""
+    """Let the environment's Python import the rooms and ``tessera`` from this checkout."""
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"
     command = [str(PYTHON), "-I", "-c", where]
     found = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Works the locks in ``requirements/`` out anew, each file with its hash."""
+"""Resolves the locks in ``requirements/``, each file with its hash."""
 
 import subprocess
 import sys
