@@ -58,7 +58,7 @@ def _token() -> str:
 
 
 def _raise_job_limits() -> None:
-    """Raise the limit of live jobs per person, for the 10,000 of the installation and the bulks."""
+    """Raise the limit of live jobs per person, for the 10,000 of the site and the bulks."""
     from scheduling.jobs.models import JobLimit
     from scheduling.jobs.services.job_limits import MOST
 

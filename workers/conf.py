@@ -22,7 +22,7 @@ class WorkerSettings:
     Attributes:
         data_dir: directory of logs, archives and keys.
         installation: marks runs as this installation's; derived from its secret key.
-        ignore_images: run a job without its image where there is no container engine.
+        ignore_images: run a job without its image if the node has no container engine.
         host_network: a gang of several instances may use the network of its nodes.
         local_images: prefixes of images that nodes have from no registry.
         node_lease: lifetime of a node lease without renewal.

@@ -100,7 +100,7 @@ def _in_use(spans: Sequence[datetime], now: datetime) -> Mapping[datetime, float
 
 
 def _utilisation(first: datetime) -> Mapping[datetime, float]:
-    """Rolled-up rows, and minutes where no roll-up has been made yet."""
+    """Rolled-up rows, and minutes without a roll-up yet."""
     rolled = _means(_telemetry(int(SPAN.total_seconds()), first))
     since = max(rolled, default=first - SPAN) + SPAN
     return {**_means(_telemetry(60, since)), **rolled}

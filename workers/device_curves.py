@@ -82,7 +82,7 @@ class JobCurves:
 
     Attributes:
         since, until: the axis; both None before anything of the job ran.
-        span_seconds: what a point averages: a minute, ten or an hour.
+        span_seconds: span of a point: a minute, ten or an hour.
         first: number of ranks before these; ``total``: of all ranks.
     """
 

@@ -109,7 +109,7 @@ class DutyLease(models.Model):
 
 
 class LogStream(models.Model):
-    """How far the log of one member has been fetched into the data directory.
+    """Fetched range of one member's log in the data directory.
 
     ``first`` and ``end`` are logical byte offsets: the cap has dropped bytes before ``first``.
     ``closed``: the log is complete. ``host`` wrote the newest bytes.

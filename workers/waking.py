@@ -30,7 +30,7 @@ def origin() -> str:
 
 
 def add_listener(listener: Listener) -> None:
-    """Call ``listener`` with node ids, in whatever thread has committed."""
+    """Call ``listener`` with node ids, in the thread that has committed."""
     with _lock:
         _listeners.append(listener)
 

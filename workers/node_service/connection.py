@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class NodeConnection:
-    """One node's task tree; a slow or dead node delays nobody but itself.
+    """One node's task tree; a slow or dead node delays no other.
 
     Attributes:
         address: the node.
@@ -52,7 +52,7 @@ class NodeConnection:
         return self._visit is not None and self._visit.is_listening
 
     def silence(self, now: float) -> Silence:
-        """How long the node has not answered, at an instant of the monotonic clock."""
+        """Silence of the node at an instant of the monotonic clock."""
         settings = self._service.settings
         heard_at = self._heard_at if self._visit is None else self._visit.heard_at
         return Silence(

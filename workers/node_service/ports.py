@@ -67,4 +67,4 @@ class Service(Protocol):
         """Read or write files in a thread."""
 
     def tell(self, signal: Signal, **arguments: Any) -> None:
-        """Send a signal from a thread; dropped where nobody listens or the listeners lag."""
+        """Send a signal from a thread; dropped without receivers or when they lag."""

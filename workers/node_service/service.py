@@ -44,7 +44,7 @@ class RowChanges:
 
     Attributes:
         taken: claims on newly acquired nodes.
-        surplus: nodes to give up for another service.
+        surplus: nodes to release for another service.
         addresses: the nodes by id.
         unreached: nodes to leave to another service that may reach them.
         is_alone: no other service could manage nodes.
@@ -72,7 +72,7 @@ class NodeService:
 
         Args:
             settings: of the workers.
-            connect: makes transports.
+            connect: creates transports.
             owner: names the service, unique for each start.
             skew: how far this host's clock is ahead of the database's.
         """

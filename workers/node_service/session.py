@@ -36,7 +36,7 @@ class NodeSession:
     """State and tasks of one node during one session.
 
     Attributes:
-        directives: carries out the directives of the node.
+        directives: executes the directives of the node.
         is_listening: it takes directives now.
     """
 

@@ -71,7 +71,7 @@ def _failed(words: str, begun: float, *, is_of_one: bool = False) -> Outcome:
 
 
 def _line(text: str) -> str:
-    """Names of jobs are people's own words; a subject is one line."""
+    """Names of jobs are free text; a subject is one line."""
     return "".join(c if c.isprintable() else " " for c in text)[:200]
 
 

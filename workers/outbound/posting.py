@@ -135,7 +135,7 @@ def _request(parcel: Parcel, timestamp: int) -> tuple[bytes, Mapping[str, str]]:
 
 
 def _send(target: Target, body: bytes, headers: Mapping[str, str], *, whole_seconds: float) -> int:
-    """The status of the answer; the connection ends when the time is over, whatever it does."""
+    """The status of the answer; the connection is closed at the time limit."""
     connection = _Pinned(target)
     watch = threading.Timer(whole_seconds, connection.cut)
     watch.daemon = True

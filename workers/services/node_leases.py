@@ -103,7 +103,7 @@ def surplus(*, owner: str, carried: Collection[int], now: datetime, fresh: timed
 
 
 def _share(nodes: Iterable[int], able: Sized, backing_off: Mapping[int, Set[str]]) -> int:
-    """How many of the nodes that all services reach this one should have besides ``able``."""
+    """This service's share, besides ``able``, of the nodes that all services reach."""
     return math.ceil(len(set(nodes) - backing_off.keys()) / (len(able) + 1))
 
 

@@ -8,7 +8,7 @@ LONGEST_BACKOFF: Final = 300.0
 
 
 class Silence(NamedTuple):
-    """How long a service has received nothing from a node, in seconds.
+    """Time without a message from a node, in seconds.
 
     Attributes:
         seconds: since its last message, or since the service manages it.

@@ -52,7 +52,7 @@ def _news(
 
 
 def fence(member: Member, settings: WorkerSettings) -> datetime:
-    """Return when nothing of the member can run any more, whatever the state of its node."""
+    """Return when no process of the member can run any more, for any state of its node."""
     last = max(
         moment
         for moment in (

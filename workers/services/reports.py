@@ -23,7 +23,7 @@ class ReportLine:
 
     Attributes:
         step: number of the finished step.
-        steps: how many steps the line covers, this one and those before it.
+        steps: number of steps in the line, this one and those before it.
         samples: mean samples of the process in each of them.
         step_seconds: mean duration of each of them.
         time: seconds since the epoch, node's clock.

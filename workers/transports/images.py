@@ -5,7 +5,7 @@ An engine's cache belongs to the whole node, and images in it to the tenants tha
 1. A job with a login asks the registry with it at every start, also for a cached image.
 2. A job without a login asks the registry anonymously, unless an anonymous pull of exactly this
    image has succeeded on this node before: a public image costs no further request.
-3. A refusal is final, whatever is cached.
+3. A refusal is final, even for a cached image.
 4. When the registry cannot be reached, a cached image may be run by tenants that have pulled
    exactly this image before, and a public one by everybody.
 5. Images that did not come from a registry are local: everybody may run them, and no registry is

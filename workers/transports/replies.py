@@ -27,14 +27,17 @@ def checked(read: Callable[[protocol.Json], T], reply: protocol.Json) -> T:
 
 
 def read_hello(reply: protocol.Json) -> NodeHello:
+    """Parse the reply to ``hello``."""
     return NodeHello.from_json(reply.get("hello"))
 
 
 def read_inventory(reply: protocol.Json) -> Inventory:
+    """Parse the reply to ``probe``."""
     return Inventory.from_json(reply.get("inventory"))
 
 
 def read_run(reply: protocol.Json) -> RunStatus:
+    """Parse the run in a reply."""
     return RunStatus.from_json(reply.get("run"))
 
 
@@ -51,7 +54,7 @@ def read_runs(reply: protocol.Json) -> tuple[list[RunStatus], str]:
 
 
 def read_telemetry(reply: protocol.Json) -> NodeLoad:
-    """The reply to ``telemetry``."""
+    """Parse the reply to ``telemetry``."""
     take = Fields(reply.get("telemetry"), "telemetry")
     return NodeLoad(
         devices=tuple(_reading(item) for item in take.items("devices", 4096)),

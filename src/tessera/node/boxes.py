@@ -17,7 +17,7 @@ REAP_SECONDS = 5.0
 
 
 class SandboxError(Exception):
-    """A sandbox that could not be made, or a job that could not be executed in it.
+    """A sandbox could not be created, or a job could not be executed in it.
 
     Attributes:
         stage: stage of ``sandbox.enter``.
@@ -75,7 +75,7 @@ class Box:
             output: descriptor of the job's output.
             group: the control groups of the job, in which the sandbox is created.
             connect: starts connecting the own network of a process, if the plan has one, and
-                returns the wait for it. The root directory is made at the same time.
+                returns the wait for it. Meanwhile the root directory is created.
 
         Raises:
             SandboxError: it could not be created; nothing of it is left.

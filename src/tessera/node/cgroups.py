@@ -112,7 +112,7 @@ class Group:
         return all(entered)
 
     def oom_kills(self) -> int:
-        """How many processes of the group were killed for memory."""
+        """Number of OOM kills in the group."""
         name = "memory.events" if self.unified else "memory.oom_control"
         for path in self.paths:
             for line in system.read_text(f"{path}/{name}").splitlines():
@@ -130,7 +130,7 @@ class Group:
 def fork(group: Optional[Group], spaces: int = 0) -> Tuple[int, bool]:
     """Fork a child that is in the groups of a run before it does anything else.
 
-    It does not wait as a move does: with version 2 the kernel makes the child in the group, and
+    It does not wait as a move does: with version 2 the kernel creates the child in the group, and
     with version 1 the child moves itself.
 
     Args:

@@ -83,7 +83,7 @@ def declaration(root: str) -> Declaration:
 
 
 def _usual_processes() -> int:
-    """The limit of a node that declares none: a job leaves half of the process ids to others."""
+    """The limit of a node that declares none: half of all process ids."""
     return min(MOST_PROCESSES, (_setting(_PID_MAX) or MOST_PROCESSES) // 2)
 
 

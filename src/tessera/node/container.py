@@ -74,7 +74,7 @@ class ContainerPayload(Payload):
             pass  # tried again with the next signal; SIGKILL is repeated until the end
 
     def ended(self) -> Optional[Ended]:
-        """How the container ended; None while it runs or while the engine is away."""
+        """End of the container; None while it runs or the engine is unreachable."""
         if self._end is not None and not self._end.closed:
             return None
         if time.monotonic() < self._look_at:

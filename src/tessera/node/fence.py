@@ -138,7 +138,7 @@ def _log_is_complete(run: Run, status: RunStatus, loss: Loss) -> bool:
 
 
 def _last_evidence(run: Run, status: RunStatus, loss: Loss) -> float:
-    """When the run ended, in seconds since the epoch by the node's clock.
+    """End of the run, in seconds since the epoch by the node's clock.
 
     That is the kill of its last process, if any was left. Otherwise the runner's and the writer's
     last heartbeats count; of runs without a writer, changes of the log and the state.
@@ -156,7 +156,7 @@ def _last_evidence(run: Run, status: RunStatus, loss: Loss) -> float:
 
 
 def _container_end(run: Run) -> float:
-    """When the run's container ended, by the engine; 0 without a container."""
+    """End of the run's container, by the engine; 0 without a container."""
     ref = _container(run)
     try:
         found = None if ref is None else engine.inspect(ref)["State"].get("FinishedAt")

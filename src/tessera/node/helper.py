@@ -1,6 +1,6 @@
 """The helper: a program that runs as root, by one rule of sudo, for the account of a node.
 
-It makes sandboxes for users of a configured range, and nothing else. The node's owner installs it
+It only creates sandboxes for users of a configured range. The node's owner installs it
 where only root can change it. It takes requests over its standard input, a socket of the account:
 each message carries one end of a pair of sockets, over which a request and its answer go. A child
 handles each request; ``remove`` and ``size`` are done with the rights of the job's user alone.

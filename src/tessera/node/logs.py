@@ -78,7 +78,7 @@ class LogWriter:
     """Appends output to segments, drops the oldest beyond the cap, and slows a flood.
 
     Above ``rate`` bytes a second (after a burst of four seconds' worth) output is dropped, and a
-    line in the log has the amount. Nothing here ever raises for a full disk: output that cannot
+    line in the log has the amount. A full disk never raises here: output that cannot
     be written is counted and mentioned once there is room.
 
     With ``resumed`` it continues after the existing segments. Without ``marks`` it writes no

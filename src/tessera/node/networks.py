@@ -99,7 +99,7 @@ def choose(root: str, spec: RunSpec) -> Choice:
 
 
 class Connection:
-    """Processes that give a namespace outside access and published ports.
+    """Processes for outside access and published ports of a namespace.
 
     Attributes:
         pids: of its processes.

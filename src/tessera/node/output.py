@@ -75,7 +75,7 @@ class Output:
         return f"&since={min(known) - _SLACK}" if known and len(known) == len(begins) else ""
 
     def position(self) -> bytes:
-        """How far the output has been read, for ``resume`` in another process."""
+        """Return the read position, for ``resume`` in another process."""
         streams = {
             number: [newest.time.decode("latin-1"), newest.count, newest.taken, newest.is_open]
             for number, newest in self._streams.items()

@@ -95,7 +95,7 @@ class Payload:
         """Send a signal to all of its processes."""
 
     def ended(self) -> Optional[Ended]:
-        """How it ended; None while it runs."""
+        """Return its end; None while it runs."""
         return None
 
     def clean_up(self) -> None:

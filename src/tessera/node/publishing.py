@@ -49,7 +49,7 @@ def publish(
     """Start the process that publishes ports.
 
     Args:
-        what: ports of the job.
+        what: published ports.
         spaces: the job's network, see ``kernel.open_network``.
         group: the control groups of the job, also for this process.
 

@@ -81,7 +81,7 @@ class Plan(NamedTuple):
         processes: the most processes of the job's user, unless control groups bound them; 0 for
             no limit.
         account: the account whose rights reach the sources of ``binds`` and the secrets, and
-            which is not trusted with more; None: the caller's own, who is trusted.
+            which is not trusted otherwise; None: the caller's own, trusted.
     """
 
     uid: Optional[int]

@@ -80,7 +80,7 @@ def check(run: Run) -> None:
 
 
 def sweep(store: Store) -> None:
-    """Remove the secrets of runs that are no longer on the node."""
+    """Remove the secrets of runs that have left the node."""
     place = store.secrets_in_memory()
     if not store.owns_secrets_in_memory():
         return

@@ -162,7 +162,7 @@ def read_json(path: str, most: int = 4 << 20, *, any_owner: bool = False) -> Opt
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write everything, however many calls it takes."""
+    """Write everything, in as many calls as needed."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -230,7 +230,7 @@ def remove_quietly(path: str, *, dir_fd: Optional[int] = None) -> None:
 
 
 class Process(NamedTuple):
-    """A line of the process table.
+    """An entry of the process table.
 
     Attributes:
         start: start time in clock ticks since boot; with the pid it identifies a process.
@@ -277,7 +277,7 @@ def processes() -> Iterator[Process]:
 
 
 def start_ticks(pid: int) -> Optional[int]:
-    """When a live process started, in clock ticks since boot."""
+    """Start of a live process, in clock ticks since boot."""
     found = process(pid)
     return None if found is None else found.start
 

@@ -175,7 +175,7 @@ def starting_layout() -> Optional[Layout]:
 def pause(worked_seconds: float) -> float:
     """Wait after a step as required by the throttle; returns the seconds waited.
 
-    Ends early when the job is asked to leave, or when the throttle is opened.
+    Ends early on a notice to leave, or when the throttle is lifted.
 
     Args:
         worked_seconds: duration of the step.

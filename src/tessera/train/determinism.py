@@ -42,7 +42,7 @@ def settle(level: str, *, threads: int, model: Any, tells: bool = False) -> Dict
         level: one of `LEVELS`.
         threads: of each operation; sums inside kernels are split by them.
         model: the ``torch.nn.Module``, checked for D2.
-        tells: whether this process reports the verdict, as an event ``determinism``.
+        tells: whether this process reports the result, as an event ``determinism``.
 
     Returns:
         The settings for a receipt.
