@@ -55,7 +55,7 @@ def _load(found: Site, loads: int, browser_path: str) -> tuple[list[float], list
             page = context.new_page()
             page.goto(found.url, wait_until="load")
             # The live part is swapped once while the page is open. Playwright's thread has an
-            # event loop, from which Django does not let anybody query.
+            # event loop, in which Django does not allow queries.
             beside.submit(_end_some).result()
             page.wait_for_timeout(SETTLE_SECONDS * 1e3)
             paints.append(float(page.evaluate(PAINTED)))

@@ -83,7 +83,7 @@ def _compare(measured: Rounds, policy: Sia, snapshot: Snapshot, every: int | Non
     """The program alone: its gap, and both solvers."""
     try:
         program = policy.market(snapshot).program()
-    except ValueError:  # all jobs stay what they are
+    except ValueError:  # all jobs are unchanged
         return
     began = time.process_time()
     found = assign(program.worth, program.uses, program.capacity, gap=policy.gap)

@@ -24,7 +24,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOCK = VENV / ".tessera.lock"  # uv takes `.lock` for itself
 LOCKS = {"server": ("server.txt",), "dev": ("server.txt", "dev.txt")}
-SCHEME = "1"  # raise it to make every environment install again
+SCHEME = "1"  # raise it to reinstall every environment
 EX_USAGE, EX_UNAVAILABLE = 64, 69
 
 

@@ -89,7 +89,7 @@ class WorkerSettings:
 
 
 def worker_settings() -> WorkerSettings:
-    """The settings of this process, read once."""
+    """The settings of the workers."""
     environment = settings.TESSERA
     return WorkerSettings(
         data_dir=environment.data_dir,

@@ -245,7 +245,7 @@ def _member(job_id: int, *, role: str, rank: int, attempt: int | None) -> Member
 def _require_planned(
     spec: dict[str, object], *, role: str, rank: int, attempt: int | None
 ) -> None:
-    """Raise an error unless the specification has this rank."""
+    """Raise an error unless the job will have this rank."""
     roles = spec.get("roles")
     known = roles if isinstance(roles, dict) else {}
     name = role or next(iter(known), "")

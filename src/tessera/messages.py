@@ -267,7 +267,7 @@ class Table(Mapping[str, Template]):
         return render(message, self, ENGLISH)
 
     def sentence(self, message: Message | str, /, **params: Parameter) -> Sentence:
-        """Return a message, or that of a code, as English text that can still be translated.
+        """Return a message, or that of a code, as translatable English text.
 
         Raises:
             KeyError: the table has no such code.

@@ -147,7 +147,7 @@ class Fields:
     def _number(self, name: str, value: object, low: float, high: float) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.refuse(name, "must be a number")
-        if not low <= value <= high:  # also refuses what is not a number at all
+        if not low <= value <= high:  # also refuses NaN
             raise self.refuse(name, f"must be a number from {low:g} to {high:g}")
         return float(value)
 

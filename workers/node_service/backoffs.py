@@ -134,7 +134,7 @@ class Backoffs:
             log.info("%s does not answer this service yet: %s", address.name, error)
             return False
         except Exception:
-            # A mistake of ours must not end the tries: nobody would notice.
+            # A bug here must not end the tries: it would stay unnoticed.
             log.exception("%s: trying to reach it failed", address.name)
             return False
         return True

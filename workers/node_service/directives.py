@@ -70,7 +70,7 @@ class DirectiveRunner:
 
     async def _carry_out(self, directive: Directive) -> None:
         # Between two awaits a service may have slept for long and lost its nodes; the nodes' own
-        # rules (a run goes once, and never after it was cancelled) make a late directive harmless.
+        # rules (a run goes once, and never after it was cancelled) allow a late directive.
         is_stopping = False
         try:
             match directive.kind:
@@ -145,7 +145,7 @@ class DirectiveRunner:
             await self._transport.tune(rank.run_id, directive.settings)
         except RefusedError as error:
             log.warning("%s keeps working as it does: %s", rank.run_id, error)
-        # Confirmed, or the same directive would be given again before the news is written.
+        # Confirmed, or the same directive would be derived again before the report is written.
         await self._service.confirm(
             Tuned(
                 node_id=rank.node_id, member_id=rank.member_id, version=directive.settings_version
@@ -176,8 +176,8 @@ class DirectiveRunner:
             if error.code == NOT_STARTED:
                 return await self._cancel(directive)
             if error.code == UNKNOWN_RUN:
-                # Cancelled by a service that could not say so any more. This releases what has
-                # not run; for a member that has, the next news stand.
+                # Cancelled by a service that could not report it any more. This releases a member
+                # that has not run; for one that has, its later reports hold.
                 self._service.post(Cancelled(node_id=rank.node_id, member_id=rank.member_id))
             message = f"its run cannot be stopped: {error}"
             self._service.post(

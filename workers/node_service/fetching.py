@@ -66,8 +66,8 @@ class Fetching:
                 except RefusedError:
                     more = False  # removed meanwhile
                 except NotKeptError as error:
-                    # A full disk here says nothing about the node. Asked again when there is news
-                    # of the run, or when the node is compared.
+                    # A full disk here is not a fault of the node. Retried with the next event
+                    # of the run, or at the next reconciliation.
                     log.warning("a log stays on its node for now: %s", error)
                     more = False
             if more:
@@ -111,7 +111,7 @@ class Fetching:
                 while await follower.fetch(self._transport, self._service):
                     pass
             except RefusedError:
-                pass  # the directory is gone; what has been fetched is all there is
+                pass  # the directory is gone; nothing more can be fetched
             follower.sum_up(self._service, now=estimated_now().timestamp(), last=True)
             follower.close(self._service)
 

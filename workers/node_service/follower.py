@@ -179,7 +179,7 @@ class StreamFollower:
             limit=CHUNK_BYTES,
         )
         if not chunk.data:
-            # A job of an earlier version has cut its own file: what was promised is not there.
+            # A job of an earlier version has cut its own file: the announced bytes are missing.
             self.reports_end = self.tally.read_offset
             return
         if chunk.offset != self.tally.read_offset:

@@ -116,7 +116,7 @@ class _Move:
             except RefusedError as error:
                 if error.code != BAD_BLOB:
                     raise
-                # What an upload of old has left may be wrong; it is gone by now.
+                # Leftovers of an old upload may be wrong; they are deleted by now.
                 if turn + 1 == TRIES:
                     raise _DamagedError(error.message) from error
             else:
@@ -131,7 +131,7 @@ class _Move:
             except (UnreachableError, RefusedError) as error:
                 raise HandoverError(str(error)) from error
             if not piece:
-                return  # it is shorter than its manifest says: the hash will not be right
+                return  # it is shorter than in its manifest: the hash will not match
             at += len(piece)
             yield piece
 

@@ -35,7 +35,7 @@ async def _listen(wake: Callable[[], None]) -> None:
     )
     async with client, client.pubsub(ignore_subscribe_messages=True) as calls:
         await calls.subscribe(waking.CHANNEL)
-        wake()  # what was said before we listened
+        wake()  # messages from before the subscription
         while True:
             message = await calls.get_message(timeout=SILENCE_SECONDS)
             if message is not None and waking.decode(message["data"]):
@@ -91,7 +91,7 @@ class NodeServiceThread:
 
         def wake(nodes: frozenset[int]) -> frozenset[int]:
             mine = nodes & service.carried
-            # The loop may be closing while somebody commits.
+            # The loop may be closing during a commit.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(service.wake)
             return mine

@@ -25,7 +25,7 @@ class Taken:
 
     Attributes:
         is_new: it was not held before, or its lease had run out meanwhile.
-        state: state from the last holder, if it is new.
+        state: from the last holder, if it is new.
     """
 
     is_new: bool

@@ -196,7 +196,7 @@ def hold(
         The nodes that ``owner`` still manages in the known epoch.
     """
     mine = NodeLease.objects.filter(owner=owner, node_id__in=list(epochs))
-    # The update takes the rows' locks, so that nobody can take a node over before the commit.
+    # The update locks the rows, so that no service can take a node over before the commit.
     if not mine.update(expires_at=now + lease):
         return frozenset()
     return frozenset(

@@ -49,7 +49,7 @@ async def _send(ask: Ask, archive: Path, sha256: str, have: int) -> bool:
             if complete or not piece:
                 return complete
             if now != have + len(piece):
-                return False  # somebody else sends the same archive
+                return False  # another task sends the same archive
             have = now
 
 

@@ -31,7 +31,7 @@ print("installed")
 
 INSTALL_COMMAND: Final = f"exec python3 -I -S -c '{_PROGRAM}'"
 
-# Hashes the bytes that it then executes: they lie in memory that nobody can change or replace, so
+# Hashes the bytes that it then executes: they are in memory that no process can change, so
 # that neither the file nor its directory has to be out of the reach of jobs.
 _START: Final = """
 import fcntl, hashlib, os, sys

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Iterator, NamedTuple, Optional, Tuple
 
 _SO_PEERGROUPS = 59
-_MOST_GROUP_BYTES = 1_024  # what Python can ask for
+_MOST_GROUP_BYTES = 1_024  # available from Python
 
 
 class Account(NamedTuple):

@@ -45,10 +45,10 @@ def unpack(source: ArchiveSource, work: str, blobs: str) -> None:
     except ProtocolError:
         raise
     except OSError as error:
-        if error.errno is None:  # gzip says so of a damaged stream
+        if error.errno is None:  # gzip raises it for a damaged stream
             raise refused("bad-archive", "the archive is damaged") from None
         raise
-    except Exception as error:  # each packer has its own errors for what a stranger may send
+    except Exception as error:  # each packer has its own errors for hostile input
         message = f"not a readable tar.gz or zip archive ({type(error).__name__})"
         raise refused("bad-archive", message) from None
 

@@ -53,7 +53,7 @@ def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:
 
     Args:
         work: returns the fields of the reply, or raises ``ProtocolError``.
-        keep_out: called in the child, to close descriptors of the server.
+        keep_out: called in the child, to detach it from the server.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -68,7 +68,7 @@ def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:
         kernel.close_others({writer, *helped.descriptors()})
         system.default_signals()
         system.write_all(writer, json.dumps(outcome(work)).encode("ascii"))
-    except BaseException:  # the server says ``work-died`` when no answer comes
+    except BaseException:  # the server replies ``work-died`` when no answer comes
         os._exit(1)
     os._exit(0)
 

@@ -71,5 +71,5 @@ def _in_use(store: Store) -> Set[str]:
         try:
             found.add(protocol.checkpoint_dir(store.root, run.spec()))
         except ProtocolError:
-            continue  # it is being made, or of a version whose jobs had no such place
+            continue  # being created, or of a version whose jobs had no such place
     return found

@@ -104,7 +104,7 @@ class ContainerOutput:
 
     def _query(self) -> str:
         """The query for the output that has not been read yet."""
-        if self._plain:  # of a terminal there are no messages: it is only followed
+        if self._plain:  # a terminal has no messages: it is only followed
             return _OUTPUT + ("" if self._answer is None else "&tail=0")
         return f"{_OUTPUT}&timestamps=1{self._said.go_on()}"
 

@@ -47,7 +47,7 @@ class Course:
         return first
 
     def timed_out(self, now: float) -> bool:
-        """Whether the time limit is over for the first time."""
+        """Whether the time limit is the first reason to end."""
         return not self.cause and now >= self._timeout_at
 
     def due(self, now: float) -> Optional[signal.Signals]:

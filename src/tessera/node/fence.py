@@ -88,7 +88,7 @@ def _lock(run: Run) -> Optional[int]:
     if run.claimed():
         return runs.try_lock(run.file(protocol.GO_FILE))
     try:
-        return run.claim()  # so that nobody starts what is being given up
+        return run.claim()  # so that no process starts a run that is being fenced
     except (FileExistsError, ProtocolError):
         return None
 

@@ -23,7 +23,7 @@ METADATA = (
     "100.100.100.200/32",  # Alibaba Cloud
     "168.63.129.16/32",  # Azure's host agent
     "192.0.0.192/32",  # Oracle Cloud Classic
-    "fe80::/10",  # link-local: the node, and what lies on the same wire
+    "fe80::/10",  # link-local: the node, and its network segment
     "fd00:ec2::/32",  # AWS over IPv6: fd00:ec2::254
     "fd20:ce::254/128",  # GCP over IPv6
 )

@@ -183,7 +183,7 @@ class Helper:
                 break
             try:
                 is_child = len(descriptors) == 1 and os.fork() == 0
-            except OSError:  # too many processes: who asks finds the connection closed
+            except OSError:  # too many processes: the client finds the connection closed
                 is_child = False
             if is_child:
                 self._handle(line, descriptors[0])

@@ -44,7 +44,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
 _libc.syscall.restype = ctypes.c_long
-_forking = ctypes.PyDLL(None, use_errno=True)  # keeps the lock of the interpreter
+_forking = ctypes.PyDLL(None, use_errno=True)  # holds the lock of the interpreter
 _forking.syscall.restype = ctypes.c_long
 
 
@@ -229,7 +229,7 @@ def restrict_mount(target: str, flags: int) -> None:
 
 
 def _mounts_at(target: str) -> "list[str]":
-    # While a sandbox is being made, the old root has the only /proc.
+    # During the creation of a sandbox the old root has the only /proc.
     old = "/.old/proc/self/mountinfo"
     with open(old if os.path.exists(old) else "/proc/self/mountinfo", "rb") as table:
         fields = [line.split()[4] for line in table]

@@ -156,7 +156,7 @@ class LogProcess(Sink):
         return -1 if self._channel is None else self._channel.fileno()
 
     def look(self) -> None:
-        """Replace a writer that has ended or is frozen, and renew the run's heartbeat."""
+        """Replace a writer that has ended or is frozen, and note that the run is supervised."""
         now = time.monotonic()
         if self._waiting:
             self.pump(b"")

@@ -46,7 +46,7 @@ class Writer:
         self._successor: Optional[Successor] = None
         self._read = 0
         self._told_ends, self._told_at = (0, 0), 0.0
-        self._is_open = True  # somebody may still write into the pipe
+        self._is_open = True  # other processes may still write into the pipe
         self._is_alone = False  # the runner is gone
         self._is_asked = False  # the runner wants the log closed
 
@@ -119,7 +119,7 @@ class Writer:
                 self._hear()
         self._collect([descriptor for descriptor, _ in found])
         if self._is_alone and not found and not self._run.exists():
-            self._is_open = False  # nobody will read the log
+            self._is_open = False  # the log has no reader
 
     def _seconds(self) -> float:
         """The longest wait for input."""

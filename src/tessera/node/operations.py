@@ -181,13 +181,13 @@ class Operations:
                 return {"run": status.to_json(), "already": True}
             raise
 
-        try:  # before the fork, so that the next run knows what was tried, too
+        try:  # before the fork, so that the next run has the probes, too
             confinement.known(self._store.root)
             confinement.make_ready(self._store.root)
             networks.choose(self._store.root, run.spec())
             visibility.homes(self._store.root)
         except BaseException:
-            os.close(lock)  # or nobody could settle the run
+            os.close(lock)  # or the run could not be settled
             raise
 
         def started() -> None:
@@ -230,13 +230,13 @@ class Operations:
         try:
             run.request_stop(grace, reason)
         except OSError:
-            runner.tell(status, signal.SIGUSR2)  # a full disk keeps nobody running
+            runner.tell(status, signal.SIGUSR2)  # a full disk must not prolong a run
         else:
             runner.tell(status)
         return {"run": run.status().to_json()}
 
     def _tune(self, take: Fields) -> Json:
-        """Send training settings to a running job; an error if it has ended."""
+        """Send training settings to a running job; else an error."""
         run = self._run(take)
         settings = tuning.checked(take)
         if run.recorded().phase != protocol.RUNNING:
@@ -257,7 +257,7 @@ class Operations:
                 if run.exists():
                     deadlines[run_id] = run.renew(seconds)
             except OSError:
-                continue  # what is not in the reply was not renewed
+                continue  # runs missing in the reply were not renewed
         return {"deadlines": deadlines, **_clocks()}
 
     def _runs(self, take: Fields) -> Json:
@@ -314,7 +314,7 @@ class Operations:
             if container is not None:
                 engine.remove(container)
         except (ProtocolError, engine.EngineError):
-            pass  # the engine is away or the spec is of another version: the labels still tell
+            pass  # the engine is unreachable or the spec is of another version: use the labels
         try:
             run.discard()
         except FileNotFoundError:

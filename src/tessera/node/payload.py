@@ -341,7 +341,7 @@ class ProcessPayload(Payload):
             for pid in left:
                 system.kill_quietly(pid, signal.SIGKILL)
             if left == {self._connection.connector}:
-                break  # nothing of the job is left, and nobody has to wait for the network
+                break  # no process of the job is left, so no wait for the network is needed
             if time.monotonic() > deadline:
                 self.warnings.append("processes-left")  # in the kernel's hands, beyond SIGKILL
                 break

@@ -23,7 +23,7 @@ PIECES_AT_ONCE = 16
 """Pieces per connection before the next one has its turn."""
 BACKLOG = 128
 MOST_DESCRIPTORS = 8192
-_OWN_DESCRIPTORS = 160  # listeners, standard streams, and what is opened for a moment
+_OWN_DESCRIPTORS = 160  # listeners, standard streams, and temporary descriptors
 _READY = b"1"
 
 

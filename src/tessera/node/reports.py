@@ -248,7 +248,7 @@ class Collector:
         if size is None or size == self._numbers[_OFFSET] or not self._is_idle():
             return -1
         if size < self._numbers[_OFFSET]:
-            self._numbers[_OFFSET] = 0  # the job has cut it; what is stored stays
+            self._numbers[_OFFSET] = 0  # the job has cut it; stored reports remain
         try:
             descriptor = system.open_regular(self._file, any_owner=True)
         except OSError:

@@ -39,7 +39,7 @@ def fork_runner(
         run: a claimed run.
         lock: the descriptor of its ``go`` file; the caller closes its copy.
         bundle: for the job's PYTHONPATH.
-        keep_out: called in the child, to close descriptors of the caller.
+        keep_out: called in the child, to detach it from the caller.
 
     Returns:
         The pid of the log writer, whose child the runner is, and a descriptor that reaches its

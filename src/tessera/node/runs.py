@@ -475,4 +475,4 @@ def note_error(run: Run) -> None:
         finally:
             os.close(descriptor)
     except OSError:
-        pass  # the disk is full, most likely because of what is to be noted
+        pass  # the disk is full, most likely the cause of the error itself

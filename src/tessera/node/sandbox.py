@@ -424,7 +424,7 @@ def _first_process(
 def _become(plan: Plan, own: Tuple[int, int]) -> None:
     """Become the job's user permanently, without any capability."""
     if plan.uid is None:
-        kernel.unshare(kernel.CLONE_NEWUSER)  # its owner has none over the mounts made above
+        kernel.unshare(kernel.CLONE_NEWUSER)  # its owner has none over the mounts created above
         kernel.map_identity(own[0], 0, own[1], 0)
         kernel.drop_capability_bounds()
     else:

@@ -76,7 +76,7 @@ class Server:
         os.set_blocking(self._target, False)
         self.wait_for(self._source, self._read)
         gc.collect()
-        gc.freeze()  # what is loaded now is shared with every runner
+        gc.freeze()  # modules loaded now are shared with every runner
         next_tick = self._now()
         try:
             while self._open:
@@ -244,7 +244,7 @@ class Server:
         """Send the output of one pass of the loop in one piece."""
         while self._outgoing and not self._stuck:
             self._outgoing = deque([b"".join(self._outgoing)])
-            self._flush()  # and there may be more to say, if it has made room for answers
+            self._flush()  # and there may be more to send, if it has freed space for answers
 
     def _flush(self) -> None:
         while self._outgoing:
@@ -351,7 +351,7 @@ class Server:
         self.wait_for(ready, started)
 
     def _keep_out(self) -> None:
-        """In a child: close everything of the session."""
+        """In a child: detach it from the session."""
         signal.set_wakeup_fd(-1)
         self._outgoing.clear()
 

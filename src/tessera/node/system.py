@@ -374,7 +374,7 @@ def _notify_one(path: str, run_id: str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        remove_quietly(path)  # nobody reads it: its server is gone
+        remove_quietly(path)  # without a reader: its server is gone
         return
     try:
         os.write(descriptor, run_id.encode("ascii") + b"\n")

@@ -33,7 +33,7 @@ def note_use(run: Run, bundle: str) -> None:
     try:
         run.note_version(version)
     except OSError:
-        pass  # a run without a note keeps every version
+        pass  # a run without a note blocks the removal of every version
 
 
 def touch(store: Store, bundle: str) -> None:

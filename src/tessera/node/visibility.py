@@ -251,5 +251,5 @@ def _entered(here: int, name: str, flags: int) -> int:
     try:
         os.mkdir(name, 0o700, dir_fd=here)
     except FileExistsError:
-        pass  # another run of the job has just made it
+        pass  # another run of the job has just created it
     return os.open(name, flags, dir_fd=here)

@@ -75,7 +75,7 @@ class Channel:
         except (BlockingIOError, socket.timeout):
             pass  # the queue is full
         except OSError:
-            self._token = b""  # nobody receives: from now on the file
+            self._token = b""  # no receiver: from now on the file
 
     def _connected(self) -> socket.socket:
         if self._socket is None:

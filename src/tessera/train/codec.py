@@ -166,7 +166,7 @@ class _Reader:
 
 
 def _numpy_array(content: bytes, dtype: str, shape: Tuple[int, ...]) -> Any:
-    import numpy as np  # noqa: PLC0415 - only jobs that kept an array need it
+    import numpy as np  # noqa: PLC0415 - only jobs that saved an array need it
 
     return np.frombuffer(content, dtype=np.dtype(dtype)).reshape(shape).copy()
 

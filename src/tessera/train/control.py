@@ -110,7 +110,7 @@ class _Control:
                 with open(os.path.join(os.path.dirname(path), "listens"), "a", encoding="utf-8"):
                     pass
             except OSError:
-                pass  # then the job is told by SIGTERM, like any other
+                pass  # then the job gets SIGTERM, like any other
 
     def notice(self, path: str) -> str:
         """The reason of the notice; empty without one."""
