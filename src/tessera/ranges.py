@@ -45,8 +45,8 @@ def start_range(p10: float, p90: float, *, soonest: float = 0.0) -> StartRange |
     """Return the displayed range of a start; None: now.
 
     Args:
-        p10: seconds from now.
-        p90: seconds from now; infinite if beyond the horizon.
+        p10: 10 % quantile, seconds from now.
+        p90: 90 % quantile, seconds from now; infinite if beyond the horizon.
         soonest: seconds from now until a gate opens; no range begins earlier.
     """
     if p90 <= 0:

@@ -75,7 +75,7 @@ class Box:
             output: descriptor of the job's output.
             group: the control groups of the job, in which the sandbox is created.
             connect: starts connecting the own network of a process, if the plan has one, and
-                returns the wait for it. Meanwhile the root directory is created.
+                returns a function that waits for it. Meanwhile the root directory is created.
 
         Raises:
             SandboxError: it could not be created; nothing of it is left.
