@@ -30,7 +30,7 @@ from tenants.services import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementIn:
-    """A text for everybody; severity is info, warning or critical; instants with an offset."""
+    """An announcement to all users. Severity: info, warning or critical; times with offset."""
 
     text: str
     severity: str = "info"
@@ -40,7 +40,7 @@ class AnnouncementIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementPatch:
-    """What can be changed; whoever had dismissed it sees it again."""
+    """Changes to an announcement; users who dismissed it see it again."""
 
     text: str = ""
     severity: str = ""
@@ -81,15 +81,15 @@ class AnnouncementViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """What is shown now; for those who make them all there are."""
+        """List current announcements; cluster admins get all announcements."""
         rows = announcements_for(self.viewer, now=database_now())
         return self.page(self.cut(rows, lambda row: row.id), announcement_out)
 
     def create(self, request: Request) -> Response:
-        """Tell everybody something.
+        """Create an announcement.
 
-        With an `Idempotency-Key` that was used before, that of then comes back with 200; if it
-        was withdrawn since, 409 (`withdrawn`).
+        A repeated `Idempotency-Key` returns the first announcement with 200, or 409 (`withdrawn`)
+        if it has been withdrawn.
         """
         wanted = read_body(AnnouncementIn, request.data)
         create = partial(
@@ -111,14 +111,14 @@ class AnnouncementViewSet(ApiViewSet):
         return _answer(row, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One announcement."""
+        """Get an announcement."""
         for row in announcements_for(self.viewer, now=database_now()):
             if row.id == pk:
                 return versioned(announcement_out(row), row.version)
         raise NotFoundError("There is no such announcement.", field="id", value=pk)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Change an announcement."""
+        """Update an announcement."""
         given: dict[str, Any] = read_changes(AnnouncementPatch, request.data)
         for name in ("starts_at", "ends_at"):
             if name in given:
@@ -140,7 +140,7 @@ class AnnouncementViewSet(ApiViewSet):
 
     @action(detail=True, methods=["post"])
     def dismiss(self, request: Request, pk: int) -> Response:
-        """Do not show it to you any more, until it is changed."""
+        """Hide an announcement from yourself until it changes."""
         read_body(Nothing, request.data)
         dismiss_announcement(viewer=self.viewer, announcement_id=pk)
         return Response(status=204)

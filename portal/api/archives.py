@@ -23,9 +23,9 @@ from tenants.viewers import Viewer
 from workers.conf import ARCHIVES_DIR, worker_settings
 
 PIECE_BYTES: Final = 1 << 20
-_NAME: Final = OpenApiParameter("name", str, description="The file's name, for people.")
+_NAME: Final = OpenApiParameter("name", str, description="Name of the file, for display.")
 _TENANT: Final = OpenApiParameter(
-    "tenant", str, description="Name; needed by those who may submit to several."
+    "tenant", str, description="Name; required if you may submit to several tenants."
 )
 
 
@@ -52,7 +52,7 @@ class ZipParser(RawParser):
 
 
 class ArchiveOut(TypedDict):
-    """An archive; a job names it as ``source: {archive: <sha256>}``."""
+    """A source archive; a job refers to it as ``source: {archive: <sha256>}``."""
 
     id: int
     sha256: str
@@ -81,14 +81,14 @@ class ArchiveViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """Archives, the newest first."""
+        """List source archives, newest first."""
         found = page_of_archives(self.viewer, cursor=self.query.cursor(), limit=self.query.limit())
         return self.page(found, archive_out)
 
     def create(self, request: Request) -> Response:
-        """Upload a tar.gz or zip archive: as the body, or as `file` of a form.
+        """Upload a tar.gz or zip archive, as the body or as form field `file`.
 
-        The same bytes again give back the archive that is there, with 200.
+        If an archive with the same bytes exists, it is returned with 200.
         """
         name, content = _upload(request, self.query.text("name", "source"))
         row, is_new = store_archive(

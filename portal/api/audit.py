@@ -20,14 +20,16 @@ from tenants.selectors import audit_page, tenant_for
 _FILTERS: Final = (
     OpenApiParameter("tenant", str, description="Name."),
     OpenApiParameter("actor", str, description="Name."),
-    OpenApiParameter("action", str, description="Such as `member.add`; `member.` for all of one."),
+    OpenApiParameter(
+        "action", str, description="An action such as `member.add`, or a prefix such as `member.`."
+    ),
     OpenApiParameter("object_type", str),
     OpenApiParameter("object_id", str),
 )
 
 
 class AuditOut(TypedDict):
-    """One change; secrets are masked."""
+    """An audited change; secrets are masked."""
 
     id: Annotated[int, From("pk")]
     at: datetime
@@ -52,7 +54,7 @@ class AuditViewSet(ApiViewSet):
     operations: ClassVar = {"list": Op(takes=(*_FILTERS, *PAGE), answer=AuditOut, pages=True)}
 
     def list(self, request: Request) -> Response:
-        """Changes in the tenants that you lead, the newest first; all for a cluster admin."""
+        """List audited changes in tenants that you lead (cluster admins: all), newest first."""
         if not self.viewer.can_somewhere(Permission.READ_AUDIT):
             raise ForbiddenError(
                 "You lead no tenant.",

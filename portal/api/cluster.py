@@ -43,7 +43,7 @@ from tenants.roles import Permission
 _OWNER: Final = OpenApiParameter(
     "owner",
     str,
-    description="`virtual-cluster=tenant` for a new one; repeat or use commas.",
+    description="`virtual-cluster=tenant` for a new virtual cluster; repeat or use commas.",
 )
 _HIVED: Final = {
     "type": "object",
@@ -77,7 +77,7 @@ class ChainLevelOut(TypedDict):
 
 
 class ChainOut(TypedDict):
-    """All cells whose top has one type."""
+    """All cells whose top cell has one type."""
 
     name: str
     device_type: str
@@ -87,7 +87,7 @@ class ChainOut(TypedDict):
 
 
 class FreeLevelOut(TypedDict):
-    """Free cells of one level that are in no larger free cell."""
+    """Free cells of one level that are not part of a larger free cell."""
 
     level: str
     type: str
@@ -96,7 +96,7 @@ class FreeLevelOut(TypedDict):
 
 
 class FreeOut(TypedDict):
-    """What is free in one chain."""
+    """Free cells of one chain."""
 
     chain: str
     device_type: str
@@ -110,7 +110,7 @@ class FreeOut(TypedDict):
 
 
 class TotalsOut(TypedDict):
-    """The numbers at the top of the overview; jobs and waits as far as you may see them.
+    """Totals of the overview; job counts and waits cover jobs that you may see.
 
     `cordoned`: healthy devices that nobody holds, on nodes that an admin has cordoned or drains.
     """
@@ -127,7 +127,7 @@ class TotalsOut(TypedDict):
 
 
 class ClusterOut(TypedDict):
-    """One snapshot; ``version`` is that of the topology and the round, parted by a dot."""
+    """A snapshot; ``version`` is the topology version and the round number, joined by a dot."""
 
     version: str
     topology_version: int
@@ -146,7 +146,7 @@ def _conflicts(report: ImportReport) -> list[dict[str, Any]]:
 
 
 class UnsupportedOut(TypedDict):
-    """Something in an imported document that has no counterpart here."""
+    """An element of an imported document without a counterpart in Tessera."""
 
     field: str
     value: str
@@ -177,7 +177,7 @@ class ImportReportOut(TypedDict):
 
 
 class ClusterImportOut(ImportReportOut):
-    """What an import has done, or would do.
+    """The result of an import or dry run.
 
     `conflicts` of a dry run are the errors of the 409 that the import itself answers now.
     """
@@ -196,9 +196,9 @@ class ClusterViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response | HttpResponse:
-        """One snapshot of nodes, devices and virtual clusters.
+        """Get a snapshot of nodes, devices and virtual clusters.
 
-        With `If-None-Match` of an answer that is still right there is no body (304).
+        If the `ETag` in `If-None-Match` is current, the response is 304 without a body.
         """
         view = cluster_snapshot(self.viewer, now=database_now())
         tag, body = cluster_text(view, may_manage=self.viewer.can(Permission.MANAGE_NODES))
@@ -208,10 +208,10 @@ class ClusterViewSet(ApiViewSet):
 
     @action(detail=False, methods=["post"], url_path="import")
     def import_configuration(self, request: Request) -> Response:
-        """Make the cluster what a HiveD configuration says; all of it, or nothing on any error.
+        """Import a HiveD configuration of the cluster; on any error nothing is changed.
 
-        With `dry_run=1` nothing is written, also while jobs hold devices that would vanish: the
-        report names them in `conflicts`, and the import itself answers 409 `devices-in-use`.
+        With `dry_run=1` nothing is written, and `conflicts` names jobs on devices that would
+        be removed. Without it, such jobs cause 409 `devices-in-use`.
         """
         self.viewer.require(Permission.MANAGE_NODES, what="the cluster")
         read = check_hived(request.data)
@@ -270,7 +270,7 @@ def _json(value: object) -> str:
 def import_out(
     report: ImportReport, spec: Mapping[str, Any], unsupported: list[Any]
 ) -> ClusterImportOut:
-    """What an import has done, or would do."""
+    """The result of an import or dry run."""
     return {**_report_out(report), "spec": dict(spec), "unsupported": unsupported}
 
 
@@ -309,7 +309,7 @@ class ClusterRulesIn:
 
 
 class ClusterRulesOut(TypedDict):
-    """The minimum isolation level of the cluster; a virtual cluster may ask for more."""
+    """The minimum isolation level of the cluster; a virtual cluster may require a higher one."""
 
     least_isolation: str
     version: int
@@ -325,7 +325,7 @@ class ClusterRulesViewSet(ApiViewSet):
     }
 
     def retrieve(self, request: Request) -> Response:
-        """The minimum isolation level of the cluster."""
+        """Get the minimum isolation level of the cluster."""
         self.viewer.require(Permission.VIEW_CLUSTER, what="the cluster")
         return _answer(cluster_rules())
 

@@ -14,7 +14,7 @@ from tenants.roles import Permission
 
 
 class CalibrationOut(TypedDict):
-    """Estimates of one virtual cluster of the last 30 days beside the truth; seconds.
+    """Calibration of the start estimates of a virtual cluster over the last 30 days; seconds.
 
     `withheld`: forecasts that were too wide to be shown.
     """
@@ -31,7 +31,7 @@ class CalibrationOut(TypedDict):
 
 
 class CalibrationsOut(TypedDict):
-    """One line for each virtual cluster with estimates."""
+    """Calibration of each virtual cluster with estimates."""
 
     results: list[CalibrationOut]
     next_cursor: None
@@ -45,7 +45,7 @@ class EstimateViewSet(ApiViewSet):
     operations: ClassVar = {"list": Op(answer=CalibrationsOut)}
 
     def list(self, request: Request) -> Response:
-        """How often the truth fell between p10 and p90, by virtual cluster."""
+        """Get the share of starts between p10 and p90 of their estimate, by virtual cluster."""
         found = calibration(self.viewer, now=database_now())
         return Response({"results": [calibration_out(row) for row in found], "next_cursor": None})
 

@@ -16,7 +16,7 @@ from scheduling.clusters.services.import_rules import create_import_rule, delete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRuleIn:
-    """A new rule; it must say at least one of the last four."""
+    """A new import rule; at least one of the last four fields is required."""
 
     kind: str
     name: str
@@ -27,7 +27,7 @@ class ImportRuleIn:
 
 
 class ImportRuleOut(TypedDict):
-    """What a name of another system stands for."""
+    """An import rule: maps a name of another system to names of Tessera."""
 
     id: int
     kind: str
@@ -49,12 +49,12 @@ class ImportRuleViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """All rules."""
+        """List import rules."""
         found = self.cut(list_import_rules(self.viewer), lambda row: row.id)
         return self.page(found, import_rule_out)
 
     def create(self, request: Request) -> Response:
-        """Say what a name stands for."""
+        """Create an import rule."""
         wanted = read_body(ImportRuleIn, request.data)
         made = create_import_rule(
             viewer=self.viewer,
@@ -69,7 +69,7 @@ class ImportRuleViewSet(ApiViewSet):
         return Response(import_rule_out(row), status=201)
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Delete a rule; jobs that came in by it stay as they are."""
+        """Delete an import rule; imported jobs are unchanged."""
         delete_import_rule(viewer=self.viewer, rule_id=pk)
         return Response(status=204)
 

@@ -26,7 +26,7 @@ from tenants.clock import database_now
 from tenants.errors import InvalidError
 
 _CLUSTER: Final = OpenApiParameter(
-    "virtual_cluster", str, description="The virtual cluster, whatever the document names."
+    "virtual_cluster", str, description="Virtual cluster; replaces the one in the document."
 )
 AUTO: Final = "auto"
 """In place of a format: the one that the document shows to be its own."""
@@ -54,7 +54,7 @@ class UnsupportedFormatError(InvalidError):
 
 
 class RemarkOut(TypedDict):
-    """A remark about a field of the document; `field` is empty for one about all of it."""
+    """A remark about a field of the document; `field` is empty for the whole document."""
 
     field: str
     message: str
@@ -68,7 +68,7 @@ class RemarksOut(TypedDict):
 
 
 class ImportOut(TypedDict):
-    """A translation; ``job`` is what was submitted, null for a dry run.
+    """A translated document; ``job`` is the submitted job, null for a dry run.
 
     ``format`` is what the text was read as, ``more`` are the other tasks of an array (and ``jobs``
     all that were submitted), ``nodes`` the hosts of a document of nodes, each as the address of
@@ -103,13 +103,13 @@ class ImportViewSet(ApiViewSet):
     }
 
     def translate(self, request: Request, pk: str) -> Response:
-        """Translate a job and submit it; with `dry_run=1` only translate it.
+        """Translate a job and submit it, or with `dry_run=1` only translate it.
 
-        `auto` in place of a format takes the one that the document shows to be its own.
-        Takes the text itself, whatever its media type, or JSON with the text in `text`.
-        `unsupported` lists what has no counterpart here, and whether the job would do the same
-        without it (`needed`); a submitted job keeps the list among its warnings. With an
-        `Idempotency-Key` that was used before, the jobs of that time come back with 200.
+        Format `auto` detects the format from the document. The body is the text itself, with any
+        media type, or JSON with the text in `text`.
+        `unsupported` lists elements without a counterpart, and whether the job depends on them
+        (`needed`); a submitted job stores the list in its warnings. A repeated
+        `Idempotency-Key` returns the first jobs with 200.
         """
         text, media_type = _text_of(request, pk)
         if len(text) > MAX_SPEC_BYTES:

@@ -35,7 +35,7 @@ class JobLimitsIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberJobLimitIn:
-    """The limit of one member; null: that of the tenant."""
+    """The limit of one member; null: the limit of the tenant."""
 
     per_person: int | None
 
@@ -55,7 +55,7 @@ class JobLimitsOut(TypedDict):
 
 
 class ListedTenantJobLimitsOut(JobLimitsOut):
-    """The limits of a tenant in a list, and its live jobs."""
+    """A list entry: the limits of a tenant, and its live jobs."""
 
     tenant: Annotated[str, From("tenant.name")]
     live: int
@@ -68,7 +68,7 @@ class ClusterJobLimitsOut(JobLimitsOut):
 
 
 class MemberJobLimitOut(TypedDict):
-    """The limit of a member, the one in force and where it is set, and the member's live jobs.
+    """The limit of a member, the limit in force with its source, and the member's live jobs.
 
     `source_per_person`: `member`, `tenant`, `cluster` or `built-in`.
     """
@@ -80,7 +80,7 @@ class MemberJobLimitOut(TypedDict):
 
 
 class ListedMemberJobLimitOut(MemberJobLimitOut):
-    """The limit of a member in a list; `id` is that of the membership."""
+    """A list entry: the limit of a member; `id` is the id of the membership."""
 
     id: Annotated[int, From("membership.pk")]
     username: Annotated[str, From("membership.user.username")]
@@ -104,7 +104,7 @@ class JobLimitViewSet(ApiViewSet):
 
     @action(detail=False, methods=["get"])
     def cluster(self, request: Request) -> Response:
-        """The limits of live jobs of a person and of a tenant, and live jobs by tenant."""
+        """Get the limits of live jobs per person and per tenant, and live jobs by tenant."""
         return Response(_cluster_out(self.viewer))
 
     @cluster.mapping.put

@@ -15,7 +15,7 @@ def _addresses(leaves: Iterable[HeldLeaf]) -> list[str]:
 
 
 class PlannedMemberOut(TypedDict):
-    """One rank and the devices it would get."""
+    """A rank and the devices that it would get."""
 
     role: str
     rank: int
@@ -25,7 +25,7 @@ class PlannedMemberOut(TypedDict):
 
 
 class AlternativeOut(TypedDict):
-    """A change with which the job would start now; new values by path in the document."""
+    """A change with which the job would start now; new values by path in the specification."""
 
     kind: str
     text: str
@@ -62,7 +62,7 @@ def _no_starts_of(plan: JobPlan) -> NoEtaOut | None:
 
 
 class PlanOut(TypedDict):
-    """What would become of a job; nothing was submitted."""
+    """The plan of a job; nothing is submitted."""
 
     fits: Literal["now", "later", "never"]
     reason: Annotated[ReasonOut, From()]

@@ -21,16 +21,18 @@ from scheduling.runs.queries.checkpoints import (
 )
 from scheduling.runs.queries.receipts import ReceiptView, receipts_of_job
 
-_ATTEMPT: Final = OpenApiParameter("attempt", int, description="Its number; all when left out.")
+_ATTEMPT: Final = OpenApiParameter(
+    "attempt", int, description="Number of the attempt; default: all."
+)
 _COMPARED: Final = (
     _ATTEMPT,
-    OpenApiParameter("with", int, description="The other job; this one when left out."),
-    OpenApiParameter("with_attempt", int, description="The other attempt; all when left out."),
+    OpenApiParameter("with", int, description="The other job; default: this job."),
+    OpenApiParameter("with_attempt", int, description="The other attempt; default: all."),
 )
 
 
 class SavedOut(TypedDict):
-    """The last checkpoint that a job saved before it left."""
+    """The last checkpoint that a job saved before its preemption."""
 
     step: int | None
     sha256: str
@@ -48,7 +50,7 @@ def _checkpoint_of(receipt: ReceiptView) -> SavedOut | None:
 
 
 class PreemptionOut(TypedDict):
-    """Who had to leave, for whom, by which rule, and what was lost.
+    """A preemption receipt: both jobs, the rule, and the lost work.
 
     ``for_job`` is null where it was for nobody in particular, or for a job that you may not see.
     ``released_at`` and ``lost_seconds`` are null while it leaves, ``lost_steps`` also where the
@@ -72,14 +74,14 @@ class PreemptionOut(TypedDict):
 
 
 class PreemptionsOut(TypedDict):
-    """The preemptions of a job, the oldest first."""
+    """The preemptions of a job, oldest first."""
 
     results: list[PreemptionOut]
     next_cursor: None
 
 
 class CheckpointOut(TypedDict):
-    """A checkpoint: the hash is a receipt of all bits of the training at this step."""
+    """A checkpoint; its hash covers all bits of the training state at this step."""
 
     at: datetime
     attempt: Annotated[int, From("receipt.attempt")]
@@ -91,14 +93,14 @@ class CheckpointOut(TypedDict):
 
 
 class CheckpointsOut(TypedDict):
-    """The newest checkpoints of a job, the oldest first."""
+    """The latest checkpoints of a job, oldest first."""
 
     results: list[CheckpointOut]
     next_cursor: None
 
 
 class DifferenceOut(TypedDict):
-    """The first step at which two trainings differ, with the hash of each."""
+    """The first step at which two trainings differ, with both hashes."""
 
     step: int
     left: str
@@ -116,7 +118,7 @@ def _last(steps: Sequence[int]) -> int | None:
 
 
 class ComparedOut(TypedDict):
-    """Two trainings beside each other.
+    """A comparison of two trainings.
 
     ``same`` of the ``common`` steps, from the first on, have one hash. ``settings`` has what
     differs in what they say of themselves. ``changed_left`` and ``changed_right`` are steps that
@@ -144,20 +146,20 @@ class JobReceipts(ApiViewSet):
 
     @action(detail=True, methods=["get"])
     def preemptions(self, request: Request, pk: int) -> Response:
-        """Receipts of the preemptions of a job, the oldest first."""
+        """List the preemption receipts of a job, oldest first."""
         results = [preemption_out(receipt) for receipt in receipts_of_job(self.viewer, pk)]
         return Response({"results": results, "next_cursor": None})
 
     @action(detail=True, methods=["get"])
     def checkpoints(self, request: Request, pk: int) -> Response:
-        """The newest checkpoints of a job with their hashes, the oldest first."""
+        """List the latest checkpoints of a job with their hashes, oldest first."""
         attempt = self.query.number("attempt", default=0, most=2**31)
         found = checkpoints_of_job(self.viewer, pk, attempt=attempt or None)
         return Response({"results": [checkpoint_out(one) for one in found], "next_cursor": None})
 
     @action(detail=True, methods=["get"], url_path="checkpoints/compare")
     def compare_checkpoints(self, request: Request, pk: int) -> Response:
-        """Where the checkpoints of two jobs, or of two attempts, begin to differ."""
+        """Compare the checkpoints of two jobs or attempts, and find the first difference."""
         attempt = self.query.number("attempt", default=0, most=2**31)
         other = self.query.number("with_attempt", default=0, most=2**31)
         found = compare_jobs(

@@ -81,7 +81,7 @@ class ListedJobOut(JobOut):
 
 
 class AcceptedJobOut(JobOut):
-    """A job that was just accepted, with what differs from what its document asks for.
+    """A submitted job, with its differences from the document.
 
     `parts`: of a job that is no gang, the jobs that its instances are, this one among them.
     """
@@ -91,7 +91,7 @@ class AcceptedJobOut(JobOut):
 
 
 class MemberOut(TypedDict):
-    """One rank of one role on its node."""
+    """A rank of a role on its node."""
 
     role: str
     rank: int
@@ -115,7 +115,7 @@ class MemberOut(TypedDict):
 
 
 class AttemptOut(TypedDict):
-    """One try at running a job.
+    """An attempt of a job.
 
     `end_reason`: succeeded, failed, stopped, preempted, resized, moved, reverted or drained; empty
     while it runs. `end_text`: the same as a sentence.
@@ -167,7 +167,7 @@ class JobPageOut(TypedDict):
 
 
 class JobDetailOut(ListedJobOut, JobPageOut):
-    """A job with everything that its page shows."""
+    """A job with its specification, placement and history."""
 
 
 class StepOut(TypedDict):
@@ -185,7 +185,7 @@ RefusedOut = TypedDict(
 
 
 class EtaOut(TypedDict):
-    """When a job starts, in seconds from now, at 10, 50 and 90 %, by what round that was said.
+    """A start estimate in seconds from now (p10, p50, p90), and the round that made it.
 
     `open`: `p90` is only as far as was looked; one in ten starts then or later. `gate`: seconds
     for which a gate (`not_before`, a job that it waits for, a retry) stays closed. `basis`:
@@ -232,7 +232,7 @@ class WhyNowOut(TypedDict):
 
 
 class WhyOut(WhyNowOut):
-    """Why a job is where it is; ``blocked_by_others`` counts jobs that you may not see.
+    """The reason of a job; ``blocked_by_others`` counts blocking jobs that you may not see.
 
     `pending`: what is still being worked out, of `steps` and `eta`; it takes seconds. `round`: the
     newest round, whose answer the reason is; `steps_round`: the one after which `steps` were
@@ -244,7 +244,7 @@ class WhyOut(WhyNowOut):
 
 
 class EventOut(TypedDict):
-    """One thing that happened to a job."""
+    """An event of a job."""
 
     id: int
     at: datetime

@@ -32,23 +32,25 @@ from workers.selectors import (
 from workers.services.log_search import LogHit
 
 _LOG: Final = (
-    OpenApiParameter("role", str, description="The first one when left out."),
-    OpenApiParameter("rank", int, description="Within the role (0)."),
-    OpenApiParameter("attempt", int, description="Its number; the newest when left out."),
-    OpenApiParameter("offset", int, description="First byte (0)."),
-    OpenApiParameter("limit", int, description="Most bytes, up to 1 MiB (65,536)."),
-    OpenApiParameter("q", str, description="Find lines that hold this, in any case."),
+    OpenApiParameter("role", str, description="Role; default: the first."),
+    OpenApiParameter("rank", int, description="Rank in the role (default 0)."),
+    OpenApiParameter("attempt", int, description="Number of the attempt; default: the newest."),
+    OpenApiParameter("offset", int, description="Offset of the first byte (default 0)."),
+    OpenApiParameter(
+        "limit", int, description="Maximum number of bytes, up to 1 MiB (default 65,536)."
+    ),
+    OpenApiParameter("q", str, description="Find lines that contain this text; case-insensitive."),
 )
 _TAKES: Final = (
-    OpenApiParameter("first", int, description="Ranks to leave out at the beginning (0)."),
+    OpenApiParameter("first", int, description="Number of ranks to skip (default 0)."),
     OpenApiParameter(
-        "ranks", int, description=f"How many ranks, 1 to {MOST_RANKS} ({USUAL_RANKS})."
+        "ranks", int, description=f"Number of ranks, 1 to {MOST_RANKS} (default {USUAL_RANKS})."
     ),
 )
 
 
 class DevicePointOut(TypedDict):
-    """The mean of a span that begins at ``at``; null where the node cannot tell.
+    """The mean of an interval that begins at ``at``; null if the node reports no value.
 
     `utilisation` is a share, 0 to 1: of a GPU as its driver says, of a declared slot the processor
     time of what runs on it as a share of its processors. `memory_bytes` is what is in use.
@@ -60,7 +62,7 @@ class DevicePointOut(TypedDict):
 
 
 class DeviceCurveOut(TypedDict):
-    """One device; `memory_bytes` is how much it has, null where nobody knows."""
+    """A device; `memory_bytes` is its total memory, null if unknown."""
 
     node: str
     index: int
@@ -84,7 +86,7 @@ def _next_first(curves: JobCurves) -> int | None:
 
 
 class TelemetryOut(TypedDict):
-    """Devices of some ranks of a job over its life, in points of `span_seconds`.
+    """Telemetry of some ranks over the life of a job, in intervals of `span_seconds`.
 
     `next_first` is the `first` with which the ranks after these are read; null after the last.
     """
@@ -101,14 +103,14 @@ telemetry_out = Body(TelemetryOut, JobCurves)
 
 
 class LogMatchOut(TypedDict):
-    """A line that holds what was searched for, and the offset of its first byte."""
+    """A matching line, and the offset of its first byte."""
 
     offset: int
     text: str
 
 
 class LogOut(TypedDict):
-    """A piece of a log. Offsets are in bytes and never inside a character.
+    """A part of a log. Offsets are in bytes, at character boundaries.
 
     ``end`` says that nothing more will come; ``size`` is how far the log has been fetched, and
     ``offset`` where the text really begins (older bytes may not be kept any more). With ``q`` the
@@ -127,7 +129,7 @@ class LogOut(TypedDict):
 
 
 class GoodputOut(TypedDict):
-    """What an attempt did in one interval; throughput and goodput in samples per second."""
+    """The progress of an attempt in one interval; throughput and goodput in samples per second."""
 
     at: datetime
     attempt: int
@@ -155,7 +157,7 @@ class JobTelemetry(ApiViewSet):
 
     @action(detail=True, methods=["get"])
     def telemetry(self, request: Request, pk: int) -> Response:
-        """Utilisation and memory of a job's devices, rank by rank, as long as they are kept."""
+        """Get utilisation and memory of a job's devices by rank, within their retention."""
         found = device_curves(
             self.viewer,
             pk,
@@ -167,10 +169,10 @@ class JobTelemetry(ApiViewSet):
 
     @action(detail=True, methods=["get"])
     def logs(self, request: Request, pk: int) -> Response:
-        """A piece of the log of one rank, or with `q` the lines of it that hold these words.
+        """Read a part of the log of a rank, or with `q` find lines that contain a text.
 
-        A search looks at `limit` bytes (1 MiB) and finds 200 lines at most; go on from
-        `next_offset` until `end`.
+        A search covers `limit` bytes (default 1 MiB) and returns at most 200 lines. Continue from
+        `next_offset` until `end` is true.
         """
         wanted = self.query.given.get("q")
         usual = 65_536 if wanted is None else MOST_LOG_BYTES
@@ -191,7 +193,7 @@ class JobTelemetry(ApiViewSet):
 
     @action(detail=True, methods=["get"])
     def goodput(self, request: Request, pk: int) -> Response:
-        """What a job reported, interval by interval, the oldest first."""
+        """List the progress reports of a job by interval, oldest first."""
         found = goodput_of_job(
             self.viewer, pk, cursor=self.query.cursor(), limit=self.query.limit()
         )

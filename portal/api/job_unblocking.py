@@ -31,13 +31,13 @@ from tenants.clock import database_now
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmendIn:
-    """New values by path in the specification; null takes a field away."""
+    """New values by path in the specification; null removes a field."""
 
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class UnblockOut(TypedDict):
-    """Changes with which a waiting job starts now, or the proof that there is none.
+    """Changes with which a waiting job starts now, or the certificate that there is none.
 
     `is_whole`: everything was tried; false where time ran out.
     """
@@ -49,7 +49,7 @@ class UnblockOut(TypedDict):
 
 
 class EvidenceOut(TypedDict):
-    """A certificate of why a job waited, and whether it holds on what its round has stored."""
+    """The certificate of a reason, and whether it holds on the stored snapshot of its round."""
 
     certificate: Annotated[dict[str, Any], From("certificate", Certificate.to_json)]
     holds: bool
@@ -68,9 +68,9 @@ class JobUnblocking(ApiViewSet):
 
     @action(detail=True, methods=["get"])
     def unblock(self, request: Request, pk: int) -> Response:
-        """Changes with which a waiting job starts now, tried on the cluster as it stands.
+        """List changes with which a waiting job starts now, tested on the current snapshot.
 
-        Send the `changes` of one of them to `amend/`.
+        Send the `changes` of one entry to `amend/`.
         """
         job = visible_job(self.viewer, pk)
         if waits_for_a_lead(self.viewer, job):
@@ -80,7 +80,7 @@ class JobUnblocking(ApiViewSet):
 
     @action(detail=True, methods=["post"])
     def amend(self, request: Request, pk: int) -> Response:
-        """Change a waiting job; it keeps its number, its place and its secrets."""
+        """Amend a queued job; its number, submit time and secrets are unchanged."""
         wanted = read_body(AmendIn, request.data)
         changed = amend_job(
             job=visible_job(self.viewer, pk),
@@ -95,7 +95,7 @@ class JobUnblocking(ApiViewSet):
 
     @action(detail=True, methods=["get"])
     def evidence(self, request: Request, pk: int) -> Response:
-        """The certificate of why a job waits, checked against the stored snapshot of its round."""
+        """Get the certificate of the reason of a job, checked against the stored snapshot."""
         job = visible_job(self.viewer, pk)
         found = checked_reason(job=job, data_dir=Path(settings.TESSERA.data_dir))
         return Response(evidence_out(found))

@@ -62,19 +62,25 @@ _FILTERS: Final = (
     OpenApiParameter("virtual_cluster", str, description="Name."),
     OpenApiParameter("tenant", str, description="Name."),
     OpenApiParameter("user", str, description="Name of the owner."),
-    OpenApiParameter("mine", bool, description="`1`: only your own."),
+    OpenApiParameter("mine", bool, description="`1`: only your own jobs."),
     OpenApiParameter("reason", str, description="A reason code."),
     OpenApiParameter("label", str, description="`name=value`."),
     OpenApiParameter("q", str, description="Part of the name or note, or the number."),
-    OpenApiParameter("ended_since", datetime, description="Had not ended then."),
-    OpenApiParameter("submitted_until", datetime, description="Had been submitted by then."),
+    OpenApiParameter(
+        "ended_since",
+        datetime,
+        description="Only jobs that ended after this time or have not ended.",
+    ),
+    OpenApiParameter(
+        "submitted_until", datetime, description="Only jobs submitted until this time."
+    ),
 )
 _SPEC: Final = json_schema()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopIn:
-    """A word for the record."""
+    """An optional message for the history of the job."""
 
     message: str = ""
 
@@ -86,7 +92,7 @@ class AcceptedJobsOut(TypedDict):
 
 
 class AttemptsOut(TypedDict):
-    """All attempts, the oldest first."""
+    """All attempts, oldest first."""
 
     results: list[AttemptOut]
     next_cursor: None
@@ -128,7 +134,7 @@ class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
     }
 
     def list(self, request: Request) -> Response:
-        """Jobs, the newest first."""
+        """List jobs, newest first."""
         found = page_of_jobs(
             self.viewer, self._filters(), cursor=self.query.cursor(), limit=self.query.limit()
         )
@@ -138,7 +144,7 @@ class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
     def create(self, request: Request) -> Response:
         """Submit a job: a native specification, or an OpenPAI job (`protocolVersion: 2`).
 
-        With an `Idempotency-Key` that was used before, the job of that time comes back with 200.
+        A repeated `Idempotency-Key` returns the first job with 200.
         """
         job, is_new = submit_job(
             submission=submission_from(request),
@@ -151,7 +157,7 @@ class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
 
     @action(detail=False, methods=["post"])
     def plan(self, request: Request) -> Response:
-        """Say whether and where a job would start; nothing is submitted."""
+        """Plan a job: whether, where and when it would start. Nothing is submitted."""
         submission = submission_from(request)
         plan = plan_job(
             document=submission.document,
@@ -185,20 +191,20 @@ class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
         return Response({"results": results}, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One job with its specification and placement."""
+        """Get a job with its specification and placement."""
         found = job_detail(self.viewer, pk)
         return versioned(job_detail_out(found), found.version)
 
     @action(detail=True, methods=["get"])
     def why(self, request: Request, pk: int) -> Response:
-        """Why a job waits, and what would help."""
+        """Explain why a job waits, with remedies."""
         now = database_now()
         answer = why(self.viewer, pk, now=now, round_seconds=settings.TESSERA.round_seconds)
         return Response(why_out(answer, now))
 
     @action(detail=True, methods=["get"])
     def events(self, request: Request, pk: int) -> Response:
-        """What happened to a job, the oldest first."""
+        """List the events of a job, oldest first."""
         found = events_of_job(
             self.viewer, pk, cursor=self.query.cursor(), limit=self.query.limit()
         )
@@ -206,13 +212,13 @@ class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
 
     @action(detail=True, methods=["get"])
     def attempts(self, request: Request, pk: int) -> Response:
-        """The attempts of a job with their ranks, the oldest first."""
+        """List the attempts of a job with their ranks, oldest first."""
         results = [attempt_out(attempt) for attempt in attempts_of_job(self.viewer, pk)]
         return Response({"results": results, "next_cursor": None})
 
     @action(detail=True, methods=["post"])
     def stop(self, request: Request, pk: int) -> Response:
-        """End a job: a queued one at once, a running one after its grace period."""
+        """Stop a job: immediately if it is queued, after its grace period if it is running."""
         wanted = read_body(StopIn, request.data)
         job = visible_job(self.viewer, pk)
         stop_job(job=job, viewer=self.viewer, now=database_now(), message=wanted.message[:1000])
@@ -220,9 +226,9 @@ class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
 
     @action(detail=True, methods=["post"])
     def clone(self, request: Request, pk: int) -> Response:
-        """Submit a job's specification once more; secrets are not copied.
+        """Submit a copy of a job; secrets are not copied.
 
-        With an `Idempotency-Key` that was used before, the copy of that time comes back with 200.
+        A repeated `Idempotency-Key` returns the first copy with 200.
         """
         read_body(Nothing, request.data)
         job, is_new = clone_job(
@@ -236,14 +242,14 @@ class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
 
     @action(detail=True, methods=["post"])
     def release(self, request: Request, pk: int) -> Response:
-        """Let a held job take part in rounds."""
+        """Release a held job."""
         read_body(Nothing, request.data)
         release_hold(job=visible_job(self.viewer, pk), viewer=self.viewer)
         return self._row(pk)
 
     @action(detail=True, methods=["post"])
     def hold(self, request: Request, pk: int) -> Response:
-        """Keep a waiting job out of rounds until it is released."""
+        """Hold a queued job until it is released."""
         read_body(Nothing, request.data)
         hold_job(job=visible_job(self.viewer, pk), viewer=self.viewer)
         return self._row(pk)

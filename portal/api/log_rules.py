@@ -21,7 +21,7 @@ from scheduling.watching.services.log_rules import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRuleIn:
-    """A new rule; the action is exclude-node, stop-retries or label."""
+    """A new log rule; the action is exclude-node, stop-retries or label."""
 
     name: str
     pattern: str
@@ -30,7 +30,7 @@ class LogRuleIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRulePatch:
-    """What can be changed of a rule; it counts for attempts that start from then on."""
+    """Changes to a log rule; they apply to attempts that start later."""
 
     name: str = ""
     pattern: str = ""
@@ -39,7 +39,7 @@ class LogRulePatch:
 
 
 class LogRuleOut(TypedDict):
-    """A rule about lines of logs."""
+    """A log rule."""
 
     id: Annotated[int, From("pk")]
     name: str
@@ -62,11 +62,11 @@ class LogRuleViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """The rules for all jobs."""
+        """List log rules for all jobs."""
         return self.page(self.rows(log_rules_for(self.viewer)), log_rule_out)
 
     def create(self, request: Request) -> Response:
-        """Make a rule."""
+        """Create a log rule."""
         wanted = read_body(LogRuleIn, request.data)
         row = create_log_rule(
             viewer=self.viewer, name=wanted.name, pattern=wanted.pattern, action=wanted.action
@@ -74,12 +74,12 @@ class LogRuleViewSet(ApiViewSet):
         return versioned(log_rule_out(row), row.version, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One rule."""
+        """Get a log rule."""
         row = log_rule_for(self.viewer, pk)
         return versioned(log_rule_out(row), row.version)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Change a rule, or switch it off and on."""
+        """Update, disable or enable a log rule."""
         row = update_log_rule(
             viewer=self.viewer,
             rule_id=pk,
@@ -89,7 +89,7 @@ class LogRuleViewSet(ApiViewSet):
         return versioned(log_rule_out(row), row.version)
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Delete a rule."""
+        """Delete a log rule."""
         delete_log_rule(viewer=self.viewer, rule_id=pk)
         return Response(status=204)
 

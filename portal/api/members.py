@@ -24,7 +24,7 @@ from tenants.selectors import member_for, members_for, tenant_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberIn:
-    """A person for a tenant (its name or number)."""
+    """A new member of a tenant (name or number)."""
 
     tenant: int | str
     username: str
@@ -34,7 +34,7 @@ class MemberIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPatch:
-    """What can be changed of a member."""
+    """Changes to a member."""
 
     role: str = ""
     max_devices: int | None = None
@@ -42,19 +42,19 @@ class MemberPatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsIn:
-    """The only virtual clusters of the tenant that a member may use; none means all."""
+    """The virtual clusters of the tenant that a member may use; an empty list: all."""
 
     virtual_clusters: tuple[str, ...]
 
 
 class LimitsOut(TypedDict):
-    """The only virtual clusters of the tenant that a member may use; none means all."""
+    """The virtual clusters of the tenant that a member may use; an empty list: all."""
 
     virtual_clusters: list[str]
 
 
 class MembershipOut(TypedDict):
-    """One person in one tenant."""
+    """A membership of a person in a tenant."""
 
     id: Annotated[int, From("pk")]
     tenant: Annotated[str, From("tenant.name")]
@@ -85,13 +85,13 @@ class MemberViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """Members of your tenants, or of one."""
+        """List members of your tenants, or of one tenant."""
         name = self.query.text("tenant")
         tenant_id = tenant_for(self.viewer, name).pk if name else None
         return self.page(self.rows(members_for(self.viewer, tenant_id=tenant_id)), member_out)
 
     def create(self, request: Request) -> Response:
-        """Let a person into a tenant."""
+        """Add a person to a tenant."""
         wanted = read_body(MemberIn, request.data)
         member = services.add_member(
             viewer=self.viewer,
@@ -103,12 +103,12 @@ class MemberViewSet(ApiViewSet):
         return versioned(member_out(member), member.version, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One member."""
+        """Get a member."""
         member = member_for(self.viewer, pk)
         return versioned(member_out(member), member.version)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Change the role or the cap of a member."""
+        """Update the role or the cap of a member."""
         member = services.update_member(
             viewer=self.viewer,
             membership_id=pk,
@@ -118,9 +118,9 @@ class MemberViewSet(ApiViewSet):
         return versioned(member_out(member), member.version)
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Let a person go; their jobs stay.
+        """Remove a member from a tenant; the member's jobs are unchanged.
 
-        Signed in, everybody may leave by themselves; only a cluster admin takes the last lead.
+        Every member may leave in a browser session. Only a cluster admin removes the last lead.
         """
         services.remove_member(
             viewer=self.viewer, membership_id=pk, expected_version=expected_version(request)
@@ -129,7 +129,7 @@ class MemberViewSet(ApiViewSet):
 
     @action(detail=True, methods=["put"])
     def limits(self, request: Request, pk: int) -> Response:
-        """Let a member use only these virtual clusters of the tenant."""
+        """Restrict a member to some virtual clusters of the tenant."""
         wanted = read_body(LimitsIn, request.data)
         names = set_member_limits(
             viewer=self.viewer,
@@ -141,7 +141,7 @@ class MemberViewSet(ApiViewSet):
 
     @action(detail=True, methods=["get"], url_path="job-limit")
     def job_limit(self, request: Request, pk: int) -> Response:
-        """The limit of live jobs of a member, and the member's live jobs."""
+        """Get the limit of live jobs of a member, and the member's live jobs."""
         return Response(member_job_limit_out(member_for(self.viewer, pk)))
 
     @job_limit.mapping.put

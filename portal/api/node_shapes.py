@@ -11,7 +11,7 @@ from scheduling.topology.current import CellView
 
 
 class OccupantOut(TypedDict):
-    """What holds a device; of a job that you may not see only the state and "another tenant"."""
+    """The occupant of a device; of a job that you may not see: state and "another tenant"."""
 
     allocation: str
     tenant: str
@@ -25,7 +25,7 @@ class OccupantOut(TypedDict):
 
 
 class DeviceOut(TypedDict):
-    """One device: a GPU, or a declared CPU slot."""
+    """A device: a GPU, or a declared CPU slot."""
 
     id: int
     index: int
@@ -48,7 +48,7 @@ class CellOut(TypedDict):
 
 
 class LevelOut(TypedDict):
-    """One isolation level as a node was tried; `remedy` makes it available."""
+    """The result of probing an isolation level on a node; `remedy` makes it available."""
 
     level: str
     available: bool
@@ -58,7 +58,7 @@ class LevelOut(TypedDict):
 
 
 class NetworkOut(TypedDict):
-    """One own network of plain jobs as a node was tried; `remedy` makes it available."""
+    """The result of probing an own network on a node; `remedy` makes it available."""
 
     network: str
     available: bool
@@ -68,7 +68,7 @@ class NetworkOut(TypedDict):
 
 
 class VisiblePathOut(TypedDict):
-    """A path of a node that jobs may see; `tenants` empty: jobs of all tenants.
+    """A path of a node that jobs see; if `tenants` is empty: jobs of all tenants.
 
     Jobs do not see a path with `checkpoints`; they may name it as their `checkpoint_dir`.
     """
@@ -102,7 +102,7 @@ class IsolationOut(TypedDict):
 
 
 class NodeOut(TypedDict):
-    """A node; ``host``, ``port`` and ``user`` only for those who may manage nodes."""
+    """A node; ``host``, ``port`` and ``user`` require the right to manage nodes."""
 
     id: int
     name: str
@@ -132,7 +132,7 @@ class NodeOut(TypedDict):
 
 
 class OpenMemberOut(TypedDict):
-    """A rank that is not known to be gone from a node."""
+    """A rank that may still run on a node."""
 
     job: Annotated[int | None, From("job_id")]
     name: Annotated[str, From("job")]
@@ -147,7 +147,7 @@ class OpenMemberOut(TypedDict):
 
 
 class TruthOut(TypedDict):
-    """What database, runner and device each say of one device."""
+    """The state of a device according to the database, the runner and the device itself."""
 
     device: Annotated[int, From("device_index")]
     database: str
@@ -175,7 +175,7 @@ class NodePageOut(TypedDict):
 
 
 class NodeDetailOut(NodeOut, NodePageOut):
-    """A node with its devices, cells and what runs there."""
+    """A node with its devices, cells and running jobs."""
 
 
 node_out = Body(NodeOut, NodeRow)

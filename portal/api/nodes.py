@@ -34,7 +34,7 @@ _STATE: Final = OpenApiParameter("state", str, description="States; repeat or us
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIn:
-    """How a node is reached; ``host_key_fingerprint`` is what a person has confirmed."""
+    """The SSH address of a new node; ``host_key_fingerprint`` is the confirmed fingerprint."""
 
     name: str
     host: str
@@ -46,7 +46,7 @@ class NodeIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisiblePathIn:
-    """A path of a node that jobs may see; no tenants: jobs of all."""
+    """A path of a node that jobs see; without tenants: jobs of all tenants."""
 
     path: str
     writable: bool = False
@@ -56,7 +56,7 @@ class VisiblePathIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePatch:
-    """The fields of a node that can be changed.
+    """Changes to a node.
 
     `dedicated_to` names the only tenants whose jobs it takes; empty: all. `job_network` is how
     it chooses the network of plain jobs of one instance: `auto`, `isolated` or `shared`; empty:
@@ -71,7 +71,7 @@ class NodePatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldIn:
-    """Why; others will read it."""
+    """The reason for holding the job, shown to other users."""
 
     reason: str = ""
 
@@ -115,7 +115,7 @@ class NodeViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """All nodes; addresses only for those who may manage them."""
+        """List nodes; addresses require the right to manage nodes."""
         states = self.query.choices("state", NodeState.values)
         rows = [row for row in list_nodes(self.viewer) if not states or row.state in states]
         return self.page(self.cut(rows, lambda row: row.id), node_out)
@@ -123,8 +123,8 @@ class NodeViewSet(ApiViewSet):
     def create(self, request: Request) -> Response:
         """Add a node.
 
-        Without `host_key_fingerprint` nothing is stored: the answer is 409 with the fingerprint
-        that was seen, to be compared with the one on the machine and sent back.
+        Without `host_key_fingerprint` nothing is stored: the response is 409 with the fingerprint
+        of the presented host key. Compare it with the key on the machine and send it.
         """
         self.viewer.require(Permission.MANAGE_NODES, what="nodes")
         wanted = read_body(NodeIn, request.data)
@@ -143,11 +143,11 @@ class NodeViewSet(ApiViewSet):
         return self._node(node.pk, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One node with its devices, cells and what runs there."""
+        """Get a node with its devices, cells and running jobs."""
         return self._node(pk)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Change labels, tenants that it takes, what jobs see of it, or their network."""
+        """Update labels, dedicated tenants, visible paths or the job network of a node."""
         changes = read_changes(NodePatch, request.data)
         if "visible_paths" in changes:
             changes["visible_paths"] = [asdict(path) for path in changes["visible_paths"]]
@@ -161,10 +161,10 @@ class NodeViewSet(ApiViewSet):
         return self._node(pk)
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Take an empty node out of the cluster.
+        """Remove a node without jobs from the cluster.
 
-        With `dry_run=1` nothing is written, and the answer says what would no longer fit and who
-        would borrow from then on; promises that need the node are an answer too (`fits: false`).
+        With `dry_run=1` nothing is written, and the response lists guarantees that would no longer
+        fit (`fits: false`) and jobs that would become borrowers.
         """
         if self.query.flag("dry_run"):
             return self._try_removal(pk, expected_version(request))
@@ -178,30 +178,30 @@ class NodeViewSet(ApiViewSet):
 
     @action(detail=True, methods=["post"])
     def cordon(self, request: Request, pk: int) -> Response:
-        """Place nothing new on a node; what runs there goes on."""
+        """Cordon a node: no new jobs start there; running jobs continue."""
         return self._hold(nodes.cordon_node, request, pk)
 
     @action(detail=True, methods=["post"])
     def uncordon(self, request: Request, pk: int) -> Response:
-        """Use a node again."""
+        """Uncordon a node: new jobs may start there again."""
         return self._hold(nodes.uncordon_node, request, pk)
 
     @action(detail=True, methods=["post"])
     def drain(self, request: Request, pk: int) -> Response:
-        """Empty a node: its jobs save their work and run elsewhere."""
+        """Drain a node: cordon it, and requeue its jobs after they have saved their work."""
         return self._hold(nodes.drain_node, request, pk)
 
     @action(detail=True, methods=["post"], url_path="declare-dead")
     def declare_dead(self, request: Request, pk: int) -> Response:
-        """Say that a silent node will not come back, so that its jobs may run elsewhere."""
+        """Declare that a node will not return, so that its jobs restart elsewhere."""
         return self._hold(nodes.declare_node_dead, request, pk)
 
     @action(detail=True, methods=["post"], url_path="reset-isolation")
     def reset_isolation(self, request: Request, pk: int) -> Response:
-        """Take a node that isolates no jobs from its tenant; the next tenant may use it.
+        """Release a node of isolation level `none` from its tenant, for use by another tenant.
 
-        Clean the node first: a job may have left files, cron jobs or keys behind. Refused with
-        409 while a job is on the node.
+        Clean the node first: a job may have left files, cron jobs or keys behind. Returns 409
+        while a job is on the node.
         """
         return self._hold(reset_isolation, request, pk)
 

@@ -40,14 +40,14 @@ from tenants.services import FormSentError, set_email
 
 _STATES: Final = tuple(DeliveryState.values)
 _FILTERS: Final = (
-    OpenApiParameter("webhook", int, description="Id of a hook."),
+    OpenApiParameter("webhook", int, description="Id of a webhook."),
     OpenApiParameter("state", str, description=f"One of {', '.join(_STATES)}."),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookIn:
-    """A new hook; without ``tenant`` (its name) it hears of the whole cluster."""
+    """A new webhook; without ``tenant`` (a name) it gets events of the whole cluster."""
 
     name: str
     url: str
@@ -57,7 +57,7 @@ class WebhookIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookPatch:
-    """What can be changed of a hook."""
+    """Changes to a webhook."""
 
     name: str = ""
     url: str = ""
@@ -66,7 +66,7 @@ class WebhookPatch:
 
 
 class WebhookOut(TypedDict):
-    """A hook; ``tenant`` is null for one of the whole cluster."""
+    """A webhook; ``tenant`` is null for a webhook of the whole cluster."""
 
     id: int
     name: str
@@ -81,13 +81,13 @@ class WebhookOut(TypedDict):
 
 
 class NewWebhookOut(WebhookOut):
-    """A hook with the secret that it signs with, which is never shown again."""
+    """A webhook with its signing secret, which is shown only once."""
 
     secret: str
 
 
 class TryOut(TypedDict):
-    """One try of a delivery."""
+    """A try of a delivery."""
 
     at: Annotated[str, From("at", str)]
     status: int | None
@@ -96,7 +96,7 @@ class TryOut(TypedDict):
 
 
 class DeliveryOut(TypedDict):
-    """One event for one hook, or for you by mail (``webhook`` null)."""
+    """A delivery of an event to a webhook, or to you by mail (``webhook`` is null)."""
 
     id: int
     uid: str
@@ -114,7 +114,7 @@ class DeliveryOut(TypedDict):
 
 
 class NotificationsOut(TypedDict):
-    """What you get by mail, and to which address."""
+    """Your mail address and the events that send you a mail."""
 
     email: str
     mail: list[str]
@@ -123,7 +123,7 @@ class NotificationsOut(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationsPatch:
-    """Your address, and the events of which you get a mail."""
+    """Changes to your mail address and to the events that send you a mail."""
 
     email: str = ""
     mail: tuple[str, ...] = ()
@@ -145,14 +145,14 @@ class WebhookViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """The hooks of the tenants that you lead; for cluster admins all."""
+        """List webhooks of the tenants that you lead, or all for cluster admins."""
         return self.page(self.cut(hooks_for(self.viewer), lambda row: row.id), webhook_out)
 
     def create(self, request: Request) -> Response:
-        """Make a hook; the answer holds its secret, this once.
+        """Create a webhook; the response shows its secret once.
 
-        With an `Idempotency-Key` that was used before no second one is made: 409 (`told-once`)
-        names the hook of that time.
+        A repeated `Idempotency-Key` creates no second webhook: 409 (`told-once`) names the first
+        one.
         """
         wanted = read_body(WebhookIn, request.data)
         tenant = wanted.tenant
@@ -176,12 +176,12 @@ class WebhookViewSet(ApiViewSet):
         return self._new(made, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One hook."""
+        """Get a webhook."""
         row = hook_for(self.viewer, pk)
         return versioned(webhook_out(row), row.version)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Change a hook, or switch it off and on."""
+        """Update, disable or enable a webhook."""
         webhooks.update_hook(
             viewer=self.viewer,
             hook_id=pk,
@@ -192,20 +192,20 @@ class WebhookViewSet(ApiViewSet):
         return self.retrieve(request, pk)
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Delete a hook with its deliveries."""
+        """Delete a webhook with its deliveries."""
         webhooks.delete_hook(viewer=self.viewer, hook_id=pk)
         return Response(status=204)
 
     @action(detail=True, methods=["post"])
     def ping(self, request: Request, pk: int) -> Response:
-        """Send a test to a hook."""
+        """Send a test event to a webhook."""
         read_body(Nothing, request.data)
         made = webhooks.ping(viewer=self.viewer, hook_id=pk, now=database_now())
         return Response(delivery_out(delivery_row(made)), status=202)
 
     @action(detail=True, methods=["post"])
     def rotate(self, request: Request, pk: int) -> Response:
-        """Give a hook another secret."""
+        """Replace the signing secret of a webhook."""
         read_body(Nothing, request.data)
         return self._new(webhooks.rotate_secret(viewer=self.viewer, hook_id=pk))
 
@@ -225,7 +225,7 @@ class DeliveryViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """Deliveries to your hooks and to you, newest first."""
+        """List deliveries to your webhooks and to you, newest first."""
         state = self.query.text("state")
         if state and state not in _STATES:
             remedy = f"Use one of {', '.join(_STATES)}."
@@ -241,7 +241,7 @@ class DeliveryViewSet(ApiViewSet):
         return self.page(rows, lambda row: delivery_out(delivery_row(row)))
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One delivery."""
+        """Get a delivery."""
         row = deliveries_for(self.viewer).filter(pk=pk).first()
         if row is None:
             raise NotFoundError("There is no such delivery.", field="id", value=pk)
@@ -249,7 +249,7 @@ class DeliveryViewSet(ApiViewSet):
 
     @action(detail=True, methods=["post"])
     def replay(self, request: Request, pk: int) -> Response:
-        """Deliver it once more; the event keeps its id, the delivery has its own."""
+        """Repeat a delivery: a new delivery id for the same event id."""
         read_body(Nothing, request.data)
         made = deliveries.replay(viewer=self.viewer, delivery_id=pk, now=database_now())
         return Response(delivery_out(delivery_row(made)), status=202)
@@ -265,11 +265,11 @@ class NotificationViewSet(ApiViewSet):
     }
 
     def retrieve(self, request: Request) -> Response:
-        """Your address and your choice."""
+        """Get your mail address and the events that send you a mail."""
         return Response(self._now(request))
 
     def partial_update(self, request: Request) -> Response:
-        """Choose your address and the events of which you get a mail."""
+        """Set your mail address and the events that send you a mail."""
         require_scope(self.viewer, Permission.SUBMIT_JOBS)
         if self.viewer.bound_tenant_id is not None:
             raise ForbiddenError(

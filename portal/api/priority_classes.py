@@ -17,7 +17,7 @@ from tenants.errors import NotFoundError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityClassIn:
-    """A new class; -1 is opportunistic, 0 to 1000 are guaranteed."""
+    """A new priority class; -1 is opportunistic, 0 to 1000 are guaranteed."""
 
     name: str
     value: int
@@ -27,7 +27,7 @@ class PriorityClassIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityClassPatch:
-    """What can be changed of a class; jobs that were submitted keep the priority they got."""
+    """Changes to a priority class; submitted jobs are unaffected."""
 
     name: str = ""
     value: int = 0
@@ -59,12 +59,12 @@ class PriorityClassViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """All classes."""
+        """List priority classes."""
         found = self.cut(list_priority_classes(self.viewer), lambda row: row.id)
         return self.page(found, priority_class_out)
 
     def create(self, request: Request) -> Response:
-        """Make a class."""
+        """Create a priority class."""
         wanted = read_body(PriorityClassIn, request.data)
         row = priority_classes.create_priority_class(
             viewer=self.viewer,
@@ -76,11 +76,11 @@ class PriorityClassViewSet(ApiViewSet):
         return self._answer(row.pk, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One class."""
+        """Get a priority class."""
         return self._answer(pk)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Change a class."""
+        """Update a priority class."""
         priority_classes.update_priority_class(
             viewer=self.viewer,
             priority_class_id=pk,
@@ -90,7 +90,7 @@ class PriorityClassViewSet(ApiViewSet):
         return self._answer(pk)
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Delete a class."""
+        """Delete a priority class."""
         priority_classes.delete_priority_class(
             viewer=self.viewer, priority_class_id=pk, expected_version=expected_version(request)
         )

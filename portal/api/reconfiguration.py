@@ -115,11 +115,11 @@ class ReconfigurationViewSet(ApiViewSet):
     }
 
     def reconfigure(self, request: Request) -> Response:
-        """Change promises, pinned cells and nodes in one step while jobs run.
+        """Change guarantees, pinned cells and nodes in one step while jobs run.
 
-        All edits are applied, or none. With `dry_run=1` nothing is written, and promises that do
-        not fit are an answer (`fits: false` with `witnesses`) instead of 409 `does-not-fit`. Of
-        two requests with one `expected_version` the second gets 412 `stale-edit`.
+        All edits are applied, or none. With `dry_run=1` nothing is written, and guarantees that do
+        not fit return `fits: false` with `witnesses` instead of 409 `does-not-fit`. The second
+        of two requests with the same `expected_version` gets 412 `stale-edit`.
         """
         self.viewer.require(Permission.EDIT_VC, what="virtual clusters")
         wanted = read_body(ReconfigureIn, request.data)

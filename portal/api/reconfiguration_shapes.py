@@ -7,7 +7,7 @@ from scheduling.clusters.services.reconfiguration import Reconfigured
 
 
 class AffectedJobOut(TypedDict):
-    """A job that a change is about; name and user are empty for jobs you may not see."""
+    """A job that a change affects; name and user are empty for jobs that you may not see."""
 
     id: Annotated[int, From("job_id")]
     name: str
@@ -18,7 +18,7 @@ class AffectedJobOut(TypedDict):
 
 
 class PromiseOut(TypedDict):
-    """Cells of one level before and after."""
+    """Guaranteed cells of one level before and after."""
 
     virtual_cluster: Annotated[str, From("vc")]
     chain: str
@@ -37,7 +37,7 @@ class PinChangeOut(TypedDict):
 
 
 class ReconfigurationOut(TypedDict):
-    """What a reconfiguration has done, or would do; nobody is evicted by it.
+    """The result of a reconfiguration or dry run; no job is preempted.
 
     `version` is that of the topology: as read for a dry run, else the new one. Jobs in
     `become_opportunistic` run on, and borrow their devices from the next round on.

@@ -19,11 +19,13 @@ from scheduling.rounds.queries import RoundRow, recent_rounds, round_detail
 from scheduling.rounds.services.evidence import read_shadows
 from scheduling.what_if.queries import ShadowRow, ShadowTotal, round_shadows
 
-SINCE: Final = OpenApiParameter("since", str, description="ISO 8601 with offset; none: all kept.")
+SINCE: Final = OpenApiParameter(
+    "since", str, description="ISO 8601 with offset; default: all stored rounds."
+)
 
 
 class ShadowJobsOut(TypedDict):
-    """Jobs by number: whom it would have started, held back (with why) and stopped (by rule)."""
+    """Job numbers that it would have started, left queued (with reason) and stopped (by rule)."""
 
     starts: list[int]
     only_shadow: list[int]
@@ -34,7 +36,7 @@ class ShadowJobsOut(TypedDict):
 
 
 class ShadowOut(TypedDict):
-    """One shadow's decision of a round; ``jobs`` is null once the round's file is gone."""
+    """The decision of a shadow policy for a round; ``jobs`` is null after the file is pruned."""
 
     virtual_cluster: str
     policy: str
@@ -52,14 +54,14 @@ class ShadowOut(TypedDict):
 
 
 class RoundShadowsOut(TypedDict):
-    """The shadows of a round."""
+    """The shadow policies of a round."""
 
     number: int
     shadows: list[ShadowOut]
 
 
 class ShadowTotalOut(TypedDict):
-    """A shadow over all rounds that it has decided."""
+    """Totals of a shadow policy over all rounds that it has decided."""
 
     virtual_cluster: str
     policy: str
@@ -78,7 +80,7 @@ class ShadowTotalOut(TypedDict):
 
 
 class ShadowTotalsOut(TypedDict):
-    """The shadows of a virtual cluster."""
+    """The shadow policies of a virtual cluster."""
 
     shadows: list[ShadowTotalOut]
 
@@ -88,7 +90,7 @@ shadow_total_out = Body(ShadowTotalOut, ShadowTotal)
 
 
 class RoundOut(TypedDict):
-    """A committed round; ``fallbacks`` only for those who may edit virtual clusters."""
+    """A committed round; ``fallbacks`` requires the right to edit virtual clusters."""
 
     number: int
     started_at: datetime
@@ -120,17 +122,17 @@ class RoundViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """Rounds, the newest first."""
+        """List rounds, newest first."""
         found = recent_rounds(self.viewer, cursor=self.query.cursor(), limit=self.query.limit())
         return self.page(found, round_out)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One round by its number."""
+        """Get a round by its number."""
         return Response(round_out(round_detail(self.viewer, pk)))
 
     @action(detail=True, methods=["get"])
     def shadows(self, request: Request, pk: int) -> Response:
-        """What shadow policies would have done in it, in your virtual clusters."""
+        """Get the decisions of shadow policies for a round, in your virtual clusters."""
         read = partial(_answers, Path(settings.TESSERA.data_dir))
         rows = round_shadows(self.viewer, pk, read=read)
         return Response({"number": pk, "shadows": [shadow_out(row) for row in rows]})

@@ -27,7 +27,7 @@ from tenants.roles import Permission
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateIn:
-    """A job's text under a name; without a tenant only for yourself."""
+    """A new job template; without a tenant it is private."""
 
     name: str
     text: str
@@ -36,7 +36,7 @@ class TemplateIn:
 
 
 class TemplateOut(TypedDict):
-    """A template; ``tenant`` is empty for one's own."""
+    """A job template; ``tenant`` is empty for a private template."""
 
     id: Annotated[int, From("pk")]
     name: str
@@ -60,11 +60,11 @@ class TemplateViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """Your templates and those of your tenants."""
+        """List your job templates and those of your tenants."""
         return self.page(self.rows(templates_of(self.viewer)), template_out)
 
     def create(self, request: Request) -> Response:
-        """Keep a job's text."""
+        """Create a job template."""
         wanted = read_body(TemplateIn, request.data)
         made = save_template(
             viewer=self.viewer,
@@ -77,25 +77,25 @@ class TemplateViewSet(ApiViewSet):
         return Response(template_out(made), status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One template."""
+        """Get a job template."""
         return Response(template_out(template_for(self.viewer, pk)))
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Forget a template."""
+        """Delete a job template."""
         delete_template(viewer=self.viewer, pk=pk)
         return Response(status=204)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewIn:
-    """Filters of the list of jobs, as they stand in its address, under a name."""
+    """A name, and filters of the job list as a query string."""
 
     name: str
     query: str
 
 
 class ViewOut(TypedDict):
-    """A view."""
+    """A saved view."""
 
     id: Annotated[int, From("pk")]
     name: str
@@ -114,18 +114,18 @@ class SavedViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """Your views, oldest first."""
+        """List your saved views, oldest first."""
         return self.page(self.rows(views_of(self.viewer)), view_out)
 
     def create(self, request: Request) -> Response:
-        """Keep a view; the same name again replaces it."""
+        """Create a saved view, or replace the view with the same name."""
         wanted = read_body(ViewIn, request.data)
         query = wanted.query.removeprefix("?")
         made = save_view(viewer=self.viewer, name=wanted.name, query=query, now=database_now())
         return Response(view_out(made), status=201)
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Forget a view."""
+        """Delete a saved view."""
         delete_view(viewer=self.viewer, pk=pk)
         return Response(status=204)
 

@@ -26,22 +26,26 @@ from drf_spectacular.utils import OpenApiParameter
 
 from portal.api.request_models import is_required
 
-LIMIT: Final = OpenApiParameter("limit", int, description="Rows of a page, 1 to 200 (50).")
-CURSOR: Final = OpenApiParameter("cursor", str, description="`next_cursor` of the page before.")
-FIELDS: Final = OpenApiParameter("fields", str, description="Names of fields, parted by commas.")
+LIMIT: Final = OpenApiParameter("limit", int, description="Rows per page, 1 to 200 (default 50).")
+CURSOR: Final = OpenApiParameter("cursor", str, description="`next_cursor` of the previous page.")
+FIELDS: Final = OpenApiParameter(
+    "fields", str, description="Names of fields, separated by commas."
+)
 PAGE: Final = (CURSOR, LIMIT, FIELDS)
-DRY_RUN: Final = OpenApiParameter("dry_run", bool, description="`1`: check and change nothing.")
+DRY_RUN: Final = OpenApiParameter(
+    "dry_run", bool, description="`1`: validate only; nothing is changed."
+)
 IF_MATCH: Final = OpenApiParameter(
     "If-Match",
     str,
     OpenApiParameter.HEADER,
-    description="The `ETag` that was read; 412 when somebody has changed it since.",
+    description="The `ETag` of the last read; 412 if the resource has changed since.",
 )
 IDEMPOTENCY_KEY: Final = OpenApiParameter(
     "Idempotency-Key",
     str,
     OpenApiParameter.HEADER,
-    description="Of two submits with one key only the first makes something.",
+    description="Makes a retry safe: a second request with the same key creates nothing.",
 )
 PROBLEM: Final = "application/problem+json"
 _PLAIN: Final[Mapping[Any, dict[str, Any]]] = {
@@ -56,7 +60,7 @@ _PLAIN: Final[Mapping[Any, dict[str, Any]]] = {
 
 
 class FaultOut(TypedDict):
-    """One thing that is wrong: where, what it was, and what helps."""
+    """An error: field, value, message and remedy."""
 
     field: str
     value: Any
@@ -66,7 +70,7 @@ class FaultOut(TypedDict):
 
 
 class ProblemOut(TypedDict):
-    """Every error of the API (RFC 9457)."""
+    """A problem document (RFC 9457); all errors of the API have this form."""
 
     type: str
     title: str

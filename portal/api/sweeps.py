@@ -24,7 +24,7 @@ from tenants.roles import Permission
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepIn:
-    """A job, the values of each parameter, and how many may run at a time."""
+    """A job, the values of each parameter, and the maximum number of concurrent jobs."""
 
     job: Mapping[str, Any]
     parameters: Mapping[str, tuple[str, ...]]
@@ -47,7 +47,7 @@ class SweepOut(TypedDict):
 
 
 class SweepDetailOut(SweepOut):
-    """A sweep with its jobs by state, and the numbers of those that are still kept."""
+    """A sweep with its jobs by state, and the numbers of the jobs that are still stored."""
 
     states: dict[str, int]
     held: int
@@ -55,7 +55,7 @@ class SweepDetailOut(SweepOut):
 
 
 class SweepPlanOut(PlanOut):
-    """The plan of a sweep; `fits` is about the jobs that may run at a time.
+    """The plan of a sweep; `fits` covers the jobs that may run concurrently.
 
     `planned`: jobs that were planned together, at most 200; `planned_now`: those of them that
     start in the next round. `placement` is of the first job.
@@ -87,13 +87,13 @@ class SweepViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """Sweeps whose jobs you may see."""
+        """List sweeps whose jobs you may see."""
         return self.page(self.rows(sweeps_of(self.viewer)), sweep_out)
 
     def create(self, request: Request) -> Response:
-        """Submit up to 1,000 jobs, all or none; values go into the environment of every role.
+        """Submit a sweep of up to 1,000 jobs, all or none, with values as environment variables.
 
-        With an `Idempotency-Key` that was used before, the sweep of that time comes back with 200.
+        A repeated `Idempotency-Key` returns the first sweep with 200.
         """
         wanted = read_body(SweepIn, request.data)
         made, is_new = submit_sweep(
@@ -129,12 +129,12 @@ class SweepViewSet(ApiViewSet):
         return Response(answer)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One sweep."""
+        """Get a sweep."""
         return Response(self._detail(pk))
 
     @action(detail=True, methods=["post"])
     def stop(self, request: Request, pk: int) -> Response:
-        """End all of its jobs."""
+        """Stop all jobs of a sweep."""
         read_body(Nothing, request.data)
         stop_sweep(sweep=sweep_for(self.viewer, pk), viewer=self.viewer, now=database_now())
         return Response(self._detail(pk))

@@ -24,7 +24,7 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantIn:
-    """A new tenant; its short ``name`` is for good."""
+    """A new tenant; its short ``name`` cannot be changed later."""
 
     name: str
     display_name: str = ""
@@ -33,7 +33,7 @@ class TenantIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantPatch:
-    """What can be changed of a tenant."""
+    """Changes to a tenant."""
 
     display_name: str = ""
     note: str = ""
@@ -41,20 +41,20 @@ class TenantPatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetIn:
-    """GPU-hours that a tenant may expect to use in a month; null: no number."""
+    """The monthly budget of a tenant in GPU-hours; null: no budget."""
 
     gpu_hours_per_month: float | None
 
 
 class BudgetOut(TypedDict):
-    """What a tenant may expect to use in a month, and has used in this one."""
+    """The monthly budget of a tenant, and its use in this month."""
 
     gpu_hours_per_month: float | None
     used_this_month: float
 
 
 class TenantOut(TypedDict):
-    """A tenant; ``role`` is yours in it, null for a cluster admin who is no member."""
+    """A tenant; ``role`` is your role in it, null for a cluster admin who is not a member."""
 
     id: int
     name: str
@@ -85,12 +85,12 @@ class TenantViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """The tenants that you belong to; all of them for a cluster admin."""
+        """List your tenants, or all for cluster admins."""
         found = self.rows(tenants_for(self.viewer))
         return self.page(found, lambda row: tenant_out(self.viewer, row))
 
     def create(self, request: Request) -> Response:
-        """Make a tenant."""
+        """Create a tenant."""
         wanted = read_body(TenantIn, request.data)
         tenant = services.create_tenant(
             viewer=self.viewer,
@@ -101,11 +101,11 @@ class TenantViewSet(ApiViewSet):
         return self._answer(tenant, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One tenant."""
+        """Get a tenant."""
         return self._answer(tenant_for(self.viewer, pk))
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Change what people read about a tenant."""
+        """Update the description of a tenant."""
         tenant_for(self.viewer, pk)
         tenant = services.update_tenant(
             viewer=self.viewer,
@@ -117,7 +117,7 @@ class TenantViewSet(ApiViewSet):
 
     @action(detail=True, methods=["post"])
     def archive(self, request: Request, pk: int) -> Response:
-        """Put a tenant away: it keeps its history and takes no new work."""
+        """Archive a tenant: it takes no new jobs, and its history remains."""
         read_body(Nothing, request.data)
         tenant = services.archive_tenant(
             viewer=self.viewer,
@@ -129,7 +129,7 @@ class TenantViewSet(ApiViewSet):
 
     @action(detail=True, methods=["post"])
     def restore(self, request: Request, pk: int) -> Response:
-        """Bring an archived tenant back."""
+        """Restore an archived tenant."""
         read_body(Nothing, request.data)
         tenant = services.restore_tenant(
             viewer=self.viewer,
@@ -140,12 +140,12 @@ class TenantViewSet(ApiViewSet):
 
     @action(detail=True, methods=["get"])
     def budget(self, request: Request, pk: int) -> Response:
-        """GPU-hours of the tenant in this month, and how many it may expect to use."""
+        """Get the monthly budget of a tenant in GPU-hours, and its use in this month."""
         return self._budget(tenant_for(self.viewer, pk).pk)
 
     @budget.mapping.put
     def set_budget(self, request: Request, pk: int) -> Response:
-        """Set how many GPU-hours a tenant may expect to use in a month; it stops nothing."""
+        """Set the monthly budget of a tenant in GPU-hours; jobs are not stopped at the budget."""
         wanted = read_body(BudgetIn, request.data)
         set_budget(
             viewer=self.viewer,
@@ -163,7 +163,7 @@ class TenantViewSet(ApiViewSet):
 
     @action(detail=True, methods=["get"], url_path="job-limits")
     def job_limits(self, request: Request, pk: int) -> Response:
-        """The limits of live jobs of the tenant and its members, and their live jobs."""
+        """Get the limits of live jobs of a tenant and its members, and their live jobs."""
         return Response(tenant_job_limits_out(self.viewer, tenant_for(self.viewer, pk)))
 
     @job_limits.mapping.put

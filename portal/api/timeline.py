@@ -15,8 +15,10 @@ from tenants.clock import database_now
 
 DEFAULT_SPAN: Final = timedelta(hours=6)
 _TAKES: Final = (
-    OpenApiParameter("since", str, description="ISO 8601 with offset; none: six hours before."),
-    OpenApiParameter("until", str, description="ISO 8601 with offset; none: now."),
+    OpenApiParameter(
+        "since", str, description="ISO 8601 with offset; default: 6 h before `until`."
+    ),
+    OpenApiParameter("until", str, description="ISO 8601 with offset; default: now."),
     OpenApiParameter("node", int, description="Only this node."),
 )
 
@@ -32,7 +34,7 @@ class TimelineNodeOut(TypedDict):
 
 
 class TimelineRunOut(TypedDict):
-    """One attempt on one node; ``job`` is null, and names are empty, where you may not see it."""
+    """An attempt on a node; ``job`` is null and names are empty for jobs you may not see."""
 
     node: Annotated[int, From("node_id")]
     devices: list[int]
@@ -50,7 +52,7 @@ class TimelineRunOut(TypedDict):
 
 
 class TimelineOut(TypedDict):
-    """Runs that overlap the span; those before ``complete_since`` are not all there."""
+    """Runs that overlap the span; runs before ``complete_since`` may be missing."""
 
     since: datetime
     until: datetime
@@ -66,7 +68,7 @@ class TimelineViewSet(ApiViewSet):
     operations: ClassVar = {"list": Op(takes=_TAKES, answer=TimelineOut)}
 
     def list(self, request: Request) -> Response:
-        """What ran where; at most 31 days, and of more than 1,000 ended runs the newest."""
+        """Get the runs on each node, for at most 31 days and the newest 1,000 ended runs."""
         until = self.query.moment("until") or database_now()
         since = self.query.moment("since") or until - DEFAULT_SPAN
         node = self.query.number("node", default=0)

@@ -28,7 +28,7 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenIn:
-    """What a new token is for; ``tenant`` (name or number) is the only one it shall see."""
+    """A new token; ``tenant`` (name or number) restricts it to one tenant."""
 
     name: str
     scopes: tuple[str, ...]
@@ -73,17 +73,17 @@ class TokenViewSet(ApiViewSet):
         return [PasswordAuthentication(), *usual] if is_post else usual
 
     def list(self, request: Request) -> Response:
-        """Your tokens, without their keys."""
+        """List your tokens, without their keys."""
         rows = tokens_for(self.viewer)
         return self.page(
             self.cut(rows, lambda row: row.id), lambda row: token_out(self.viewer, row)
         )
 
     def create(self, request: Request) -> Response:
-        """Make a token for yourself; sign in with name and password (basic authentication).
+        """Create a token for yourself, with name and password (basic authentication).
 
-        With an `Idempotency-Key` that was used before no second one is made: 409 (`told-once`)
-        names the token of that time, whose key stood in the first answer alone.
+        A repeated `Idempotency-Key` creates no second token: 409 (`told-once`) names the first
+        one, whose key was in the first response only.
         """
         wanted = read_body(TokenIn, request.data)
         issue = partial(
@@ -106,7 +106,7 @@ class TokenViewSet(ApiViewSet):
         return Response(body, status=201, headers={"Cache-Control": "no-store"})
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """End a token at once."""
+        """Revoke a token immediately."""
         revoke_token(viewer=self.viewer, token_id=pk, now=database_now())
         return Response(status=204)
 

@@ -20,15 +20,19 @@ from tenants.roles import Permission
 
 _FORMATS: Final = ("json", "csv")
 _TAKES: Final = (
-    OpenApiParameter("since", str, description="First day (UTC); none: the first of this month."),
-    OpenApiParameter("until", str, description="Last day (UTC); none: today."),
-    OpenApiParameter("format", str, enum=_FORMATS, description="As `Accept` (json)."),
-    OpenApiParameter("by", str, description=f"One of {', '.join(GROUPS)} (tenant)."),
+    OpenApiParameter(
+        "since", str, description="First day (UTC); default: first day of the month of `until`."
+    ),
+    OpenApiParameter("until", str, description="Last day (UTC); default: today."),
+    OpenApiParameter(
+        "format", str, enum=_FORMATS, description="Format, in place of `Accept` (default json)."
+    ),
+    OpenApiParameter("by", str, description=f"One of {', '.join(GROUPS)} (default tenant)."),
 )
 
 
 class HoursOut(TypedDict):
-    """Hours of one device; what was lost is a part of what was held."""
+    """Hours of one device kind; lost hours are part of held hours."""
 
     guaranteed: Annotated[float, From("guaranteed", rounded(4))]
     borrowed: Annotated[float, From("borrowed", rounded(4))]
@@ -37,7 +41,7 @@ class HoursOut(TypedDict):
 
 
 class UsageLineOut(TypedDict):
-    """Who used how much; GPUs and declared CPU slots apart."""
+    """The use of a tenant, person, job or other group; GPUs and CPU slots are separate."""
 
     name: str
     tenant: str
@@ -49,7 +53,7 @@ class UsageLineOut(TypedDict):
 
 
 class UsageOut(TypedDict):
-    """A period; a month that is closed has ``closed_at`` and the hash of its rows."""
+    """The usage of a period; a closed month has ``closed_at`` and the hash of its rows."""
 
     since: Annotated[str, From("since", date.isoformat)]
     until: Annotated[str, From("until", date.isoformat)]
@@ -74,9 +78,10 @@ class UsageViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response | HttpResponse:
-        """Device-hours of a period: all for cluster admins, the tenant for leads, else yours.
+        """Get device-hours of a period: all for cluster admins, the tenant for leads, else yours.
 
-        As CSV with `Accept: text/csv` or `format=csv`: a row for each line and kind of device.
+        With `Accept: text/csv` or `format=csv` the response is CSV, with one row per line and
+        device kind (GPU or CPU slot).
         """
         self.query.choices("format", _FORMATS)
         today = database_now().astimezone(UTC).date()

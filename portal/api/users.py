@@ -33,7 +33,7 @@ _PASSWORD_OR_SESSION: Final = [TokenAuthentication, SessionAuthentication, Passw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserIn:
-    """A new person; without a password they choose one with a password link."""
+    """A new user; without a password, the user sets one with a password link."""
 
     username: str
     password: str | None = None
@@ -45,7 +45,7 @@ class UserIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserPatch:
-    """What can be changed of a person."""
+    """Changes to a user."""
 
     is_active: bool = True
     is_cluster_admin: bool = False
@@ -53,7 +53,7 @@ class UserPatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasswordIn:
-    """One's own new password with the current one; ``revoke_tokens`` ends one's API tokens."""
+    """Your current and new password; ``revoke_tokens`` revokes your API tokens."""
 
     password: str
     current_password: str | None = None
@@ -62,13 +62,13 @@ class PasswordIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasswordLinkIn:
-    """The person whose password the link sets."""
+    """The user whose password the link sets."""
 
     username: str
 
 
 class PasswordLinkOut(TypedDict):
-    """A one-time link with which the person chooses a password; shown this once."""
+    """A one-time link with which the user sets a password; shown only once."""
 
     username: str
     url: str
@@ -76,7 +76,7 @@ class PasswordLinkOut(TypedDict):
 
 
 class UserOut(TypedDict):
-    """A person; ``email`` only for cluster admins and oneself."""
+    """A user; ``email`` is shown to cluster admins and to the user only."""
 
     id: Annotated[int, From("pk")]
     username: str
@@ -88,7 +88,7 @@ class UserOut(TypedDict):
 
 
 class TenantRoleOut(TypedDict):
-    """A tenant and one's role in it."""
+    """A tenant and your role in it."""
 
     id: int
     name: str
@@ -96,7 +96,7 @@ class TenantRoleOut(TypedDict):
 
 
 class MeOut(TypedDict):
-    """Who you are here, and what the token allows (null without one)."""
+    """Your user and roles, and the scopes of the token (null without a token)."""
 
     id: int | None
     username: str
@@ -119,11 +119,11 @@ class UserViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """People of your tenants; all of them for a cluster admin."""
+        """List users of your tenants, or all for cluster admins."""
         return self.page(self.rows(users_for(self.viewer)), lambda row: user_out(self.viewer, row))
 
     def create(self, request: Request) -> Response:
-        """Make a person who can sign in."""
+        """Create a user."""
         wanted = read_body(UserIn, request.data)
         user = services.create_user(
             viewer=self.viewer,
@@ -137,11 +137,11 @@ class UserViewSet(ApiViewSet):
         return Response(user_out(self.viewer, user), status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One person."""
+        """Get a user."""
         return Response(user_out(self.viewer, self._user(pk)))
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Let a person in or keep them out; give or take the running of the cluster."""
+        """Activate or deactivate a user; grant or revoke the cluster admin role."""
         user = self._user(pk)
         changes = read_changes(UserPatch, request.data)
         with transaction.atomic():
@@ -157,7 +157,7 @@ class UserViewSet(ApiViewSet):
 
     @action(detail=True, methods=["post"], authentication_classes=_PASSWORD_OR_SESSION)
     def password(self, request: Request, pk: int) -> Response:
-        """Change your own password; by session or basic authentication, by no token."""
+        """Change your own password, by session or basic authentication; tokens are refused."""
         wanted = read_body(PasswordIn, request.data)
         services.set_password(
             viewer=self.viewer,
@@ -170,7 +170,7 @@ class UserViewSet(ApiViewSet):
 
     @action(detail=False, methods=["get"])
     def me(self, request: Request) -> Response:
-        """Who you are here."""
+        """Get your user, roles and token scopes."""
         return Response(me_out(self.viewer))
 
     def _user(self, pk: int) -> User:
@@ -192,7 +192,7 @@ class PasswordLinkViewSet(ApiViewSet):
     }
 
     def create(self, request: Request) -> Response:
-        """Create a link for somebody's password; cluster admins, by no token."""
+        """Create a password link for a user; cluster admins only, tokens are refused."""
         wanted = read_body(PasswordLinkIn, request.data)
         link = services.issue_password_link(
             viewer=self.viewer, username=wanted.username, now=database_now()

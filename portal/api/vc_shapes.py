@@ -25,7 +25,7 @@ class CellsIn(TypedDict):
 
 
 class PinIn(TypedDict):
-    """One physical cell by its address."""
+    """A physical cell by its address."""
 
     name: str
     address: str
@@ -55,7 +55,7 @@ class VcIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcPatch:
-    """What can be changed of a virtual cluster."""
+    """Changes to a virtual cluster."""
 
     policy: str = ""
     policy_args: Mapping[str, Any] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class VcPatch:
 
 
 class VcDevicesOut(TypedDict):
-    """A virtual cluster in devices.
+    """The use of a virtual cluster in devices.
 
     `unhealthy` and `cordoned` are parts of the guarantee that cannot be used now: out of order, or
     healthy on nodes that an admin has cordoned or drains.
@@ -130,21 +130,21 @@ class LevelOut(TypedDict):
 
 
 class SizeOut(TypedDict):
-    """Whether a gang of so many devices fits: now, later, borrow (opportunistic only), never."""
+    """Whether a gang of this size fits: now, later, borrow (opportunistic only) or never."""
 
     devices: int
     fits: str
 
 
 class FitOut(TypedDict):
-    """Which gangs fit, for one device type."""
+    """Gangs that fit, for one device type."""
 
     device_type: str
     sizes: list[SizeOut]
 
 
 class PersonUseOut(TypedDict):
-    """Devices that one person holds now."""
+    """Devices in use by a person."""
 
     user: str
     devices: int
@@ -153,7 +153,7 @@ class PersonUseOut(TypedDict):
 
 
 class LargestOut(TypedDict):
-    """The largest gang of instances of one size: at once, after borrowers have left, borrowing."""
+    """Largest gangs of one instance size: now, after borrowers have left, and with borrowing."""
 
     device_type: Annotated[str, From("leaf_type")]
     devices: int
@@ -163,7 +163,7 @@ class LargestOut(TypedDict):
 
 
 class RecommendedLevelOut(TypedDict):
-    """One level: promised now, and what the jobs of the last weeks would have needed."""
+    """A level: cells guaranteed now, and cells that the jobs of recent weeks would have needed."""
 
     chain: str
     level: str
@@ -176,7 +176,7 @@ class RecommendedLevelOut(TypedDict):
 
 
 class RecommendedOut(TypedDict):
-    """A shape out of the history; `coverage` is the part of the use that it covers."""
+    """A guarantee recommended from history; `coverage` is the share of past use that it covers."""
 
     days: int
     runs: Annotated[int, From("attempts")]
@@ -205,7 +205,7 @@ class VcPageOut(TypedDict):
 
 
 class VcDetailOut(VcOut, VcPageOut):
-    """A virtual cluster with its shape, what fits and who uses it."""
+    """A virtual cluster with its guarantee, fitting job sizes and use by person."""
 
     fits: list[FitOut]
     largest: list[LargestOut]
@@ -288,7 +288,7 @@ class VcLeafOut(TypedDict):
 
 
 class VcCellOut(TypedDict):
-    """One cell of the share; `physical` is empty while it is not bound."""
+    """A virtual cell; `physical` is empty while it is not bound."""
 
     number: int
     address: str

@@ -52,7 +52,7 @@ class IdlePolicyIn:
 
 
 class IdlePolicyOut(TypedDict):
-    """What happens to idling jobs; null: nothing."""
+    """The idle policy; null: no action."""
 
     idle_policy: Any
 
@@ -87,7 +87,7 @@ class VirtualClusterViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """Virtual clusters of your tenants with their use."""
+        """List virtual clusters of your tenants with their use."""
         tenant = self.query.text("tenant")
         rows = [
             row for row in list_virtual_clusters(self.viewer) if tenant in ("", row.use.tenant)
@@ -95,21 +95,22 @@ class VirtualClusterViewSet(ApiViewSet):
         return self.page(self.cut(rows, lambda row: row.use.id), vc_out)
 
     def create(self, request: Request) -> Response:
-        """Make a virtual cluster; refused with 409 when its cells do not fit beside the others.
+        """Create a virtual cluster; 409 if its guarantee does not fit.
 
-        With `dry_run=1` nothing is written, and the answer says what it would do.
+        With `dry_run=1` nothing is written, and the response shows the result.
         """
         edit = creation_of(read_body(VcIn, request.data))
         return self._edited(edit) or self._detail(edit.name, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """One virtual cluster: its shape, which job sizes fit, and who uses it."""
+        """Get a virtual cluster: its guarantee, fitting job sizes, and use by person."""
         return self._detail(pk)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Change the guarantee, the policy or the caps; what runs goes on.
+        """Update guarantee, policy or caps; running jobs continue.
 
-        With `dry_run=1` nothing is written, and the answer says who would borrow from then on.
+        With `dry_run=1` nothing is written, and the response lists jobs that would become
+        borrowers.
         """
         changes = read_changes(VcPatch, request.data)
         edit = ChangeVc(
@@ -121,29 +122,29 @@ class VirtualClusterViewSet(ApiViewSet):
         return self._edited(edit, expected_version(request)) or self._detail(pk)
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Put a virtual cluster without live jobs away; its guarantee becomes free."""
+        """Archive a virtual cluster without live jobs; its guarantee becomes free."""
         edit = ArchiveVc(virtual_cluster=virtual_cluster_for(self.viewer, pk).name)
         return self._edited(edit, expected_version(request)) or Response(status=204)
 
     @action(detail=True, methods=["get"])
     def cells(self, request: Request, pk: int) -> Response:
-        """Its cells and where they are now: virtual beside physical, with what is on them."""
+        """List virtual cells with their bound physical cells and the jobs on them."""
         return Response(vc_cells_out(virtual_cluster_room(self.viewer, pk).cells))
 
     @action(detail=True, methods=["get"])
     def shadows(self, request: Request, pk: int) -> Response:
-        """Its shadow policies, each summed up over the rounds that it has decided."""
+        """List shadow policies of a virtual cluster, with totals over their decided rounds."""
         totals = shadow_totals(self.viewer, pk, since=self.query.moment("since"))
         return Response({"shadows": [shadow_total_out(total) for total in totals]})
 
     @action(detail=True, methods=["get"], url_path="idle-policy")
     def idle_policy(self, request: Request, pk: int) -> Response:
-        """What happens to its idling jobs that say nothing themselves."""
+        """Get the idle policy for jobs without their own."""
         return self._idle_policy(pk)
 
     @idle_policy.mapping.put
     def set_idle_policy(self, request: Request, pk: int) -> Response:
-        """Say what happens to its idling jobs that say nothing themselves."""
+        """Set the idle policy for jobs without their own."""
         vc, _ = idle_rule_of(self.viewer, pk)
         given = read_changes(IdlePolicyIn, request.data)
         set_idle_rule(viewer=self.viewer, virtual_cluster=vc, rule=given)
@@ -151,7 +152,7 @@ class VirtualClusterViewSet(ApiViewSet):
 
     @idle_policy.mapping.delete
     def clear_idle_policy(self, request: Request, pk: int) -> Response:
-        """Leave its idling jobs alone."""
+        """Delete the idle policy: jobs without their own are neither warned nor stopped."""
         vc, _ = idle_rule_of(self.viewer, pk)
         set_idle_rule(viewer=self.viewer, virtual_cluster=vc, rule=None)
         return Response(status=204)

@@ -20,7 +20,7 @@ from tenants.clock import database_now
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfIn:
-    """A question; without ``until`` up to now. ``size_aware``: policies know what is left.
+    """A new what-if; ``until`` defaults to now. ``size_aware``: policies know remaining work.
 
     ``guarantee``: devices by type, where they are to be others than at that time.
     """
@@ -42,7 +42,7 @@ def what_if_state(row: WhatIf) -> str:
 
 
 class WhatIfOut(TypedDict):
-    """A question; ``state`` is queued, running, done or failed."""
+    """A what-if; ``state`` is queued, running, done or failed."""
 
     id: Annotated[int, From("pk")]
     state: Annotated[str, From(by=what_if_state)]
@@ -61,7 +61,7 @@ class WhatIfOut(TypedDict):
 
 
 class WhatIfDetailOut(WhatIfOut):
-    """A question with its answer; null until there is one."""
+    """A what-if with its result; null until it is done."""
 
     result: Annotated[dict[str, Any] | None, From(by=lambda row: row.result or None)]
 
@@ -77,11 +77,11 @@ class WhatIfViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """Questions of the last day about virtual clusters whose jobs you may see."""
+        """List what-ifs of the last 24 h about virtual clusters whose jobs you may see."""
         return self.page(self.rows(what_ifs_of(self.viewer, now=database_now())), what_if_out)
 
     def create(self, request: Request) -> Response:
-        """Ask; the answer is at the question's own address, for a day."""
+        """Create a what-if; its result is available at its address for 24 h."""
         wanted = read_body(WhatIfIn, request.data)
         now = database_now()
         asked = ask_what_if(
@@ -98,7 +98,7 @@ class WhatIfViewSet(ApiViewSet):
         return Response(_detail_out(what_if_for(self.viewer, asked.pk, now=now)), status=202)
 
     def retrieve(self, request: Request, pk: int) -> Response:
-        """A question, and its answer once there is one."""
+        """Get a what-if, with its result when it is done."""
         return Response(_detail_out(what_if_for(self.viewer, pk, now=database_now())))
 
 

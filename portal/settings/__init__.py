@@ -223,7 +223,7 @@ SPECTACULAR_SETTINGS = {
     # Further response types are declared with their operation.
     "RENDERER_WHITELIST": ["rest_framework.renderers.JSONRenderer"],
     "TITLE": "Tessera",
-    "DESCRIPTION": "Jobs, nodes, virtual clusters and who may use them.",
+    "DESCRIPTION": "Jobs, nodes, virtual clusters and access to them.",
     "VERSION": "1",
     # Job specifications are described in JSON schema 2020-12, which 3.0 does not support.
     "OAS_VERSION": "3.1.0",

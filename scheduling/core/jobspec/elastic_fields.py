@@ -133,75 +133,73 @@ def _schema(words: tuple[str, ...]) -> dict[str, Any]:
     return {"type": "string", "enum": list(words)}
 
 
-_SIZE: Final = "what the job asks for"
+_SIZE: Final = "the requested size"
 ELASTIC_FIELDS: Final = (
     Field(
         name="mode",
         type="fixed, logical_workers or adaptive_batch",
         default="fixed",
-        help="fixed: the command knows itself what to do at another size. logical_workers: it "
-        "trains to the same bits at every size. adaptive_batch: its batch is chosen for it while "
-        "it runs. hybrid does not work yet.",
+        help="fixed: the command itself handles another size. logical_workers: training gives the "
+        "same bits at every size. adaptive_batch: Tessera chooses the batch size during the run. "
+        "hybrid: not supported yet.",
         read=_mode,
         schema=_schema(_MODES),
     ),
-    _number(
-        "min", "The fewest devices of the whole job on which it can run.", MOST_DEVICES, _SIZE
-    ),
-    _number("max", "The most devices of the whole job that it can use.", MOST_DEVICES, _SIZE),
+    _number("min", "Minimum number of devices of the whole job.", MOST_DEVICES, _SIZE),
+    _number("max", "Maximum number of devices of the whole job.", MOST_DEVICES, _SIZE),
     _number(
         "logical_workers",
-        "How many logical workers train, whatever the number of devices; for mode "
-        "logical_workers, and at least max.",
+        "Number of logical workers, at least max; independent of the number of devices. For mode "
+        "logical_workers.",
         MOST_LOGICAL_WORKERS,
         "none",
     ),
     Field(
         name="determinism",
         type="D0, D1 or D2",
-        default="what the command says",
-        help="The same bits on the same devices (D0), on any number of devices of one type (D1), "
-        "on devices of several types (D2); for mode logical_workers. Below D2 the job stays on "
-        "one type.",
+        default="set by the command",
+        help="Reproducible bits on the same devices (D0), on any number of devices of one type "
+        "(D1), or on devices of several types (D2). For mode logical_workers. Below D2 the job "
+        "stays on one device type.",
         read=lambda value, _place: choice(value, LEVELS),
         schema=_schema(LEVELS),
     ),
     _number(
         "executors",
-        "The most processes of the job that may share a device: so many have room in its memory. "
-        "For mode logical_workers, with a command that starts tessera.train.launch. One more than "
-        "before is tried once and kept where it is faster.",
+        "Maximum number of processes of the job on one device; all must fit into its memory. For "
+        "mode logical_workers, with a command that starts tessera.train.launch. Each further "
+        "process is tried once, and used if it is faster.",
         MOST_EXECUTORS,
         "1",
     ),
     _number(
         "initial_batch",
-        "Samples of a step for which the learning rate was chosen; for mode adaptive_batch.",
+        "Samples per step for which the learning rate was chosen; for mode adaptive_batch.",
         LARGEST_BATCH,
         "none",
     ),
     _number(
         "max_batch",
-        "The most samples of a step; for mode adaptive_batch.",
+        "Maximum number of samples per step; for mode adaptive_batch.",
         LARGEST_BATCH,
         "none",
     ),
     _number(
         "max_local_batch",
-        "The most samples that a device holds at once; for mode adaptive_batch.",
+        "Maximum number of samples that fit on a device at once; for mode adaptive_batch.",
         LARGEST_BATCH,
         "max_batch",
     ),
     _number(
         "total_steps",
-        "Steps after which the training is done, of the initial batch where batches change; "
-        "policies look at what is left.",
+        "Total number of training steps; with adaptive_batch, in steps of the initial batch. "
+        "Policies use the remaining steps.",
         MOST_STEPS,
         "none",
     ),
     _number(
         "epochs",
-        "Passes over the data after which the training is done; the command reads it.",
+        "Total number of passes over the data; the command reads it.",
         MOST_STEPS,
         "none",
     ),

@@ -123,7 +123,7 @@ def _device_types(value: object, place: DocumentPlace) -> tuple[str, ...]:
         [value] if isinstance(value, str) else value,
         place,
         most=16,
-        words="device types, the best first",
+        words="device types in order of preference",
         read=lambda item: read_matching(item, _TYPE_NAME, remedy),
     )
     return () if found == ("any",) else found
@@ -147,7 +147,7 @@ def _env(value: object, place: DocumentPlace) -> Mapping[str, str]:
         value,
         place,
         most=256,
-        words="names with texts",
+        words="a map of names to texts",
         key=_variable,
         read=lambda item, _there: read_bounded(item, 32 * KIB, remedy),
     )
@@ -164,7 +164,9 @@ def _variable(name: str) -> None:
 
 
 def _secrets(value: object, place: DocumentPlace) -> Mapping[str, str]:
-    return read_map(value, place, most=64, words="names with texts", key=_variable, read=_secret)
+    return read_map(
+        value, place, most=64, words="a map of names to texts", key=_variable, read=_secret
+    )
 
 
 def _secret(value: object, place: DocumentPlace) -> str:
@@ -180,7 +182,7 @@ def _ports(value: object, place: DocumentPlace) -> Mapping[str, int]:
         value,
         place,
         most=32,
-        words="labels with numbers of ports",
+        words="a map of labels to numbers of ports",
         key=lambda name: read_matching(name, _PORT_LABEL, remedy),
         read=lambda item, _there: read_integer(item, 1, 100),
     )
@@ -202,7 +204,7 @@ COMPLETION_FIELDS: Final = (
         name="min_failed",
         type="number of instances, or -1",
         default="1",
-        help="The job fails once so many instances of the role have failed; -1: never.",
+        help="Number of failed instances of the role at which the job fails; -1: never.",
         read=_minimum,
         schema=number_schema(-1, MAX_INSTANCES),
     ),
@@ -210,7 +212,7 @@ COMPLETION_FIELDS: Final = (
         name="min_succeeded",
         type="number of instances, or -1",
         default="-1",
-        help="The job succeeds once so many instances have succeeded; -1: when all have.",
+        help="Number of succeeded instances at which the job succeeds; -1: all of them.",
         read=_minimum,
         schema=number_schema(-1, MAX_INSTANCES),
     ),
@@ -221,7 +223,7 @@ ROLE_FIELDS: Final = (
         name="instances",
         type="number",
         default="1",
-        help=f"How many members the role has, 1 to {MAX_INSTANCES}.",
+        help=f"Number of instances of the role, 1 to {MAX_INSTANCES}.",
         read=lambda value, _place: read_integer(value, 1, MAX_INSTANCES),
         schema=number_schema(1, MAX_INSTANCES),
     ),
@@ -229,7 +231,7 @@ ROLE_FIELDS: Final = (
         name="devices",
         type="number",
         default="1",
-        help="Devices of each instance, 1 to 256; all are on one node.",
+        help="Devices of each instance, 1 to 256, all on one node.",
         read=_devices,
         schema=number_schema(1, 256),
     ),
@@ -237,7 +239,7 @@ ROLE_FIELDS: Final = (
         name="device_types",
         type="list of types",
         default="any",
-        help="Device types that will do, the best first.",
+        help="Acceptable device types, in order of preference.",
         read=_device_types,
         schema={"type": ["array", "string"], "items": {"type": "string"}, "maxItems": 16},
     ),
@@ -245,8 +247,8 @@ ROLE_FIELDS: Final = (
         name="within",
         type="device, pcie, socket, node or rack",
         default="node",
-        help="The cell that must hold all devices of an instance; rack: the one that must hold "
-        "all instances. A level that a node lacks is the next larger one.",
+        help="Level of the cell that contains all devices of an instance; rack: all instances. If "
+        "a node does not have this level, the next larger level applies.",
         read=lambda value, _place: Within(choice(value, [level.value for level in Within])),
         schema={"enum": [level.value for level in Within]},
     ),
@@ -254,8 +256,8 @@ ROLE_FIELDS: Final = (
         name="pinned_cell",
         type="name of a pinned cell",
         default="none",
-        help="The cell that admins have pinned to the virtual cluster and that holds all "
-        "instances of the role; for guaranteed jobs, and instead of device_types.",
+        help="Pinned cell of the virtual cluster in which all instances of the role run. Only for "
+        "guaranteed jobs; cannot be combined with device_types.",
         read=lambda value, _place: read_line(value, _LONGEST_PIN),
         schema=text_schema(_LONGEST_PIN),
     ),
@@ -263,7 +265,7 @@ ROLE_FIELDS: Final = (
         name="cpus",
         type="number",
         default="share of the devices",
-        help="Processors of each instance.",
+        help="CPUs of each instance.",
         read=lambda value, _place: read_cpus(value),
         schema={"type": "number", "exclusiveMinimum": 0, "maximum": 4096},
     ),
@@ -279,7 +281,7 @@ ROLE_FIELDS: Final = (
         name="command",
         type="text",
         required=True,
-        help="The shell script that each instance runs, exactly as written, at most 64 KiB.",
+        help="Shell script that each instance runs, exactly as written, at most 64 KiB.",
         read=lambda value, _place: read_command(value),
         schema={"type": "string", "minLength": 1, "maxLength": 64 * KIB},
     ),
@@ -295,22 +297,22 @@ ROLE_FIELDS: Final = (
         name="image_secret",
         type="name of a secret",
         default="none",
-        help="Which of the role's secrets, user:password, opens the image's registry; only the "
-        "engine gets it, the job does not.",
+        help="Secret of the role with the login user:password for the registry of the image. Only "
+        "the container engine reads it, not the job.",
         read=lambda value, _place: read_matching(value, ENV_NAME, sentence("write-secret-name")),
         schema=text_schema(128),
     ),
     Field(
         name="env",
-        type="texts by name",
+        type="map of name to text",
         default="none",
-        help="Variables of the environment.",
+        help="Environment variables.",
         read=_env,
         schema=TEXTS,
     ),
     Field(
         name="secrets",
-        type="texts by name",
+        type="map of name to text",
         default="none",
         help="Secrets; the job reads each from a file in $TESSERA_JOB_SECRETS_DIR.",
         read=_secrets,
@@ -319,9 +321,9 @@ ROLE_FIELDS: Final = (
     ),
     Field(
         name="ports",
-        type="numbers by label",
+        type="map of label to number",
         default="none",
-        help="Ports of each instance; label http gives $TESSERA_JOB_PORTS_HTTP.",
+        help="Number of ports of each instance by label; label http sets $TESSERA_JOB_PORTS_HTTP.",
         read=_ports,
         schema={"type": "object", "additionalProperties": number_schema(1, 100)},
     ),
@@ -329,7 +331,7 @@ ROLE_FIELDS: Final = (
         name="completion",
         type="object",
         default="see below",
-        help="When instances of this role decide the end of the job.",
+        help="Conditions under which instances of this role end the job.",
         read=_completion,
         schema=OBJECT,
         fields=COMPLETION_FIELDS,

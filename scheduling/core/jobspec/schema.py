@@ -40,10 +40,10 @@ def json_schema() -> dict[str, Any]:
 
 def fields_table() -> str:
     """The reference of all fields as a Markdown table, for ``docs/job-spec.md``."""
-    lines = ["| field | value | default | what it is for |", "|---|---|---|---|"]
+    lines = ["| field | value | default | meaning |", "|---|---|---|---|"]
     for info in SPEC_FIELDS:
         default = "**required**" if info.required else info.default
-        words = f"*Does not work yet.* {info.help}" if info.unsupported else info.help
+        words = f"*Not supported yet.* {info.help}" if info.unsupported else info.help
         lines.append(f"| `{info.path}` | {info.type} | {default} | {words} |")
     return "\n".join(lines)
 

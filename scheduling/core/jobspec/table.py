@@ -155,7 +155,7 @@ def read_map(
         value: what stands in the document.
         place: where it stands.
         most: how many keys there may be.
-        words: what belongs there, such as "role names with their roles".
+        words: what belongs there, such as "a map of role names to roles".
         key: checks one key; raises ``RefusalError``.
         read: checks one value; raises ``RefusalError`` or notes errors itself.
 

@@ -135,8 +135,8 @@ NOTIFY_FIELDS: Final = (
         name="on",
         type="list of words",
         default=", ".join(USUAL_NOTIFY),
-        help=f"Of what a mail is sent, instead of what you have chosen for all jobs: "
-        f"{', '.join(JOB_WORDS)}; an empty list: of nothing.",
+        help=f"Events that send a mail, in place of your choice for all jobs: "
+        f"{', '.join(JOB_WORDS)}; an empty list: no mail.",
         read=lambda value, place: read_list(
             value,
             place,
@@ -149,8 +149,8 @@ NOTIFY_FIELDS: Final = (
     Field(
         name="to",
         type="list of user names",
-        default="you alone",
-        help="Members of the tenant who get the mail as well.",
+        default="only you",
+        help="Tenant members who also get the mail.",
         read=lambda value, place: read_list(
             value,
             place,
@@ -167,7 +167,7 @@ IDLE_FIELDS: Final = (
         name="below",
         type="percent",
         default="5",
-        help="A device idles while it is busy for a smaller share of the time.",
+        help="A device is idle while it is busy for less than this share of the time.",
         read=lambda value, _place: read_integer(value, 1, 100),
         schema=number_schema(1, 100),
     ),
@@ -175,7 +175,7 @@ IDLE_FIELDS: Final = (
         name="warn_after",
         type="seconds, or text such as 30m",
         default="30m",
-        help="You are warned when all devices have idled for so long.",
+        help="Idle time of all devices after which you get a warning.",
         read=lambda value, _place: read_duration(value, 300, 7 * DAY),
         schema=AMOUNT,
     ),
@@ -183,8 +183,8 @@ IDLE_FIELDS: Final = (
         name="stop_after",
         type="seconds, text such as 1h, or never",
         default="1h",
-        help="The job is stopped when all devices have idled for so long; at least 5 minutes "
-        "after the warning.",
+        help="Idle time of all devices after which the job is stopped; at least 5 minutes after "
+        "the warning.",
         read=_stop_after,
         schema=AMOUNT,
     ),
@@ -195,7 +195,7 @@ LOG_RULE_FIELDS: Final = (
         name="name",
         type="text",
         default="the pattern",
-        help="What events call the rule.",
+        help="Name of the rule in events.",
         read=lambda value, _place: read_line(value, LONGEST_NAME),
         schema=text_schema(LONGEST_NAME),
     ),
@@ -203,7 +203,7 @@ LOG_RULE_FIELDS: Final = (
         name="pattern",
         type="pattern",
         required=True,
-        help="What a line has to hold; see Lines of logs.",
+        help="Pattern that a line must match; see Log rules.",
         read=_pattern,
         schema=text_schema(LONGEST_PATTERN),
     ),
@@ -211,8 +211,8 @@ LOG_RULE_FIELDS: Final = (
         name="action",
         type=", ".join(LogAction),
         required=True,
-        help="The next attempt avoids the node; there is no next attempt; or the job gets the "
-        "label log-rule.",
+        help="exclude-node: the next attempt avoids the node. stop-retries: no further attempt. "
+        "label: the job gets the label log-rule.",
         read=lambda value, _place: LogAction(choice(value, list(LogAction))),
         schema={"enum": list(LogAction)},
     ),
@@ -234,8 +234,8 @@ WATCH_FIELDS: Final = (
     Field(
         name="notify",
         type="object",
-        default="what you have chosen",
-        help="Whom to tell about the job's states by mail.",
+        default="your choice for all jobs",
+        help="Receivers and events of mails about the job.",
         read=_notify,
         schema=OBJECT,
         fields=NOTIFY_FIELDS,
@@ -244,8 +244,8 @@ WATCH_FIELDS: Final = (
         name="idle_policy",
         type="object, or none",
         default="that of the virtual cluster",
-        help="What happens while all devices idle: first a warning, then the end. none: nothing, "
-        "for interactive work.",
+        help="Warning and stop of the job when all its devices are idle. none: no action, for "
+        "interactive work.",
         read=_idle_policy,
         schema={"type": ["object", "string"]},
         fields=IDLE_FIELDS,
@@ -254,8 +254,8 @@ WATCH_FIELDS: Final = (
         name="log_rules",
         type="list of rules",
         default="none",
-        help="What follows when a line of the log matches a pattern, beside the rules for all "
-        f"jobs: each has a pattern, an action ({', '.join(LogAction)}) and perhaps a name.",
+        help="Actions for log lines that match a pattern, in addition to the rules for all jobs. "
+        f"Each rule has a pattern, an action ({', '.join(LogAction)}) and optionally a name.",
         read=_log_rules,
         schema={"type": "array", "maxItems": MOST_RULES, "items": _rule_schema()},
     ),
