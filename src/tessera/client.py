@@ -31,7 +31,7 @@ class UnreachableError(ClientError):
     """No answer came from the portal."""
 
     def __init__(self, url: str, cause: str) -> None:
-        super().__init__(f"no answer from {url}: {cause}")
+        super().__init__(f"no response from {url}: {cause}")
         self.url = url
 
 

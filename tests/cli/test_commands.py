@@ -112,9 +112,9 @@ def test_the_name_given_beside_a_file_replaces_its_own(
         (("submit", "-", "--devices", "2"), "name: x", "edit the file instead"),
         (("submit", "-", "--vc", "b"), "protocolVersion: 2", "not a native job"),
         (("submit", "-", "--vc", "b"), "a: [", "not valid YAML"),
-        (("submit", "--command", "a", "--", "b"), "", "twice"),
+        (("submit", "--command", "a", "--", "b"), "", "two commands"),
         (("submit", "--env", "A", "--", "b"), "", "NAME=VALUE"),
-        (("submit", "--follow", "--json", "--", "b"), "", "exclude each other"),
+        (("submit", "--follow", "--json", "--", "b"), "", "cannot be combined"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
@@ -233,9 +233,9 @@ def test_why_says_reason_blockers_and_remedies(tessera: CommandLine, portal: Por
     assert ran.out.splitlines() == [
         "All 4 devices are used. (vc-guarantee-in-use)",
         "  blocked by job 3",
-        "  blocked by 2 of other tenants",
+        "  blocked by 2 jobs of other tenants",
         "  → Wait for job 3.",
-        "  still computing: suggested changes and start estimate",
+        "  still computing: remedies and start estimate",
     ]
 
 

@@ -47,9 +47,9 @@ def test_a_script_is_submitted_and_what_was_not_understood_is_said(
 
     ran = tessera("import", str(script), "--vc", "vision-a")
 
-    assert (ran.status, ran.out) == (0, "job 7 hello: queued\nits tasks are jobs 7, 8\n")
+    assert (ran.status, ran.out) == (0, "job 7 hello: queued\narray tasks: jobs 7, 8\n")
     assert ran.err.splitlines() == [
-        "read as sbatch",
+        "format: sbatch",
         "Translated",
         "  srun: differs.",
         "Left out",
@@ -74,7 +74,7 @@ def test_a_dry_run_prints_a_document_that_can_be_submitted(
     ran = tessera("import", "-", "--format", "slurm", "--dry-run", stdin=SCRIPT)
 
     assert (ran.status, yaml.safe_load(ran.out)) == (0, spec)
-    assert "and 2 more like it" in ran.err
+    assert "and 2 more jobs of the same form" in ran.err
     assert "secrets are not printed" in ran.err
     assert portal.asked[0].path == "/api/v1/import/slurm/?dry_run=1"
 

@@ -93,7 +93,7 @@ def test_setting_one_limit_keeps_the_other(
         (["--per-person", "-1"], "not a valid limit"),
         (["--per-person", "many"], "not a valid limit"),
         ([], "nothing to set"),
-        (["--user", "alice", "--per-person", "1"], "--user needs a tenant"),
+        (["--user", "alice", "--per-person", "1"], "--user requires a tenant"),
         (["vision", "--user", "bob", "--per-person", "1"], "not a member of vision"),
         (["sales", "--per-person", "1"], "tenant 'sales' not found; known: vision"),
     ],

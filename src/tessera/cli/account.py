@@ -21,7 +21,7 @@ User = Annotated[str, typer.Option("--user", "-u", help="User name.")]
 PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input.")
 ]
-Days = Annotated[int | None, typer.Option("--days", min=1, help="Days until it expires.")]
+Days = Annotated[int | None, typer.Option("--days", min=1, help="Days until the token expires.")]
 
 token_app = typer.Typer(help="Tokens for scripts.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -62,7 +62,7 @@ def login(
 
 
 def logout() -> None:
-    """Delete the stored token. It stays valid until it expires."""
+    """Delete the stored token. The portal accepts the token until it expires."""
     credentials_path().unlink(missing_ok=True)
 
 
@@ -95,7 +95,9 @@ def create(
     name: Annotated[str, typer.Argument(help="Purpose of the token.")],
     user: User = "",
     scope: Annotated[list[str] | None, typer.Option("--scope", help=_SCOPES)] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Bind it to one tenant.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Restrict the token to one tenant.")
+    ] = None,
     *,
     days: Days = None,
     password_stdin: PasswordStdin = False,
@@ -135,11 +137,11 @@ def _password(*, from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
-        raise UsageError("no terminal to ask for the password: use --password-stdin")
+        raise UsageError("the password prompt needs a terminal: use --password-stdin")
     return str(typer.prompt("Password", hide_input=True, err=True))
 
 
 def _ask(what: str) -> str:
     if not sys.stdin.isatty():
-        raise UsageError(f"no terminal to ask on: give --{what.lower()}")
+        raise UsageError(f"the prompt needs a terminal: use --{what.lower()}")
     return str(typer.prompt(what, default=os.environ.get("USER", ""), err=True))

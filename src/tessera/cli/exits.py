@@ -29,9 +29,9 @@ class Exit(IntEnum):
 
 
 EXIT_HELP: Final = (
-    "Exit status: 0 done; 1 the portal refused; 2 wrong use; 3 no answer from the portal; "
-    "4 not signed in or not allowed; 5 not found; 6 the plan never fits; "
-    "10 and 11 the job waited for failed or was stopped; 130 interrupted."
+    "Exit status: 0 success; 1 request refused; 2 usage error; 3 portal unreachable; "
+    "4 not signed in or not allowed; 5 not found; 6 the job of a plan never fits; "
+    "10 the awaited job failed; 11 the awaited job was stopped; 130 interrupted."
 )
 _OF_STATUS: Final = {401: Exit.NOT_ALLOWED, 403: Exit.NOT_ALLOWED, 404: Exit.NOT_FOUND}
 _OF_STATE: Final = {
@@ -72,8 +72,8 @@ def explain(error: ClientError) -> Exit:
     console.print(f"[red]error:[/] {escape(str(error))}")
     if isinstance(error, UnreachableError):
         console.print(
-            "Is the portal up (`tessera up`)? Its address is taken from `tessera --url URL ...`, "
-            "TESSERA_URL or the last `tessera login`."
+            "Check that the portal runs (`tessera up`). Its address comes from "
+            "`tessera --url URL ...`, TESSERA_URL or the last `tessera login`."
         )
         return Exit.UNREACHABLE
     return Exit.USAGE

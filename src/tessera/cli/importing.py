@@ -22,7 +22,7 @@ def import_file(
     context: typer.Context,
     file: Annotated[str, typer.Argument(help="Document; - reads standard input.")],
     form: Annotated[
-        str, typer.Option("--format", help="Format, such as slurm; auto recognises it.")
+        str, typer.Option("--format", help="Format, such as slurm; auto detects it.")
     ] = "auto",
     vc: Vc = "",
     *,
@@ -33,8 +33,9 @@ def import_file(
 ) -> None:
     """Submit a job document of another system, such as a Slurm script.
 
-    Standard error lists what was translated with a difference, left out, and not supported. The
-    text is stored with the job. With --dry-run the translation can be saved and submitted.
+    Standard error lists fields that were translated with a difference, left out or not supported.
+    The portal stores the text with the job. To edit the translation, save the output of --dry-run
+    and submit it.
     """
     text = read_text(file)
     session: Session = context.obj
@@ -51,7 +52,7 @@ def import_file(
 
 def _say_differences(answer: Mapping[str, Any]) -> None:
     console = err()
-    console.print(f"read as {answer.get('format')}", markup=False)
+    console.print(f"format: {answer.get('format')}", markup=False)
     for remarks in remarks_of(answer):
         style = "yellow" if remarks.heading == NOT_SUPPORTED else "bold"
         console.print(f"[{style}]{remarks.heading}[/]")
@@ -64,16 +65,20 @@ def _print_translation(answer: Mapping[str, Any]) -> None:
     spec = answer["spec"] if answer["spec"] is not None else {"nodes": answer["nodes"]}
     typer.echo(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=99), nl=False)
     if answer["spec"] is None:
-        err().print("these are nodes and no job: add each with `tessera node add`", markup=False)
+        err().print(
+            "the document describes nodes, not a job: add each with `tessera node add`",
+            markup=False,
+        )
     elif answer["more"]:
         count = len(answer["more"])
-        err().print(f"and {count} more like it, one for each task of the array", markup=False)
+        jobs = "1 more job" if count == 1 else f"{count} more jobs"
+        err().print(f"and {jobs} of the same form, one per array task", markup=False)
     if "(redacted)" in str(spec):
-        err().print("secrets are not printed: write them anew before it is submitted")
+        err().print("secrets are not printed: enter them before you submit the translation")
 
 
 def _say_jobs(answer: Mapping[str, Any]) -> None:
     say_submitted(Job.from_body(answer["job"]))
     numbers = [str(number) for number in answer["jobs"]]
     if len(numbers) > 1:
-        typer.echo(f"its tasks are jobs {', '.join(numbers)}")
+        typer.echo(f"array tasks: jobs {', '.join(numbers)}")

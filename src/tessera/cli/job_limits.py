@@ -20,7 +20,10 @@ app = typer.Typer(
 )
 
 Limit = Annotated[
-    str, typer.Option(metavar="N|default", help="Maximum of live jobs; default: the wider limit.")
+    str,
+    typer.Option(
+        metavar="N|default", help="Maximum number of live jobs; default: the wider limit."
+    ),
 ]
 
 
@@ -36,7 +39,7 @@ def show(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show limits in force, where each is set, and live jobs: of all tenants, or of one."""
+    """Show limits in force with their sources, and live jobs, of all tenants or one tenant."""
     session: Session = context.obj
     with session.client() as client:
         body = (
@@ -65,14 +68,14 @@ def set_limits(
     per_tenant: Limit = "",
     as_json: AsJson = False,
 ) -> None:
-    """Set limits of the cluster, of a tenant, or of one member of it.
+    """Set limits of the cluster, of a tenant, or of one tenant member.
 
-    Leads set limits per person in their tenant, cluster admins all limits.
+    Leads set limits per person in their tenant. Cluster admins set all limits.
     """
     if user and (per_tenant or not tenant):
-        raise UsageError("--user needs a tenant and takes --per-person only")
+        raise UsageError("--user requires a tenant and allows --per-person only")
     if not per_person and not per_tenant:
-        raise UsageError("nothing to set: give --per-person or --per-tenant")
+        raise UsageError("nothing to set: use --per-person or --per-tenant")
     session: Session = context.obj
     changes = {"per_person": per_person, "per_tenant": per_tenant}
     wanted = {name: _number(name, text) for name, text in changes.items() if text}

@@ -25,7 +25,7 @@ def status(
     utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one job: state, times, and for each rank node, isolation level and network."""
+    """Show a job: state and times, and node, isolation level and network of each rank."""
     session: Session = context.obj
     with session.client() as client:
         job = client.job(job_id)

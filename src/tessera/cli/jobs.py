@@ -31,7 +31,7 @@ from tessera.results import Job
 
 POLL_SECONDS = 0.5
 _DASHES: Final = "tessera.dashes"
-_PENDING: Final = {"steps": "suggested changes", "eta": "start estimate"}
+_PENDING: Final = {"steps": "remedies", "eta": "start estimate"}
 
 
 class CommandOrFile(TyperCommand):
@@ -59,7 +59,9 @@ Vc = Annotated[str, typer.Option("--vc", help="Virtual cluster.")]
 Command = Annotated[str, typer.Option("--command", help="Command line for the shell.")]
 Role = Annotated[str, typer.Option("--role", help="Name of the role (default worker).")]
 Instances = Annotated[int | None, typer.Option("--instances", help="Instances (default 1).")]
-Devices = Annotated[int | None, typer.Option("--devices", help="Devices of each (default 1).")]
+Devices = Annotated[
+    int | None, typer.Option("--devices", help="Devices of each instance (default 1).")
+]
 DeviceType = Annotated[str, typer.Option("--type", help="Device type.")]
 Cpus = Annotated[float | None, typer.Option("--cpus", help="CPUs of each instance.")]
 Memory = Annotated[str, typer.Option("--memory", help="Memory of each instance, e.g. 8GiB.")]
@@ -98,7 +100,9 @@ def submit(
     env: Env = None,
     opportunistic: Opportunistic = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends.")] = False,
-    follow_log: Annotated[bool, typer.Option("--follow", "-f", help="Follow its log.")] = False,
+    follow_log: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the log of the job.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Submit a job: a specification file, or a command with options."""
@@ -108,7 +112,7 @@ def submit(
         priority=priority, opportunistic=opportunistic, env=tuple(env or ()),
     )  # fmt: skip
     if follow_log and as_json:
-        raise UsageError("--follow and --json exclude each other: the log would mix with the JSON")
+        raise UsageError("--follow and --json cannot be combined: the log would mix with the JSON")
     session: Session = context.obj
     with session.client() as client:
         job = client.submit(spec_of(words or (), inline, is_command=_DASHES in context.meta))
@@ -209,7 +213,7 @@ def ps(
 def why(
     context: typer.Context, job_id: JobId, *, utc: Utc = False, as_json: AsJson = False
 ) -> None:
-    """Explain the state of a job, and what would change it."""
+    """Explain why a job waits, was refused or has ended, with remedies."""
     session: Session = context.obj
     with session.client() as client:
         answer = client.why(job_id)
@@ -221,7 +225,8 @@ def why(
     for blocker in answer.blocked_by:
         out().print(f"  blocked by job {blocker}", markup=False)
     if answer.blocked_by_others:
-        out().print(f"  blocked by {answer.blocked_by_others} of other tenants", markup=False)
+        jobs = "1 job" if answer.blocked_by_others == 1 else f"{answer.blocked_by_others} jobs"
+        out().print(f"  blocked by {jobs} of other tenants", markup=False)
     for remedy in answer.unblock:
         out().print(f"  → {remedy}", markup=False)
     if answer.eta:
@@ -268,7 +273,7 @@ def say_submitted(job: Job) -> None:
     out().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
     parts = [str(part) for part in job.body.get("parts") or ()]
     if len(parts) > 1:
-        out().print(f"its instances are the jobs {', '.join(parts)}", markup=False)
+        out().print(f"instances: jobs {', '.join(parts)}", markup=False)
 
 
 def _wait(client: Client, job_id: int) -> Job:

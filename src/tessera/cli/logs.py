@@ -26,7 +26,9 @@ def logs(
     rank: Annotated[int | None, typer.Option("--rank", min=0, help="Rank in the role.")] = None,
     offset: Annotated[int, typer.Option("--offset", min=0, help="Offset of the first byte.")] = 0,
     *,
-    follow_on: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
+    follow_on: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the log until the job ends.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the log of a job."""

@@ -42,7 +42,9 @@ def add(
         list[str] | None, typer.Option("--label", help="NAME=VALUE; repeatable.")
     ] = None,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Trust the presented key.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Trust the presented host key without asking.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Add a node. Shows the fingerprint of its host key and asks before trusting it."""
@@ -119,7 +121,7 @@ def declare_dead(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Declare that a node will not return, so that its jobs restart elsewhere at once.
+    """Declare that a node will not return, so that its jobs restart on other nodes now.
 
     Switch the node off first: a job that still runs there would run twice.
     """
@@ -154,7 +156,7 @@ def dedicate(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Dedicate a node to tenants; without tenants, open it to all."""
+    """Dedicate a node to tenants; without tenants, open it to all tenants."""
     _change(context, node, {"dedicated_to": tenants or []}, as_json=as_json)
 
 
@@ -205,9 +207,9 @@ def helper(
         str, typer.Option("--account", help="Account on the node that Tessera uses.")
     ] = "tessera",
 ) -> None:
-    """Write the helper that gives nodes isolation level user without a runner that is root.
+    """Write the helper for isolation level user on nodes whose runner is not root.
 
-    Prints the steps that install it on a node.
+    Prints the steps to install it on a node.
     """
     from tessera.bundle import build_helper  # noqa: PLC0415 - only this command needs them
     from tessera.node import helped  # noqa: PLC0415
@@ -218,12 +220,12 @@ def helper(
     path.write_bytes(built.data)
     folder = str(PurePosixPath(helped.PROGRAM).parent)
     print(f"{path}: SHA-256 {built.sha256}")
-    print("Copy it to the node, and there as root:")
+    print("Copy the helper to the node, then run there as root:")
     print(f"  install -d -o root -g root -m 0755 {folder}")
     print(f"  install -o root -g root -m 0755 {path.name} {helped.PROGRAM}")
     print("  visudo -f /etc/sudoers.d/tessera   # add this line:")
     print(f"{account} ALL=(root) NOPASSWD: {' '.join(helped.COMMAND)}")
-    print("Then probe the node. After an upgrade of Tessera its page says whether to replace it.")
+    print("Then probe the node. Its page shows when an upgrade of Tessera needs a new helper.")
 
 
 def parse_visible_path(text: str) -> dict[str, Any]:
@@ -255,7 +257,7 @@ def _add_after_asking(client: Client, wanted: dict[str, Any], *, yes: bool) -> N
         if not seen or "host_key_fingerprint" in wanted:
             raise
     err().print(f"{wanted['host']}:{wanted['port']} presents the host key {seen}", markup=False)
-    if not yes and not _confirmed("Is this the key of that machine?"):
+    if not yes and not _confirmed("Is this the host key of the node?"):
         raise UsageError("no node added: confirm the key, or use --fingerprint or --yes")
     return client.add_node(wanted | {"host_key_fingerprint": seen})
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print what the API answered, as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the response of the API as JSON.")]
 
 STATE_STYLES = {
     "queued": "yellow",

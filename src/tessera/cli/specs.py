@@ -80,13 +80,13 @@ def spec_of(words: Sequence[str], inline: InlineJob, *, is_command: bool = False
     if len(words) == 1 and (words[0] == "-" or words[0].lower().endswith(FILE_ENDINGS)):
         return _from_file(words[0], inline)
     if words and inline.command:
-        raise UsageError("the command is given twice: use --command or words after --, not both")
+        raise UsageError("two commands: use either --command or arguments after --")
     if len(words) == 1 and not is_command:
         _refuse_script(words[0])
     command = inline.command or shlex.join(words)
     if not command:
         raise UsageError(
-            "nothing to submit: name a file (job.yaml, or - for standard input), or give "
+            "nothing to submit: use a file (job.yaml, or - for standard input), or "
             "--vc NAME and a command after --"
         )
     return _from_options(command, inline)
@@ -104,7 +104,7 @@ def _from_file(name: str, inline: InlineJob) -> Spec:
         raise _script_error(name)
     if inline.role_fields() or inline.role:
         given = ", ".join(f"--{key}" for key in inline.role_fields()) or "--role"
-        raise UsageError(f"{given} and the file {name} exclude each other: edit the file instead")
+        raise UsageError(f"{given} cannot be combined with the file {name}: edit the file instead")
     if not inline.top():
         return text
     try:
@@ -132,8 +132,8 @@ def _refuse_script(word: str) -> None:
 def _script_error(name: str) -> UsageError:
     quoted = shlex.quote(name)
     return UsageError(
-        f"{name} is a script: submit it with `tessera import {quoted}`, as Slurm would read it; "
-        f"with `-- {quoted}` a file of that name on the node is run instead"
+        f"{name} is a batch script: submit it with `tessera import {quoted}`. "
+        f"To run a file of that name on the node, use `-- {quoted}`."
     )
 
 

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def up(
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free.")
+        int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free port.")
     ] = 8000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     data_dir: Annotated[
@@ -34,14 +34,16 @@ def up(
         typer.Option("--data-dir", help="Data directory; default: var in the checkout."),
     ] = None,
     admin_password: Annotated[
-        str, typer.Option("--admin-password", help="For trials: visible to others in ps.")
+        str, typer.Option("--admin-password", help="Admin password; visible to others in ps.")
     ] = "",
     admin_password_file: Annotated[
         Path | None,
-        typer.Option("--admin-password-file", help="Its first line is the password."),
+        typer.Option("--admin-password-file", help="File whose first line is the admin password."),
     ] = None,
     *,
-    no_demo: Annotated[bool, typer.Option("--no-demo", help="No demo nodes and users.")] = False,
+    no_demo: Annotated[
+        bool, typer.Option("--no-demo", help="Create no demo nodes and users.")
+    ] = False,
     demo_isolation: Annotated[
         str,
         typer.Option(
@@ -53,14 +55,16 @@ def up(
     if not (CHECKOUT / "portal" / "supervisor").is_dir():
         raise UsageError("`tessera up` needs a checkout of the repository: run ./tessera up there")
     if admin_password and admin_password_file:
-        raise UsageError("--admin-password and --admin-password-file exclude each other")
+        raise UsageError("--admin-password and --admin-password-file cannot be combined")
     command = [sys.executable, "-m", "portal.supervisor", "--port", str(port), "--host", host]
     if data_dir is not None:
         command += ["--data-dir", str(data_dir.absolute())]
     if no_demo:
         command.append("--no-demo")
     if demo_isolation and demo_isolation not in PLAIN_LEVELS:
-        raise UsageError(f"--demo-isolation: {demo_isolation!r}. Use none, namespace or user")
+        raise UsageError(
+            f"--demo-isolation {demo_isolation!r} is not valid: use none, namespace or user"
+        )
     if demo_isolation:
         command += ["--demo-isolation", demo_isolation]
     if admin_password:
@@ -72,7 +76,7 @@ def up(
 
 
 def simulate(context: typer.Context) -> None:
-    """Run a trace under a policy; takes the options of ``manage.py simulate``."""
+    """Simulate a trace under a policy, with the options of manage.py simulate."""
     program = CHECKOUT / "manage.py"
     if not program.is_file():
         raise UsageError(

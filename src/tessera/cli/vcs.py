@@ -29,8 +29,8 @@ def group() -> None:
 def list_vcs(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List virtual clusters with their guarantees.
 
-    A guarantee counts whole cells: "2 × socket of gpu-node" is two sockets in nodes of the kind
-    gpu-node, wherever they are.
+    A guarantee counts whole cells: "2 × socket of gpu-node" means two sockets in any nodes of
+    type gpu-node.
     """
     session: Session = context.obj
     with session.client() as client:

@@ -34,9 +34,7 @@ def write_wrappers(directory: Path, names: Sequence[str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         foreign = [str(file) for file in files if not _is_ours(file)]
         if foreign:
-            raise UsageError(
-                f"{', '.join(foreign)} would be replaced: name a directory of its own"
-            )
+            raise UsageError(f"{', '.join(foreign)} would be replaced: use another directory")
         for file in files:
             _write(file)
     except OSError as error:
@@ -87,9 +85,9 @@ def register(app: typer.Typer) -> None:
 def wrappers(
     directory: Annotated[Path, typer.Argument(help="Directory; created if missing.")],
 ) -> None:
-    """Write executables of these names, for scripts, which ignore aliases."""
+    """Write executables with the names of Slurm commands, for use in scripts."""
     write_wrappers(directory, tuple(COMMANDS))
-    typer.echo(f"{', '.join(COMMANDS)} are in {directory}. Put it before the others on PATH:")
+    typer.echo(f"Wrote {', '.join(COMMANDS)} to {directory}. Put it at the start of PATH:")
     typer.echo(f"  export PATH={shlex.quote(str(directory.resolve()))}:$PATH")
 
 

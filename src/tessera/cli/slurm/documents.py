@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 
 def take_json(parser: Parser) -> None:
     """Let a command take ``--json``."""
-    says = f"All as JSON, in the shapes of Slurm's {PARSER}."
+    says = f"Print JSON in the format of Slurm's {PARSER}."
     parser.option("--json", says=says, nargs="?", const=PARSER, default=None)
 
 
@@ -53,7 +53,7 @@ def wants_json(given: Any, *, columns: Sequence[str] = ()) -> bool:
     if given.json.removeprefix("data_parser/") != PARSER:
         raise UsageError(f"--json={given.json[:40]} is not supported; use --json={PARSER}")
     if any(columns):
-        raise UsageError("--json has no columns; remove the format")
+        raise UsageError("--json cannot be combined with a format")
     return True
 
 

@@ -89,12 +89,12 @@ def _read_squeue(arguments: Sequence[str]) -> argparse.Namespace:
     _filters(parser)
     parser.option("-n", "--name", says="Only jobs of these names.")
     parser.flag("--me", says="Only your own jobs.")
-    parser.option("-t", "--states", says="Slurm's states, such as PD,R; all: with ended jobs.")
+    parser.option("-t", "--states", says="Slurm states, such as PD,R; all: also ended jobs.")
     parser.option("-w", "--nodelist", says="Only jobs on these nodes.")
     parser.option("-o", "--format", says="Columns, such as '%%i %%j %%T'.")
     parser.option("-O", "--Format", dest="names", says="Columns, such as jobid:8,name,state.")
     parser.option("-S", "--sort", says="Letters of -o to sort by, such as P,-p; -: descending.")
-    parser.flag("--start", says="Waiting jobs with their expected start.")
+    parser.flag("--start", says="Queued jobs with their start estimates.")
     parser.flag("-l", "--long", says="Long state names, and time limits.")
     parser.flag("-h", "--noheader", says="Omit the header line.")
     parser.flag("-a", "--all", says="Accepted without effect.")
@@ -107,9 +107,11 @@ def run_sacct(session: Session, arguments: Sequence[str]) -> None:
     """List jobs, including ended jobs."""
     parser = Parser("sacct", "List jobs, including ended jobs.")
     _filters(parser)
-    parser.option("-s", "--state", dest="states", says="Slurm's states, such as CD,F.")
-    parser.option("-S", "--starttime", says="Only jobs that ended later, such as now-2days.")
-    parser.option("-E", "--endtime", says="Only jobs submitted by then.")
+    parser.option("-s", "--state", dest="states", says="Slurm states, such as CD,F.")
+    parser.option(
+        "-S", "--starttime", says="Only jobs not ended before this time, such as now-2days."
+    )
+    parser.option("-E", "--endtime", says="Only jobs submitted until this time.")
     parser.option("-o", "--format", says="Columns, such as JobID,State%%12,Elapsed.")
     parser.flag("-X", "--allocations", says="Accepted without effect: one line per job.")
     parser.flag("-a", "--allusers", says="Accepted without effect.")
@@ -166,7 +168,7 @@ def run_scancel(session: Session, arguments: Sequence[str]) -> None:
     parser.flag("--me", says="Your own jobs.")
     parser.option("-n", "--name", says="Jobs of this name.")
     parser.option("-p", "--partition", says="Jobs in this virtual cluster.")
-    parser.option("-t", "--state", says="Only in these of Slurm's states.")
+    parser.option("-t", "--state", says="Only jobs in these Slurm states.")
     parser.flag("-Q", "--quiet", says="Accepted without effect.")
     given = parser.parse_args(list(arguments))
     if not given.numbers and not (given.user or given.me or given.name or given.partition):
@@ -182,7 +184,7 @@ def run_scancel(session: Session, arguments: Sequence[str]) -> None:
 
 
 def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
-    """``scontrol show job N``: one job as names and values."""
+    """Show one job as names and values: scontrol show job N."""
     words = list(arguments)
     if words in (["--help"], ["-h"]):
         typer.echo(_SCONTROL)
@@ -224,7 +226,7 @@ def _states(text: str) -> str:
     unknown = wanted - {name for names in STATES.values() for name in names}
     if unknown:
         known = ", ".join(sorted({name for names in STATES.values() for name in names}))
-        raise UsageError(f"unknown state {min(unknown)[:40]}; these are known: {known}")
+        raise UsageError(f"unknown state {min(unknown)[:40]}; use one of {known}")
     return ",".join(found)
 
 
@@ -277,7 +279,10 @@ def _shown(
     found = list(islice(rows, MOST))
     if next(rows, None) is None:
         return found, ()
-    words = f"these are the newest {MOST} jobs, there are more; name a person, partition or state"
+    words = (
+        f"only the newest {MOST} jobs are listed, and there are more: "
+        "filter by user, partition or state"
+    )
     typer.echo(f"{command}: {words}", err=True)
     return found, (words,)
 

@@ -24,12 +24,12 @@ _MIB: Final = 1 << 20
 
 
 def run_sinfo(session: Session, arguments: Sequence[str]) -> None:
-    """List nodes by type and state, or with ``-N`` one by one."""
-    parser = Parser("sinfo", "List nodes by type of device and state.", short_help=False)
+    """List nodes by device type and state, or one per line with -N."""
+    parser = Parser("sinfo", "List nodes by device type and state.", short_help=False)
     parser.flag("-h", "--noheader", says="Omit the header line.")
     parser.flag("-N", "--Node", says="One line per node.")
     parser.flag("-l", "--long", says="More columns.")
-    parser.flag("-s", "--summarize", says="One line per type: nodes in use/idle/other/all.")
+    parser.flag("-s", "--summarize", says="One line per device type: nodes in use/idle/other/all.")
     parser.flag("-R", "--list-reasons", says="Reasons of nodes that are not ready.")
     parser.option("-o", "--format", says="Columns, such as '%%P %%D %%t %%N'.")
     parser.option("-n", "--nodes", says="Only nodes of these names.")

@@ -28,12 +28,12 @@ _FROM_ENVIRONMENT: Final = {
     "SBATCH_RESERVATION": "reservation",
     "SBATCH_EXPORT": "export",
 }
-_USAGE: Final = "Usage: sbatch [OPTIONS...] script [args...]   (a script of - is standard input)"
+_USAGE: Final = "Usage: sbatch [OPTIONS...] script [args...]   (- reads standard input)"
 _HELP: Final = f"""\
 {_USAGE}
 
-Submit a batch script. Options before the script go before those of its #SBATCH lines. All of
-sbatch's options are read; what Tessera cannot do is said as a warning, see --test-only.
+Submit a batch script. Options on the command line override its #SBATCH lines. All options of
+sbatch are accepted; those that Tessera does not support give a warning, see --test-only.
 
   -p, --partition NAME      virtual cluster
   -A, --account NAME        tenant
@@ -46,11 +46,11 @@ sbatch's options are read; what Tessera cannot do is said as a warning, see --te
   -t, --time LIMIT          such as 90, 1:30:00 or 2-12
   -a, --array LIST          such as 0-9%2
   -d, --dependency LIST     such as afterok:17
-  -H, --hold                wait until it is released
+  -H, --hold                hold the job until it is released
       --wrap COMMAND        a command in place of a script
-      --test-only           say what it would become; submit nothing
-      --parsable            print the number alone
-  -W, --wait                return when all its jobs have ended
+      --test-only           check the script and show warnings; submit nothing
+      --parsable            print only the job number
+  -W, --wait                wait until all its jobs have ended
   -Q, --quiet               no warnings
   -h, --help                show this message and exit"""
 
@@ -139,19 +139,19 @@ def script_text(asked: Asked, script: str, environment: dict[str, str]) -> str:
     added = [_option_line(name, value) for name, value in given.items()]
     if asked.words[1:]:
         if lines[0].startswith("#!") and "sh" not in lines[0]:
-            raise UsageError("sbatch: arguments can be given to scripts of a shell only")
+            raise UsageError("sbatch: only shell scripts accept arguments")
         added.append(f"set -- {shlex.join(asked.words[1:])}")
     return "\n".join([*lines[:at], *added, *lines[at:]])
 
 
 def _option_line(name: str, value: str) -> str:
     if "\n" in value or "\r" in value:
-        raise UsageError(f"sbatch: the value of --{name} holds a line break")
+        raise UsageError(f"sbatch: the value of --{name} contains a line break")
     return f"#SBATCH --{name}" + (f"={shlex.quote(value)}" if value else "")
 
 
 def run_sbatch(session: Session, arguments: Sequence[str]) -> None:
-    """Submit a batch script, or with ``--test-only`` say what it would become."""
+    """Submit a batch script, or check it with --test-only."""
     asked = read_arguments(arguments)
     if {"help", "usage"} & set(asked.options):
         typer.echo(_HELP)
@@ -163,7 +163,7 @@ def run_sbatch(session: Session, arguments: Sequence[str]) -> None:
         if "quiet" not in asked.options:
             _say(answer)
         if dry:
-            typer.echo("sbatch: the script can be read; nothing was submitted", err=True)
+            typer.echo("sbatch: the script is valid; nothing was submitted", err=True)
             return
         number = answer["job"]["id"]
         typer.echo(number if "parsable" in asked.options else f"Submitted batch job {number}")
@@ -174,7 +174,7 @@ def run_sbatch(session: Session, arguments: Sequence[str]) -> None:
 def _script(asked: Asked) -> str:
     if "wrap" in asked.options:
         if asked.words:
-            raise UsageError("sbatch: a script and --wrap do not go together")
+            raise UsageError("sbatch: a script and --wrap cannot be combined")
         return f"#!/bin/sh\n{asked.options['wrap']}\n"
     if not asked.words:
         raise UsageError(_USAGE)

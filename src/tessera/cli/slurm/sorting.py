@@ -67,7 +67,7 @@ def sort_keys(text: str) -> tuple[tuple[str, bool], ...]:
         letter = _SAME.get(match[2], match[2]) if match else ""
         if match is None or letter not in {*_KEYS, "M"}:
             known = ",".join(sorted({*_KEYS, *_SAME, "M"}))
-            raise UsageError(f"cannot sort by {part[:40]}; these are known: {known}")
+            raise UsageError(f"unknown sort key {part[:40]}; use one of {known}")
         found.append((letter, match[1] == "-"))
     return tuple(found)
 

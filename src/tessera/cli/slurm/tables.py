@@ -62,7 +62,7 @@ def by_names(
         match = _NAMED.fullmatch(each.strip())
         key = names.get(match[1].lower()) if match else None
         if match is None or key is None:
-            raise UsageError(f"unknown field {each[:40]}; these are known: {', '.join(names)}")
+            raise UsageError(f"unknown field {each[:40]}; use one of {', '.join(names)}")
         cell = Cell(key, int(match[3]) if match[3] else width, match[2] == ".")
         parts += [between, cell] if parts else [cell]
     return tuple(parts)
@@ -94,7 +94,7 @@ def lines_of(
     unknown = keys_of(layout) - set(columns)
     if unknown:
         known = ", ".join(f"%{letter}" for letter in sorted(columns))
-        raise UsageError(f"unknown field %{min(unknown)}; these are known: {known}")
+        raise UsageError(f"unknown field %{min(unknown)}; use one of {known}")
 
     def line(row: Mapping[str, Any] | None) -> str:
         def text_of(part: str | Cell) -> str:

@@ -37,7 +37,7 @@ def number_of(client: Client, word: str) -> int:
     """The one job that is meant; see ``numbers_of``."""
     found = numbers_of(client, [word])
     if len(found) != 1:
-        raise UsageError(f"name one job, not {len(found)}")
+        raise UsageError(f"expected one job, not {len(found)}")
     return found[0]
 
 

@@ -132,7 +132,7 @@ def read_node_states(text: str) -> frozenset[str]:
     wanted = [word.strip().lower() for word in text.split(",") if word.strip()]
     for word in wanted:
         if word not in by_word:
-            raise UsageError(f"unknown state {word[:40]}; these are known: {', '.join(by_word)}")
+            raise UsageError(f"unknown state {word[:40]}; use one of {', '.join(by_word)}")
     return frozenset().union(*(by_word[word] for word in wanted))
 
 
@@ -172,7 +172,7 @@ def read_moment(text: str, now: datetime) -> datetime:
         return found if found.tzinfo else found.astimezone()
     except (ValueError, OverflowError):  # a number of weeks before the year 1
         raise UsageError(
-            f"{text[:40]} is not a valid time; write 2026-03-01T08:00 or now-2days"
+            f"{text[:40]} is not a valid time: use 2026-03-01T08:00 or now-2days"
         ) from None
 
 
