@@ -281,7 +281,7 @@ ROLE_FIELDS: Final = (
         name="command",
         type="text",
         required=True,
-        help="Shell script that each instance runs, exactly as written, at most 64 KiB.",
+        help=sentence("help-command"),
         read=lambda value, _place: read_command(value),
         schema={"type": "string", "minLength": 1, "maxLength": 64 * KIB},
     ),

@@ -105,7 +105,7 @@ GIT_FIELDS: Final = (
         name="url",
         type="git address",
         required=True,
-        help="Address of the repository: https://, ssh:// or user@host:path.",
+        help=sentence("help-git-url"),
         read=_read_url,
         schema=text_schema(2048),
     ),

@@ -27,6 +27,7 @@ from scheduling.core.watching.log_rules import (
     Pattern,
     PatternError,
 )
+from tessera.messages import english_of
 
 USUAL_NOTIFY: Final = ("succeeded", "failed", "stopped")
 MOST_READERS: Final = 20
@@ -203,7 +204,7 @@ LOG_RULE_FIELDS: Final = (
         name="pattern",
         type="pattern",
         required=True,
-        help="Pattern that a line must match; see Log rules.",
+        help=sentence("help-log-pattern"),
         read=_pattern,
         schema=text_schema(LONGEST_PATTERN),
     ),
@@ -211,8 +212,7 @@ LOG_RULE_FIELDS: Final = (
         name="action",
         type=", ".join(LogAction),
         required=True,
-        help="exclude-node: the next attempt avoids the node. stop-retries: no further attempt. "
-        "label: the job gets the label log-rule.",
+        help=sentence("help-log-action"),
         read=lambda value, _place: LogAction(choice(value, list(LogAction))),
         schema={"enum": list(LogAction)},
     ),
@@ -223,7 +223,8 @@ def _rule_schema() -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {
-            known.name: {"description": known.help, **known.schema} for known in LOG_RULE_FIELDS
+            known.name: {"description": english_of(known.help), **known.schema}
+            for known in LOG_RULE_FIELDS
         },
         "required": [known.name for known in LOG_RULE_FIELDS if known.required],
         "additionalProperties": False,

@@ -189,6 +189,25 @@ SPECS: Final[Mapping[str, Template]] = {
     "write-minimum": fixed("Write -1 or a number of instances from 1 to %(most)s."),
     "omit": fixed("Omit %(name)s."),
     "give-field": fixed("Give %(name)s: %(help)s"),
+    "help-name": fixed("Name of the job, with 1 to 63 printable characters of any script."),
+    "help-virtual-cluster": fixed(
+        "Virtual cluster in which the job runs and whose guarantee it uses."
+    ),
+    "help-roles": fixed(
+        "Roles of the job. The scheduler places all instances of a gang, or none."
+    ),
+    "help-command": fixed(
+        "Shell script that each instance runs, exactly as written, at most 64 KiB."
+    ),
+    "help-git-url": fixed("Address of the repository: https://, ssh:// or user@host:path."),
+    "help-compat-format": fixed(
+        "System whose environment variables the job also gets, such as PAI_* or SLURM_*."
+    ),
+    "help-log-pattern": fixed("Pattern that a line must match; see Log rules."),
+    "help-log-action": fixed(
+        "exclude-node: the next attempt avoids the node. stop-retries: no further attempt. "
+        "label: the job gets the label log-rule."
+    ),
     "write-map": fixed("Write %(words)s, at most %(most)s."),
     "write-version": fixed("Write %(version)s."),
     "write-foreign-role": fixed("Write the role's name in the other system."),
