@@ -1,4 +1,4 @@
-"""Webhooks, deliveries and mail preferences for pages and REST; without secrets."""
+"""Webhooks, deliveries and mail preferences for pages and REST, and public facts; no secrets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

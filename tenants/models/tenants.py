@@ -1,4 +1,4 @@
-"""Tenants, and the roles of their members."""
+"""Rows of tenants, the roles of their members, and their use of closed months."""
 
 from typing import ClassVar
 

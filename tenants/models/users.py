@@ -1,4 +1,4 @@
-"""Users, and their preferences for the portal."""
+"""Rows of users: preferences, tokens, sign-in attempts and form tokens."""
 
 from typing import ClassVar
 

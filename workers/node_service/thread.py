@@ -1,4 +1,4 @@
-"""A node service in a thread of its own, within a Celery worker or a test."""
+"""A node service in its own thread, and the wake-up calls that it listens to."""
 
 import asyncio
 import contextlib

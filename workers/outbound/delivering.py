@@ -1,4 +1,4 @@
-"""Sends due deliveries, a few at a time; after a failure the receiver's others wait."""
+"""Sends due deliveries by webhook and mail, a few at a time; a failing receiver waits alone."""
 
 import logging
 import smtplib

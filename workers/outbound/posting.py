@@ -1,4 +1,4 @@
-"""One signed request to one webhook: bounded in time and size, without redirects."""
+"""One signed request to a checked webhook address: bounded in time and size, no redirects."""
 
 import http.client
 import ipaddress

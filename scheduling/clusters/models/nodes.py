@@ -1,4 +1,4 @@
-"""Machines and the devices in them."""
+"""Rows of nodes, their devices and tenancies, and versions of the topology."""
 
 from django.conf import settings
 from django.db import models

@@ -1,4 +1,4 @@
-"""Virtual clusters: a tenant's guaranteed share, as numbers of cells."""
+"""Rows of virtual clusters, their guarantees, priority classes and import rules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields

@@ -1,4 +1,4 @@
-"""The cluster at one instant: nodes, devices, shares and free capacity, in a few queries."""
+"""The cluster at one instant: nodes, devices, shares, free capacity, figures of page frames."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Isolation of nodes: levels, owner, dedication and visible paths."""
+"""Isolation of nodes: levels, owner, dedication, visible paths, and readable state reasons."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""A virtual cluster's cells and the nodes that they are bound to, filtered by rights."""
+"""Cells of a virtual cluster with their nodes and their room for jobs, filtered by rights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

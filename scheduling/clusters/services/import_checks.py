@@ -1,4 +1,4 @@
-"""Checks that refuse an imported configuration before anything is written."""
+"""Checks and owners of an imported configuration, before anything is written."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Contact with nodes, lost and restored, and their probes, as the node service reports them."""
+"""Contact with nodes, lost and restored, their probes, and the networks of jobs on them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Validation of an admin's values for a node: names, addresses, keys."""
+"""Validation of an admin's values for a node: names, addresses, keys, tenants, visible paths."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""Rows of virtual clusters: permissions of an edit, and writing the rows of a draft."""
+"""Rows of virtual clusters: permissions of an edit, rows of a draft, and limits of members."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Performance from measured tables: those of Gavel and of ElasticFlow, and any like them."""
+"""Performance, interference and restart costs from measured tables, such as those of Gavel."""
 
 import csv
 import re

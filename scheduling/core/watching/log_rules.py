@@ -1,4 +1,4 @@
-"""Patterns of log rules, matched by RE2 in time linear in the length of the log."""
+"""Log rules: their values, their RE2 patterns, and the scan of a log in linear time."""
 
 import re
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Run times of past attempts, and elapsed run times of live jobs."""
+"""Run times of attempts, and the start of a job that is not submitted yet."""
 
 import time
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Events of a job, in order, without jobs that the viewer may not see."""
+"""Events and past states of a job, without jobs that the viewer may not see."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

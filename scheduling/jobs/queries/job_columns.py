@@ -1,4 +1,4 @@
-"""Rights to release a held job: owners release their own holds, leads also those of leads."""
+"""Columns of job lists: requested devices, queue position, and the right to release a hold."""
 
 from collections.abc import Collection, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Uploaded source archives: checked, stored once under their digest, and listed by tenant."""
+"""Uploaded source archives: checked, stored once under their digest, deleted when unused."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""The right to act on a job: its owner, and those who may act for all tenant members."""
+"""The right to act on a job, and audited reads of its log by cluster admins."""
 
 from scheduling.core.messages import sentence
 from scheduling.jobs.models import Job

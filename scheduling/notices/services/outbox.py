@@ -1,4 +1,4 @@
-"""The outbox: turns each event once into deliveries to permitted receivers that want it."""
+"""The outbox: deliveries of job and node events to the receivers that want them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Writes of a round besides starts: refusals, policy faults, and the time of the next round."""
+"""Writes of a round besides starts: refusals, reasons, bindings, queue order, next wake-up."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Members of gangs that are not known to be gone from their nodes."""
+"""Members of gangs not confirmed as gone from their nodes, and their directives."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Progress reports of running attempts, summed up for performance models."""
+"""Progress and events that running attempts report, summed up for performance models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
