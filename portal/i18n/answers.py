@@ -80,10 +80,7 @@ ANSWER_SENTENCES: Final = (
     _("Checkpoint of step %(step)s saved"),
     _("Checkpoint of step %(step)s saved, %(sha256)s."),
     _("Chooses a type and a size for every job so that the sum of scaled goodputs is best."),
-    _(
-        "Chooses type and size of every job so that jobs are complete early and none is left "
-        "behind."
-    ),
+    _("Chooses type and size of every job for early completion without starvation."),
     _(
         "Connect as root, or install the helper and its sudo rule on the node: the command "
         "`tessera node helper` writes the helper and prints the rule. Without them, namespace "
@@ -139,14 +136,14 @@ ANSWER_SENTENCES: Final = (
     _("names no host."),
     _("Network shared with its node"),
     _("No network connection to the outside"),
-    _("Nobody shrinks; whoever waits is admitted, then whoever gains most per GPU grows."),
+    _("Admits waiting jobs, then grows the job that gains most per GPU; jobs never shrink."),
     _("Not isolated from other jobs on its node"),
     _("of type %(kind)s"),
     _("of type %(type)s"),
     _("One call takes 1 to %(most)s jobs."),
-    _("One device after the other to the job that it brings most."),
+    _("Gives one device after another to the job that gains most."),
     _("Only people get mail."),
-    _("Optimise fractions of time on each type, then give out rounds by who is furthest behind."),
+    _("Optimises time shares on each type, then serves the job with the largest deficit."),
     _("percentage"),
     _("period"),
     _("preempting"),
@@ -155,7 +152,7 @@ ANSWER_SENTENCES: Final = (
     _("preparing"),
     _("Priority, then arrival; shorter jobs pass where they put off no reservation."),
     _("Probe the node again."),
-    _("Promise deadlines, keep them with the least, and give the rest where it does most."),
+    _("Guarantees deadlines with the fewest devices, and gives the rest where it gains most."),
     _("Put the key in quotes."),
     _("queued"),
     _("Quotas as in capacity, with a locality that is relaxed by waiting."),
@@ -192,7 +189,7 @@ ANSWER_SENTENCES: Final = (
     _("The job with the least time to go runs first."),
     _("The queue with the smallest part of its guarantee in use is served next."),
     _("The request is not valid"),
-    _("The tenant that has had and holds least for its weight is served next."),
+    _("The tenant with the least usage and devices for its weight is served next."),
     _("The tenant with the smallest dominant share is served next."),
     _("The token's scopes do not cover this."),
     _("There is no such delivery."),
@@ -203,7 +200,7 @@ ANSWER_SENTENCES: Final = (
     _("This is not a number that can be used here."),
     _("This is not a valid job."),
     _("This is not a valid number of jobs."),
-    _("Tiers before fairness: promises are kept first, then what is left is divided."),
+    _("Tiers before fairness: guaranteed fractions first, then the rest is divided."),
     _("Time slices for all, packing under load, migration and growth without it."),
     _("time zone"),
     _("true or false"),

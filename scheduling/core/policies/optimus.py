@@ -30,7 +30,7 @@ class CountsSteps(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimus:
-    """One device after the other to the job that it brings most.
+    """Gives one device after another to the job that gains most.
 
     Attributes:
         young: factor on the gains of jobs with less than a tenth of their steps done, whose

@@ -25,7 +25,7 @@ _WAITS: Final = sentence(message("no-type-has-enough"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EasyScale:
-    """Nobody shrinks; whoever waits is admitted, then whoever gains most per GPU grows.
+    """Admits waiting jobs, then grows the job that gains most per GPU; jobs never shrink.
 
     Attributes:
         most_waste: configurations that lose a greater part of their devices' power are left out.

@@ -28,7 +28,7 @@ _LATE: Final = sentence(message("promises-leave-too-little"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticFlow:
-    """Promise deadlines, keep them with the least, and give the rest where it does most.
+    """Guarantees deadlines with the fewest devices, and gives the rest where it gains most.
 
     Attributes:
         slot: seconds between changes of size.

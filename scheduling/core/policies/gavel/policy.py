@@ -29,7 +29,7 @@ _WAITS = sentence(message("share-not-behind"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gavel:
-    """Optimise fractions of time on each type, then give out rounds by who is furthest behind.
+    """Optimises time shares on each type, then serves the job with the largest deficit.
 
     Attributes:
         objective: of the fractions.

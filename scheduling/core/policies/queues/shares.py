@@ -52,7 +52,7 @@ class DominantShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairShare:
-    """The tenant that has had and holds least for its weight is served next.
+    """The tenant with the least usage and devices for its weight is served next.
 
     Attributes:
         half_life: seconds after which received device-time counts half.

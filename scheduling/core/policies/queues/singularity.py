@@ -25,7 +25,7 @@ _NOT_ADMITTED: Final = sentence(message("tier-does-not-fit"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Singularity:
-    """Tiers before fairness: promises are kept first, then what is left is divided.
+    """Tiers before fairness: guaranteed fractions first, then the rest is divided.
 
     Attributes:
         premium: fraction of full speed that the tier ``premium`` guarantees.

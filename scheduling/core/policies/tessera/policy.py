@@ -36,7 +36,7 @@ _WAITS: Final = sentence(message("others-gain-more"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tessera:
-    """Chooses type and size of every job so that jobs are complete early and none is left behind.
+    """Chooses type and size of every job for early completion without starvation.
 
     Attributes:
         power: of the speed in the objective.
