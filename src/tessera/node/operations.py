@@ -170,6 +170,13 @@ class Operations:
     def _go(self, number: int, take: Fields) -> Optional[Json]:
         run = self._run(take)
         status = fence.settle(run)
+        if status.phase == protocol.PREPARED and not run.claimed():
+            # In this process, so that the next run has the probes, too. Before the claim, since a
+            # session that is killed between claim and fork leaves a run that nobody may start.
+            confinement.known(self._store.root)
+            confinement.make_ready(self._store.root)
+            networks.choose(self._store.root, run.spec())
+            visibility.homes(self._store.root)
         try:
             lock = run.claim(seen=status)
         except FileExistsError:
@@ -179,15 +186,6 @@ class Operations:
         except ProtocolError:
             if status.phase in (protocol.RUNNING, protocol.EXITED):
                 return {"run": status.to_json(), "already": True}
-            raise
-
-        try:  # before the fork, so that the next run has the probes, too
-            confinement.known(self._store.root)
-            confinement.make_ready(self._store.root)
-            networks.choose(self._store.root, run.spec())
-            visibility.homes(self._store.root)
-        except BaseException:
-            os.close(lock)  # or the run could not be settled
             raise
 
         def started() -> None:
