@@ -1,6 +1,6 @@
 """Readiness of this process, and health of each part of the control plane."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -103,14 +103,23 @@ def parts() -> tuple[HealthPart, ...]:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-        now = database_now()
-        hosts = host_rows(now)
-        of_rows = (_database(), _rounds(now), _nodes(now), _beat(now), *_of_hosts(hosts))
+        database = _database()
     except DatabaseError:
-        names = ("rounds", "nodes", "beat", "clock", "disk")
-        unknown = (HealthPart(name=name, detail=UNKNOWN) for name in names)
-        return (HealthPart(name="database", detail="unreachable"), broker, *unknown)
-    return (of_rows[0], broker, *of_rows[1:])
+        return (HealthPart(name="database", detail="unreachable"), broker, *_unknown())
+    try:
+        now = database_now()
+        of_rows = (_rounds(now), _nodes(now), _beat(now), *_of_hosts(host_rows(now)))
+    except DatabaseError:  # also a schema of another version, which lacks a table or a column
+        found = (
+            database if not database.is_ok else HealthPart(name="database", detail="unreachable")
+        )
+        return (found, broker, *_unknown())
+    return (database, broker, *of_rows)
+
+
+def _unknown() -> Iterator[HealthPart]:
+    names = ("rounds", "nodes", "beat", "clock", "disk")
+    return (HealthPart(name=name, detail=UNKNOWN) for name in names)
 
 
 def failing_parts() -> tuple[HealthPart, ...]:

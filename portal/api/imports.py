@@ -111,11 +111,12 @@ class ImportViewSet(ApiViewSet):
         (`needed`); a submitted job stores the list in its warnings. A repeated
         `Idempotency-Key` returns the first jobs with 200.
         """
-        text, media_type = _text_of(request, pk)
+        asked = format_named(pk) or pk
+        text, media_type = _text_of(request, asked)
         if len(text) > MAX_SPEC_BYTES:
             # The result is a job, which has the same size limit.
             refuse_size(len(text), MAX_SPEC_BYTES, field="text")
-        name = _format_of(pk, text)
+        name = _format_of(asked, text)
         now, ground = database_now(), ground_for(self.viewer)
         cluster = self.query.text("virtual_cluster")
         context = import_context(self.viewer, ground, now, virtual_cluster=cluster)
@@ -124,7 +125,7 @@ class ImportViewSet(ApiViewSet):
         if self.query.flag("dry_run"):
             return Response({**body, "job": None, "jobs": []})
         _check_jobs(imported)
-        chosen = {"format": pk, "virtual_cluster": cluster}
+        chosen = {"format": asked, "virtual_cluster": cluster}
         jobs, is_new = submit_import(
             imported,
             submission_of_import(imported, text.decode(errors="replace"), chosen),

@@ -19,6 +19,7 @@ from tenants.errors import FieldError
 from tessera.messages import message_of
 
 MOST_EDITED_BYTES: Final = 64 << 10
+MOST_EDITS: Final = 20
 _STEP: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -160,8 +161,11 @@ def _edited(
 ) -> str | None:
     """The text with ``expected`` below each of ``places``; None if it cannot be edited."""
     edited: str | None = text
+    # Each edit composes the whole text, and a form may post 1,000 fields.
+    if len(places) > MOST_EDITS or _tree(text) is None:
+        return None
     for keys in places:
-        if edited is None or _tree(edited) is None:
+        if edited is None:
             return None
         edited = with_value(edited, keys, expected)
     return edited

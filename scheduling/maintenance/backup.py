@@ -16,11 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 
 from scheduling.maintenance.databases import DatabaseCopy, UnusableBackupError
 from tenants.audit_chain import head
-from tenants.migration_history import known_migrations, refusal
+from tenants.migration_history import recorded_migrations, refusal
 from tenants.services import newest_uid, skip_uids
 
 FORMAT: Final = 1
@@ -196,8 +196,7 @@ def _write(
             "format": FORMAT,
             "created_at": now.isoformat(),
             **facts,
-            # A backup is taken from a database at the level of this code.
-            "migrations": sorted(known_migrations()),
+            "migrations": sorted(recorded_migrations(connection)),
             "files": digests,
         }
         _add_text(archive, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))

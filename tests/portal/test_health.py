@@ -177,6 +177,14 @@ def test_with_a_database_of_another_version_it_cannot_serve(
 
     assert failing(client, loose=503) == {"database": "other-version"}
 
+    def lacks_a_column(execute: Any, sql: str, *rest: Any) -> Any:
+        if "workers_heartbeat" in sql:
+            raise OperationalError("no such column: skew_seconds")
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(lacks_a_column):
+        assert failing(client, loose=503)["database"] == "other-version"
+
 
 def test_admins_read_what_fails_and_what_helps_and_others_do_not(
     client: Client, whole: None

@@ -76,6 +76,19 @@ def test_variables_of_the_compose_file_are_known_to_the_portal() -> None:
     assert {"TESSERA_DATABASE_URL", "TESSERA_REDIS_URL", "TESSERA_SECRET_KEY"} <= set(environment)
 
 
+def test_nothing_but_the_migration_starts_before_the_database_is_migrated() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    conditions = {
+        name: service["depends_on"].get("migrate", {}).get("condition")
+        for name, service in services.items()
+        if "depends_on" in service
+    }
+
+    assert conditions.pop("migrate") is None
+    assert set(conditions.values()) == {"service_completed_successfully"}
+    assert len(conditions) == 5
+
+
 def test_units_run_as_somebody_without_privileges_and_come_back() -> None:
     assert len(UNITS) == 5
     for path in UNITS:

@@ -127,9 +127,10 @@ def test_json_may_wrap_the_text(api):
     assert len(body["more"]) == 2
 
 
+@pytest.mark.parametrize("name", ["sbatch", "slurm"])
 @pytest.mark.parametrize("body", [{"text": None}, {"text": 5}, {"text": "#!/bin/sh", "x": 1}, []])
-def test_json_that_holds_no_script_is_no_script(api, body):
-    response = api("alice").post(f"{IMPORT}sbatch/", body, format="json")
+def test_json_that_holds_no_script_is_no_script(api, name, body):
+    response = api("alice").post(f"{IMPORT}{name}/", body, format="json")
 
     assert response.status_code == 400
     assert not Job.objects.unscoped().exists()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from portal.web.job_text import plain, to_yaml
 from portal.web.submit_fields import apply
-from portal.web.submit_text import read_typed, with_changes
+from portal.web.submit_text import MOST_EDITS, read_typed, with_changes
 from scheduling.compat.documents import parse_document
 
 TEXT = """\
@@ -93,3 +93,15 @@ def test_changes_mean_what_they_mean_for_the_document(document, changes):
         apply(expected, keys, plain(value))
 
     assert with_changes(typed, changes).document == expected
+
+
+def test_many_changes_write_the_document_anew() -> None:
+    """Each edit composes the whole text; a form may post 1,000 fields."""
+    changes = [((f"key-{number}",), number) for number in range(MOST_EDITS + 1)]
+
+    few = with_changes(read_typed("a: 1  # kept\n"), changes[:-1])
+    many = with_changes(read_typed("a: 1  # kept\n"), changes)
+
+    assert "# kept" in few.text
+    assert "# kept" not in many.text
+    assert many.document == {"a": 1, **{keys[0]: value for keys, value in changes}}
