@@ -1,4 +1,4 @@
-"""The numbers that a job's page opens with."""
+"""Tiles at the top of a job's page: devices, goodput, step, time, device hours."""
 
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from scheduling.usage.queries.device_hours import DeviceHours
 def job_tiles(
     detail: JobDetail, *, pace: Pace | None, hours: DeviceHours, now: datetime
 ) -> tuple[Stat, ...]:
-    """Five tiles: devices, goodput, step, time, hours."""
+    """Return five tiles: devices, goodput, step, time, device hours."""
     return (
         _devices(detail),
         _goodput(detail, pace),

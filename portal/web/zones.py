@@ -1,4 +1,4 @@
-"""Time zone of pages: the person's choice, else that of the browser."""
+"""Time zone of pages: the user's setting, else the time zone of the browser."""
 
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -26,16 +26,16 @@ _LONGEST: Final = 64
 
 
 class ZoneMiddleware(MiddlewareMixin):
-    """Activates the zone of pages; REST and other programming interfaces use UTC."""
+    """Activates the user's time zone for pages, and UTC for REST and other program interfaces."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Choose the zone of this request."""
+        """Activate the time zone for this request."""
         is_page = not request.path.startswith(PROGRAM_PATHS)
         timezone.activate(zone_of(request) if is_page else UTC)
 
 
 def chosen_zone(request: HttpRequest) -> str:
-    """The name of the person's zone, or ``browser``."""
+    """Return the user's time zone setting: a zone name or ``browser``."""
     user = getattr(request, "user", None)
     if not getattr(user, "is_authenticated", False):
         return BROWSER_ZONE
@@ -43,14 +43,14 @@ def chosen_zone(request: HttpRequest) -> str:
 
 
 def zone_of(request: HttpRequest) -> tzinfo:
-    """Return the zone of a page for this request; UTC until the browser sends its own."""
+    """Return the time zone for this request; UTC until the browser has sent its zone."""
     chosen = chosen_zone(request)
     named = unquote(request.COOKIES.get(COOKIE, "")) if chosen == BROWSER_ZONE else chosen
     return zone_named(named) or UTC
 
 
 def zone_names() -> tuple[str, ...]:
-    """All zones that can be chosen, in order."""
+    """Return the names of all selectable time zones, sorted."""
     return _zone_names()
 
 
@@ -61,7 +61,7 @@ def _zone_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=512)
 def zone_named(name: str) -> tzinfo | None:
-    """The zone of that name; None for any other text."""
+    """Return the time zone with this name; None: unknown name."""
     if len(name) > _LONGEST or name not in _zone_names():
         return None
     return UTC if name == "UTC" else ZoneInfo(name)
@@ -73,7 +73,7 @@ def abbreviation(now: datetime) -> str:
 
 
 def in_words(now: datetime) -> str:
-    """The active zone with its offset: ``Asia/Shanghai (UTC+08:00)``."""
+    """Return the active time zone with its offset: ``Asia/Shanghai (UTC+08:00)``."""
     offset = now.astimezone(timezone.get_current_timezone()).strftime("%z")
     return f"{timezone.get_current_timezone_name()} (UTC{offset[:3]}:{offset[3:5]})"
 
@@ -81,7 +81,7 @@ def in_words(now: datetime) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def time_zone(request: PageRequest) -> HttpResponse:
-    """The choice of a zone, stored with the person."""
+    """Store the user's time zone setting."""
     fault, status = "", HTTPStatus.OK
     if request.http.method == "POST":
         try:

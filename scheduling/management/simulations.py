@@ -33,13 +33,13 @@ _HOUR: Final = 3600.0
 
 
 class ProfileFolder:
-    """Profiles in a directory; nothing outside it is ever read."""
+    """Profiles in a directory; files outside of it are never read."""
 
     def __init__(self, root: Path | None) -> None:
         self._root = root.resolve() if root else None
 
     def __call__(self, path: str) -> str | None:
-        """The text of a file below the directory; None: it is not there."""
+        """Return the text of a file in the directory; None: no such file."""
         if self._root is None:
             return None
         place = (self._root / path).resolve()
@@ -49,7 +49,7 @@ class ProfileFolder:
 
 
 def add_world_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of a simulated world, except its trace and its policy."""
+    """Add the options for cluster, rules and information of policies; not for trace and policy."""
     parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles, tables")
     parser.add_argument("--cluster", metavar="TYPE:NxD,...", help="as in aws:6x4,rtx:3x8")
     parser.add_argument("--rules", choices=sorted(RULES), default="sia")
@@ -91,7 +91,7 @@ def add_world_arguments(parser: ArgumentParser) -> None:
 
 
 def read_conditions(options: Mapping[str, Any]) -> Conditions:
-    """The conditions that the options ask for.
+    """Build the simulation conditions from the options.
 
     Raises:
         SimulationError: one is out of its bounds, or the rules know none.
@@ -125,7 +125,7 @@ def read_conditions(options: Mapping[str, Any]) -> Conditions:
 
 
 def read_guarantees(options: Mapping[str, Any]) -> Shares:
-    """The virtual clusters that the options ask for.
+    """Build the virtual clusters from the options.
 
     Raises:
         SimulationError: one is malformed, too much is promised, or the rules know none.
@@ -136,12 +136,12 @@ def read_guarantees(options: Mapping[str, Any]) -> Shares:
 
 
 def planner(policy: Policy, options: Mapping[str, Any]) -> Policy:
-    """The planner: the policy, separately for each virtual cluster if there are some."""
+    """Build the planner: one policy, or one per virtual cluster if any are given."""
     return split(policy, read_guarantees(options), read_cluster(options["cluster"]))
 
 
 def read_workload(path: Path, format_name: str) -> Trace:
-    """The trace in a file, packed or not.
+    """Read the trace in a file, compressed or not.
 
     Raises:
         SimulationError: it is too large, malformed, or of no known format.
@@ -153,7 +153,7 @@ def read_workload(path: Path, format_name: str) -> Trace:
 
 
 def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: int) -> World:
-    """The world that the options describe.
+    """Build the simulated cluster and rules from the options.
 
     Raises:
         SimulationError: an argument is not valid; the message names it.

@@ -53,7 +53,7 @@ def test_messages_are_taken_apart_wherever_they_are_cut(
     messages: list[Message], size: int
 ) -> None:
     output = Output()
-    assert output.go_on() == ""
+    assert output.resume() == ""
 
     got = b"".join(output.feed(piece) for piece in pieces(told(messages, ""), size))
 
@@ -70,7 +70,7 @@ def test_nothing_is_lost_or_said_twice_however_often_a_connection_breaks_off(
     output, got = Output(), b""
 
     for end in [*breaks, None]:
-        stream = told(messages, output.go_on())[:end]
+        stream = told(messages, output.resume())[:end]
         got += b"".join(output.feed(piece) for piece in pieces(stream, size))
         assert not output.is_lost
 
@@ -90,7 +90,7 @@ def test_another_process_resumes_behind_the_bytes_that_were_written(
 ) -> None:
     messages = in_order(messages)
     first, got, noted = Output(), b"", (b"", 0)
-    parts = list(pieces(told(messages, first.go_on())[:end], size))
+    parts = list(pieces(told(messages, first.resume())[:end], size))
     for number, part in enumerate(parts):
         new = first.feed(part)
         if number == len(parts) - 1:  # killed while it wrote, before the note
@@ -101,10 +101,10 @@ def test_another_process_resumes_behind_the_bytes_that_were_written(
 
     second = Output()
     if noted[0]:
-        second.resume(noted[0])
+        second.restore(noted[0])
     rest = b""
     for cut in [*breaks, None]:
-        stream = told(messages, second.go_on())[:cut]
+        stream = told(messages, second.resume())[:cut]
         rest += b"".join(second.feed(part) for part in pieces(stream, size))
 
     assert got + rest[len(got) - noted[1] :] == b"".join(message.text for message in messages)
@@ -113,10 +113,10 @@ def test_another_process_resumes_behind_the_bytes_that_were_written(
 def test_pieces_of_a_long_line_that_share_its_time_are_told_apart() -> None:
     messages = [Message(0, 1, b"0" * 100)] * 19
     output = Output()
-    output.go_on()
+    output.resume()
 
     got = output.feed(told(messages[:17], ""))
-    got += output.feed(told(messages, output.go_on()))
+    got += output.feed(told(messages, output.resume()))
 
     assert got == b"0" * 1900
 
@@ -124,10 +124,10 @@ def test_pieces_of_a_long_line_that_share_its_time_are_told_apart() -> None:
 def test_an_open_line_is_gone_on_with_although_another_stream_is_minutes_ahead() -> None:
     begun, loud = Message(0, 1, b"progress "), Message(600, 2, b"warning\n")
     output = Output()
-    output.go_on()
+    output.resume()
 
     got = output.feed(told([begun, loud], ""))
-    got += output.feed(told([begun, loud, Message(0, 1, b"done\n")], output.go_on()))
+    got += output.feed(told([begun, loud, Message(0, 1, b"done\n")], output.resume()))
 
     assert got == b"progress warning\ndone\n"
 
@@ -135,10 +135,10 @@ def test_an_open_line_is_gone_on_with_although_another_stream_is_minutes_ahead()
 def test_a_piece_of_a_line_after_minutes_of_another_stream_is_the_place_to_go_on_from() -> None:
     messages = [Message(0, 1, b"one "), Message(600, 2, b"warning\n"), Message(0, 1, b"two ")]
     output = Output()
-    output.go_on()
+    output.resume()
 
     got = output.feed(told(messages, ""))
-    got += output.feed(told([*messages, Message(0, 1, b"three\n")], output.go_on()))
+    got += output.feed(told([*messages, Message(0, 1, b"three\n")], output.resume()))
 
     assert got == b"one warning\ntwo three\n"
     assert not output.is_lost
@@ -146,18 +146,18 @@ def test_a_piece_of_a_line_after_minutes_of_another_stream_is_the_place_to_go_on
 
 def test_only_the_last_seconds_are_asked_for_again() -> None:
     output = Output()
-    output.go_on()
+    output.resume()
     output.feed(told([Message(0, 1, b"first\n"), Message(900, 1, b"last\n")], ""))
 
-    assert output.go_on() == f"&since={NINE + 899}"
+    assert output.resume() == f"&since={NINE + 899}"
 
 
 def test_what_goes_on_after_a_place_that_was_dropped_is_taken_and_the_loss_is_said() -> None:
     output = Output()
-    output.go_on()
+    output.resume()
     output.feed(told([Message(0, 1, b"first\n")], ""))
 
-    query = output.go_on()
+    query = output.resume()
 
     assert output.seeks
     assert output.feed(told([Message(7, 1, b"later\n"), Message(7, 2, b"more\n")], query)) == (
@@ -169,7 +169,7 @@ def test_what_goes_on_after_a_place_that_was_dropped_is_taken_and_the_loss_is_sa
 def test_times_of_other_zones_are_understood() -> None:
     text = b"2026-03-02T11:30:00.5+02:30 word\n"
     output = Output()
-    output.go_on()
+    output.resume()
 
     assert output.feed(b"\x01\0\0\0" + len(text).to_bytes(4, "big") + text) == b"word\n"
-    assert output.go_on() == f"&since={NINE - 1}"
+    assert output.resume() == f"&since={NINE - 1}"

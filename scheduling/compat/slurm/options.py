@@ -16,7 +16,7 @@ _OTHERS: Final = ("#PBS", "#BSUB", "#$ ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option as it was written.
+    """One option as written in the script.
 
     Attributes:
         value: empty for a flag.
@@ -30,7 +30,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A batch script, taken apart.
+    """A parsed batch script.
 
     Attributes:
         interpreter: what stands after ``#!``; empty without such a line.
@@ -44,12 +44,12 @@ class Script:
 
 
 def place_of(name: str, report: Report) -> DocumentPlace:
-    """The place of an option."""
+    """Return the document place of an option, for reports."""
     return DocumentPlace(f"--{name}", report.errors)
 
 
 def read_script(text: str, report: Report) -> Script:
-    """Take a script apart; unknown options and lines that Slurm ignores are reported."""
+    """Parse a script; report unknown options and lines that Slurm ignores."""
     lines = text.replace("\r\n", "\n").split("\n")
     interpreter = ""
     if lines[0].startswith("#!"):
@@ -100,7 +100,7 @@ def _read_line(text: str, number: int, options: dict[str, Option], report: Repor
 
 
 def split_words(text: str) -> list[str]:
-    """Words as sbatch takes them apart: quotes, backslashes, and ``#`` before a comment.
+    """Split a line into words as sbatch does: quotes, backslashes, and ``#`` before a comment.
 
     Raises:
         RefusalError: a quote is not closed.
@@ -131,7 +131,7 @@ def split_words(text: str) -> list[str]:
 
 
 def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
-    """Long names with values; names that are not known come with what follows them."""
+    """Yield pairs of long option name and value; an unknown name has a value only after ``=``."""
     left = iter(words)
     for word in left:
         if word.startswith("--") and len(word) > 2:

@@ -1,4 +1,4 @@
-"""Taking over running gangs from their leases, after a restart or a reconfiguration."""
+"""Restoring running gangs from their leases after a restart or a reconfiguration."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -23,7 +23,7 @@ def restore_gang(
     *,
     preempting: bool,
 ) -> Restored:
-    """See ``CellEngine.restore``."""
+    """Restore one gang; see ``CellEngine.restore``."""
     _require_new(books, request)
     chain, located, unknown = _locate(books, placements, preempting=preempting)
     if chain is None:
@@ -67,7 +67,7 @@ def _require_new(books: Books, request: GangRequest) -> None:
 
 
 def _restore_claims(books: Books, gang: Gang, unknown: list[str]) -> Restored:
-    """Restore all claims of a preemptor, or none; without them it is scheduled again."""
+    """Restore all claims of a preemptor, or none; without claims it is scheduled again."""
     roster, pool = gang.roster, gang.pool
     cells = lifecycle.cells_at(gang, gang.virtual) if pool is not None and not unknown else None
     owned = (
@@ -98,7 +98,7 @@ def _enter_books(roster: Roster, gang: Gang, *, guaranteed: bool) -> None:
 def _locate(
     books: Books, placements: Sequence[Placed], *, preempting: bool
 ) -> tuple[str | None, list[tuple[Spot, tuple[str, ...]]], list[str]]:
-    """The spots of the known devices, all in one chain, and the unknown addresses."""
+    """Return the chain and spots of the known devices, and the unknown addresses."""
     found: str | None = None
     located: list[tuple[Spot, tuple[str, ...]]] = []
     unknown: list[str] = []
@@ -125,7 +125,7 @@ def _locate(
 
 
 def _find_leaves(books: Books, placed: Placed) -> list[tuple[str, int]]:
-    """Find leaves by node and device index, which survive a new tree, else by address."""
+    """Find leaves by node and device index (stable across topologies), else by address."""
     by_address, by_device = books.topology.leaves, books.topology.devices
     found = [by_address.get(address, _UNKNOWN_LEAF) for address in placed.leaves]
     for i, device in enumerate(placed.devices[: len(found)]):
@@ -155,7 +155,7 @@ def _spots(
 
 
 def _claim_cells(roster: Roster, gang: Gang, cells: list[int], displaced: list[str]) -> bool:
-    """Bind the gang's cells, if necessary with quota of lower priorities, lowest first."""
+    """Bind the gang's cells, if necessary with quota of gangs of the lowest priority."""
     pool = gang.pool
     assert pool is not None  # noqa: S101 (asked by the caller)
     if lifecycle.open_cells(roster, gang, cells):
@@ -172,7 +172,7 @@ def _claim_cells(roster: Roster, gang: Gang, cells: list[int], displaced: list[s
 
 
 def _lowest_priority_gangs(roster: Roster, pool: Pool, gang: Gang, cells: list[int]) -> list[Gang]:
-    """The gangs in the pool's lowest-priority cell of a wanted level."""
+    """Return the gangs of the lowest-priority cell of the pool at the levels of ``cells``."""
     levels = {roster.ledger.topology.level[cell] for cell in cells}
     by_cell: dict[int, list[Gang]] = {}
     for other in roster.gangs.get(pool.number, {}).values():

@@ -73,7 +73,7 @@ SMALLER: Final[Mapping[str, str]] = {"devices": "devices", "instances": "count"}
 
 
 def variants(job: QueuedJob, room: OwnerOptions) -> Iterator[tuple[QueuedJob, JobChange]]:
-    """Variants of the job elsewhere, otherwise, or smaller; each kind in turn."""
+    """Yield variants in another virtual cluster, of another form, or smaller; kinds alternate."""
     kinds = (
         _borrowing(job),
         _unpinned(job),
@@ -137,13 +137,13 @@ def _elsewhere(job: QueuedJob, room: OwnerOptions) -> Iterator[tuple[QueuedJob, 
 
 
 def moved(job: QueuedJob, vc: VcFacts) -> tuple[QueuedJob, dict[str, Any]]:
-    """The job in another virtual cluster with other pinned cells, and the changes."""
+    """Return the job in another virtual cluster without pinned cells, and the document changes."""
     free, unpinned = _without_pins(job)
     return replace(free, vc=vc.id), {"virtual_cluster": vc.name, **unpinned}
 
 
 def _looser(job: QueuedJob) -> Iterator[tuple[QueuedJob, JobChange]]:
-    """The job without ``within`` on racks, sockets and switches: instances stay on one node."""
+    """Yield the job with ``within: node`` for all roles of more than one device."""
     tight = [
         m for m in job.demand.members if m.within is not Within.NODE and m.count * m.devices > 1
     ]
@@ -162,7 +162,7 @@ def _looser(job: QueuedJob) -> Iterator[tuple[QueuedJob, JobChange]]:
 
 
 def _halved(job: QueuedJob, kind: str) -> Iterator[tuple[QueuedJob, JobChange]]:
-    """The largest role with half as many, a quarter, ... of its devices or instances."""
+    """Yield the job with 1/2, 1/4, ... of the devices or instances of its largest role."""
     number = asked(job, kind)
     while number > 1:
         number //= 2
@@ -232,7 +232,7 @@ def device_changes(before: MemberDemand, after: MemberDemand) -> dict[str, Any]:
 
 
 def _other_types(job: QueuedJob, types: Sequence[str]) -> Iterator[tuple[QueuedJob, JobChange]]:
-    """The job on each type of device that it does not take now."""
+    """Yield the job on each device type that it excludes now."""
     members = job.demand.members
     if not all(member.device_types for member in members):
         return

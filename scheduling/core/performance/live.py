@@ -24,7 +24,7 @@ _NOTHING = JobFacts()
 
 
 class LiveModel:
-    """The performance of live jobs by their reports.
+    """Performance model of live jobs, fitted to their reports.
 
     Attributes:
         speeds: of types that could be compared, relative to their mean.
@@ -49,12 +49,15 @@ class LiveModel:
         *,
         within_request: bool = False,
     ) -> Floats:
-        """Steps per second; of jobs whose batch may change, in steps of the initial batch."""
+        """Return steps per second, shape ``(jobs, shapes)``.
+
+        If a job's batch may change, the unit is steps of its initial batch.
+        """
         rows = [[self.rate(job, shape) for shape in shapes] for job in jobs]
         return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Steps per second: as measured on this very shape, else as fitted, else in proportion."""
+        """Return steps per second: measured on this shape, else fitted, else proportional."""
         if job.types and shape.type not in job.types:
             return 0.0
         useful = self._goodput(job, shape)
@@ -80,13 +83,13 @@ class LiveModel:
         return found.goodput * self._against(first, types, shape.type)
 
     def _against(self, first: str, tried: Iterable[str], kind: str) -> float:
-        """Speed of a type relative to the first one, which stands in until it is tried."""
+        """Return the speed of an untried type relative to the first one; 1.0 for a tried type."""
         if not self.speeds or kind in tried:
             return 1.0
         return self._speed(kind) / self._speed(first)
 
     def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
-        """As declared; else until the loss is flat, if it was reported often enough."""
+        """Return the declared steps, else the steps until the loss is flat (None: unknown)."""
         if job.facts.steps_left is not None:
             return job.facts.steps_left
         return steps_until_flat(job.facts.losses)

@@ -1,4 +1,4 @@
-"""Running gangs and unhealthy cells, in the form that cell engines take over."""
+"""Running gangs and unhealthy cells, as input of cell engines."""
 
 import json
 from collections import defaultdict
@@ -46,17 +46,17 @@ _JOBS: Final = CompiledQuery(_holding_jobs)
 
 
 def health_now() -> Health:
-    """Nodes that are down and devices that are out of order, as rounds see them; two queries."""
+    """Return nodes that are down and unhealthy devices, as rounds use them; two queries."""
     return _health(Node.objects.filter(contact=NodeState.DOWN))
 
 
 def placeable_now() -> Health:
-    """The same, with nodes that take no new work counted as out of order; two queries."""
+    """Return the same, and all nodes that accept no new work as unhealthy; two queries."""
     return _health(Node.objects.exclude(state=NodeState.READY))
 
 
 def running_now() -> tuple[RunningGang, ...]:
-    """Everything that holds devices, in the order in which rounds take it over; two queries.
+    """Return all gangs that hold devices, in the order of restoration in rounds; two queries.
 
     Unchanged rows return the same object.
     """

@@ -81,7 +81,7 @@ class ContainerOutput:
         self._ref, self._sink = ref, sink
         self._said = Output()
         if position:
-            self._said.resume(position)
+            self._said.restore(position)
         self._answer: Optional[Answer] = None
         self._plain = False
 
@@ -106,7 +106,7 @@ class ContainerOutput:
         """The query for the output that has not been read yet."""
         if self._plain:  # a terminal has no messages: it is only followed
             return _OUTPUT + ("" if self._answer is None else "&tail=0")
-        return f"{_OUTPUT}&timestamps=1{self._said.go_on()}"
+        return f"{_OUTPUT}&timestamps=1{self._said.resume()}"
 
     def answer(self) -> Optional[Answer]:
         """The connection, while it is open and the sink takes more."""

@@ -60,11 +60,11 @@ class Output:
         self._skip = 0
         self.is_lost = False
 
-    def go_on(self) -> str:
-        """Start another connection.
+    def resume(self) -> str:
+        """Prepare to read from a new connection after the last one broke.
 
         Returns:
-            The part of its query with the time of the first message.
+            The parameter ``&since=`` of the engine's log request; empty: from the start.
         """
         self._held, self._left, self._passed = b"", 0, 0
         self.seeks, self._drops, self._skip = bool(self._streams), False, 0
@@ -75,15 +75,15 @@ class Output:
         return f"&since={min(known) - _SLACK}" if known and len(known) == len(begins) else ""
 
     def position(self) -> bytes:
-        """Return the read position, for ``resume`` in another process."""
+        """Return the read position, for ``restore`` in another process."""
         streams = {
             number: [newest.time.decode("latin-1"), newest.count, newest.taken, newest.is_open]
             for number, newest in self._streams.items()
         }
         return json.dumps([self._last_stream, streams]).encode("ascii")
 
-    def resume(self, position: bytes) -> None:
-        """Skip output up to a position."""
+    def restore(self, position: bytes) -> None:
+        """Continue after a read position: skip the output before it."""
         self._last_stream, streams = json.loads(position)
         for number, (time, count, taken, is_open) in streams.items():
             newest = self._streams[int(number)] = _Newest(time.encode("latin-1"))

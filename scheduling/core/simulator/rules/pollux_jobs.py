@@ -58,7 +58,7 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
 
 
 class Application:
-    """A program with its profile on the one device type there is; answers are remembered."""
+    """A program with its profile on the only device type; results are cached."""
 
     def __init__(self, profile: AppProfile, program: Program) -> None:
         self.profile = profile
@@ -85,11 +85,11 @@ class Application:
 
     @property
     def most_devices(self) -> int:
-        """Limit by the smallest batch per device and the limit of the total."""
+        """Return the largest number of devices at the smallest batch per device."""
         return self.limits.largest // self.limits.local_min if self.program.adapts else 1
 
     def gains(self, batch: int) -> tuple[float, ...]:
-        """Steps of the initial batch that one at a total batch is worth, by epoch."""
+        """Return the progress of one step at a batch by epoch, in steps of the initial batch."""
         if batch not in self._gains:
             (column,) = self._gain_table(np.array([float(batch)])).T.tolist()
             self._gains[batch] = tuple(column)
@@ -102,7 +102,10 @@ class Application:
         return table
 
     def split(self, batch: int, devices: int) -> tuple[int, int]:
-        """A total batch as (batch per device, passes before the last)."""
+        """Split a total batch into (samples per device and pass, accumulation passes).
+
+        Each device runs the accumulation passes plus one final pass per iteration.
+        """
         local = math.ceil(batch / devices - _ROUNDING)
         passes = math.ceil(local / self.limits.local_max - _ROUNDING) - 1
         if devices == 1 and batch > self.limits.initial:
@@ -110,7 +113,7 @@ class Application:
         return self.within(math.ceil(local / (passes + 1) - _ROUNDING), passes, devices)
 
     def within(self, local: int, passes: int, devices: int) -> tuple[int, int]:
-        """The split with a total that is not above the largest."""
+        """Reduce the batch per device so that the total stays within the largest batch."""
         return max(1, min(local, self.limits.largest // (devices * (passes + 1)))), passes
 
     def iteration(self, placement: Placement, local: int, passes: int) -> float:
@@ -136,7 +139,7 @@ class Application:
         return step, sync
 
     def alone_seconds(self, placement: Placement) -> float | None:
-        """Run time alone at the best batch of every epoch; None: it cannot run so."""
+        """Return the run time alone at the best batch of each epoch; None: not possible."""
         devices = sum(placement)
         if devices > self.most_devices:
             return None
@@ -212,7 +215,7 @@ class PolluxJob(EpochJob):
         self.last_run = end
 
     def _useful_rate(self, model: LearnedModel) -> float:
-        """Progress per second as it truly is now; the job learns from it."""
+        """Return the true progress per second, and add it to the job's observations."""
         batch = self.total_batch
         step, sync = self.app.step_time(self.placement, self.local_batch)
         observation = Observation(len(self.placement), self.devices, self.local_batch, step, sync)
@@ -222,7 +225,7 @@ class PolluxJob(EpochJob):
         return self.app.gains(batch)[self.epoch] / (step + self.accumulation * (step - sync))
 
     def _choose_batch(self, model: LearnedModel) -> None:
-        """The requested batch, or the job's own choice from its observations."""
+        """Set the requested batch, or the best batch according to the job's observations."""
         app, devices = self.app, self.devices
         if self.batch is not None:
             self.local_batch, self.accumulation = app.split(self.batch, devices)
