@@ -115,7 +115,7 @@ class AnnouncementViewSet(ApiViewSet):
         for row in announcements_for(self.viewer, now=database_now()):
             if row.id == pk:
                 return versioned(announcement_out(row), row.version)
-        raise NotFoundError("There is no such announcement.", field="id", value=pk)
+        raise NotFoundError("Announcement not found.", field="id", value=pk)
 
     def partial_update(self, request: Request, pk: int) -> Response:
         """Update an announcement."""

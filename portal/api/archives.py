@@ -130,5 +130,5 @@ def _tenant_id(viewer: Viewer, name: str) -> int:
     raise InvalidError(
         "It is not clear for which tenant the archive is.",
         field="tenant",
-        remedy="Name one of your tenants.",
+        remedy="Give one of your tenants.",
     )

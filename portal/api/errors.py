@@ -25,7 +25,7 @@ _CODES: Final = {
     400: ("bad-request", "The request is not valid"),
     401: ("not-authenticated", "Sign in, or send a token"),
     403: ("forbidden", "You may not do this"),
-    404: ("not-found", "There is no such thing, or you may not see it"),
+    404: ("not-found", "Not found, or you may not see it"),
     405: ("method-not-allowed", "This address does not take that method"),
     406: ("not-acceptable", "The answer comes as JSON only"),
     415: ("unsupported-media-type", "Send JSON or YAML"),

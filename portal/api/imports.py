@@ -154,10 +154,10 @@ def _format_of(asked: str, text: bytes) -> str:
     raise UnsupportedFormatError(
         "The document does not show what it was written for."
         if asked == AUTO
-        else f"There is no importer for {asked}.",
+        else f"No importer for {asked}.",
         field="format",
         value=asked,
-        remedy=f"Name one of {', '.join(IMPORTERS)}; a job of Tessera's own is submitted as it is."
+        remedy=f"Use one of {', '.join(IMPORTERS)}; a job of Tessera's own is submitted as it is."
         if asked == AUTO
         else f"These work: {', '.join(IMPORTERS)}, and {AUTO}.",
     )

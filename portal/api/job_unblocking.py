@@ -80,7 +80,7 @@ class JobUnblocking(ApiViewSet):
 
     @action(detail=True, methods=["post"])
     def amend(self, request: Request, pk: int) -> Response:
-        """Amend a queued job; its number, submit time and secrets are unchanged."""
+        """Amend a queued job; its ID, submit time and secrets are unchanged."""
         wanted = read_body(AmendIn, request.data)
         changed = amend_job(
             job=visible_job(self.viewer, pk),

@@ -285,7 +285,9 @@ class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
             raise _wrong("label", label, "This is not a label.", "Write name=value.")
         if len(label or words) > LONGEST_SEARCH:
             message = f"A search has at most {LONGEST_SEARCH} characters."
-            raise _wrong("label" if label else "q", label or words, message, "Search for less.")
+            raise _wrong(
+                "label" if label else "q", label or words, message, "Use a shorter search text."
+            )
         return label or words
 
 

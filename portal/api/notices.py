@@ -230,7 +230,7 @@ class DeliveryViewSet(ApiViewSet):
         if state and state not in _STATES:
             remedy = f"Use one of {', '.join(_STATES)}."
             raise InvalidError(
-                "There is no such state.", field="state", value=state, remedy=remedy
+                "This is not a valid state.", field="state", value=state, remedy=remedy
             )
         limit, last = self.query.limit(), read_cursor(self.query.cursor())
         hook = self.query.number("webhook", default=0)
@@ -244,7 +244,7 @@ class DeliveryViewSet(ApiViewSet):
         """Get a delivery."""
         row = deliveries_for(self.viewer).filter(pk=pk).first()
         if row is None:
-            raise NotFoundError("There is no such delivery.", field="id", value=pk)
+            raise NotFoundError("Delivery not found.", field="id", value=pk)
         return Response(delivery_out(delivery_row(row)))
 
     @action(detail=True, methods=["post"])

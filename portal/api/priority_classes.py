@@ -100,7 +100,7 @@ class PriorityClassViewSet(ApiViewSet):
         for row in list_priority_classes(self.viewer):
             if row.id == pk:
                 return versioned(priority_class_out(row), row.version, status=status)
-        raise NotFoundError("There is no such priority class.", field="id", value=pk)
+        raise NotFoundError("Priority class not found.", field="id", value=pk)
 
 
 priority_class_out = Body(PriorityClassOut, PriorityClassRow)

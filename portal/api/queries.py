@@ -72,7 +72,7 @@ class Query:
             FieldError(
                 field=name,
                 value=word,
-                message="There is no such choice.",
+                message="This is not a valid choice.",
                 remedy=f"Use some of: {', '.join(names)}.",
             )
             for word in sorted(found - set(names))

@@ -137,7 +137,7 @@ class ReconfigurationViewSet(ApiViewSet):
         op = entry.get("op")
         if not isinstance(op, str) or op not in OPS:
             raise InvalidError(
-                "There is no such edit.",
+                "This is not a valid edit.",
                 field=f"edits[{number}].op",
                 value=op,
                 remedy=f"Use one of: {', '.join(OPS)}.",

@@ -76,9 +76,7 @@ def _object(
     for key in body:
         if key not in hints:
             remedy = f"Use some of: {', '.join(hints)}." if hints else "Send an empty object."
-            faults.append(
-                _fault(f"{path}{key}", body[key], "There is no field of this name.", remedy)
-            )
+            faults.append(_fault(f"{path}{key}", body[key], "This is not a valid field.", remedy))
     return {
         name: _value(hint, body[name], f"{path}{name}", faults)
         for name, hint in hints.items()

@@ -25,7 +25,7 @@ SINCE: Final = OpenApiParameter(
 
 
 class ShadowJobsOut(TypedDict):
-    """Job numbers that it would have started, left queued (with reason) and stopped (by rule)."""
+    """IDs of jobs that it would have started, left queued (with reason) and stopped (by rule)."""
 
     starts: list[int]
     only_shadow: list[int]

@@ -47,7 +47,7 @@ class SweepOut(TypedDict):
 
 
 class SweepDetailOut(SweepOut):
-    """A sweep with its jobs by state, and the numbers of the jobs that are still stored."""
+    """A sweep with its jobs by state, and the IDs of the jobs that are still stored."""
 
     states: dict[str, int]
     held: int

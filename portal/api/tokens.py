@@ -137,10 +137,10 @@ def _tenant_id(viewer: Viewer, wanted: int | str | None) -> int | None:
     by_name = {name: tenant_id for tenant_id, name in viewer.tenant_names.items()}
     if wanted not in by_name:
         raise InvalidError(
-            "You belong to no such tenant.",
+            "You are not a member of this tenant.",
             field="tenant",
             value=wanted,
-            remedy=f"Name one of: {', '.join(sorted(by_name)) or 'none yet'}.",
+            remedy=f"Use one of: {', '.join(sorted(by_name)) or 'none yet'}.",
         )
     return by_name[wanted]
 

@@ -177,7 +177,7 @@ class UserViewSet(ApiViewSet):
         found = users_for(self.viewer).filter(pk=pk).first()
         if found is None:
             raise NotFoundError(
-                "There is no such user, or you may not see them.", field="user", value=pk
+                "User not found, or you may not see the user.", field="user", value=pk
             )
         return found
 

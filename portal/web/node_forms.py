@@ -86,7 +86,7 @@ class EditForm(AddressForm):
         label=gettext_lazy("Network of jobs without an image"),
         required=False,
         choices=[
-            ("", gettext_lazy("Setting in the node's own file, else auto")),
+            ("", gettext_lazy("From the node's configuration file (default: auto)")),
             (AUTO, gettext_lazy("auto: own network, connected if possible, else shared")),
             (ISOLATED, gettext_lazy("isolated: own network, connected if possible")),
             (SHARED, gettext_lazy("shared: the network of the node")),

@@ -197,7 +197,7 @@ def _stats(found: SweepDetail) -> tuple[Stat, ...]:
         Stat(
             label=job_state("queued").word,
             value=words.count(waiting),
-            context=gettext("and %(held)s on hold by the sweep limit")
+            context=gettext("plus %(held)s on hold (concurrency limit)")
             % {"held": words.count(held)}
             if held
             else "",

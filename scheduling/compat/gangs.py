@@ -44,7 +44,7 @@ class Gang(Protocol):
 
     @property
     def job_id(self) -> int:
-        """The number of the job."""
+        """The job ID."""
 
     @property
     def job_name(self) -> str:

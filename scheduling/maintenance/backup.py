@@ -110,7 +110,7 @@ def make_backup(
 def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> BackupReport:
     """Restore a backup. Everything is checked before the first file is changed.
 
-    The caller has checked that no process of the installation runs. Numbers of jobs submitted
+    The caller has checked that no process of the installation runs. IDs of jobs submitted
     after the backup are not reused, nor are Unix user ids of tenants created after it: their logs,
     checkpoints and other files may remain in the data directory and on nodes.
 
@@ -151,7 +151,7 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
 
 
 def _skip_given_job_ids(database: DatabaseCopy, given: int | None, logs: Path) -> int:
-    """Exclude the numbers of jobs newer than the backup from new jobs."""
+    """Exclude the IDs of jobs newer than the backup from new jobs."""
     logged = [int(path.name) for path in logs.glob("*") if path.name.isdecimal()]
     newest = max([database.newest_job_id() or 0, given or 0, *logged])
     if given is None:

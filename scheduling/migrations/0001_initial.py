@@ -655,7 +655,7 @@ class Migration(migrations.Migration):
                 ('attempt', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='preemption', to='scheduling.attempt')),
                 ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='preemptions', to='scheduling.job')),
                 ('for_job', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='scheduling.job')),
-                ('cause', models.CharField(choices=[('inter-vc', 'another virtual cluster took its cells back'), ('intra-vc', 'a job of higher priority'), ('opportunistic', 'borrowed devices were wanted'), ('policy', 'its policy'), ('resize', 'another size'), ('move', 'a move'), ('revert', 'a size that made it slower'), ('drain', 'a drain')], max_length=16)),
+                ('cause', models.CharField(choices=[('inter-vc', 'another virtual cluster reclaimed its cells'), ('intra-vc', 'a job of higher priority'), ('opportunistic', 'borrowed devices were reclaimed'), ('policy', 'its policy'), ('resize', 'another size'), ('move', 'a move'), ('revert', 'a size that made it slower'), ('drain', 'a drain')], max_length=16)),
                 ('by', models.CharField(blank=True, max_length=200)),
                 ('rule', models.CharField(max_length=300)),
                 ('grace_seconds', models.PositiveIntegerField()),

@@ -298,7 +298,7 @@ def test_any_arguments_are_read_or_refused(arguments: list[str]) -> None:
     ("name", "words"),
     [
         ("sbatch", "--array LIST"), ("squeue", "--states X"), ("sacct", "--parsable2"),
-        ("scancel", "Numbers of jobs."), ("sinfo", "One line per node."), ("scontrol", "show job"),
+        ("scancel", "Job ID(s)."), ("sinfo", "One line per node."), ("scontrol", "show job"),
     ],
 )  # fmt: skip
 def test_every_command_says_what_it_takes(tessera: CommandLine, name: str, words: str) -> None:

@@ -13,7 +13,7 @@ STEPS = "for i in $(seq 20); do echo step $i; sleep 1; done; echo all done"
 
 
 def submit(page: Page, portal: RunningPortal, *, name: str, command: str) -> int:
-    """Fill the form in and send it; the number of the job."""
+    """Fill in and send the form; return the job ID."""
     page.goto(f"{portal.url}/submit/")
     ready(page)
     page.fill("[name=name]", name)
@@ -140,7 +140,7 @@ def test_an_error_stands_at_its_field_with_a_value_that_would_do(
     alice.fill("[name='roles.worker.devices']", "99")
 
     wrong = alice.locator("[data-live-error]")
-    expect(wrong).to_contain_text("no node has more than 8 such devices")
+    expect(wrong).to_contain_text("no node has more than 8 of these devices")
     expect(alice.locator("[name='roles.worker.devices']")).to_have_attribute(
         "aria-invalid", "true"
     )

@@ -99,11 +99,11 @@ def test_the_faults_of_a_form_are_said_one_by_one() -> None:
     class Whole(forms.Form):
         def clean(self) -> None:
             self.add_error(None, sentence("no-such-tenant"))
-            self.add_error(None, "There is no such token.")
+            self.add_error(None, "Token not found.")
 
     with translation.override("zh-hans"):
         told = render_to_string("components/_form_faults.html", {"form": Whole({})})
-        wanted = said(sentence("no-such-tenant")), said("There is no such token.")
+        wanted = said(sentence("no-such-tenant")), said("Token not found.")
 
     assert " ".join(wanted) in told
     assert "There is" not in told
@@ -136,7 +136,7 @@ def test_a_moment_is_written_as_the_language_writes_dates() -> None:
     opens = sentence(message("not-before", not_before=Moment(1_700_000_000)))
 
     with translation.override("zh-hans"):
-        assert said(opens) == "它不早于 2023年11月14日 22:13:20 UTC 启动。"
+        assert said(opens) == "最早启动时间：2023年11月14日 22:13:20 UTC。"
 
 
 def test_a_message_of_another_version_keeps_the_text_of_its_time() -> None:
@@ -154,7 +154,7 @@ def test_a_reason_is_said_with_the_facts_of_the_english_one() -> None:
             sentence("too-many-live-jobs-of-person", name="ada", n=1, live=1, new=2, most=2)
         )
         assert told == "ada 有 1 个活动作业；再加 2 个将超过每人 2 个的上限。"
-        assert said(sentence(message("held"))) == "它被保留，直到有人放行。"
+        assert said(sentence(message("held"))) == "它被保留。"
 
 
 def test_what_has_no_translation_stays_and_english_is_left_alone() -> None:

@@ -69,7 +69,7 @@ Facts = Mapping[str, str | int | float]
 
 def _acknowledged(facts: Facts) -> str:
     why = f" ({facts['reason']})" if "reason" in facts else ""
-    return f"The job has heard that it is to leave{why}."
+    return f"The job has acknowledged the notice to leave{why}."
 
 
 def _batch(facts: Facts) -> str:

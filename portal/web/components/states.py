@@ -87,7 +87,7 @@ END_REASONS: Final[dict[str, StateLook]] = {
         gettext_lazy("continues with its previous size"),
     ),
     "drained": _look(
-        gettext_lazy("Drained"), "preempting", "", gettext_lazy("moved off a drained node")
+        gettext_lazy("Drained"), "preempting", "", gettext_lazy("preempted on a drained node")
     ),
 }
 """Why an attempt ended, where that is not a state of its job."""
@@ -106,7 +106,7 @@ NODE_STATES: Final[dict[str, StateLook]] = {
         gettext_lazy("Draining"),
         "paused",
         "warn",
-        gettext_lazy("running jobs are being moved off"),
+        gettext_lazy("preempting running jobs"),
     ),
 }
 

@@ -307,7 +307,7 @@ class ClusterDraft:
                 _fault(
                     "name",
                     edit.name,
-                    f"{edit.virtual_cluster} has no such pinned cell.",
+                    f"This is not a pinned cell of {edit.virtual_cluster}.",
                     sentence("choices", names=", ".join(pins) or "none, it has none"),
                 )
             )

@@ -54,7 +54,7 @@ def quota_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
                     FieldError(
                         field=f"{VIRTUAL}.{name}.virtualCells[{position}].cellType",
                         value=f"{quota.chain}.{quota.level}",
-                        message="The physical cluster has no such cells.",
+                        message="The physical cluster does not have these cells.",
                         remedy=sentence(
                             "choices", names=", ".join(known) or "none, it has no cells"
                         ),

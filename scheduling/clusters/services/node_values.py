@@ -164,7 +164,7 @@ def _tenants(
         FieldError(
             field=field,
             value=name,
-            message="There is no tenant with this name.",
+            message="No tenant has this name.",
             remedy="Use the short name of a tenant.",
         )
         for name in unknown

@@ -19,7 +19,7 @@ CHANGES: Final[Mapping[str, Template]] = {
     ),
     "outside-pinned": fixed("outside the pinned cell"),
     "in-cluster": fixed("in virtual cluster %(name)s"),
-    "not-inside": fixed("not kept inside one %(levels)s,"),
+    "not-inside": fixed("without the limit to one %(levels)s,"),
     "with-devices": counted("with %(n)s device in %(role)s", "with %(n)s devices in %(role)s"),
     "with-devices-each": counted(
         "with %(n)s device each in %(role)s", "with %(n)s devices each in %(role)s"
@@ -54,7 +54,7 @@ CHANGES: Final[Mapping[str, Template]] = {
         "devices until a guaranteed job needs them"
     ),
     "guaranteed-now": fixed("Its virtual cluster's guarantee covers it again"),
-    "placed-by-round": fixed("Round %(number)s gave it %(devices)s on %(nodes)s"),
+    "placed-by-round": fixed("Round %(number)s assigned %(devices)s on %(nodes)s to it"),
     "passes": counted("%(n)s pass", "%(n)s passes"),
     "batch-changed": fixed(
         "Its batch is now %(batch)s samples in %(parts)s per device instead of %(before)s: "

@@ -32,7 +32,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "name-cluster": fixed("Give a virtual cluster."),
     "name-class": fixed("Give a priority class."),
     "import-rule-exists": fixed("A rule for %(kind)s %(name)s exists."),
-    "none-of-this-name": fixed("There is none of this name."),
+    "none-of-this-name": fixed("Nothing has this name."),
     "delete-that-first": fixed("Delete that rule first."),
     "import-lacks-devices": fixed(
         "The imported topology of %(node)s does not have its devices %(extra)s."
@@ -46,8 +46,8 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "too-many-rules": fixed("The limit of %(most)s rules is reached."),
     "not-field-of-log-rule": fixed("This is not a valid %(name)s of a log rule."),
     "delete-one-first": fixed("Delete a rule first."),
-    "no-such-member": fixed("There is no such member."),
-    "not-cluster-of-tenant": fixed("The tenant has no such virtual cluster."),
+    "no-such-member": fixed("Member not found."),
+    "not-cluster-of-tenant": fixed("This is not a virtual cluster of the tenant."),
     "use-any-of": fixed("Use any of: %(names)s."),
     "node-answers": fixed("%(name)s answers; it is not dead."),
     "no-such-device": fixed("%(name)s has no device %(index)s."),
@@ -62,7 +62,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "not-network-setting": fixed("This is not a valid network setting."),
     "other-fingerprint": fixed("The node's key has the fingerprint %(fingerprint)s."),
     "confirm-fingerprint": fixed(
-        "Compare it with the fingerprint on the node, and confirm that one."
+        "Compare it with the fingerprint on the node. If both are equal, confirm it."
     ),
     "address-in-use": fixed("%(node)s has the address %(host)s:%(port)s."),
     "node-exists": fixed("A node named %(name)s exists."),
@@ -72,7 +72,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "use-another-name": fixed("Use another name."),
     "default-class-needed": fixed("%(name)s is the default class, and a default is required."),
     "default-raced": fixed("Another default was set at the same time."),
-    "choose-default-first": fixed("Make another class the default first."),
+    "choose-default-first": fixed("Set another class as the default first."),
     "class-exists": fixed("A priority class named %(name)s exists."),
     "retry": fixed("Try again."),
     "not-field-of-class": fixed("This is not a valid %(field)s of a priority class."),
@@ -94,10 +94,10 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "not-shadow-policies": fixed("This is not a list of shadow policies."),
     "cluster-existed": fixed("A virtual cluster named %(name)s exists or existed."),
     "archived": fixed("%(name)s is archived."),
-    "no-such-tenant-archived": fixed("There is no such tenant, or it is archived."),
-    "create-under-another-name": fixed("Make a new virtual cluster under another name."),
-    "give-or-create-tenant": fixed("Give the name of a tenant, or make one first."),
-    "stop-or-let-end": fixed("Stop them first, or let them end."),
+    "no-such-tenant-archived": fixed("Tenant not found, or archived."),
+    "create-under-another-name": fixed("Create a virtual cluster with another name."),
+    "give-or-create-tenant": fixed("Give the name of a tenant, or create one first."),
+    "stop-or-let-end": fixed("Stop them first, or wait until they end."),
     "idle-warning": fixed(
         "Its devices were busy for less than %(below)s %% of the time for %(minutes)s minutes."
     ),
@@ -111,6 +111,6 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "jobs-on-node": counted(
         "%(n)s job is still on %(node)s.", "%(n)s jobs are still on %(node)s."
     ),
-    "no-such-class": fixed("There is no such priority class."),
+    "no-such-class": fixed("Priority class not found."),
     "busy-again": fixed("Its devices are busy again."),
 }

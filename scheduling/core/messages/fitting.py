@@ -6,7 +6,7 @@ from typing import Final
 from tessera.messages import Template, fixed
 
 FITTING: Final[Mapping[str, Template]] = {
-    "no-virtual-cluster": fixed("There is no virtual cluster %(vc)s."),
+    "no-virtual-cluster": fixed("Virtual cluster %(vc)s does not exist."),
     "use-one-of": fixed("Use one of %(names)s."),
     "no-node-of-type": fixed("No node has devices of type %(types)s."),
     "use-type-of-cluster-or-borrow": fixed(

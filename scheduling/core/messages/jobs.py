@@ -10,17 +10,17 @@ JOBS: Final[Mapping[str, Template]] = {
     "minutes-seconds": fixed("%(minutes)s min %(seconds)s s"),
     "hours-minutes": fixed("%(hours)s h %(minutes)s min"),
     # Jobs that do not wait.
-    "admitted": fixed("Its cells are bound; its nodes are asked to prepare."),
-    "starting": fixed("It is being started on its nodes."),
-    "running": fixed("It runs."),
+    "admitted": fixed("Its cells are bound; its nodes prepare the start."),
+    "starting": fixed("It is starting on its nodes."),
+    "running": fixed("It is running."),
     "running-resized": counted(
-        "It runs. It has %(n)s device and asked for %(asked)s. %(rule)s",
-        "It runs. It has %(n)s devices and asked for %(asked)s. %(rule)s",
+        "It is running on %(n)s device; it requested %(asked)s. %(rule)s",
+        "It is running on %(n)s devices; it requested %(asked)s. %(rule)s",
     ),
-    "own-size": fixed("Its policy has given it that size from the start."),
-    "suspect": fixed("It may be running; its node has not been heard of for a while."),
-    "preempting": fixed("It saves its work and leaves its devices to another job."),
-    "stopping": fixed("It was asked to end and is leaving its nodes."),
+    "own-size": fixed("Its policy has chosen this size since the start."),
+    "suspect": fixed("It may be running; its node has not responded for a while."),
+    "preempting": fixed("It is being preempted: it saves its work and releases its devices."),
+    "stopping": fixed("It is being stopped on its nodes."),
     "failed": fixed("It failed (class %(failure_class)s)."),
     "failed-because": fixed("It failed (class %(failure_class)s): %(cause)s."),
     "stopped": fixed("It was stopped before it started."),
@@ -33,17 +33,21 @@ JOBS: Final[Mapping[str, Template]] = {
     "clone": fixed("Clone it."),
     "clone-to-retry": fixed("Clone it to try again."),
     "clone-after-user-error": fixed(
-        "Its log ends with what it said last; mend it, and clone the job."
+        "See the last lines of the job's log, fix the error, and clone the job."
     ),
-    "clone-with-memory": fixed("Ask for more memory, or let it use less, and clone the job."),
+    "clone-with-memory": fixed("Request more memory or reduce its memory use, and clone the job."),
     "clone-with-time": fixed("Clone it with a longer time limit."),
-    "clone-with-image": fixed("See that its image can be fetched and started, and clone the job."),
+    "clone-with-image": fixed(
+        "Check that its image can be pulled and started, and clone the job."
+    ),
     # Rounds and estimates.
     "round-due": fixed("Waiting for the next scheduling round (due within %(seconds)s s)."),
     "round-overdue": fixed("Waiting for the next scheduling round (overdue by %(seconds)s s)."),
     "no-round-ever": fixed("No round has ever run, so no job starts."),
-    "no-round-for": fixed("No round for %(time)s. Running jobs go on; no new job starts."),
-    "tell-admin-of-scheduler": fixed("Tell a cluster admin that the scheduler does not run."),
+    "no-round-for": fixed("No round for %(time)s. Running jobs continue; no new job starts."),
+    "tell-admin-of-scheduler": fixed(
+        "Report to a cluster admin that the scheduler is not running."
+    ),
     "ask-lead-to-release": fixed("Ask a lead of the tenant to release it."),
     "set-max-duration": fixed("Set max_duration on %(jobs)s to get a start estimate."),
     "estimate-varies": fixed(

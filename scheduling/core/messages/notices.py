@@ -26,19 +26,19 @@ NOTICES: Final[Mapping[str, Template]] = {
     "event-node-disk": fixed("the disk of a node is almost full"),
     "event-portal-disk": fixed("the data directory of a host of the portal is almost full"),
     "event-test": fixed("a test"),
-    "no-such-hook": fixed("There is no such hook, or it is not yours."),
+    "no-such-hook": fixed("Webhook not found, or not yours."),
     "use-https": fixed(
         "Use https://. Without TLS only networks in TESSERA_HOOK_NETWORKS are allowed."
     ),
     "use-public-host": fixed(
         "Use a public host, or ask an admin to allow its network in TESSERA_HOOK_NETWORKS."
     ),
-    "enable-hook-first": fixed("Enable the hook first."),
-    "undelivered-hook-disabled": fixed("the hook is disabled"),
+    "enable-hook-first": fixed("Enable the webhook first."),
+    "undelivered-hook-disabled": fixed("the webhook is disabled"),
     "undelivered-no-address": fixed("the user has no e-mail address or cannot sign in"),
     "delivery-pending": fixed("Its delivery is still being retried."),
-    "hook-disabled": fixed("The hook is disabled."),
-    "no-such-delivery": fixed("There is no such delivery."),
+    "hook-disabled": fixed("The webhook is disabled."),
+    "no-such-delivery": fixed("Delivery not found."),
     "token-lacks-scope": fixed("The token does not have the required scope."),
     "use-token-with-scope": fixed("Use a token with this scope, or sign in."),
     "give-https-url": fixed(
@@ -46,8 +46,8 @@ NOTICES: Final[Mapping[str, Template]] = {
     ),
     "token-lacks-jobs-read": fixed("The token does not have the scope jobs:read."),
     "give-some-of": fixed("Give one or more of: %(names)s."),
-    "not-field-of-hook": fixed("This is not a valid %(name)s of a hook."),
-    "too-many-hooks": fixed("The limit of %(most)s hooks is reached."),
+    "not-field-of-hook": fixed("This is not a valid %(name)s of a webhook."),
+    "too-many-hooks": fixed("The limit of %(most)s webhooks is reached."),
     "use-token-with-jobs-read": fixed(
         "Use a token with jobs:read, omit these events, or sign in."
     ),
@@ -56,7 +56,7 @@ NOTICES: Final[Mapping[str, Template]] = {
     "address-not-allowed": fixed("Webhooks to this address are not allowed."),
     "only-users-get-mail": fixed("Only users get mail."),
     "sign-in-as-user": fixed("Sign in as a user."),
-    "no-such-event": fixed("There is no such event."),
+    "no-such-event": fixed("This is not a valid event."),
     "not-gpu-hours": fixed("This is not a valid number of GPU-hours."),
     "give-budget": fixed("Give a number above 0, or null for no budget."),
     "undelivered-unknown-host": fixed("the host name cannot be resolved"),

@@ -13,20 +13,20 @@ REASONS: Final[Mapping[str, Template]] = {
     "jobs-and-more": fixed("jobs %(shown)s and %(more)s more"),
     "nodes-and-more": fixed("%(names)s and %(more)s more"),
     "cells-of-level": fixed("%(count)s × %(level)s"),
-    "no-cells": fixed("nothing there"),
+    "no-cells": fixed("no cells there"),
     "type-in-chain": fixed("%(kind)s in %(chain)s"),
     "the-cluster": fixed("the cluster"),
     "the-virtual-cluster": fixed("virtual cluster %(name)s"),
     "the-pinned-cell": fixed("the pinned cell %(pinned)s"),
     # Closed gates.
-    "held": fixed("It is held until somebody releases it."),
+    "held": fixed("It is on hold."),
     "turn-of-sweep": counted(
-        "It waits for its turn in the sweep: %(n)s job runs at a time.",
-        "It waits for its turn in the sweep: %(n)s jobs run at a time.",
+        "The sweep is at its limit: at most %(n)s job runs at a time.",
+        "The sweep is at its limit: at most %(n)s jobs run at a time.",
     ),
-    "after-failed": fixed("It comes after %(jobs)s, which did not succeed, so it never starts."),
-    "after-jobs": fixed("It comes after %(jobs)s."),
-    "not-before": fixed("It starts not before %(not_before)s."),
+    "after-failed": fixed("It depends on %(jobs)s, which did not succeed, so it never starts."),
+    "after-jobs": fixed("It depends on %(jobs)s."),
+    "not-before": fixed("Earliest start: %(not_before)s."),
     "backoff": fixed("Its last attempt failed; the next is due at %(backoff_until)s."),
     # Caps, ports, and jobs before it.
     "user-max": counted(
@@ -40,42 +40,40 @@ REASONS: Final[Mapping[str, Template]] = {
         by="cap",
     ),
     "borrow-cap": fixed(
-        "%(name)s borrows %(borrowed)s devices and may borrow %(cap)s; this job wants "
-        "%(wanted)s more."
+        "%(name)s borrows %(borrowed)s devices and may borrow %(cap)s; this job needs %(wanted)s "
+        "more."
     ),
     "ports-in-use": fixed(
-        "Jobs before it hold the ports that it needs: it wants %(wanted)s, and %(free)s are left."
+        "Jobs ahead of it use the ports: it needs %(wanted)s, and %(free)s are free."
     ),
-    "behind-head": fixed("Job %(head)s stands before it in %(name)s and does not fit yet."),
+    "behind-head": fixed("Job %(head)s is ahead of it in %(name)s and does not fit yet."),
     "waits-for-victims": counted(
-        "It starts when the job on its cells has saved its work and left.",
-        "It starts when the %(n)s jobs on its cells have saved their work and left.",
+        "It starts when the job on its cells has saved its work and released them.",
+        "It starts when the %(n)s jobs on its cells have saved their work and released them.",
     ),
     "waits-for-leaving": fixed(
-        "It starts when the jobs on its cells have saved their work and left."
+        "It starts when the jobs on its cells have saved their work and released them."
     ),
     # What its policy has decided.
-    "policy-gave-away": fixed("The policy has given its cells to other jobs in this round."),
-    "policy-gives-nothing": fixed("The policy gives it nothing in this round."),
+    "policy-gave-away": fixed("The policy has assigned its cells to other jobs in this round."),
+    "policy-gives-nothing": fixed("The policy assigns no devices to it in this round."),
     "policy-refuses": fixed("Its virtual cluster's policy refuses it."),
     "policy-reserves": counted(
-        "%(n)s device is kept for it, from about %(minutes)s minutes from now on.",
-        "%(n)s devices are kept for it, from about %(minutes)s minutes from now on.",
+        "%(n)s device is reserved for it, starting in about %(minutes)s min.",
+        "%(n)s devices are reserved for it, starting in about %(minutes)s min.",
     ),
     "policy-reserves-type": counted(
-        "%(n)s device of type %(type)s is kept for it, from about %(minutes)s minutes from now "
-        "on.",
-        "%(n)s devices of type %(type)s are kept for it, from about %(minutes)s minutes from now "
-        "on.",
+        "%(n)s device of type %(type)s is reserved for it, starting in about %(minutes)s min.",
+        "%(n)s devices of type %(type)s are reserved for it, starting in about %(minutes)s min.",
     ),
     "deadline-infeasible": fixed(
-        "Its deadline cannot be kept beside those that have been promised."
+        "Its deadline cannot be met in addition to the deadlines already promised."
     ),
     # Nodes that do not suit it.
-    "no-container-engine": fixed("It wants an image, and no node has a container engine."),
+    "no-container-engine": fixed("It needs an image, and no node has a container engine."),
     "cpu-or-memory": fixed(
         "A device comes with at most %(cpus)g CPUs and %(gigabytes).0f GB; an instance of this "
-        "job wants more than its devices bring."
+        "job needs more than the share of its devices."
     ),
     "below-isolation": counted(
         "Jobs of %(name)s run only on nodes of isolation level %(level)s or better, and %(n)s "
@@ -103,16 +101,16 @@ REASONS: Final[Mapping[str, Template]] = {
     "nodes-excluded": fixed("It would fit if nodes %(names)s were not excluded for it."),
     # What no amount of waiting changes.
     "no-quota": fixed("Virtual cluster %(vc)s has no cells of its own."),
-    "instance-too-large": fixed("One instance wants %(wanted)s; a node has %(most)s."),
+    "instance-too-large": fixed("One instance needs %(wanted)s; a node has %(most)s."),
     "no-such-level": fixed("No chain in question has a level %(level)s."),
-    "job-too-wide": fixed("The job wants %(wanted)s in one %(level)s; one has %(most)s."),
-    "job-too-large": fixed("The job wants %(wanted)s; %(owner)s has %(most)s of one chain."),
-    "job-too-large-for-pinned": fixed("The job wants %(wanted)s; %(owner)s has %(most)s in all."),
+    "job-too-wide": fixed("The job needs %(wanted)s in one %(level)s; one has %(most)s."),
+    "job-too-large": fixed("The job needs %(wanted)s; %(owner)s has %(most)s of one chain."),
+    "job-too-large-for-pinned": fixed("The job needs %(wanted)s; %(owner)s has %(most)s in all."),
     "roles-too-large": fixed(
-        "Its roles want %(wanted)s of %(kinds)s together; %(owner)s has %(most)s."
+        "Its roles need %(wanted)s of %(kinds)s together; %(owner)s has %(most)s."
     ),
     "roles-need-healthy": fixed(
-        "Its roles want %(wanted)s of %(kinds)s together; %(sound)s are in order."
+        "Its roles need %(wanted)s of %(kinds)s together; %(sound)s are healthy."
     ),
     # Devices that others use.
     "guarantee-apart": fixed(
@@ -121,13 +119,13 @@ REASONS: Final[Mapping[str, Template]] = {
     ),
     "guarantee-in-use": fixed(
         "Virtual cluster %(vc)s is guaranteed %(quota)s; %(used)s of their %(total)s are in use, "
-        "and it wants %(request)s."
+        "and it needs %(request)s."
     ),
     "idle-apart": counted(
         "%(n)s device of %(kind)s is idle, but not as %(request)s on level %(level)s.",
         "%(n)s devices of %(kind)s are idle, but not as %(request)s on level %(level)s.",
     ),
     "none-idle": fixed(
-        "No device of %(kind)s is idle, and it wants %(request)s on level %(level)s."
+        "No device of %(kind)s is idle, and it needs %(request)s on level %(level)s."
     ),
 }

@@ -13,13 +13,13 @@ REMEDIES: Final[Mapping[str, Template]] = {
     "ask-higher-borrow-cap": fixed(
         "Ask a cluster admin for a higher cap on opportunistic devices."
     ),
-    "ask-fewer-ports": fixed("Ask for fewer ports."),
+    "ask-fewer-ports": fixed("Request fewer ports."),
     "raise-priority": fixed(
         "Raise its priority, or allow backfill in the virtual cluster's policy."
     ),
-    "ask-later-deadline": fixed("Ask for a later deadline, or submit it without one."),
+    "ask-later-deadline": fixed("Request a later deadline, or submit it without one."),
     "remove-image": fixed("Remove the image, or ask an admin for a node with Docker."),
-    "ask-more-devices": fixed("Ask for more devices, or for fewer CPUs and less memory."),
+    "ask-more-devices": fixed("Request more devices, or fewer CPUs and less memory."),
     "ask-to-raise-isolation": fixed(
         "Ask an admin to raise the isolation level of the nodes (docs/isolation.md)."
     ),
@@ -37,20 +37,18 @@ REMEDIES: Final[Mapping[str, Template]] = {
     "repair-node": fixed("Repair node %(node)s."),
     "submit-again": fixed("Submit it again: a new job avoids no node."),
     "ask-quota": fixed("Ask for a quota."),
-    "ask-smaller-instances": fixed(
-        "Ask for at most %(most)s an instance, and for more instances."
-    ),
-    "name-level": fixed("Name one of %(names)s."),
-    "ask-at-most-or-spread": fixed("Ask for at most %(most)s, or let it spread."),
-    "ask-at-most": fixed("Ask for at most %(most)s."),
-    "ask-at-most-of-kinds": fixed("Ask for at most %(most)s of %(kinds)s."),
+    "ask-smaller-instances": fixed("Request at most %(most)s per instance, and more instances."),
+    "name-level": fixed("Use one of %(names)s."),
+    "ask-at-most-or-spread": fixed("Request at most %(most)s, or allow it to spread."),
+    "ask-at-most": fixed("Request at most %(most)s."),
+    "ask-at-most-of-kinds": fixed("Request at most %(most)s of %(kinds)s."),
     "run-outside-pinned": fixed("Run it outside the pinned cell."),
     "run-opportunistically": fixed("Run it opportunistically."),
-    "opportunistic-fits": fixed("Run it opportunistically: there is room now."),
+    "opportunistic-fits": fixed("Run it opportunistically: enough devices are free now."),
     "opportunistic-fits-unpinned": fixed(
-        "Run it opportunistically, outside the pinned cell: there is room now."
+        "Run it opportunistically, outside the pinned cell: enough devices are free now."
     ),
-    "less-fits": fixed("Ask for %(less)s: that fits now."),
-    "job-ends": fixed("One job in its way ends; it has %(size)s."),
-    "jobs-end": fixed("%(ends)s jobs in its way end; they have %(size)s together."),
+    "less-fits": fixed("Request %(less)s: that fits now."),
+    "job-ends": fixed("One blocking job ends; it has %(size)s."),
+    "jobs-end": fixed("%(ends)s blocking jobs end; they have %(size)s together."),
 }

@@ -36,7 +36,7 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "not-file-name": fixed("This is not a valid file name."),
     "archive-over-size": fixed("It is larger than %(size)s MiB."),
     "link-too-long": fixed("A link is too long."),
-    "no-such-pinned-cell": fixed("Virtual cluster %(name)s has no such pinned cell."),
+    "no-such-pinned-cell": fixed("This is not a pinned cell of virtual cluster %(name)s."),
     "gang-needs-node-network": fixed(
         "A gang of several instances needs the network of its nodes, which this installation "
         "does not allow."
@@ -60,7 +60,7 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "name-members": fixed("Use names of members of the virtual cluster's tenant."),
     "no-such-type": fixed("The cluster has no devices of type %(device_type)s."),
     "instance-larger-than-node": fixed(
-        "An instance runs on one node, and no node has more than %(most)s such devices."
+        "An instance runs on one node, and no node has more than %(most)s of these devices."
     ),
     "use-more-instances": fixed("Use at most %(most)s devices, and more instances."),
     "invalid-job": fixed("The job specification is not valid"),
@@ -82,12 +82,12 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "network-may-be-shared": fixed(
         "Network may be shared: some nodes give this job no network of its own."
     ),
-    "give-your-job": fixed("Give the number of a job of yours, or of your tenant."),
+    "give-your-job": fixed("Give the ID of one of your jobs, or of a job of your tenant."),
     "maybe-not-isolated": fixed(
         "The job may run without isolation: some nodes have isolation level none."
     ),
-    "no-priority-class": fixed("There is no priority class %(priority)s."),
-    "no-cluster-for-you": fixed("There is no such virtual cluster, or you may not use it."),
+    "no-priority-class": fixed("Priority class %(priority)s does not exist."),
+    "no-cluster-for-you": fixed("Virtual cluster not found, or you may not use it."),
     "held-by-lead": fixed("A lead of the tenant or a cluster admin put job %(pk)s on hold."),
     "live-job-limit": fixed("Limit of live jobs reached"),
     "stop-jobs-or-raise-limit": fixed(
@@ -99,12 +99,12 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "no-gang": fixed("gang is false: its %(count)s instances are separate jobs."),
     "filters-too-long": fixed("These filters are too long."),
     "too-many-views": fixed("You have the maximum of %(most)s views."),
-    "no-such-view": fixed("You have no such view."),
-    "no-such-template": fixed("There is no such template."),
+    "no-such-view": fixed("View not found."),
+    "no-such-template": fixed("Template not found."),
     "template-of-other": fixed("The template belongs to another user."),
     "not-name": fixed("This is not a valid name."),
     "not-template": fixed("This text cannot be stored as a template."),
-    "no-such-tenant": fixed("There is no such tenant."),
+    "no-such-tenant": fixed("Tenant not found."),
     "too-many-templates": fixed("You have the maximum of %(most)s templates."),
     "use-fewer": fixed("Use fewer."),
     "template-exists": fixed("A template with this name exists."),

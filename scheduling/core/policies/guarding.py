@@ -48,4 +48,4 @@ def guarded_plan(
         fault = f"policy {label_of(policy)} failed with {type(error).__name__}: {error}"
     else:
         return plan, after, None
-    return keep_running(snapshot), state, f"{fault}; what runs was kept instead"
+    return keep_running(snapshot), state, f"{fault}; running jobs keep their devices"

@@ -39,7 +39,7 @@ RESTARTS_TO_PAY: Final = 10.0
 
 PLAIN: Final = Fifo.name
 LONGEST_FAULT: Final = 500
-_KEPT: Final = "; what runs was kept"
+_KEPT: Final = "; running jobs keep their devices"
 _WORDS: Final = {PLAIN: "first in, first out"}
 
 MakePolicy: TypeAlias = Callable[[str, Mapping[str, Any]], Policy]

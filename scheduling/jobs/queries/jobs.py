@@ -89,7 +89,7 @@ class JobFilter:
         virtual_cluster: name.
         user: user name of the owner.
         reason: a reason code.
-        text: part of the name or note, a job's number, or ``label=value``.
+        text: part of the name or note, a job ID, or ``label=value``.
         mine: only the viewer's own jobs.
         submitted_since: not older than this.
         submitted_until: submitted by then.

@@ -99,7 +99,7 @@ def list_named_jobs(
     Args:
         viewer: the reader.
         filters: filters of the list.
-        order: one of ``ORDERS``; the number of the job breaks ties.
+        order: one of ``ORDERS``; the job ID breaks ties.
         descending: the largest first.
         offset: number of jobs to skip.
         limit: maximum number of jobs.

@@ -52,7 +52,7 @@ class JobLimits:
 class _Bounds:
     """Upper bounds of live jobs in this process, so that few submits count rows.
 
-    Job numbers only rise, so at most as many jobs as numbers were added since the last count.
+    Job IDs only increase, so at most as many jobs as IDs were added since the last count.
     """
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ def _require(
 
 
 def _in_force(tenant_id: int, user_id: int | None) -> tuple[JobLimits, int]:
-    """The narrowest limit of each kind (None where none is set), and the newest job's number."""
+    """The narrowest limit of each kind (None where none is set), and the newest job ID."""
     keys = (member_key(tenant_id, user_id), tenant_key(tenant_id), CLUSTER)
     with transaction.get_connection().cursor() as cursor:
         cursor.execute(_LIMITS_AND_NEWEST, keys)

@@ -20,14 +20,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The job, and the round if it is not the newest."""
-        parser.add_argument("job", type=int, help="number of the job")
+        parser.add_argument("job", type=int, help="job ID")
         parser.add_argument("--round", type=int, default=None, help="number of the round")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the certificate as JSON."""
         job = Job.objects.unscoped().filter(pk=options["job"]).first()
         if job is None:
-            raise CommandError(f"There is no job {options['job']}.")
+            raise CommandError(f"Job {options['job']} not found.")
         number = options["round"]
         try:
             found = checked_reason(

@@ -40,7 +40,7 @@ def _stop(*, job: Job, viewer: Viewer, now: datetime, message: str) -> JobState:
         job_id=job.pk,
         event=JobEventKind.STOP,
         now=now,
-        note=Note(text=f"{viewer.username} asked for it", detail={"by": viewer.username}),
+        note=Note(text=f"Stopped by {viewer.username}", detail={"by": viewer.username}),
     )
     if after is None:
         return before

@@ -62,7 +62,7 @@ class UsageLine:
     Attributes:
         name: of the tenant, virtual cluster, person or job; the day.
         tenant: its name; empty for days.
-        job: number of the job; None for anything else.
+        job: job ID; None for anything else.
         user, virtual_cluster: of a job.
     """
 

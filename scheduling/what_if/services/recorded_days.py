@@ -30,7 +30,7 @@ from tenants.errors import InvalidError
 MOST_ROUNDS: Final = 20_000
 MOST_JOBS: Final = 5_000
 _OPPORTUNISTIC: Final = "opportunistic"
-_FORGOTTEN: Final = "no longer kept"
+_FORGOTTEN: Final = "deleted"
 _NEVER_RAN: Final = "never ran"
 
 

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 def status(
     context: typer.Context,
-    job_id: Annotated[int, typer.Argument(help="Number of the job.", min=1)],
+    job_id: Annotated[int, typer.Argument(help="Job ID.", min=1)],
     *,
     utc: Utc = False,
     as_json: AsJson = False,

@@ -45,7 +45,7 @@ class CommandOrFile(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-JobId = Annotated[int, typer.Argument(help="Number of the job.", min=1)]
+JobId = Annotated[int, typer.Argument(help="Job ID.", min=1)]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -241,7 +241,7 @@ def why(
 
 def stop(
     context: typer.Context,
-    job_ids: Annotated[list[int], typer.Argument(help="Numbers of the jobs.", min=1)],
+    job_ids: Annotated[list[int], typer.Argument(help="Job ID(s).", min=1)],
     *,
     as_json: AsJson = False,
 ) -> None:

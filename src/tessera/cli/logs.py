@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 def logs(
     context: typer.Context,
-    job_id: Annotated[int, typer.Argument(help="Number of the job.", min=1)],
+    job_id: Annotated[int, typer.Argument(help="Job ID.", min=1)],
     role: Annotated[str, typer.Option("--role", help="Role; default: the first.")] = "",
     rank: Annotated[int | None, typer.Option("--rank", min=0, help="Rank in the role.")] = None,
     offset: Annotated[int, typer.Option("--offset", min=0, help="Offset of the first byte.")] = 0,

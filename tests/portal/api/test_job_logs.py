@@ -277,7 +277,7 @@ def test_a_host_without_the_log_names_the_one_that_has_it(api: Any, job: Job) ->
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
     assert answer.json()["code"] == "log-elsewhere"
     assert answer.json()["errors"][0]["message"] == (
-        "This host holds 0 of 400 bytes of the log; it is on gpu-b."
+        "This host has 0 of 400 bytes of the log; it is on gpu-b."
     )
 
 

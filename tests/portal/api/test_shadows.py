@@ -48,7 +48,7 @@ def test_shadows_are_set_read_per_round_and_summed_up(api: Any, vc: VirtualClust
     (one,) = of_round["shadows"]
     assert (one["agrees"], one["both"], one["only_live"]) == (False, 1, 1)
     assert one["jobs"]["only_live"] == [last.pk]
-    assert "stands before it" in one["jobs"]["why"][str(last.pk)]
+    assert "is ahead of it" in one["jobs"]["why"][str(last.pk)]
     (summed,) = total["shadows"]
     assert (summed["rounds"], summed["agreeing"], summed["only_live"]) == (1, 0, 1)
     assert none == {"shadows": []}

@@ -634,7 +634,7 @@ def test_receipts_show_the_bits_of_checkpoints_and_where_two_trainings_part(
         in parted
     )
     assert "Identical training state: 1 checkpoint in common up to step 20, all equal." in attempts
-    assert "There is no such job" in hidden
+    assert "Job not found" in hidden
     assert "Enter a job ID" in odd
 
 

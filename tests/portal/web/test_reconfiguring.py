@@ -131,7 +131,7 @@ def test_pins_and_nodes_go_with_the_rest(root: Client) -> None:
     [
         ({VISION: "many"}, "many is not a valid number of cells."),
         ({"share:<b>": "1"}, "is not a valid number of cells."),
-        ({"removed": "node-9"}, "There is no such node."),
+        ({"removed": "node-9"}, "Node not found."),
         ({"removed": "node-1"}, "still on node-1"),
         ({"pin-name-0": "p", "pin-vc-0": "vision-a"}, "the address of a whole cell"),
         ({}, "The form contains no changes"),

@@ -153,7 +153,7 @@ def test_a_sweep_submits_its_grid_feeds_it_and_is_stopped_as_a_whole(
     assert [job.held for job in jobs] == [False, False, True, True, True, True]
     assert (fed, again) == (1, 0)
     assert "at most 2 at a time" in page
-    assert "and 3 on hold by the sweep limit" in page
+    assert "plus 3 on hold (concurrency limit)" in page
     states = Job.objects.unscoped().filter(labels__sweep=sweep.label).values_list("state")
     assert sorted(state for (state,) in states) == ["stopped"] * 5 + ["succeeded"]
     assert Job.objects.unscoped().get(pk=outsider.pk).state == "queued"

@@ -458,7 +458,7 @@ def test_somebody_without_a_tenant_gets_a_page_and_a_reason(
     response = sign_in(client, "nobody").get("/submit/")
 
     assert response.status_code == 200
-    assert "There is no such virtual cluster" in response.content.decode()
+    assert "Virtual cluster not found" in response.content.decode()
 
 
 def test_an_older_job_is_opened_as_it_was_written(alice: Client) -> None:

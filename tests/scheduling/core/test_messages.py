@@ -145,13 +145,13 @@ def test_counts_lists_and_phrases_are_written_in_english() -> None:
     )
 
     assert english(message("less-fits", less=shape)) == (
-        "Ask for 1 instance of 4 devices and 2 instances of 1 device: that fits now."
+        "Request 1 instance of 4 devices and 2 instances of 1 device: that fits now."
     )
     assert english(message("starts-now", how=how)) == (
         "Released and on devices of type b it starts now."
     )
     assert english(message("not-before", not_before=Moment(1_700_000_000))) == (
-        "It starts not before 14 Nov 2023 22:13:20 UTC."
+        "Earliest start: 14 Nov 2023 22:13:20 UTC."
     )
 
 

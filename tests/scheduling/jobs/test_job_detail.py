@@ -159,7 +159,7 @@ def test_why_says_that_the_scheduler_is_silent_after_three_intervals():
     assert ask("alice", job, NOW + timedelta(seconds=30)).code == "held"
     late = ask("alice", job, NOW + timedelta(seconds=200))
     assert late.code == "scheduler-not-running"
-    assert late.text == "No round for 3 min 20 s. Running jobs go on; no new job starts."
+    assert late.text == "No round for 3 min 20 s. Running jobs continue; no new job starts."
 
 
 def test_why_of_a_fresh_job_waits_for_the_next_round():
@@ -188,7 +188,7 @@ def test_why_of_a_job_that_no_round_looks_at_for_three_intervals_says_so():
 def test_why_of_a_job_that_does_not_wait_says_what_it_does():
     job = submit()
     start(job)
-    assert (ask("alice", job).code, ask("alice", job).text) == ("", "It runs.")
+    assert (ask("alice", job).code, ask("alice", job).text) == ("", "It is running.")
 
     end(job, code=3)
 

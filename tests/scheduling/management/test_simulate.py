@@ -66,7 +66,7 @@ def test_the_list_of_rules_names_every_parameter_with_its_bounds():
     assert [line.split(":")[0] for line in text.splitlines() if line[0] != " "] == (
         list(COMBINATORS)
     )
-    assert "min_run=300.0: seconds that a job runs unchanged before it may be changed (a" in text
+    assert "min_run=300.0: minimum time between changes of a job, in seconds (a" in text
 
 
 def test_rules_around_the_policy_are_part_of_its_name(given):

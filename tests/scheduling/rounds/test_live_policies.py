@@ -381,7 +381,7 @@ def test_a_resized_job_says_on_what_it_runs_and_why():
     said = why(Viewer.system("admin"), job.pk, now=NOW + LATER, round_seconds=10.0).text
 
     assert said == (
-        "It runs. It has 8 devices and asked for 4. "
+        "It is running on 8 devices; it requested 4. "
         "Its policy gives it 8 devices of type a instead of 2 devices of type a."
     )
 

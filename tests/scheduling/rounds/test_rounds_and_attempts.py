@@ -429,7 +429,7 @@ def test_a_job_without_enough_ports_waits_and_holds_nobody_up():
     assert outcome.started == (modest.pk,)
     hungry.refresh_from_db()
     assert (hungry.state, hungry.reason_code) == ("queued", "behind-higher-priority")
-    assert "it wants 10" in hungry.reason_text
+    assert "it needs 10" in hungry.reason_text
     assert not Attempt.objects.filter(job=hungry).exists()
     Member.objects.filter(attempt__job=holder).update(ports={})
     assert run_round().started == (hungry.pk,)

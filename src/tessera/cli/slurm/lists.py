@@ -54,7 +54,7 @@ _STARTS: Final = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %R"
 _ACCOUNTING: Final = "jobid%12,jobname%10,partition%10,account%10,allocgres%7,state%10,exitcode%9"
 _WIDTH: Final = re.compile(r"%[.-]?[0-9]+")
 _SCONTROL: Final = """\
-Usage: tessera slurm scontrol show job NUMBER
+Usage: tessera slurm scontrol show job JOB_ID
 
 Show one job as names and values. Other commands of scontrol are not supported: use
 `tessera node` for nodes and `tessera stop` to stop jobs."""
@@ -155,14 +155,14 @@ def _is_within(row: Mapping[str, Any], span: Span) -> bool:
 
 
 def run_scancel(session: Session, arguments: Sequence[str]) -> None:
-    """Stop jobs by number, or the jobs of a user by name, partition or state."""
-    says = "Stop jobs by number, or the jobs of a user by name, partition or state."
+    """Stop jobs by ID, or the jobs of a user by name, partition or state."""
+    says = "Stop jobs by ID, or the jobs of a user by name, partition or state."
     parser = Parser("scancel", says)
     parser.add_argument(
         "numbers",
         nargs="*",
         metavar="JOB",
-        help="Numbers of jobs. Tasks of arrays: 12_3, 12_[0-4].",
+        help="Job ID(s). Tasks of arrays: 12_3, 12_[0-4].",
     )
     parser.option("-u", "--user", says="Jobs of this user.")
     parser.flag("--me", says="Your own jobs.")
@@ -190,7 +190,7 @@ def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
         typer.echo(_SCONTROL)
         return
     if len(words) != 3 or words[0] != "show" or not "jobid".startswith(words[1].lower()[:5]):
-        raise UsageError("scontrol: only `scontrol show job NUMBER` is supported")
+        raise UsageError("scontrol: only `scontrol show job JOB_ID` is supported")
     with session.client() as client:
         row = dict(client.get(f"jobs/{number_of(client, words[2])}/"))
     now = datetime.now(tz=UTC)

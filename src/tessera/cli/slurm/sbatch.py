@@ -49,7 +49,7 @@ sbatch are accepted; those that Tessera does not support give a warning, see --t
   -H, --hold                hold the job until it is released
       --wrap COMMAND        a command in place of a script
       --test-only           check the script and show warnings; submit nothing
-      --parsable            print only the job number
+      --parsable            print only the job ID
   -W, --wait                wait until all its jobs have ended
   -Q, --quiet               no warnings
   -h, --help                show this message and exit"""

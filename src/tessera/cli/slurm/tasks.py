@@ -1,4 +1,4 @@
-"""Numbers of jobs as Slurm's commands take them: ``12``; of arrays ``12_3``, ``12_[0-4,7]``."""
+"""Job IDs as Slurm's commands take them: ``12``; of arrays ``12_3``, ``12_[0-4,7]``."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ def numbers_of(client: Client, words: Sequence[str]) -> list[int]:
         words: as they were given, each with one or several numbers parted by commas.
 
     Raises:
-        UsageError: a word is no number, or the array has no such task.
+        UsageError: a word is not a job ID, or the array has no such task.
     """
     read = [_read(word) for text in words for word in _BETWEEN.split(text)]
     found: list[int] = []
@@ -34,7 +34,7 @@ def numbers_of(client: Client, words: Sequence[str]) -> list[int]:
 
 
 def number_of(client: Client, word: str) -> int:
-    """The one job that is meant; see ``numbers_of``."""
+    """The ID of exactly one job; see ``numbers_of``."""
     found = numbers_of(client, [word])
     if len(found) != 1:
         raise UsageError(f"expected one job, not {len(found)}")
@@ -42,7 +42,7 @@ def number_of(client: Client, word: str) -> int:
 
 
 def _read(word: str) -> tuple[int, list[int] | None]:
-    """The number, and the tasks that are named; None where the job itself is meant."""
+    """The job ID and the named tasks; no tasks: None."""
     match = _JOB.fullmatch(word)
     if match is None:
         raise _invalid(word)

@@ -188,10 +188,10 @@ def test_a_gang_larger_than_the_cluster_is_not_told_to_do_without_a_quota() -> N
     assert isinstance(fits, Wait)
     assert isinstance(too_large, Wait)
     assert list(map(english, fits.unblock)) == [
-        "Ask for at most 8 devices.",
+        "Request at most 8 devices.",
         "Run it opportunistically.",
     ]
-    assert list(map(english, too_large.unblock)) == ["Ask for at most 8 devices."]
+    assert list(map(english, too_large.unblock)) == ["Request at most 8 devices."]
 
 
 def test_fragments_that_do_not_fit_together_are_named_as_such() -> None:
@@ -661,7 +661,7 @@ def test_a_gang_larger_than_a_rack_is_told_so() -> None:
 
     assert isinstance(wait, Wait)
     assert wait.code is WaitCode.EXCEEDS_VC_MAX
-    assert wait.text == "The job wants 24 devices in one rack; one has 16."
+    assert wait.text == "The job needs 24 devices in one rack; one has 16."
 
 
 def test_a_level_that_no_chain_has_is_named() -> None:

@@ -84,7 +84,7 @@ def starts(engine: CellEngine, request: GangRequest, ended: tuple[str, ...]) -> 
 
 def check_smaller(engine: CellEngine, request: GangRequest, steps: tuple[str, ...]) -> None:
     for step in steps:
-        asked = re.fullmatch(r"Ask for (\d+) instances? of (\d+) devices?: that fits now.", step)
+        asked = re.fullmatch(r"Request (\d+) instances? of (\d+) devices?: that fits now.", step)
         if asked:
             count, size = map(int, asked.groups())
             less = GangRequest(
@@ -131,8 +131,8 @@ def test_the_smallest_job_that_is_enough_is_named_first() -> None:
     assert wait.level == "A-pair"
     assert found.ends == ("large",)
     assert len(found.cells) == 1
-    assert english(found.unblock[0]) == "One job in its way ends; it has 3 devices."
-    assert "Run it opportunistically: there is room now." in map(english, found.unblock)
+    assert english(found.unblock[0]) == "One blocking job ends; it has 3 devices."
+    assert "Run it opportunistically: enough devices are free now." in map(english, found.unblock)
 
 
 def test_several_jobs_are_named_where_one_is_not_enough() -> None:
@@ -143,7 +143,7 @@ def test_several_jobs_are_named_where_one_is_not_enough() -> None:
     found = engine.remedies(wait)
 
     assert set(found.ends) == {"small", "large", "whole"}
-    assert english(found.unblock[0]) == "3 jobs in its way end; they have 8 devices together."
+    assert english(found.unblock[0]) == "3 blocking jobs end; they have 8 devices together."
 
 
 def test_a_smaller_gang_that_fits_now_is_proposed() -> None:
@@ -154,7 +154,7 @@ def test_a_smaller_gang_that_fits_now_is_proposed() -> None:
     assert isinstance(wait, Wait)
 
     steps = map(english, engine.remedies(wait).unblock)
-    assert "Ask for 1 instance of 3 devices: that fits now." in steps
+    assert "Request 1 instance of 3 devices: that fits now." in steps
 
 
 def test_a_refusal_says_which_level_is_missing() -> None:
@@ -168,7 +168,7 @@ def test_a_refusal_says_which_level_is_missing() -> None:
     assert (wait.chain, wait.level) == ("A-pod", "A-node")
     assert wait.text == (
         "Virtual cluster v1 is guaranteed 2 × A-node; 7 of their 8 devices are in use,"
-        " and it wants 1 instance of 4 devices."
+        " and it needs 1 instance of 4 devices."
     )
 
 
@@ -181,7 +181,7 @@ def test_a_refusal_of_any_type_counts_the_devices_of_all_that_it_names() -> None
     assert isinstance(wait, Wait)
     assert wait.text == (
         "Virtual cluster v1 is guaranteed 2 × A-node, 1 × B-node; 7 of their 12 devices are in"
-        " use, and it wants 2 instances of 4 devices."
+        " use, and it needs 2 instances of 4 devices."
     )
 
 
@@ -258,7 +258,7 @@ def test_where_nothing_is_idle_the_sentence_says_no_more() -> None:
     assert isinstance(wait, Wait)
 
     assert wait.text == (
-        "No device of gpu is idle, and it wants 1 instance of 4 devices on level gpu-node."
+        "No device of gpu is idle, and it needs 1 instance of 4 devices on level gpu-node."
     )
 
 

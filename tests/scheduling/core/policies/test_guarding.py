@@ -78,7 +78,7 @@ def test_a_policy_that_raises_is_replaced():
     plan, _state, fault = guarded_plan(Raises(), VIEW, {})
 
     assert plan == keep_running(VIEW)
-    assert "failed with ZeroDivisionError: by nothing; what runs was kept" in fault
+    assert "failed with ZeroDivisionError: by nothing; running jobs keep their devices" in fault
 
 
 def test_a_policy_that_hangs_is_ended_by_the_drivers_limit():
@@ -104,7 +104,7 @@ def test_a_policy_that_hangs_is_ended_by_the_drivers_limit():
     plan, _state, fault = guarded_plan(policy, VIEW, {}, limit=limit)
 
     assert plan == keep_running(VIEW)
-    assert fault == "policy hangs took too long; what runs was kept instead"
+    assert fault == "policy hangs took too long; running jobs keep their devices"
 
 
 def test_devices_of_a_job_that_cannot_be_preempted_are_not_taken():

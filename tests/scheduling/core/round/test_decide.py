@@ -198,7 +198,7 @@ def test_a_waiting_job_is_told_the_smallest_change_that_lets_it_start():
     assert reason.code is ReasonCode.VC_GUARANTEE_IN_USE
     assert "is guaranteed 1 × a-node" in reason.text
     assert reason.blocked_by[0] == 2
-    assert english(reason.unblock[0]) == "One job in its way ends; it has 6 devices."
+    assert english(reason.unblock[0]) == "One blocking job ends; it has 6 devices."
 
 
 def test_a_type_that_is_not_there_is_refused_in_words_for_people():
@@ -347,7 +347,7 @@ def test_ports_are_given_out_in_order_and_who_lacks_them_holds_nobody_up():
 
     assert [start.job_id for start in result.starts] == [1, 2, 4]
     assert result.reasons[3].code is ReasonCode.BEHIND_HIGHER_PRIORITY
-    assert result.reasons[3].text.endswith("it wants 5, and 1 are left.")
+    assert result.reasons[3].text.endswith("it needs 5, and 1 are free.")
 
 
 def test_nobody_has_to_leave_for_a_job_that_lacks_ports():

@@ -18,13 +18,13 @@ def test_a_plain_job_is_considered():
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        ({"held": True}, ReasonCode.HELD, "releases it"),
-        ({"held": True, "turn_of": 1}, ReasonCode.HELD, "turn in the sweep: 1 job runs"),
-        ({"held": True, "turn_of": 4}, ReasonCode.HELD, "turn in the sweep: 4 jobs run"),
-        ({"after": (4,)}, ReasonCode.AFTER_JOB, "after job 4"),
+        ({"held": True}, ReasonCode.HELD, "on hold"),
+        ({"held": True, "turn_of": 1}, ReasonCode.HELD, "at most 1 job runs"),
+        ({"held": True, "turn_of": 4}, ReasonCode.HELD, "at most 4 jobs run"),
+        ({"after": (4,)}, ReasonCode.AFTER_JOB, "depends on job 4"),
         ({"after": (4, 5)}, ReasonCode.AFTER_JOB, "jobs 4, 5"),
         ({"after_failed": (4,)}, ReasonCode.AFTER_JOB, "never starts"),
-        ({"not_before": NOW + 1}, ReasonCode.NOT_BEFORE, "not before 01 Jan 1970 00:16:41 UTC"),
+        ({"not_before": NOW + 1}, ReasonCode.NOT_BEFORE, "Earliest start: 01 Jan 1970 00:16:41 UTC"),
         ({"backoff_until": NOW + 1}, ReasonCode.BACKOFF_AFTER_FAILURE, "due at 01 Jan 1970"),
     ],
 )

@@ -60,10 +60,10 @@ def test_roles_that_fit_alone_and_never_together_are_told_so_under_a_policy():
 
     assert result.reasons[1].code is ReasonCode.EXCEEDS_VC_MAX
     assert result.reasons[1].text == (
-        "Its roles want 12 devices of a together; virtual cluster vision-a has 8."
+        "Its roles need 12 devices of a together; virtual cluster vision-a has 8."
     )
     assert [english(step) for step in result.reasons[1].unblock] == [
-        "Ask for at most 8 devices of a."
+        "Request at most 8 devices of a."
     ]
     assert decide_with_policy(KEEPS_WAITING, two_roles(4)).reasons[1].text == "Not now."
 
@@ -82,7 +82,7 @@ def test_a_borrower_is_judged_by_the_whole_cluster_and_its_ill_nodes():
     assert reason(8, ill=1).text == "Not now."
     ill = reason(8, ill=2)
     assert ill.code is ReasonCode.CELLS_UNHEALTHY
-    assert ill.text == "Its roles want 16 devices of a together; 8 are in order."
+    assert ill.text == "Its roles need 16 devices of a together; 8 are healthy."
 
 
 def test_nobody_has_to_leave_for_a_role_whose_job_never_fits_whole():
@@ -107,7 +107,7 @@ def test_nobody_has_to_leave_for_a_role_beside_which_another_one_never_fits():
     result = decide(cluster_snapshot(strong, holding=jobs_started_by(weak)))
 
     assert not result.preemptions
-    assert result.reasons[1].text == "One instance wants 12 devices; a node has 8."
+    assert result.reasons[1].text == "One instance needs 12 devices; a node has 8."
 
 
 def test_roles_of_a_virtual_cluster_without_any_guarantee_are_told_so():

@@ -222,7 +222,7 @@ def test_a_job_that_is_rejected_or_has_a_reservation_says_so():
 
     assert [(r.job_id, r.reason) for r in result.rejections] == [(1, reason)]
     assert result.reasons[2].code is ReasonCode.RESERVATION
-    assert "from about 10 minutes" in result.reasons[2].text
+    assert "starting in about 10 min" in result.reasons[2].text
     assert (result.reasons[3].code, result.reasons[3].text) == (
         ReasonCode.HELD_BY_POLICY, "Not now.",
     )  # fmt: skip
