@@ -276,7 +276,7 @@ def test_rules_around_a_policy_hold_in_live_rounds_and_keep_its_state():
     assert (vc.policy_fault, vc.policy_state) == ("", {"seen": 1})
     assert second.state == JobState.QUEUED
     assert second.reason_code == ReasonCode.HELD_BY_POLICY
-    assert "account" in second.reason_text
+    assert "limit of devices" in second.reason_text
 
 
 def test_a_stand_in_of_ones_own_choice_decides_and_the_fault_is_told():

@@ -145,7 +145,7 @@ def test_a_quota_stops_starts_and_never_what_runs():
     plan, _ = DeviceCeiling(inner=make_policy("srtf", {})).plan(view, {})
 
     assert set(plan.allocs) == {1, 3}
-    assert "account" in plan.why[2]
+    assert "limit of devices" in plan.why[2]
 
 
 def test_who_is_at_the_ceiling_is_hidden_so_that_others_get_what_it_cannot_have():
@@ -160,7 +160,7 @@ def test_who_is_at_the_ceiling_is_hidden_so_that_others_get_what_it_cannot_have(
     plan, _ = DeviceCeiling(inner=make_policy("srtf", {}), most=2).plan(view, {})
 
     assert set(plan.allocs) == {1, 3}
-    assert "account" in plan.why[2]
+    assert "limit of devices" in plan.why[2]
 
 
 def test_a_job_that_its_policy_would_start_beyond_the_ceiling_starts_at_the_size_that_is_left():
@@ -178,7 +178,7 @@ def test_a_job_that_its_policy_would_start_beyond_the_ceiling_starts_at_the_size
 
     assert {n: alloc.devices for n, alloc in plan.allocs.items()} == {1: 2, 2: 4}
     assert {n: alloc.devices for n, alloc in small.allocs.items()} == {1: 2, 2: 3}
-    assert "account" in small.why[3]
+    assert "limit of devices" in small.why[3]
     check_plan(view, plan)
 
 

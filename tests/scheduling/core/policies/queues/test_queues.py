@@ -106,7 +106,7 @@ class TestCapacity:
         )
 
         assert len(plan.allocs) == most
-        assert ("one user" in plan.why[14]) is (factor > 0)
+        assert ("per-user limit" in plan.why[14]) is (factor > 0)
 
     def test_without_tenants_all_are_users_of_the_whole_pool(self):
         jobs = [make_job(number, 2, owner=number % 2) for number in range(1, 9)]
@@ -157,7 +157,7 @@ class TestCapacity:
         plan, _ = make_policy("capacity", {"preempt": True, "most_preempted": 1.0}).plan(view, {})
 
         assert set(plan.allocs) == {1, 3}
-        assert "back" in plan.why[2]
+        assert "preempts" in plan.why[2]
         assert set(make_policy("capacity", {}).plan(view, {})[0].allocs) == {1, 2}
 
     @given(
