@@ -35,7 +35,7 @@ TENANTS: Final[Mapping[str, Template]] = {
     "last-lead": fixed("%(username)s is the last lead of %(name)s."),
     "no-tenant": fixed("Tenant not found."),
     "member-already": fixed("%(username)s is a member of %(name)s already."),
-    "choose-lead-first": fixed("Make another member a lead first, or ask a cluster admin."),
+    "choose-lead-first": fixed("Give another member the lead role first, or ask a cluster admin."),
     "no-such-role": fixed("This is not a valid role."),
     "roles-to-use": fixed("Use one of: %(names)s."),
     "cap-too-small": fixed("A cap must be at least 1 device."),
