@@ -24,7 +24,7 @@ def test_a_plain_job_is_considered():
         ({"after": (4,)}, ReasonCode.AFTER_JOB, "depends on job 4"),
         ({"after": (4, 5)}, ReasonCode.AFTER_JOB, "jobs 4, 5"),
         ({"after_failed": (4,)}, ReasonCode.AFTER_JOB, "never starts"),
-        ({"not_before": NOW + 1}, ReasonCode.NOT_BEFORE, "Earliest start: 01 Jan 1970 00:16:41 UTC"),
+        ({"not_before": NOW + 1}, ReasonCode.NOT_BEFORE, "start: 01 Jan 1970 00:16:41 UTC"),
         ({"backoff_until": NOW + 1}, ReasonCode.BACKOFF_AFTER_FAILURE, "due at 01 Jan 1970"),
     ],
 )
