@@ -62,7 +62,7 @@ def test_levels_whose_trial_ends_early_are_not_available() -> None:
     assert {(one.available, one.cause) for one in found} == {(False, isolation.NOT_TRIED)}
 
 
-def test_a_claim_does_not_stay_locked_if_the_levels_cannot_be_tried(
+def test_a_start_is_not_claimed_if_the_levels_cannot_be_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = runs.Store(str(tmp_path))
@@ -78,6 +78,6 @@ def test_a_claim_does_not_stay_locked_if_the_levels_cannot_be_tried(
     monkeypatch.setattr(confinement, "known", full)
     handler.handle(2, {"op": protocol.GO, "run_id": spec.run_id})
 
-    lock = runs.try_lock(store.run(spec.run_id).file(protocol.GO_FILE))
-    assert lock is not None
-    os.close(lock)
+    run = store.run(spec.run_id)
+    assert not run.claimed()
+    assert run.status().phase == protocol.PREPARED

