@@ -85,7 +85,26 @@ class RefusalCache:
         if not self._waits:
             return None
         known = self._waits.get(_shape(request, nodes))
-        return _for_request(known, request) if known is not None else None
+        if known is None:
+            return None
+        others = known.blocked_by
+        if request.group in others:
+            others = tuple(name for name in others if name != request.group)
+        # ``replace`` takes five times as long, and a round does this for hundreds of gangs.
+        return Wait(
+            request=request,
+            code=known.code,
+            message=known.message,
+            reason=known.reason,
+            blocked_by=others,
+            unblock=known.unblock,
+            chain=known.chain,
+            level=known.level,
+            quota=known.quota,
+            nodes=known.nodes,
+            counts=known.counts,
+            free=known.free,
+        )
 
     def store(self, wait: Wait, nodes: frozenset[str] | None) -> None:
         """Cache a refusal for requests of the same shape on the same nodes."""
@@ -105,26 +124,4 @@ def _shape(request: GangRequest, nodes: frozenset[str] | None) -> tuple[object, 
         request.pinned,
         request.within,
         nodes,
-    )
-
-
-def _for_request(known: Wait, request: GangRequest) -> Wait:
-    mine = request.group
-    others = known.blocked_by
-    if mine in others:
-        others = tuple(name for name in others if name != mine)
-    # ``replace`` takes five times as long, and a round does this for hundreds of gangs.
-    return Wait(
-        request=request,
-        code=known.code,
-        message=known.message,
-        reason=known.reason,
-        blocked_by=others,
-        unblock=known.unblock,
-        chain=known.chain,
-        level=known.level,
-        quota=known.quota,
-        nodes=known.nodes,
-        counts=known.counts,
-        free=known.free,
     )
