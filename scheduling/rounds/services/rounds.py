@@ -216,8 +216,9 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
 
 def _write_reasons(reading: Reading, result: RoundResult) -> bool:
     """Store the reasons that are new or changed; whether a job has one of another code."""
-    # Jobs with the same reason share one value, which is encoded once.
+    # Jobs with the same reason share one value, before and now: it is encoded and compared once.
     spelled: dict[int, StoredReason] = {}
+    unchanged: dict[tuple[int, int], bool] = {}
     changed: dict[int, Reason] = {}
     new_waits = False
     for job_id, reason in result.reasons.items():
@@ -227,7 +228,10 @@ def _write_reasons(reading: Reading, result: RoundResult) -> bool:
                 code=reason.code.value, detail=reason_detail(reason)
             )
         before = reading.reasons.get(job_id)
-        if before != wanted:
+        pair = id(before), id(wanted)
+        if pair not in unchanged:
+            unchanged[pair] = before == wanted
+        if not unchanged[pair]:
             changed[job_id] = reason
             new_waits = new_waits or before is None or before.code != wanted.code
     store_reasons(changed)
