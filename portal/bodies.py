@@ -7,8 +7,8 @@ from typing import Any, Final, TypeAlias
 from django.http import HttpResponse
 from django.template.loader import render_to_string
 
+from portal.api.documents import MAX_BODY_BYTES, BodyTooLargeError
 from portal.api.errors import problem_page
-from portal.api.parsers import MAX_BODY_BYTES, BodyTooLargeError
 from portal.web.frame import Frame
 from scheduling.jobs.services.archives import MOST_BYTES, TooLargeError
 

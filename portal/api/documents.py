@@ -1,27 +1,128 @@
-"""Documents in requests, read and translated one large one at a time per user.
-
-The limit protects the interpreter of a web process, so it applies to each process on its own.
-"""
+"""Documents in requests: parsers with size limits, and submissions of jobs from documents."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import IO, Any, Final, NoReturn
+
+from django.conf import settings
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
 
 from scheduling.compat.context import Context
-from scheduling.compat.documents import is_json, parse_document
-from scheduling.compat.formats import format_of_document, format_of_text, import_text
+from scheduling.compat.documents import MAX_YAML_BYTES, is_json, parse_document
+from scheduling.compat.formats import (
+    format_of_document,
+    format_of_text,
+    import_text,
+)
+from scheduling.compat.openpai.job import is_openpai, translate_openpai
 from scheduling.compat.result import Imported
 from scheduling.core.jobspec import MAX_SPEC_BYTES
+from scheduling.jobs.queries.submit_context import SubmitContext, read_submit_context
+from scheduling.jobs.services.archives import TooLargeError
+from scheduling.jobs.services.submission import MAX_BULK, Submission
+from scheduling.jobs.validation import InvalidJobError
+from scheduling.rounds.snapshot import RoundConfig
 from tenants.audit import current_actor
-from tenants.errors import DomainError
+from tenants.errors import DomainError, FieldError, InvalidError
+from tenants.viewers import Viewer
 
+MAX_BODY_BYTES: Final = 4 << 20
+NATIVE: Final = "native"
 LARGE_YAML_BYTES: Final = 32 << 10
 LARGE_JSON_BYTES: Final = 256 << 10
 _RETRY_SECONDS: Final = 5
-
+# The limit protects the interpreter of a web process, so it applies to each process on its own.
 _lock: Final = threading.Lock()
 _parsing: Final[set[int]] = set()
+
+
+class BodyTooLargeError(TooLargeError):
+    """The request, or the document in it, is larger than the limit."""
+
+    title = "The request is too large"
+
+
+class StrictJSONParser(BaseParser):
+    """``application/json``: no NaN, no duplicate keys, bounded depth and size."""
+
+    media_type = "application/json"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Any = None
+    ) -> Any:
+        """Read the body; ``ImportRefusedError`` names line and column."""
+        most = _most_bytes(self.media_type, parser_context)
+        body = bounded_body(stream, parser_context, most)
+        request = (parser_context or {}).get("request")
+        if request is not None:
+            request._tessera_text = body.decode(errors="replace")
+        return read_document(body, self.media_type, max_bytes=MAX_BODY_BYTES)
+
+
+class YAMLParser(StrictJSONParser):
+    """``application/yaml``: a safe subset without aliases that explode."""
+
+    media_type = "application/yaml"
+
+
+class YAMLTextParser(YAMLParser):
+    """``text/yaml`` and ``application/x-yaml``, which older clients send."""
+
+    media_type = "*/yaml"
+
+
+class AnyTextParser(BaseParser):
+    """Accepts any body as text; the importer of the format parses it."""
+
+    media_type = "*/*"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Any = None
+    ) -> Any:
+        """Read the body; ``BodyTooLargeError`` beyond the limit."""
+        return bounded_body(stream, parser_context)
+
+
+def bounded_body(stream: IO[Any], parser_context: Any = None, most: int = MAX_BODY_BYTES) -> bytes:
+    """Read the whole body.
+
+    Raises:
+        BodyTooLargeError: it has more than ``most`` bytes; the excess is not read.
+    """
+    body: bytes = stream.read(most + 1)
+    if len(body) > most:
+        request = (parser_context or {}).get("request")
+        told = str(request.META.get("CONTENT_LENGTH") or "") if request is not None else ""
+        size = int(told) if told.isdecimal() else 0
+        refuse_size(max(size, len(body)), most, field="body")
+    return body
+
+
+def refuse_size(size: int, most: int, *, field: str) -> NoReturn:
+    """Refuse a body of ``size`` bytes where ``most`` are allowed.
+
+    Raises:
+        BodyTooLargeError: always.
+    """
+    raise BodyTooLargeError(
+        f"It has {size:,} bytes; {most:,} are taken here.",
+        field=field,
+        value=size,
+        remedy="Send a smaller document, or JSON instead of YAML."
+        if most < MAX_BODY_BYTES
+        else "Send a smaller document.",
+    )
+
+
+def _most_bytes(media_type: str, parser_context: Any) -> int:
+    """Return the size limit: lower for YAML, lowest where one job is expected."""
+    if media_type == StrictJSONParser.media_type:
+        return MAX_BODY_BYTES
+    view = (parser_context or {}).get("view")
+    operation = getattr(view, "operations", {}).get(getattr(view, "action", None))
+    return MAX_SPEC_BYTES if getattr(operation, "holds_one_job", False) else MAX_YAML_BYTES
 
 
 class LargeParseRunningError(DomainError):
@@ -103,3 +204,108 @@ def one_large_parse(size: int, large: int) -> Iterator[None]:
     finally:
         with _lock:
             _parsing.discard(who.user_id)
+
+
+def ground_for(viewer: Viewer) -> SubmitContext:
+    """Return the submit context of the viewer."""
+    return read_submit_context(
+        viewer=viewer,
+        images_ignored=settings.TESSERA.images == "ignore",
+        host_network=settings.TESSERA.host_network == "gangs",
+    )
+
+
+def round_config() -> RoundConfig:
+    """The settings of rounds, as the scheduler uses them."""
+    return RoundConfig(
+        round_seconds=settings.TESSERA.round_seconds,
+        images_required=settings.TESSERA.images == "required",
+        using=settings.SNAPSHOT_DATABASE,
+    )
+
+
+def submission_from(request: Request) -> Submission:
+    """Parse the job in the body.
+
+    Raises:
+        InvalidJobError: the body is not an object.
+        ImportRefusedError: an OpenPAI job that cannot be translated.
+    """
+    return submission_of(request.data, getattr(request, "_tessera_text", ""))
+
+
+def submissions_from(request: Request) -> list[Submission]:
+    """Return the jobs in the body: a list, or an object with the list ``jobs``.
+
+    Raises:
+        InvalidError: neither of them.
+    """
+    body = request.data
+    if isinstance(body, Mapping) and list(body) == ["jobs"]:
+        body = body["jobs"]
+    if not isinstance(body, list):
+        raise InvalidError(
+            "The body is no list of jobs.",
+            value=type(body).__name__,
+            remedy='Send a list of jobs, or {"jobs": [...]}.',
+        )
+    if len(body) > MAX_BULK:
+        raise InvalidError(
+            f"One call takes 1 to {MAX_BULK} jobs.", value=len(body), remedy="Split the list."
+        )
+    return [submission_of(document, "") for document in body]
+
+
+def submission_of(document: Any, text: str) -> Submission:
+    """Convert a document to a submission; ``text`` is stored unless it has secrets.
+
+    Raises:
+        InvalidJobError: the document is not an object.
+        ImportRefusedError: an OpenPAI job that cannot be translated.
+    """
+    if not isinstance(document, Mapping):
+        raise InvalidJobError(
+            errors=[
+                FieldError(
+                    field="",
+                    value=None if document is None else type(document).__name__,
+                    message="The document is no object.",
+                    remedy="Send an object with name, virtual_cluster and roles.",
+                )
+            ]
+        )
+    if not is_openpai(document):
+        kept = "" if _holds_secrets(document.get("roles")) else text
+        return Submission(document=document, source_text=kept, source_format=NATIVE)
+    return submission_of_import(translate_openpai(document), text)
+
+
+def _holds_secrets(roles: Any) -> bool:
+    """Return whether the text has secret values and must not be stored."""
+    named = roles.values() if isinstance(roles, Mapping) else ()
+    return any(isinstance(role, Mapping) and role.get("secrets") for role in named)
+
+
+def submission_of_import(
+    imported: Imported, text: str, chosen: Mapping[str, str] | None = None
+) -> Submission:
+    """Return a translated job with warnings for omitted parts, and its text.
+
+    A text with secrets is not stored.
+
+    Args:
+        imported: the translation.
+        text: the document itself.
+        chosen: parameters of the request, such as the virtual cluster.
+    """
+    lost = sorted(imported.unsupported, key=lambda entry: entry.needed)
+    return Submission(
+        document=imported.spec,
+        source_text="" if imported.holds_secrets else text,
+        source_format=imported.format,
+        warnings=(
+            *(remark.sentence for remark in imported.warnings),
+            *(entry.sentence for entry in lost),
+        ),
+        sent={"text": text, **chosen} if chosen else text or None,
+    )

@@ -1,29 +1,49 @@
-"""Translation of other job formats, and submission unless it is a dry run."""
+"""Import of documents of other systems: translation, and submission unless it is a dry run."""
 
 from collections.abc import Mapping
-from typing import IO, Any, ClassVar, Final, TypedDict
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from secrets import token_hex
+from typing import Any, ClassVar, Final, TypedDict
 
+from django.db import transaction
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.cluster import UnsupportedOut
-from portal.api.documents import read_document, recognise, translate
-from portal.api.imported import import_context, submission_of_import, submit_import
-from portal.api.job_bodies import ground_for
+from portal.api.documents import (
+    MAX_BODY_BYTES,
+    AnyTextParser,
+    ground_for,
+    read_document,
+    recognise,
+    refuse_size,
+    submission_of_import,
+    translate,
+)
 from portal.api.job_shapes import AcceptedJobOut, accepted_job_out
-from portal.api.parsers import MAX_BODY_BYTES, bounded_body, refuse_size
 from portal.api.schema import DRY_RUN, IDEMPOTENCY_KEY, Op
 from portal.api.views import ApiViewSet
+from scheduling.clusters.queries.import_rules import list_import_rules
+from scheduling.compat.context import Context, Rule
 from scheduling.compat.documents import decode_text
 from scheduling.compat.formats import IMPORTERS, format_named
 from scheduling.compat.result import Imported
+from scheduling.compat.slurm.job import ARRAY_LABEL
 from scheduling.core.jobspec import MAX_SPEC_BYTES
+from scheduling.core.sweeps import LABEL, label_of
+from scheduling.jobs.models import Job
 from scheduling.jobs.queries.instances import parts_among
 from scheduling.jobs.queries.jobs import rows_of_jobs
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.services.submission import Submission, submit_job, submit_jobs
+from scheduling.sweeps.services import keep_sweep
 from tenants.clock import database_now
 from tenants.errors import InvalidError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
 
 _CLUSTER: Final = OpenApiParameter(
     "virtual_cluster", str, description="Virtual cluster; replaces the one in the document."
@@ -31,19 +51,8 @@ _CLUSTER: Final = OpenApiParameter(
 AUTO: Final = "auto"
 """In place of a format: the one that the document shows to be its own."""
 
+ARRAY_JOB: Final = "SLURM_ARRAY_JOB_ID"
 _ENVELOPES: Final = frozenset({"text", "script", "document"})
-
-
-class AnyTextParser(BaseParser):
-    """Accepts any body as text; the importer of the format parses it."""
-
-    media_type = "*/*"
-
-    def parse(
-        self, stream: IO[Any], media_type: str | None = None, parser_context: Any = None
-    ) -> Any:
-        """Read the body; ``BodyTooLargeError`` beyond the limit."""
-        return bounded_body(stream, parser_context)
 
 
 class UnsupportedFormatError(InvalidError):
@@ -142,12 +151,7 @@ class ImportViewSet(ApiViewSet):
 
 
 def _format_of(asked: str, text: bytes) -> str:
-    """Return the requested format, or the one detected in the text.
-
-    Raises:
-        UnsupportedFormatError: unknown format, or none detected.
-        ImportRefusedError: the text is not a document.
-    """
+    """Return the requested format, or the one detected in the text."""
     found = recognise(decode_text(text))[0] if asked == AUTO else format_named(asked)
     if found:
         return found
@@ -164,11 +168,7 @@ def _format_of(asked: str, text: bytes) -> str:
 
 
 def _text_of(request: Request, name: str) -> tuple[bytes, str]:
-    """Return the document and its media type; a JSON object of one text is an envelope.
-
-    Raises:
-        InvalidError: an envelope without text, or JSON where a script is needed.
-    """
+    """Return the document and its media type; a JSON object of one text is an envelope."""
     sent: Any = request.data  # an empty body is not parsed
     body = sent if isinstance(sent, bytes) else b""
     media_type = request.content_type or ""
@@ -199,3 +199,130 @@ def _check_jobs(imported: Imported) -> None:
             value=len(imported.nodes),
             remedy="Translate with dry_run=1, and send each of nodes to /api/v1/nodes/.",
         )
+
+
+def import_context(
+    viewer: Viewer, ground: SubmitContext, now: datetime, *, virtual_cluster: str = ""
+) -> Context:
+    """Return the import context for this viewer.
+
+    Args:
+        viewer: submits the document.
+        ground: submit context.
+        now: current time.
+        virtual_cluster: chosen by the viewer, if any.
+    """
+    return Context(
+        rules={
+            (row.kind, row.name): Rule(
+                virtual_cluster=row.virtual_cluster,
+                tenant=str(row.tenant_id or ""),
+                priority=row.priority,
+                opportunistic=row.opportunistic,
+            )
+            for row in list_import_rules(viewer)
+        },
+        clusters={
+            name: str(cluster.tenant_id)
+            for name, cluster in ground.clusters.items()
+            if viewer.can(Permission.SUBMIT_JOBS, cluster.tenant_id)
+        },
+        device_types=tuple(ground.types),
+        virtual_cluster=virtual_cluster,
+        now=now,
+    )
+
+
+def submit_import(
+    imported: Imported,
+    submission: Submission,
+    *,
+    viewer: Viewer,
+    ground: SubmitContext,
+    now: datetime,
+    idempotency_key: str = "",
+) -> tuple[list[Job], bool]:
+    """Submit all jobs of a document, all or none; array tasks get its number.
+
+    Tasks beyond the concurrency limit are held, as in a sweep.
+
+    Returns:
+        The jobs, and whether they are new: a used idempotency key returns the earlier jobs.
+    """
+    sweep = _sweep_of(imported, idempotency_key)
+    with transaction.atomic():
+        first, is_new = submit_job(
+            submission=replace(submission, document=_in_sweep(submission.document, sweep, 0)),
+            viewer=viewer,
+            ground=ground,
+            now=now,
+            idempotency_key=idempotency_key,
+        )
+        if not is_new:
+            return [first, *_others_of_array(viewer, first)], False
+        if not imported.more:
+            return [first], True
+        others = submit_jobs(
+            submissions=[
+                replace(submission, document=_in_sweep(_of_array(spec, first.pk), sweep, number))
+                for number, spec in enumerate(imported.more, 1)
+            ],
+            viewer=viewer,
+            ground=ground,
+            now=now,
+        )
+        if sweep is not None:
+            keep_sweep(viewer=viewer, jobs=[first, *others], now=now, **asdict(sweep))
+    return [first, *others], True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sweep:
+    name: str
+    label: str
+    grid: Mapping[str, list[str]]
+    max_parallel: int
+
+
+def _sweep_of(imported: Imported, idempotency_key: str) -> _Sweep | None:
+    """Return the sweep of the jobs; None if all of them may run at a time."""
+    if imported.max_parallel is None:
+        return None
+    name = imported.spec["labels"][ARRAY_LABEL]
+    # A repetition with the same key must be the same document.
+    mark = sha256(idempotency_key.encode()).hexdigest() if idempotency_key else token_hex(3)
+    tasks = [str(spec["roles"]["worker"]["env"]["SLURM_ARRAY_TASK_ID"]) for spec in imported.specs]
+    return _Sweep(
+        name=name,
+        label=label_of(name, mark[:6]),
+        grid={"SLURM_ARRAY_TASK_ID": tasks},
+        max_parallel=imported.max_parallel,
+    )
+
+
+def _in_sweep(spec: Mapping[str, Any], sweep: _Sweep | None, number: int) -> Mapping[str, Any]:
+    if sweep is None:
+        return spec
+    waits = {"held": True} if number >= sweep.max_parallel else {}
+    return {**spec, "labels": {**spec.get("labels", {}), LABEL: sweep.label}, **waits}
+
+
+def _others_of_array(viewer: Viewer, first: Job) -> list[Job]:
+    """Return the other tasks of the array."""
+    # A write-only token gets the same response to a repetition as to the first request.
+    together = Job.objects.visible_to(viewer, Permission.SUBMIT_JOBS).filter(
+        owner_id=first.owner_id, submitted_at=first.submitted_at, pk__gt=first.pk
+    )
+    return [
+        job
+        for job in together.order_by("pk")
+        if job.spec["roles"].get("worker", {}).get("env", {}).get(ARRAY_JOB) == str(first.pk)
+    ]
+
+
+def _of_array(spec: Mapping[str, Any], array_id: int) -> dict[str, Any]:
+    roles = {
+        name: {**role, "env": {**role.get("env", {}), ARRAY_JOB: str(array_id)}}
+        for name, role in spec["roles"].items()
+    }
+    return {**spec, "roles": roles}

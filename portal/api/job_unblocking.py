@@ -10,7 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.job_bodies import ground_for, round_config
+from portal.api.documents import ground_for, round_config
 from portal.api.job_shapes import JobOut, RefusedOut, StepOut, job_out, refused_out, step_out
 from portal.api.request_models import read_body
 from portal.api.response_models import Body, From

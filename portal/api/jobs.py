@@ -10,7 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.job_bodies import ground_for, round_config, submission_from, submissions_from
+from portal.api.documents import ground_for, round_config, submission_from, submissions_from
 from portal.api.job_plans import PlanOut, plan_out
 from portal.api.job_receipts import RECEIPTS, JobReceipts
 from portal.api.job_shapes import (

@@ -1,10 +1,14 @@
-"""Jobs in OpenPAI's shapes and terms, for scripts written for its REST server."""
+"""Jobs and virtual clusters in OpenPAI's shapes, units (GPUs, processors, MiB) and terms."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
+from scheduling.clusters.queries.capacities import (
+    DeviceCapacity,
+    VcCapacity,
+)
 from scheduling.core.lifecycle import TERMINAL, FailureClass, JobState
 from scheduling.enums import MemberStep
 from scheduling.jobs.queries.job_detail import AttemptView, JobDetail, MemberView
@@ -187,3 +191,32 @@ def _task_state(member: MemberView, state: str) -> str:
     if member.exit_code is None or member.stopping:
         return "STOPPED" if state in ("STOPPED", "STOPPING") else state
     return "SUCCEEDED" if member.exit_code == 0 else "FAILED"
+
+
+def cluster_summary(row: VcCapacity) -> dict[str, Any]:
+    return {
+        "capacity": row.percent,
+        "maxCapacity": row.percent,
+        "usedCapacity": row.used_percent,
+        "numJobs": row.running_jobs + row.queued_jobs,
+        "numActiveJobs": row.running_jobs,
+        "numPendingJobs": row.queued_jobs,
+        "resourcesUsed": _resources(row.used),
+        "resourcesGuaranteed": _resources(row.healthy),
+        "resourcesTotal": _resources(row.promised),
+        "dedicated": False,
+        "status": "RUNNING",
+    }
+
+
+def _resources(amount: DeviceCapacity) -> dict[str, int]:
+    found = device_amounts(amount)
+    return {**found, "vCores": found["cpu"], "GPUs": found["gpu"]}
+
+
+def device_amounts(amount: DeviceCapacity) -> dict[str, int]:
+    return {
+        "gpu": amount.devices,
+        "cpu": int(amount.cpus),
+        "memory": amount.memory_bytes >> 20,
+    }

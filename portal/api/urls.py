@@ -18,8 +18,7 @@ from portal.api.log_rules import LogRuleViewSet
 from portal.api.members import MemberViewSet
 from portal.api.nodes import NodeViewSet
 from portal.api.notices import DeliveryViewSet, NotificationViewSet, WebhookViewSet
-from portal.api.openpai_jobs import OpenPaiJobViewSet
-from portal.api.openpai_views import NoSuchOpenPaiAddress, OpenPaiClusterViewSet
+from portal.api.openpai import NoSuchOpenPaiAddress, OpenPaiClusterViewSet, OpenPaiJobViewSet
 from portal.api.priority_classes import PriorityClassViewSet
 from portal.api.reconfiguration import ReconfigurationViewSet
 from portal.api.rounds import RoundViewSet

@@ -205,8 +205,8 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": [
-        "portal.api.parsers.StrictJSONParser",
-        "portal.api.parsers.YAMLParser",
+        "portal.api.documents.StrictJSONParser",
+        "portal.api.documents.YAMLParser",
     ],
     "EXCEPTION_HANDLER": "portal.api.errors.problem_response",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.views.decorators.http import require_POST, require_safe
 
-from portal.api.job_bodies import ground_for
+from portal.api.documents import ground_for
 from portal.i18n import said
 from portal.web.form_tokens import once_of
 from portal.web.viewing import PageRequest, page

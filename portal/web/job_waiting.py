@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
-from portal.api.job_bodies import ground_for, round_config
+from portal.api.documents import ground_for, round_config
 from portal.i18n import said
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from portal.addresses import job_url
-from portal.api.job_bodies import ground_for
+from portal.api.documents import ground_for
 from portal.i18n import gettext_lazy
 from portal.web.form_tokens import once_of
 from portal.web.job_actions import LONGEST_REASON, stop_and_say

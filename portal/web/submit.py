@@ -15,8 +15,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal.api.imported import import_context, submission_of_import, submit_import
-from portal.api.job_bodies import ground_for, round_config, submission_of
+from portal.api.documents import ground_for, round_config, submission_of, submission_of_import
+from portal.api.imports import import_context, submit_import
 from portal.i18n import said
 from portal.web import submit_fields, submit_secrets
 from portal.web.job_calls import submit_calls

@@ -6,8 +6,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from portal.api.documents import read_document
-from portal.api.job_bodies import ground_for, round_config
+from portal.api.documents import ground_for, read_document, round_config
 from portal.web.submit_check import Fault
 from portal.web.submit_panel import Panel, panel_of_draft, panel_of_faults
 from portal.web.viewing import PageRequest

@@ -11,7 +11,7 @@ from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.addresses import job_url
-from portal.api.job_bodies import ground_for
+from portal.api.documents import ground_for
 from portal.web.components import words
 from portal.web.components.states import job_state
 from portal.web.components.stats import Stat

@@ -11,7 +11,7 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from portal.api.job_bodies import ground_for, round_config
+from portal.api.documents import ground_for, round_config
 from portal.web.submit_check import check as check_text
 from portal.web.submit_panel import panel_of
 from portal.web.submit_text import read_typed

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from portal.api.job_bodies import ground_for
+from portal.api.documents import ground_for
 from scheduling.clusters.models import VcLimit
 from scheduling.estimates.models import StartEstimate
 from scheduling.jobs.models import Job

@@ -1,21 +1,29 @@
-"""Jobs by OpenPAI's protocol (``/api/v2/jobs``), for existing scripts and editors."""
+"""OpenPAI's protocol (``/api/v2``), for existing scripts and editors; not in our own schema.
 
-from collections.abc import Mapping
+Errors are ``{code, message}`` as there, plus our list of faults.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.documents import read_document
-from portal.api.imported import submission_of_import
-from portal.api.job_bodies import ground_for
-from portal.api.openpai_shapes import STATES, job_document, job_summary
-from portal.api.openpai_views import (
-    NoJobConfigError,
-    NoJobError,
-    OpenPaiViewSet,
-    TakenNameError,
+from portal.api.documents import AnyTextParser, ground_for, read_document, submission_of_import
+from portal.api.errors import problem_response
+from portal.api.openpai_shapes import (
+    STATES,
+    cluster_summary,
+    device_amounts,
+    job_document,
+    job_summary,
+)
+from portal.api.views import NoSuchAddress, ViewerViewSet
+from scheduling.clusters.queries.capacities import (
+    VcCapacity,
+    device_types,
+    vc_capacities,
 )
 from scheduling.compat.openpai.job import translate_openpai
 from scheduling.jobs.queries.job_detail import MemberView, job_detail
@@ -30,7 +38,7 @@ from scheduling.jobs.services.idempotency import IdempotencyConflictError
 from scheduling.jobs.services.submission import submit_job
 from scheduling.runs.services.stopping import stop_job
 from tenants.clock import database_now
-from tenants.errors import InvalidError
+from tenants.errors import ConflictError, InvalidError, NotFoundError
 from tenants.roles import Permission
 
 USUAL_ROWS: Final = 5_000
@@ -45,6 +53,125 @@ _ORDERS: Final[Mapping[str, str]] = {
     "completionTime": "finished",
 }
 _UNKNOWN: Final = "UNKNOWN"
+_CODES: Final[Mapping[int, str]] = {
+    400: "InvalidParametersError",
+    401: "UnauthorizedUserError",
+    403: "ForbiddenUserError",
+    404: "NoApiError",
+    409: "ConflictJobError",
+}
+_NAMED: Final[Mapping[str, str]] = {
+    "unknown-vc": "NoVirtualClusterError",
+    "no-job": "NoJobError",
+    "no-job-config": "NoJobConfigError",
+    "no-virtual-cluster": "NoVirtualClusterError",
+    "invalid-spec": "InvalidProtocolError",
+    "invalid-document": "InvalidProtocolError",
+    "unsupported-field": "InvalidProtocolError",
+}
+
+
+class NoJobError(NotFoundError):
+    """No job of this name is visible to the caller."""
+
+    code = "no-job"
+
+
+class NoJobConfigError(NotFoundError):
+    """The job has no OpenPAI document that can be shown."""
+
+    code = "no-job-config"
+
+
+class NoVirtualClusterError(NotFoundError):
+    """No virtual cluster of this name is visible to the caller."""
+
+    code = "no-virtual-cluster"
+
+
+class TakenNameError(ConflictError):
+    """The caller has a job of this name already."""
+
+
+class OpenPaiViewSet(ViewerViewSet):
+    """An address of OpenPAI's protocol. ``takes`` has its query parameters by method."""
+
+    schema = None
+    parser_classes = (AnyTextParser,)
+    takes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def parameters(self) -> Iterable[str]:
+        """Names of the supported query parameters."""
+        return self.takes.get(self.action, ())
+
+    def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
+        """Errors as OpenPAI's clients read them."""
+        return refusal
+
+
+class NoSuchOpenPaiAddress(NoSuchAddress):
+    """OpenPAI addresses that are not supported."""
+
+    def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
+        """Errors as OpenPAI's clients read them."""
+        return refusal
+
+
+def refusal(error: Exception, context: dict[str, Any]) -> Response | None:
+    """Our problem document as OpenPAI's ``{code, message}``, with its faults."""
+    found = problem_response(error, context)
+    if found is None:
+        return None
+    problem: dict[str, Any] = found.data
+    faults = problem["errors"]
+    words = [f"{fault['field']}: {fault['message']}".removeprefix(": ") for fault in faults]
+    kinds = (problem["code"], *(fault.get("code", "") for fault in faults))
+    code = next((_NAMED[kind] for kind in kinds if kind in _NAMED), None)
+    return Response(
+        {
+            "code": code or _CODES.get(found.status_code, "UnknownError"),
+            "message": " ".join(words) or problem["title"],
+            "errors": faults,
+        },
+        status=found.status_code,
+        headers={name: value for name, value in found.headers.items() if name != "Content-Type"},
+        content_type="application/json",
+    )
+
+
+class OpenPaiClusterViewSet(OpenPaiViewSet):
+    """The cluster in OpenPAI's units: GPUs, processors and MiB."""
+
+    needs = Permission.VIEW_CLUSTER
+    takes: ClassVar = {"sku_types": ("vc",)}
+
+    def list(self, request: Request) -> Response:
+        """Virtual clusters by name."""
+        found = vc_capacities(self.viewer)
+        return Response({row.name: cluster_summary(row) for row in found})
+
+    def retrieve(self, request: Request, name: str) -> Response:
+        """One virtual cluster."""
+        return Response(cluster_summary(self._named(name)))
+
+    def sku_types(self, request: Request) -> Response:
+        """Device types with the resources per device; with ``vc`` those of its cells."""
+        name = self.query.text("vc")
+        wanted = self._named(name).device_types if name else None
+        return Response(
+            {
+                kind: device_amounts(share)
+                for kind, share in device_types(self.viewer).items()
+                if wanted is None or kind in wanted
+            }
+        )
+
+    def _named(self, name: str) -> VcCapacity:
+        found = next((row for row in vc_capacities(self.viewer) if row.name == name), None)
+        if found is None:
+            words = f"Virtual cluster {name} is not found."
+            raise NoVirtualClusterError(words, field="vc", value=name)
+        return found
 
 
 class OpenPaiJobViewSet(OpenPaiViewSet):
