@@ -1,4 +1,4 @@
-"""Logs, goodput and device telemetry of jobs."""
+"""Logs, goodput, device telemetry and checkpoint hashes of jobs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,14 @@ from rest_framework.response import Response
 from portal.api.response_models import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
+from scheduling.core.determinism import Comparison
 from scheduling.jobs.services.ownership import note_log_read
+from scheduling.runs.queries.checkpoints import (
+    CheckpointView,
+    Compared,
+    checkpoints_of_job,
+    compare_jobs,
+)
 from tenants.clock import database_now
 from workers.conf import worker_settings
 from workers.device_curves import (
@@ -31,6 +38,16 @@ from workers.selectors import (
 )
 from workers.services.log_search import LogHit
 
+_ATTEMPT: Final = OpenApiParameter(
+    "attempt", int, description="Number of the attempt; default: all."
+)
+_COMPARED: Final = (
+    _ATTEMPT,
+    OpenApiParameter("with", int, description="The other job; default: this job."),
+    OpenApiParameter("with_attempt", int, description="The other attempt; default: all."),
+)
+
+
 _LOG: Final = (
     OpenApiParameter("role", str, description="Role; default: the first."),
     OpenApiParameter("rank", int, description="Rank in the role (default 0)."),
@@ -47,6 +64,64 @@ _TAKES: Final = (
         "ranks", int, description=f"Number of ranks, 1 to {MOST_RANKS} (default {USUAL_RANKS})."
     ),
 )
+
+
+class CheckpointOut(TypedDict):
+    """A checkpoint; its hash covers all bits of the training state at this step."""
+
+    at: datetime
+    attempt: Annotated[int, From("receipt.attempt")]
+    step: Annotated[int, From("receipt.step")]
+    sha256: Annotated[str, From("receipt.sha256")]
+    settings: Annotated[dict[str, str | int | float], From("receipt.settings")]
+    bytes: Annotated[int | None, From("size")]
+    seconds: float | None
+
+
+class CheckpointsOut(TypedDict):
+    """The latest checkpoints of a job, oldest first."""
+
+    results: list[CheckpointOut]
+    next_cursor: None
+
+
+class DifferenceOut(TypedDict):
+    """The first step at which two trainings differ, with both hashes."""
+
+    step: int
+    left: str
+    right: str
+
+
+def _first_difference(found: Comparison) -> DifferenceOut | None:
+    if found.first_difference is None:
+        return None
+    return {"step": found.first_difference, "left": found.left, "right": found.right}
+
+
+def _last(steps: Sequence[int]) -> int | None:
+    return steps[-1] if steps else None
+
+
+class ComparedOut(TypedDict):
+    """A comparison of two trainings.
+
+    ``same`` of the ``common`` steps, from the first on, have one hash. ``settings`` has what
+    differs in what they say of themselves. ``changed_left`` and ``changed_right`` are steps that
+    one of them has saved with several hashes.
+    """
+
+    common: Annotated[int, From("comparison.common", len)]
+    same: Annotated[int, From("comparison.same")]
+    last_common: Annotated[int | None, From("comparison.common", _last)]
+    first_difference: Annotated[DifferenceOut | None, From("comparison", _first_difference)]
+    settings: Annotated[dict[str, list[str]], From("comparison.settings")]
+    changed_left: list[int]
+    changed_right: list[int]
+
+
+checkpoint_out = Body(CheckpointOut, CheckpointView)
+compared_out = Body(ComparedOut, Compared)
 
 
 class DevicePointOut(TypedDict):
@@ -149,11 +224,13 @@ TELEMETRY: Final[Mapping[str, Op]] = {
     "logs": Op(takes=_LOG, answer=LogOut),
     "telemetry": Op(takes=_TAKES, answer=TelemetryOut),
     "goodput": Op(takes=PAGE, answer=GoodputOut, pages=True),
+    "checkpoints": Op(takes=(_ATTEMPT,), answer=CheckpointsOut),
+    "compare_checkpoints": Op(takes=_COMPARED, answer=ComparedOut),
 }
 
 
 class JobTelemetry(ApiViewSet):
-    """Methods of jobs for logs, goodput and telemetry."""
+    """Methods of jobs for logs, goodput, telemetry and checkpoints."""
 
     @action(detail=True, methods=["get"])
     def telemetry(self, request: Request, pk: int) -> Response:
@@ -198,6 +275,27 @@ class JobTelemetry(ApiViewSet):
             self.viewer, pk, cursor=self.query.cursor(), limit=self.query.limit()
         )
         return self.page(found, goodput_out)
+
+    @action(detail=True, methods=["get"])
+    def checkpoints(self, request: Request, pk: int) -> Response:
+        """List the latest checkpoints of a job with their hashes, oldest first."""
+        attempt = self.query.number("attempt", default=0, most=2**31)
+        found = checkpoints_of_job(self.viewer, pk, attempt=attempt or None)
+        return Response({"results": [checkpoint_out(one) for one in found], "next_cursor": None})
+
+    @action(detail=True, methods=["get"], url_path="checkpoints/compare")
+    def compare_checkpoints(self, request: Request, pk: int) -> Response:
+        """Compare the checkpoints of two jobs or attempts, and find the first difference."""
+        attempt = self.query.number("attempt", default=0, most=2**31)
+        other = self.query.number("with_attempt", default=0, most=2**31)
+        found = compare_jobs(
+            self.viewer,
+            left=pk,
+            left_attempt=attempt or None,
+            right=self.query.number("with", default=pk, most=2**62),
+            right_attempt=other or None,
+        )
+        return Response(compared_out(found))
 
 
 log_out = Body(LogOut, LogPiece)

@@ -11,8 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.documents import ground_for, round_config, submission_from, submissions_from
-from portal.api.job_plans import PlanOut, plan_out
-from portal.api.job_receipts import RECEIPTS, JobReceipts
+from portal.api.job_explanations import EXPLANATIONS, JobExplanations, PlanOut, plan_out
 from portal.api.job_shapes import (
     AcceptedJobOut,
     AttemptOut,
@@ -30,7 +29,6 @@ from portal.api.job_shapes import (
     why_out,
 )
 from portal.api.job_telemetry import TELEMETRY, JobTelemetry
-from portal.api.job_unblocking import UNBLOCKING, JobUnblocking
 from portal.api.request_models import read_body
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import Nothing, versioned
@@ -98,7 +96,7 @@ class AttemptsOut(TypedDict):
     next_cursor: None
 
 
-class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
+class JobViewSet(JobTelemetry, JobExplanations):
     """Jobs of your tenants."""
 
     collection = "jobs"
@@ -120,8 +118,7 @@ class JobViewSet(JobTelemetry, JobReceipts, JobUnblocking):
         "events": Op(takes=PAGE, answer=EventOut, pages=True),
         "attempts": Op(answer=AttemptsOut),
         **TELEMETRY,
-        **RECEIPTS,
-        **UNBLOCKING,
+        **EXPLANATIONS,
         "stop": Op(body=StopIn, answer=JobOut),
         "clone": Op(
             takes=(IDEMPOTENCY_KEY,),

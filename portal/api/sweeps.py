@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.documents import ground_for, round_config
-from portal.api.job_plans import PlanOut, plan_out
+from portal.api.job_explanations import PlanOut, plan_out
 from portal.api.request_models import read_body
 from portal.api.response_models import Body, From
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op

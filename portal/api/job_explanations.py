@@ -1,0 +1,265 @@
+"""Explanations of jobs: plans, remedies and certificates of waits, and preemption receipts."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypedDict
+
+from django.conf import settings
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.documents import ground_for, round_config
+from portal.api.job_shapes import (
+    JobOut,
+    NoEtaOut,
+    ReasonOut,
+    RefusedOut,
+    StepOut,
+    job_out,
+    refused_out,
+    step_out,
+)
+from portal.api.request_models import read_body
+from portal.api.response_models import Body, From
+from portal.api.schema import IF_MATCH, Op
+from portal.api.views import ApiViewSet, expected_digest, versioned
+from scheduling.core.explanations.certificates import Certificate
+from scheduling.core.explanations.unblocking import Refused, Sought
+from scheduling.core.forecast.horizon import is_open
+from scheduling.core.jobspec.amending import version_of
+from scheduling.core.reasons import ReasonCode
+from scheduling.core.values import HeldLeaf
+from scheduling.estimates.services.certificates import CheckedCertificate, checked_reason
+from scheduling.estimates.services.submit_plans import JobPlan
+from scheduling.estimates.services.unblocking import seek_now
+from scheduling.jobs.models import Job
+from scheduling.jobs.queries.job_columns import ASK_A_LEAD, waits_for_a_lead
+from scheduling.jobs.queries.jobs import rows_of_jobs, visible_job
+from scheduling.jobs.services.amendments import amend_job
+from scheduling.runs.queries.receipts import ReceiptView, receipts_of_job
+from tenants.clock import database_now
+
+
+def _addresses(leaves: Iterable[HeldLeaf]) -> list[str]:
+    return [leaf.address for leaf in leaves]
+
+
+class PlannedMemberOut(TypedDict):
+    """A rank and the devices that it would get."""
+
+    role: str
+    rank: int
+    node: str
+    devices: Annotated[list[int], From("device_indices")]
+    cells: Annotated[list[str], From("leaves", _addresses)]
+
+
+class AlternativeOut(TypedDict):
+    """A change with which the job would start now; new values by path in the specification."""
+
+    kind: str
+    text: str
+    changes: dict[str, Any]
+
+
+class StartsOut(TypedDict):
+    """When a job starts, in seconds from now, at 10, 50 and 90 %; `open`: p90 or later.
+
+    `gate`: seconds for which `not_before` or a job that it waits for stays a gate.
+    """
+
+    p10: float
+    p50: float
+    p90: float
+    open: bool
+    gate: float
+
+
+def starts_out(starts: tuple[float, float, float] | None, gate: float = 0.0) -> StartsOut | None:
+    """Seconds from now; None: not known."""
+    if starts is None:
+        return None
+    p10, p50, p90 = (round(seconds, 1) for seconds in starts)
+    return {"p10": p10, "p50": p50, "p90": p90, "open": is_open(p90), "gate": round(gate, 1)}
+
+
+def _starts_of(plan: JobPlan) -> StartsOut | None:
+    return starts_out(plan.starts, plan.gate)
+
+
+def _no_starts_of(plan: JobPlan) -> NoEtaOut | None:
+    return {"text": plan.no_starts, "jobs": list(plan.unlimited)} if plan.no_starts else None
+
+
+class PlanOut(TypedDict):
+    """The plan of a job; nothing is submitted."""
+
+    fits: Literal["now", "later", "never"]
+    reason: Annotated[ReasonOut, From()]
+    starts: Annotated[StartsOut | None, From(by=_starts_of)]
+    no_starts: Annotated[NoEtaOut | None, From(by=_no_starts_of)]
+    placement: list[PlannedMemberOut]
+    alternatives: list[AlternativeOut]
+    blocked_by: list[int]
+    blocked_by_others: int
+    unblock: list[str]
+    warnings: list[str]
+
+
+plan_out = Body(PlanOut, JobPlan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmendIn:
+    """New values by path in the specification; null removes a field."""
+
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class UnblockOut(TypedDict):
+    """Changes with which a waiting job starts now, or the certificate that there is none.
+
+    `is_whole`: everything was tried; false where time ran out.
+    """
+
+    id: int
+    steps: list[StepOut]
+    proof: list[RefusedOut]
+    is_whole: bool
+
+
+class EvidenceOut(TypedDict):
+    """The certificate of a reason, and whether it holds on the stored snapshot of its round."""
+
+    certificate: Annotated[dict[str, Any], From("certificate", Certificate.to_json)]
+    holds: bool
+    file: str
+
+
+class SavedOut(TypedDict):
+    """The last checkpoint that a job saved before its preemption."""
+
+    step: int | None
+    sha256: str
+    at: datetime
+
+
+def _checkpoint_of(receipt: ReceiptView) -> SavedOut | None:
+    if receipt.checkpoint_at is None:
+        return None
+    return {
+        "step": receipt.checkpoint_step,
+        "sha256": receipt.checkpoint_sha256,
+        "at": receipt.checkpoint_at,
+    }
+
+
+class PreemptionOut(TypedDict):
+    """A preemption receipt: both jobs, the rule, and the lost work.
+
+    ``for_job`` is null where it was for nobody in particular, or for a job that you may not see.
+    ``released_at`` and ``lost_seconds`` are null while it leaves, ``lost_steps`` also where the
+    job tells no steps.
+    """
+
+    attempt: int
+    cause: str
+    rule: str
+    by: str
+    for_job: int | None
+    for_text: str
+    grace_seconds: int
+    asked_at: datetime
+    acknowledged_at: datetime | None
+    checkpoint: Annotated[SavedOut | None, From(by=_checkpoint_of)]
+    released_at: datetime | None
+    forced: bool
+    lost_steps: int | None
+    lost_seconds: float | None
+
+
+class PreemptionsOut(TypedDict):
+    """The preemptions of a job, oldest first."""
+
+    results: list[PreemptionOut]
+    next_cursor: None
+
+
+EXPLANATIONS: Final[Mapping[str, Op]] = {
+    "unblock": Op(answer=UnblockOut),
+    "amend": Op(takes=(IF_MATCH,), body=AmendIn, answer=JobOut),
+    "evidence": Op(answer=EvidenceOut),
+    "preemptions": Op(answer=PreemptionsOut),
+}
+
+
+class JobExplanations(ApiViewSet):
+    """Methods of jobs for explanations of waits and preemptions, and changes of waiting jobs."""
+
+    @action(detail=True, methods=["get"])
+    def unblock(self, request: Request, pk: int) -> Response:
+        """List changes with which a waiting job starts now, tested on the current snapshot.
+
+        Send the `changes` of one entry to `amend/`.
+        """
+        job = visible_job(self.viewer, pk)
+        if waits_for_a_lead(self.viewer, job):
+            return Response(unblock_out(job.pk, left_to_leads(job)))
+        found = seek_now(job=job, config=round_config(), now=database_now())
+        return Response(unblock_out(job.pk, found))
+
+    @action(detail=True, methods=["post"])
+    def amend(self, request: Request, pk: int) -> Response:
+        """Amend a queued job; its ID, submit time and secrets are unchanged."""
+        wanted = read_body(AmendIn, request.data)
+        changed = amend_job(
+            job=visible_job(self.viewer, pk),
+            changes=wanted.changes,
+            viewer=self.viewer,
+            ground=ground_for(self.viewer),
+            now=database_now(),
+            seen=expected_digest(request),
+        )
+        row = rows_of_jobs(self.viewer, [pk])[pk]
+        return versioned(job_out(row), version_of(changed.spec))
+
+    @action(detail=True, methods=["get"])
+    def evidence(self, request: Request, pk: int) -> Response:
+        """Get the certificate of the reason of a job, checked against the stored snapshot."""
+        job = visible_job(self.viewer, pk)
+        found = checked_reason(job=job, data_dir=Path(settings.TESSERA.data_dir))
+        return Response(evidence_out(found))
+
+    @action(detail=True, methods=["get"])
+    def preemptions(self, request: Request, pk: int) -> Response:
+        """List the preemption receipts of a job, oldest first."""
+        results = [preemption_out(receipt) for receipt in receipts_of_job(self.viewer, pk)]
+        return Response({"results": results, "next_cursor": None})
+
+
+def left_to_leads(job: Job) -> Sought:
+    """Return no remedy for a job that only a lead releases, with that fact as certificate."""
+    line = Refused(
+        virtual_cluster=job.virtual_cluster.name,
+        job_class=job.job_class,
+        code=ReasonCode.HELD,
+        message=ASK_A_LEAD,
+    )
+    return Sought(proof=(line,))
+
+
+def unblock_out(job_id: int, found: Sought) -> UnblockOut:
+    """Return the remedies found for one job."""
+    return {
+        "id": job_id,
+        "steps": [step_out(step.to_json()) for step in found.steps],
+        "proof": [refused_out(refused.to_json()) for refused in found.proof],
+        "is_whole": found.is_whole,
+    }
+
+
+evidence_out = Body(EvidenceOut, CheckedCertificate)
+preemption_out = Body(PreemptionOut, ReceiptView)
