@@ -9,12 +9,18 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.instants import instant
-from portal.api.repeating import WithdrawnError, make_with_key
+from portal.api.queries import instant
 from portal.api.request_models import read_body, read_changes
 from portal.api.response_models import Body
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
-from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
+from portal.api.views import (
+    ApiViewSet,
+    Nothing,
+    WithdrawnError,
+    expected_version,
+    make_with_key,
+    versioned,
+)
 from tenants.announcements import AnnouncementRow, announcements_for
 from tenants.clock import database_now
 from tenants.errors import NotFoundError

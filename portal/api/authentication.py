@@ -1,6 +1,6 @@
 """Authentication of the API: a token, a session, or (to create a token) name and password."""
 
-from typing import Any
+from typing import Any, Final
 
 from django.contrib.auth import authenticate
 from django.http import QueryDict
@@ -78,6 +78,10 @@ class PasswordAuthentication(authentication.BasicAuthentication):
         if not isinstance(user, User) or not user.is_active:
             raise exceptions.AuthenticationFailed("The name or the password is not right.")
         return user, None
+
+
+# A token is accepted here, too, so that its refusal names the remedy.
+PASSWORD_OR_SESSION: Final = [TokenAuthentication, SessionAuthentication, PasswordAuthentication]
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -1,9 +1,8 @@
-"""The cluster at one instant, its rules, and the import of a HiveD configuration."""
+"""The cluster at one instant, and the import of a HiveD configuration."""
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, TypedDict
@@ -15,14 +14,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
-from portal.api.node_shapes import CellOut, DeviceOut
-from portal.api.request_models import read_body
+from portal.api.cluster_shapes import CellOut, DeviceOut
 from portal.api.response_models import Body, From
-from portal.api.schema import DRY_RUN, IF_MATCH, FaultOut, Op
+from portal.api.schema import DRY_RUN, FaultOut, Op
 from portal.api.vc_shapes import VcUseOut, vc_use_out
-from portal.api.views import ApiViewSet, expected_version, versioned
+from portal.api.views import ApiViewSet
 from portal.identity import Same
-from scheduling.clusters.models import ClusterRules
 from scheduling.clusters.queries.cluster import (
     NODES_KEPT,
     ClusterView,
@@ -32,7 +29,6 @@ from scheduling.clusters.queries.cluster import (
 )
 from scheduling.clusters.queries.node_isolation import state_reason_for
 from scheduling.clusters.queries.shares import FreeChain
-from scheduling.clusters.services.cluster_rules import cluster_rules, set_least_isolation
 from scheduling.clusters.services.imports import ImportReport, import_hived
 from scheduling.compat.hived.configuration import check_hived
 from scheduling.topology.current import ChainView
@@ -299,47 +295,3 @@ _chain_out = Body(ChainOut, ChainView)
 _free_out = Body(FreeOut, FreeChain)
 _totals_out = Body(TotalsOut, Totals)
 _report_out = Body(ImportReportOut, ImportReport)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterRulesIn:
-    """The minimum isolation level: `none`, `namespace`, `user` or `container`."""
-
-    least_isolation: str
-
-
-class ClusterRulesOut(TypedDict):
-    """The minimum isolation level of the cluster; a virtual cluster may require a higher one."""
-
-    least_isolation: str
-    version: int
-
-
-class ClusterRulesViewSet(ApiViewSet):
-    """Rules of the whole cluster."""
-
-    collection = "cluster"
-    operations: ClassVar = {
-        "retrieve": Op(answer=ClusterRulesOut),
-        "partial_update": Op(takes=(IF_MATCH,), body=ClusterRulesIn, answer=ClusterRulesOut),
-    }
-
-    def retrieve(self, request: Request) -> Response:
-        """Get the minimum isolation level of the cluster."""
-        self.viewer.require(Permission.VIEW_CLUSTER, what="the cluster")
-        return _answer(cluster_rules())
-
-    def partial_update(self, request: Request) -> Response:
-        """Set the minimum isolation level; running jobs continue."""
-        rules = set_least_isolation(
-            viewer=self.viewer,
-            level=read_body(ClusterRulesIn, request.data).least_isolation,
-            now=database_now(),
-            expected_version=expected_version(request),
-        )
-        return _answer(rules)
-
-
-def _answer(rules: ClusterRules) -> Response:
-    body = ClusterRulesOut(least_isolation=rules.least_isolation, version=rules.version)
-    return versioned(body, rules.version)

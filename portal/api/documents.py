@@ -67,12 +67,6 @@ class YAMLParser(StrictJSONParser):
     media_type = "application/yaml"
 
 
-class YAMLTextParser(YAMLParser):
-    """``text/yaml`` and ``application/x-yaml``, which older clients send."""
-
-    media_type = "*/yaml"
-
-
 class AnyTextParser(BaseParser):
     """Accepts any body as text; the importer of the format parses it."""
 

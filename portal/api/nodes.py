@@ -10,8 +10,14 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.node_shapes import NodeDetailOut, NodeOut, node_detail_out, node_out
-from portal.api.reconfiguration_shapes import ReconfigurationOut, reconfiguration_out
+from portal.api.cluster_shapes import (
+    NodeDetailOut,
+    NodeOut,
+    ReconfigurationOut,
+    node_detail_out,
+    node_out,
+    reconfiguration_out,
+)
 from portal.api.request_models import read_body, read_changes
 from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned

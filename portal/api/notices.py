@@ -10,11 +10,18 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.repeating import ToldOnceError, make_with_key
 from portal.api.request_models import read_body, read_changes
 from portal.api.response_models import Body, From
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
-from portal.api.views import ApiViewSet, Nothing, expected_version, require_scope, versioned
+from portal.api.views import (
+    ApiViewSet,
+    Nothing,
+    ToldOnceError,
+    expected_version,
+    make_with_key,
+    require_scope,
+    versioned,
+)
 from portal.networks import hook_networks
 from scheduling.common.paging import cut, read_cursor
 from scheduling.core.notices import CHOSEN_EVENTS

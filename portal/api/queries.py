@@ -1,4 +1,4 @@
-"""Query parameters: validation of the known ones; unknown ones are refused by name."""
+"""Query parameters, checked by name and value, and timestamps of requests."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -6,9 +6,52 @@ from typing import Any, Final
 
 from django.http import QueryDict
 
-from portal.api.instants import instant_in_query
 from scheduling.common.paging import DEFAULT_ROWS, MOST_ROWS
+from scheduling.core.jobspec.errors import RefusalError
+from scheduling.core.jobspec.scalars import read_instant
 from tenants.errors import FieldError, InvalidError
+
+
+def instant_from(field: str, given: str, *, meant: str = "") -> datetime:
+    """Parse a timestamp; ``meant``: the text to parse, if it differs.
+
+    Raises:
+        InvalidError: not a timestamp with an offset.
+    """
+    try:
+        return read_instant(meant or given)
+    except RefusalError as refusal:
+        raise InvalidError(
+            f"This {refusal.message}", field=field, value=given, remedy=refusal.remedy
+        ) from None
+
+
+def instant_in_query(query: QueryDict, name: str) -> datetime | None:
+    """Parse the timestamp in a query parameter; None without it.
+
+    Raises:
+        InvalidError: not a timestamp with an offset.
+    """
+    given = query.get(name)
+    # A plus sign in an address is a space.
+    return instant_from(name, given, meant=given.replace(" ", "+")) if given else None
+
+
+def instant(field: str, value: str | None) -> datetime | None:
+    """Parse the timestamp in a field of a body; None for none.
+
+    Raises:
+        InvalidError: not a timestamp with an offset.
+    """
+    if value is None:
+        return None
+    try:
+        return read_instant(value)
+    except RefusalError as refusal:
+        raise InvalidError(
+            "This is not an instant.", field=field, value=value, remedy=refusal.remedy
+        ) from None
+
 
 LONGEST_VALUE: Final = 1000
 _FLAGS: Final[Mapping[str, bool]] = {"1": True, "true": True, "0": False, "false": False, "": True}

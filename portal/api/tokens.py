@@ -1,4 +1,4 @@
-"""Tokens: create with name and password (shown once), list and revoke."""
+"""Credentials: API tokens, and one-time links for choosing a password."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,21 +9,62 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.addresses import link_address
 from portal.api.authentication import (
+    PASSWORD_OR_SESSION,
     PasswordAuthentication,
     SessionAuthentication,
     TokenAuthentication,
 )
-from portal.api.repeating import ToldOnceError, make_with_key
 from portal.api.request_models import read_body
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
-from portal.api.views import ApiViewSet
+from portal.api.views import ApiViewSet, ToldOnceError, make_with_key
+from tenants import services
 from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.models import ApiToken
 from tenants.selectors import TokenRow, tokens_for
 from tenants.services import FormSentError, issue_token, revoke_token
 from tenants.viewers import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PasswordLinkIn:
+    """The user whose password the link sets."""
+
+    username: str
+
+
+class PasswordLinkOut(TypedDict):
+    """A one-time link with which the user sets a password; shown only once."""
+
+    username: str
+    url: str
+    expires_at: datetime
+
+
+class PasswordLinkViewSet(ApiViewSet):
+    """One-time links for choosing a password."""
+
+    collection = "password-links"
+    authentication_classes = PASSWORD_OR_SESSION
+    operations: ClassVar = {
+        "create": Op(body=PasswordLinkIn, answer=PasswordLinkOut, status=201),
+    }
+
+    def create(self, request: Request) -> Response:
+        """Create a password link for a user; cluster admins only, tokens are refused."""
+        wanted = read_body(PasswordLinkIn, request.data)
+        link = services.issue_password_link(
+            viewer=self.viewer, username=wanted.username, now=database_now()
+        )
+        portal_url = request.build_absolute_uri("/").rstrip("/")
+        body: PasswordLinkOut = {
+            "username": link.username,
+            "url": link_address(portal_url, link),
+            "expires_at": link.expires_at,
+        }
+        return Response(body, status=201, headers={"Cache-Control": "no-store"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

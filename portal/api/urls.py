@@ -7,31 +7,27 @@ from rest_framework.routers import SimpleRouter
 
 from portal.api.announcements import AnnouncementViewSet
 from portal.api.archives import ArchiveViewSet
-from portal.api.audit import AuditViewSet
-from portal.api.cluster import ClusterRulesViewSet, ClusterViewSet
-from portal.api.estimates import EstimateViewSet
-from portal.api.import_rules import ImportRuleViewSet
+from portal.api.cluster import ClusterViewSet
+from portal.api.history import AuditViewSet, TimelineViewSet, UsageViewSet
 from portal.api.imports import ImportViewSet
-from portal.api.job_limits import JobLimitViewSet
 from portal.api.jobs import JobViewSet
-from portal.api.log_rules import LogRuleViewSet
-from portal.api.members import MemberViewSet
 from portal.api.nodes import NodeViewSet
 from portal.api.notices import DeliveryViewSet, NotificationViewSet, WebhookViewSet
 from portal.api.openpai import NoSuchOpenPaiAddress, OpenPaiClusterViewSet, OpenPaiJobViewSet
-from portal.api.priority_classes import PriorityClassViewSet
-from portal.api.reconfiguration import ReconfigurationViewSet
-from portal.api.rounds import RoundViewSet
+from portal.api.rounds import EstimateViewSet, RoundViewSet, WhatIfViewSet
+from portal.api.rules import (
+    ClusterRulesViewSet,
+    ImportRuleViewSet,
+    LogRuleViewSet,
+    PriorityClassViewSet,
+)
 from portal.api.saved_views import SavedViewSet, TemplateViewSet
 from portal.api.sweeps import SweepViewSet
-from portal.api.tenants import TenantViewSet
-from portal.api.timeline import TimelineViewSet
-from portal.api.tokens import TokenViewSet
-from portal.api.usage import UsageViewSet
-from portal.api.users import PasswordLinkViewSet, UserViewSet
+from portal.api.tenants import JobLimitViewSet, TenantViewSet
+from portal.api.tokens import PasswordLinkViewSet, TokenViewSet
+from portal.api.users import MemberViewSet, UserViewSet
 from portal.api.views import ApiViewSet, NoSuchAddress
-from portal.api.virtual_clusters import VirtualClusterViewSet
-from portal.api.what_if import WhatIfViewSet
+from portal.api.virtual_clusters import ReconfigurationViewSet, VirtualClusterViewSet
 
 
 class SchemaView(SpectacularAPIView):

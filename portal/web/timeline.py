@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url, node_url
-from portal.api.instants import instant_in_query
+from portal.api.queries import instant_in_query
 from portal.i18n import gettext_lazy, said, word
 from portal.web.cluster_drawing import tenants_in_order
 from portal.web.components import words

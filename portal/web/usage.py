@@ -11,7 +11,7 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url
-from portal.api.usage_csv import csv_answer
+from portal.api.history import csv_answer
 from portal.i18n import gettext_lazy
 from portal.web.components import words
 from portal.web.components.stats import Stat

@@ -15,7 +15,7 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url
-from portal.api.what_if import what_if_out, what_if_state
+from portal.api.rounds import what_if_out, what_if_state
 from portal.i18n import gettext_lazy, said
 from portal.web.components import words
 from portal.web.components.stats import Stat
