@@ -9,9 +9,8 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.bodies import Body, read_body, read_changes
 from portal.api.queries import instant
-from portal.api.request_models import read_body, read_changes
-from portal.api.response_models import Body
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
 from portal.api.views import (
     ApiViewSet,

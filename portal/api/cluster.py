@@ -14,8 +14,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
+from portal.api.bodies import Body, From
 from portal.api.cluster_shapes import CellOut, DeviceOut
-from portal.api.response_models import Body, From
 from portal.api.schema import DRY_RUN, FaultOut, Op
 from portal.api.vc_shapes import VcUseOut, vc_use_out
 from portal.api.views import ApiViewSet

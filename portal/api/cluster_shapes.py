@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, TypedDict
 
-from portal.api.response_models import Body, From
+from portal.api.bodies import Body, From
 from scheduling.clusters.queries.nodes import NodeDetail, NodeRow
 from scheduling.clusters.services.reconfiguration import Reconfigured
 

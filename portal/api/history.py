@@ -12,7 +12,7 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.response_models import Body, From, rounded
+from portal.api.bodies import Body, From, rounded
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.common.paging import Page

@@ -11,6 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.bodies import Body, From, read_body
 from portal.api.documents import ground_for, round_config
 from portal.api.job_shapes import (
     JobOut,
@@ -22,8 +23,6 @@ from portal.api.job_shapes import (
     refused_out,
     step_out,
 )
-from portal.api.request_models import read_body
-from portal.api.response_models import Body, From
 from portal.api.schema import IF_MATCH, Op
 from portal.api.views import ApiViewSet, expected_digest, versioned
 from scheduling.core.explanations.certificates import Certificate

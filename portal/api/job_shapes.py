@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, TypedDict
 
-from portal.api.response_models import Body, From
+from portal.api.bodies import Body, From
 from scheduling.core.lifecycle import JobState
 from scheduling.core.reasons import ReasonCode
 from scheduling.estimates.queries import Eta

@@ -9,7 +9,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.response_models import Body, From
+from portal.api.bodies import Body, From
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.core.determinism import Comparison

@@ -10,6 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.bodies import read_body
 from portal.api.documents import ground_for, round_config, submission_from, submissions_from
 from portal.api.job_explanations import EXPLANATIONS, JobExplanations, PlanOut, plan_out
 from portal.api.job_shapes import (
@@ -29,7 +30,6 @@ from portal.api.job_shapes import (
     why_out,
 )
 from portal.api.job_telemetry import TELEMETRY, JobTelemetry
-from portal.api.request_models import read_body
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import Nothing, versioned
 from scheduling.core.jobspec import json_schema

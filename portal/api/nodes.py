@@ -10,6 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.bodies import read_body, read_changes
 from portal.api.cluster_shapes import (
     NodeDetailOut,
     NodeOut,
@@ -18,7 +19,6 @@ from portal.api.cluster_shapes import (
     node_out,
     reconfiguration_out,
 )
-from portal.api.request_models import read_body, read_changes
 from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.clusters.queries.nodes import list_nodes, node_detail

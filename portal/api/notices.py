@@ -10,8 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.request_models import read_body, read_changes
-from portal.api.response_models import Body, From
+from portal.api.bodies import Body, From, read_body, read_changes
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
 from portal.api.views import (
     ApiViewSet,

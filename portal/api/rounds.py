@@ -13,9 +13,8 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.bodies import Body, From, read_body, rounded
 from portal.api.queries import instant_from
-from portal.api.request_models import read_body
-from portal.api.response_models import Body, From, rounded
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.estimates.queries import EstimateAccuracy, calibration

@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, TypedDict
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.api.request_models import read_body, read_changes
-from portal.api.response_models import Body, From
+from portal.api.bodies import Body, From, read_body, read_changes
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.clusters.models import ClusterRules

@@ -24,7 +24,7 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ComponentRegistry, ResolvedComponent
 from drf_spectacular.utils import OpenApiParameter
 
-from portal.api.request_models import is_required
+from portal.api.bodies import is_required
 
 LIMIT: Final = OpenApiParameter("limit", int, description="Rows per page, 1 to 200 (default 50).")
 CURSOR: Final = OpenApiParameter("cursor", str, description="`next_cursor` of the previous page.")

@@ -9,10 +9,9 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.bodies import Body, From, read_body
 from portal.api.documents import ground_for, round_config
 from portal.api.job_explanations import PlanOut, plan_out
-from portal.api.request_models import read_body
-from portal.api.response_models import Body, From
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing
 from scheduling.jobs.models import Sweep

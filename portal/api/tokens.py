@@ -16,7 +16,7 @@ from portal.api.authentication import (
     SessionAuthentication,
     TokenAuthentication,
 )
-from portal.api.request_models import read_body
+from portal.api.bodies import read_body
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet, ToldOnceError, make_with_key
 from tenants import services

@@ -6,7 +6,6 @@ from rest_framework.permissions import AllowAny
 from rest_framework.routers import SimpleRouter
 
 from portal.api.announcements import AnnouncementViewSet
-from portal.api.archives import ArchiveViewSet
 from portal.api.cluster import ClusterViewSet
 from portal.api.history import AuditViewSet, TimelineViewSet, UsageViewSet
 from portal.api.imports import ImportViewSet
@@ -21,7 +20,7 @@ from portal.api.rules import (
     LogRuleViewSet,
     PriorityClassViewSet,
 )
-from portal.api.saved_views import SavedViewSet, TemplateViewSet
+from portal.api.saved import ArchiveViewSet, SavedViewSet, TemplateViewSet
 from portal.api.sweeps import SweepViewSet
 from portal.api.tenants import JobLimitViewSet, TenantViewSet
 from portal.api.tokens import PasswordLinkViewSet, TokenViewSet

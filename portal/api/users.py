@@ -11,8 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.authentication import PASSWORD_OR_SESSION
-from portal.api.request_models import read_body, read_changes
-from portal.api.response_models import Body, From
+from portal.api.bodies import Body, From, read_body, read_changes
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.tenants import MemberJobLimitIn, MemberJobLimitOut, member_job_limit_out
 from portal.api.views import ApiViewSet, expected_version, versioned

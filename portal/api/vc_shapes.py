@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, TypedDict, cast
 
-from portal.api.response_models import Body, From, rounded
+from portal.api.bodies import Body, From, rounded
 from scheduling.clusters.models import VC_COLUMNS, VcValues
 from scheduling.clusters.queries.cluster import VcUse
 from scheduling.clusters.queries.current_engine import FitRow

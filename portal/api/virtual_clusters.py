@@ -9,9 +9,9 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.bodies import read_body, read_changes
 from portal.api.cluster_shapes import ReconfigurationOut, reconfiguration_out
 from portal.api.nodes import confirmed_key
-from portal.api.request_models import read_body, read_changes
 from portal.api.rounds import SINCE, ShadowTotalsOut, shadow_total_out
 from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
 from portal.api.vc_shapes import (

@@ -24,7 +24,7 @@ import pytest
 from django.db.models import Model
 
 import portal.api
-from portal.api.response_models import Body, From, rounded, sources_of
+from portal.api.bodies import Body, From, rounded, sources_of
 
 # Cells are in cells; the rest is not as deep.
 DEEPEST = 12
