@@ -2,25 +2,23 @@
 
 import os
 
+import django
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
-
-from portal.serving import threaded_application
-
-django_application = threaded_application()
+django.setup(set_prefix=False)
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402 needs the loaded applications
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.conf import settings  # noqa: E402
 
-from portal.bodies import BoundedBodies  # noqa: E402 likewise
-from portal.live.origins import own_origin  # noqa: E402 likewise
-from portal.live.routing import websocket_urlpatterns  # noqa: E402
-from portal.proxies import behind_proxies  # noqa: E402
+from portal.live.access import own_origin  # noqa: E402
+from portal.live.consumers import websocket_urlpatterns  # noqa: E402
+from portal.serving import BoundedBodies, ThreadedHandler, behind_proxies  # noqa: E402
 
 application = behind_proxies(
     ProtocolTypeRouter(
         {
-            "http": BoundedBodies(django_application),
+            "http": BoundedBodies(ThreadedHandler()),
             "websocket": own_origin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
         }
     ),

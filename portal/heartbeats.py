@@ -1,4 +1,4 @@
-"""Heartbeats of web, round worker, housekeeping worker and beat; election of the active beat.
+"""Heartbeats of web, workers and beat; election of the active beat, and rounds that it runs.
 
 The loop that does the process's work writes them, so the heartbeats of a hung process stop and the
 supervisor restarts it. The node service writes its own. Each heartbeat also checks for nodes that
@@ -9,21 +9,20 @@ import asyncio
 import logging
 import os
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from asgiref.sync import sync_to_async
 from celery import bootsteps
 from celery.beat import Scheduler
 from django.conf import settings
-from django.db import Error as DatabaseError
-from django.db import close_old_connections, connection
+from django.db import DatabaseError, Error, close_old_connections, connection, connections
 
 from portal.broker import connection as broker
-from portal.missed_rounds import MissedRounds
 from tenants.clock import database_now, host_skew
 
 if TYPE_CHECKING:
@@ -32,12 +31,88 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MOST_SECONDS_WITHOUT_BROKER: Final = 10.0
+"""Between two rounds while the broker is away; with the look and the round itself below 15 s."""
+PATIENCE_SECONDS: Final = 5.0
+"""Beyond one and a half intervals, while the broker answers: round workers may start, or work."""
+CAUSE: Final = "no-round"
 EVERY_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 2.0
 ROUND_SECONDS: Final = 5.0
 BEAT_DUTY: Final = "beat"
 WORKER_KINDS: Final = frozenset({"rounds", "default"})
 """Workers that beat here, by the part of their name before the @."""
+
+
+def run_directly() -> None:
+    from scheduling.tasks import run_round  # noqa: PLC0415 tasks need the loaded applications
+
+    run_round(cause=CAUSE)
+
+
+class MissedRounds:
+    """Checks the age of the newest round, and runs one in its own thread when it is too old."""
+
+    def __init__(
+        self, run: Callable[[], None] = run_directly, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Wait for the round workers first.
+
+        Args:
+            run: runs a round.
+            clock: monotonic, in seconds.
+        """
+        self._run = run
+        self._clock = clock
+        self._begun_at = clock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Start to check from now on."""
+        self._begun_at = self._clock()
+
+    def look(self, *, has_broker: bool) -> bool:
+        """Run a round if the newest one is too old; return whether one was started."""
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        limit = self._limit(has_broker=has_broker)
+        waited = self._clock() - self._begun_at
+        if (has_broker and waited < limit) or not _is_newest_older_than(limit):
+            return False
+        logger.warning("no round for %g s: running one in this process", limit)
+        self._thread = threading.Thread(target=self._run_and_close, name="missed-round")
+        self._thread.start()
+        return True
+
+    def wait(self, seconds: float) -> None:
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _run_and_close(self) -> None:
+        try:
+            self._run()
+        except Exception:
+            logger.exception("the round in this process failed; the next look tries again")
+        finally:
+            connections.close_all()
+
+    @staticmethod
+    def _limit(*, has_broker: bool) -> float:
+        seconds = float(settings.TESSERA.round_seconds)
+        if has_broker:
+            return 1.5 * seconds + PATIENCE_SECONDS
+        return min(seconds, MOST_SECONDS_WITHOUT_BROKER)
+
+
+def _is_newest_older_than(seconds: float) -> bool:
+    from scheduling.rounds.models import Round  # noqa: PLC0415 models need the loaded applications
+
+    try:
+        newest = Round.objects.order_by("-number").values_list("committed_at", flat=True).first()
+        return newest is None or database_now() - newest > timedelta(seconds=seconds)
+    except DatabaseError as error:
+        logger.warning("the newest round could not be read: %s", error)
+        return False
 
 
 class HeartbeatWriter:
@@ -66,7 +141,7 @@ class HeartbeatWriter:
             )
             self._unattended = self._unattended or UnattendedWatch()
             self._unattended.look(now=database_now(), ticks=time.monotonic())
-        except DatabaseError as error:
+        except Error as error:
             logger.warning("the heartbeat of %s could not be written: %s", self.process, error)
         finally:
             # A child that is forked later must not find an open connection.
@@ -76,7 +151,7 @@ class HeartbeatWriter:
         """Delete the row: this process stops cleanly."""
         from workers.services import heartbeats  # noqa: PLC0415 needs the loaded applications
 
-        with suppress(DatabaseError):
+        with suppress(Error):
             heartbeats.forget(processes=[self.process])
         connection.close()
 

@@ -1,21 +1,157 @@
-"""Threading of a web process: each request runs whole in one reusable thread.
+"""Layers of the ASGI application: headers of proxies, limit of bodies, a thread a request."""
 
-Django's own handler changes between the event loop and a thread for every middleware that is not
-written for the loop, and gives each request a new thread, which opens the database again.
-"""
-
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
 
-import django
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
+from django.http import HttpResponse
+from django.template.loader import render_to_string
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from portal.api.documents import MAX_BODY_BYTES, BodyTooLargeError
+from portal.api.errors import problem_page
+from portal.settings.environment import TesseraSettings
+from portal.web.frame import Frame
+from scheduling.jobs.services.archives import MOST_BYTES, TooLargeError
+
+_SECURE: Final = {"http": "https", "ws": "wss"}
+Scope: TypeAlias = dict[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
+Send: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+# A form may have an archive and the text of a job.
+MOST_UPLOAD_BYTES: Final = MOST_BYTES + 2 * MAX_BODY_BYTES
+# The parsers of documents report their own, smaller limit with line and column.
+MOST_OTHER_BYTES: Final = 2 * MAX_BODY_BYTES
+# A client does not read while it sends; beyond this limit its connection is closed.
+MOST_DISCARDED_BYTES: Final = 64 << 20
+_UPLOADS: Final = {
+    "/api/v1/archives/": "file",
+    "/submit/": "source.archive",
+    "/submit/check/": "source.archive",
+}
 MOST_IDLE: Final = 8
 """Threads that wait for the next request; more than these come and go with their requests."""
+
+
+def behind_proxies(application: Any, settings: TesseraSettings) -> Any:
+    """Wrap ``application`` to use the caller's address and scheme from proxy headers.
+
+    ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are read from ``TESSERA_TRUSTED_PROXIES`` alone:
+    anybody else could choose the address under which wrong passwords are counted. With
+    ``TESSERA_HTTPS=1`` every request counts as HTTPS, whatever the proxy sends.
+    """
+
+    async def secure(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        scheme = scope.get("scheme", "")
+        await application({**scope, "scheme": _SECURE.get(scheme, scheme)}, receive, send)
+
+    served: Any = secure if settings.https else application
+    if not settings.trusted_proxies:
+        return served
+    return ProxyHeadersMiddleware(served, trusted_hosts=list(settings.trusted_proxies))
+
+
+class _OverflowError(Exception):
+    """The body is larger than the request may be."""
+
+
+class BoundedBodies:
+    """ASGI wrapper that limits the size of request bodies by address.
+
+    Django stores a whole body, in a file where it is large, before any view or parser sees it.
+    """
+
+    def __init__(self, application: Application) -> None:
+        """Args: application: handles requests within the limit."""
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it with field, value and remedy."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        most = MOST_UPLOAD_BYTES if scope["path"] in _UPLOADS else MOST_OTHER_BYTES
+        given = _length(scope)
+        taken = 0
+
+        async def bounded() -> Mapping[str, Any]:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > most:
+                raise _OverflowError
+            return message
+
+        if given <= most:
+            try:
+                await self._application(scope, bounded, send)
+            except _OverflowError:
+                pass
+            else:
+                return
+        await _discard(receive)
+        await _answer(_refusal(scope, most, max(given, taken)), send)
+
+
+def _length(scope: Scope) -> int:
+    """Return the declared length; 0 for chunked bodies."""
+    said = dict(scope["headers"]).get(b"content-length", b"")
+    return int(said) if said.isdigit() else 0
+
+
+async def _discard(receive: Receive) -> None:
+    seen = 0
+    while seen < MOST_DISCARDED_BYTES:
+        message = await receive()
+        if message["type"] != "http.request" or not message["more_body"]:
+            return
+        seen += len(message["body"])
+
+
+def _refusal(scope: Scope, most: int, size: int) -> HttpResponse:
+    field = _UPLOADS.get(scope["path"], "body")
+    kind = TooLargeError if field != "body" else BodyTooLargeError
+    error = kind(
+        f"It has {size:,} bytes or more; {most:,} are taken here.",
+        field=field,
+        value=size,
+        remedy="Leave data and environments out; fetch them in the job."
+        if field != "body"
+        else "Send a smaller document.",
+    )
+    wanted = dict(scope["headers"]).get(b"accept", b"")
+    if scope["path"].startswith("/api/") or b"text/html" not in wanted:
+        return problem_page(error)
+    context = {"fault": error.errors[0], "frame": Frame()}
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return HttpResponse(render_to_string("413.html", context), status=status)
+
+
+async def _answer(response: HttpResponse, send: Send) -> None:
+    headers: Any = [
+        (name.lower().encode("ascii"), value.encode("latin-1")) for name, value in response.items()
+    ]
+    headers += [
+        (b"content-length", str(len(response.content)).encode("ascii")),
+        (b"cache-control", b"no-store"),
+        (b"connection", b"close"),
+        (b"content-security-policy", b"default-src 'self'"),
+    ]
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": headers,
+            "trailers": False,
+        }
+    )
+    await send({"type": "http.response.body", "body": response.content, "more_body": False})
 
 
 class StayingThreads:
@@ -64,12 +200,6 @@ class ThreadedHandler(ASGIHandler):
     async def get_response_async(self, request: Any) -> Any:
         """Return the response, computed in the request's thread."""
         return await sync_to_async(self.get_response, thread_sensitive=True)(request)
-
-
-def threaded_application() -> ThreadedHandler:
-    """Return the application for pages and REST after loading all apps."""
-    django.setup(set_prefix=False)
-    return ThreadedHandler()
 
 
 def _new_thread() -> ThreadPoolExecutor:

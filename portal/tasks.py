@@ -1,17 +1,18 @@
-"""Periodic tasks that span rooms; each task is one line per room."""
+"""Periodic tasks that span rooms, one line per room, and the retention that they enforce."""
 
 import logging
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
-from portal.retention_settings import kept, kept_of_nodes
 from scheduling.estimates.services.corrections import forget_estimates
-from scheduling.maintenance.retention import prune
+from scheduling.maintenance.retention import Retention, prune
 from scheduling.notices.services import deliveries
 from scheduling.usage.services import usage
 from scheduling.what_if.services.what_if import forget_what_ifs
@@ -22,10 +23,34 @@ from tenants.services import forget_attempts, forget_forms, forget_password_link
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
 from workers.services import telemetry
+from workers.services.retention import WorkerRetention
 
 logger = logging.getLogger(__name__)
-
 KEEP_DELIVERIES: Final = timedelta(days=30)
+
+
+def kept() -> Retention:
+    """Ages of rounds, events, jobs and the audit log."""
+    set_here: dict[str, Any] = _ages(Retention)
+    if settings.TESSERA.keep_round_bytes is not None:
+        set_here["round_bytes"] = settings.TESSERA.keep_round_bytes
+    return replace(Retention(), **set_here)
+
+
+def kept_of_nodes() -> WorkerRetention:
+    """Return the retention of reports of nodes: logs and goodput."""
+    return replace(WorkerRetention(), **_ages(WorkerRetention))
+
+
+def age(days: float) -> timedelta | None:
+    """Convert days to an age; None (for ever) for negative days."""
+    return None if days < 0 else timedelta(days=days)
+
+
+def _ages(values: type[Retention] | type[WorkerRetention]) -> dict[str, timedelta | None]:
+    chosen: Mapping[str, float] = settings.TESSERA.keep_days
+    names = {field.name for field in fields(values)}
+    return {name: age(days) for name, days in chosen.items() if name in names}
 
 
 @shared_task(name="portal.tasks.keep_house")

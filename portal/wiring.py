@@ -2,10 +2,13 @@
 
 from typing import Any
 
-from portal.broker.connection import client, has_broker, tolerated
-from portal.broker.estimates import BrokerEstimateRequests, EstimateMessage
-from portal.broker.keys import LocalKeys, RedisKeys
-from portal.broker.rounds import BrokerRoundRequests, RoundMessage
+from portal.broker.connection import LocalKeys, RedisKeys, client, has_broker, tolerated
+from portal.broker.requests import (
+    BrokerEstimateRequests,
+    BrokerRoundRequests,
+    EstimateMessage,
+    RoundMessage,
+)
 from portal.celery import ROUNDS_QUEUE
 from portal.live import publishing
 from scheduling import ports, signals

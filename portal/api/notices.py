@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, ClassVar, Final, TypedDict
 
+from django.conf import settings
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -21,7 +22,6 @@ from portal.api.views import (
     require_scope,
     versioned,
 )
-from portal.networks import hook_networks
 from scheduling.common.paging import cut, read_cursor
 from scheduling.core.notices import CHOSEN_EVENTS
 from scheduling.notices.models import DeliveryState
@@ -35,6 +35,7 @@ from scheduling.notices.queries import (
     mail_events_of,
 )
 from scheduling.notices.services import deliveries, webhooks
+from scheduling.notices.services.addresses import Network, read_networks
 from scheduling.notices.services.preferences import set_mail_events
 from scheduling.notices.services.webhooks import NewSecret
 from tenants.clock import database_now
@@ -297,6 +298,11 @@ class NotificationViewSet(ApiViewSet):
             "mail": list(mail_events_of(self.viewer)),
             "events": [event.value for event in CHOSEN_EVENTS],
         }
+
+
+def hook_networks() -> tuple[Network, ...]:
+    """Return the private networks that ``TESSERA_HOOK_NETWORKS`` allows for webhooks."""
+    return read_networks(settings.TESSERA.hook_networks)
 
 
 def _person(request: Request) -> User:

@@ -11,6 +11,9 @@ from scheduling.core.jobspec.errors import RefusalError
 from scheduling.core.jobspec.scalars import read_instant
 from tenants.errors import FieldError, InvalidError
 
+LONGEST_VALUE: Final = 1000
+_FLAGS: Final[Mapping[str, bool]] = {"1": True, "true": True, "0": False, "false": False, "": True}
+
 
 def instant_from(field: str, given: str, *, meant: str = "") -> datetime:
     """Parse a timestamp; ``meant``: the text to parse, if it differs.
@@ -51,10 +54,6 @@ def instant(field: str, value: str | None) -> datetime | None:
         raise InvalidError(
             "This is not an instant.", field=field, value=value, remedy=refusal.remedy
         ) from None
-
-
-LONGEST_VALUE: Final = 1000
-_FLAGS: Final[Mapping[str, bool]] = {"1": True, "true": True, "0": False, "false": False, "": True}
 
 
 class Query:

@@ -32,6 +32,7 @@ M = TypeVar("M", bound=Model)
 _NO_OP: Final = Op()
 _VERSION: Final = re.compile("[0-9]{1,9}")
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
+T = TypeVar("T")
 
 
 class KnownFormats(DefaultContentNegotiation):
@@ -180,9 +181,6 @@ def _if_match(request: Request, shape: re.Pattern[str]) -> str:
         value=given,
         remedy="Send the ETag of the row as you read it.",
     )
-
-
-T = TypeVar("T")
 
 
 class ToldOnceError(ConflictError):

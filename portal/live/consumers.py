@@ -12,11 +12,12 @@ from typing import Any, Final
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.contrib.auth import HASH_SESSION_KEY
+from django.urls import path
 from django.utils.crypto import constant_time_compare
 
+from portal.live.access import RefusedTopicError, group_for, job_of_log
 from portal.live.hub import hub
 from portal.live.pulse import pulse
-from portal.live.topics import RefusedTopicError, group_for, job_of_log
 from scheduling.jobs.services.ownership import note_log_read
 from tenants.clock import database_now
 from tenants.models import ApiToken, User
@@ -256,3 +257,6 @@ def _is_of(session: Any, user: User) -> bool:
 def _topics(content: dict[str, Any], verb: str) -> list[str]:
     asked = content.get(verb)
     return [topic for topic in asked if isinstance(topic, str)] if isinstance(asked, list) else []
+
+
+websocket_urlpatterns = [path("ws/live/", LiveConsumer.as_asgi())]

@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 from channels.layers import get_channel_layer
 from django.db import close_old_connections, connections
 
+from portal.live.access import nodes_group, overview_group
 from portal.live.pulse import pulse
-from portal.live.topics import nodes_group, overview_group
 from scheduling.clusters.queries.cluster_facts import devices_in_use
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,14 @@ from typing import Any, Final
 from channels.layers import get_channel_layer
 from django.dispatch import Signal
 
-from portal.live import topics
+from portal.live.access import (
+    job_group,
+    log_group,
+    nodes_group,
+    overview_group,
+    queue_group,
+    rounds_group,
+)
 from scheduling import signals as scheduling_signals
 from scheduling.notices.queries import round_beat
 from workers import signals as workers_signals
@@ -150,13 +157,13 @@ def job_moved(
 ) -> None:
     """Publish a changed job: its page at once, its queue and the overview paced."""
     publisher().send(
-        topics.job_group(job_id),
+        job_group(job_id),
         f"job:{job_id}",
         {"id": job_id, "state": str(after), "before": str(before)},
     )
-    publisher().send(topics.overview_group(), "overview", {"changed": "jobs"}, paced=True)
+    publisher().send(overview_group(), "overview", {"changed": "jobs"}, paced=True)
     publisher().send(
-        topics.queue_group(virtual_cluster_id),
+        queue_group(virtual_cluster_id),
         f"queue:{virtual_cluster}",
         {"changed": "jobs"},
         paced=True,
@@ -168,27 +175,27 @@ def round_done(*, number: int, changed: bool, new_waits: bool, **_: Any) -> None
     beat = round_beat(number)
     if beat is None:
         return
-    publisher().send(topics.rounds_group(), "rounds", beat)
+    publisher().send(rounds_group(), "rounds", beat)
     if changed or new_waits:
-        publisher().send(topics.overview_group(), "overview", {"changed": "round"}, paced=True)
+        publisher().send(overview_group(), "overview", {"changed": "round"}, paced=True)
 
 
 def cluster_changed(*, cause: str, **_: Any) -> None:
     """Publish a change to the overview before the round that reads it."""
-    publisher().send(topics.overview_group(), "overview", {"changed": cause}, paced=True)
+    publisher().send(overview_group(), "overview", {"changed": cause}, paced=True)
 
 
 def answers_found(*, job_ids: Sequence[int], **_: Any) -> None:
     """Publish that start estimates and remedies of waiting jobs are known."""
     for job_id in job_ids[:MOST_ANSWERS]:
-        publisher().send(topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "why": True})
-    publisher().send(topics.overview_group(), "overview", {"changed": "why"}, paced=True)
+        publisher().send(job_group(job_id), f"job:{job_id}", {"id": job_id, "why": True})
+    publisher().send(overview_group(), "overview", {"changed": "why"}, paced=True)
 
 
 def node_moved(*, node_id: int, **_: Any) -> None:
     """Publish a changed state or device of a node."""
-    publisher().send(topics.nodes_group(), "nodes", {"id": node_id}, paced=True)
-    publisher().send(topics.overview_group(), "overview", {"changed": "nodes"}, paced=True)
+    publisher().send(nodes_group(), "nodes", {"id": node_id}, paced=True)
+    publisher().send(overview_group(), "overview", {"changed": "nodes"}, paced=True)
 
 
 def log_grew(
@@ -205,7 +212,7 @@ def log_grew(
 ) -> None:
     """Publish new output of a log, at once."""
     publisher().send(
-        topics.log_group(job_id, role, rank),
+        log_group(job_id, role, rank),
         f"log:{job_id}:{role}:{rank}",
         {
             "attempt": attempt,
@@ -220,17 +227,17 @@ def log_grew(
 def goodput_sampled(*, job_id: int, **_: Any) -> None:
     """Publish a new point of a job's goodput curve."""
     publisher().send(
-        topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "goodput": True}, paced=True
+        job_group(job_id), f"job:{job_id}", {"id": job_id, "goodput": True}, paced=True
     )
 
 
 def image_progress(*, job_id: int, text: str, **_: Any) -> None:
     """Publish the progress of the image of a starting job."""
     publisher().send(
-        topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "detail": text}, paced=True
+        job_group(job_id), f"job:{job_id}", {"id": job_id, "detail": text}, paced=True
     )
 
 
 def telemetry_seen(*, node_id: int, **_: Any) -> None:
     """Publish the reported utilisation of a node's devices."""
-    publisher().send(topics.nodes_group(), "nodes", {"id": node_id}, paced=True)
+    publisher().send(nodes_group(), "nodes", {"id": node_id}, paced=True)

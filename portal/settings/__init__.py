@@ -5,10 +5,8 @@ from pathlib import Path
 
 from csp.constants import NONE, SELF
 
-from portal.settings.databases import databases
+from portal.settings.backends import broker_url, channel_layers, databases, mail_settings
 from portal.settings.environment import PROJECT_ROOT, TesseraSettings, current_environment
-from portal.settings.mail import mail_settings
-from portal.settings.messaging import broker_url, channel_layers
 
 TESSERA: TesseraSettings = current_environment()
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from portal.settings.databases import IDLE_SECONDS
-from portal.settings.mail import is_mail_url
+from portal.settings.backends import IDLE_SECONDS, is_mail_url
 from tessera.isolation import RESERVED_UIDS
 
 PROJECT_ROOT: Final = Path(__file__).resolve().parent.parent.parent

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from portal import settings as base
 from portal.settings import *  # noqa: F403 this module is the settings with a few changes
-from portal.settings.messaging import broker_url, channel_layers
+from portal.settings.backends import broker_url, channel_layers
 
 # Tests that need Redis start their own.
 TESSERA = replace(base.TESSERA, redis_url="memory://", secret_key="only-for-tests-" + "0" * 32)

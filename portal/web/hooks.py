@@ -11,8 +11,8 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from portal.api.notices import hook_networks
 from portal.i18n import gettext_lazy
-from portal.networks import hook_networks
 from portal.web.form_tokens import made_before, make_once
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from

@@ -1,7 +1,7 @@
 """Fast parsing of timestamps as databases return them, for thousands of rows.
 
 SQLite stores UTC without an offset; PostgreSQL returns ISO with the offset, as
-``portal.settings.databases`` configures.
+``portal.settings.backends`` configures.
 """
 
 from datetime import UTC, datetime

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from asgiref.testing import ApplicationCommunicator
 
-from portal import bodies
-from portal.bodies import BoundedBodies
+from portal import serving
+from portal.serving import BoundedBodies
 
 PIECE = b"x" * 1000
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "MOST_OTHER_BYTES", 2500)
-    monkeypatch.setattr(bodies, "MOST_UPLOAD_BYTES", 5500)
+    monkeypatch.setattr(serving, "MOST_OTHER_BYTES", 2500)
+    monkeypatch.setattr(serving, "MOST_UPLOAD_BYTES", 5500)
 
 
 class Reader:
@@ -91,7 +91,7 @@ async def test_a_browser_reads_a_page_with_field_and_remedy() -> None:
 async def test_a_sender_that_never_ends_is_not_read_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bodies, "MOST_DISCARDED_BYTES", 3000)
+    monkeypatch.setattr(serving, "MOST_DISCARDED_BYTES", 3000)
     scope = {"type": "http", "path": "/x", "headers": [(b"content-length", b"9999999")]}
     line: Any = ApplicationCommunicator(BoundedBodies(Reader()), scope)
     for _ in range(4):

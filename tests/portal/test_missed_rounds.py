@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from portal.missed_rounds import MissedRounds, run_directly
+from portal.heartbeats import MissedRounds, run_directly
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
 from tenants.clock import database_now

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from portal import settings as base
-from portal.proxies import behind_proxies
+from portal.serving import behind_proxies
 
 
 def seen(client: str, *, trusted: tuple[str, ...] = (), https: bool = False) -> tuple[str, str]:

@@ -4,9 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from portal.broker.estimates import BrokerEstimateRequests, EstimateMessage
-from portal.broker.keys import LocalKeys
-from portal.broker.rounds import BrokerRoundRequests, RoundMessage
+from portal.broker.connection import LocalKeys
+from portal.broker.requests import (
+    BrokerEstimateRequests,
+    BrokerRoundRequests,
+    EstimateMessage,
+    RoundMessage,
+)
 from scheduling import ports
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from portal.retention_settings import age, kept, kept_of_nodes
+from portal.tasks import age, kept, kept_of_nodes
 from scheduling.maintenance.retention import Retention, prune
 from tenants.audit import Actor
 from tenants.clock import database_now

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from portal.broker.keys import Keys, LocalKeys, RedisKeys
+from portal.broker.connection import Keys, LocalKeys, RedisKeys
 from tests.support.servers import broker
 
 

@@ -3,8 +3,8 @@
 import pytest
 import redis
 
-from portal.broker.estimates import BrokerEstimateRequests, EstimateMessage
-from portal.broker.keys import Keys, RedisKeys
+from portal.broker.connection import Keys, RedisKeys
+from portal.broker.requests import BrokerEstimateRequests, EstimateMessage
 from scheduling.ports import EstimateRequests
 
 REST = 30.0

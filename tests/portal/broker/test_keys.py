@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from portal.broker.keys import Keys, LocalKeys
+from portal.broker.connection import Keys, LocalKeys
 from tests.support.waiting import wait_until
 
 FAR = 600.0

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import redis
 
-from portal.broker.keys import Keys, LocalKeys, RedisKeys
-from portal.broker.rounds import MOST_REST_SECONDS, BrokerRoundRequests, RoundMessage
+from portal.broker.connection import Keys, LocalKeys, RedisKeys
+from portal.broker.requests import MOST_REST_SECONDS, BrokerRoundRequests, RoundMessage
 from scheduling.ports import RoundRequests
 
 AT = datetime(2026, 11, 23, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 import redis
 from websockets.sync.client import connect
 
-from portal.broker.estimates import ALL_KEY, QUIET_KEY
+from portal.broker.requests import ALL_KEY, QUIET_KEY
 from portal.supervisor.redis_server import NoRedisError, find_redis
 from tessera.client import Client
 from tests.support.waiting import wait_until

@@ -9,15 +9,15 @@ from channels.layers import get_channel_layer
 from channels.routing import URLRouter
 from django.test import Client
 
+from portal.live.access import job_group, log_group
 from portal.live.consumers import (
     CLOSE_MALFORMED,
     CLOSE_UNAUTHORISED,
     MOST_IN_A_MESSAGE,
     LiveConsumer,
+    websocket_urlpatterns,
 )
 from portal.live.hub import hub
-from portal.live.routing import websocket_urlpatterns
-from portal.live.topics import job_group, log_group
 from tenants.models import ApiToken, AuditEntry, User
 from tenants.roles import Scope
 from tests.factories.tenants import NOW, make_token, make_user

@@ -9,11 +9,10 @@ from channels.layers import InMemoryChannelLayer, get_channel_layer
 from channels.routing import URLRouter
 from django.test import Client
 
-from portal.live.consumers import CLOSE_UNAUTHORISED, LiveConsumer
+from portal.live.access import job_group, nodes_group, overview_group, queue_group
+from portal.live.consumers import CLOSE_UNAUTHORISED, LiveConsumer, websocket_urlpatterns
 from portal.live.hub import Hub, hub
 from portal.live.publishing import MESSAGE_TYPE
-from portal.live.routing import websocket_urlpatterns
-from portal.live.topics import job_group, nodes_group, overview_group, queue_group
 from scheduling.clusters.queries.cluster_facts import cluster_facts, devices_in_use
 from scheduling.runs.models import Lease
 from tenants.models import User

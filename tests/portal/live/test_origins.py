@@ -5,8 +5,8 @@ from asgiref.sync import sync_to_async
 from django.test import Client
 
 from portal.asgi import application
+from portal.live.access import own_origin
 from portal.live.consumers import CLOSE_UNAUTHORISED
-from portal.live.origins import own_origin
 from tenants.models import User
 from tenants.roles import Role, Scope
 from tests.factories.tenants import make_tenant, make_token

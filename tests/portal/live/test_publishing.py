@@ -6,8 +6,8 @@ import threading
 import pytest
 from channels.layers import InMemoryChannelLayer
 
+from portal.live.access import job_group, overview_group, rounds_group
 from portal.live.publishing import MOST_WAITING, Publisher
-from portal.live.topics import job_group, overview_group, rounds_group
 from scheduling.common.on_commit import tell_answers
 from scheduling.jobs.queries.submit_context import read_submit_context
 from scheduling.jobs.services.amendments import amend_job

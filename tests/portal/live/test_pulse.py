@@ -11,11 +11,10 @@ from channels.routing import URLRouter
 from channels_redis.pubsub import RedisPubSubChannelLayer
 from redis import RedisError
 
-from portal.live.consumers import LiveConsumer
+from portal.live.access import job_group, overview_group
+from portal.live.consumers import LiveConsumer, websocket_urlpatterns
 from portal.live.hub import Hub
 from portal.live.pulse import Pulse, pulse
-from portal.live.routing import websocket_urlpatterns
-from portal.live.topics import job_group, overview_group
 from portal.supervisor.redis_server import NoRedisError, answers, find_redis, redis_command
 from tests.support.followers import Counter, Listener, until
 from tests.support.layers import layer_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from portal.live.topics import RefusedTopicError, group_for, job_group, log_group, queue_group
+from portal.live.access import RefusedTopicError, group_for, job_group, log_group, queue_group
 from tenants.roles import Role
 from tests.factories.cluster import (
     make_cluster,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from portal.settings.backends import mail_settings
 from portal.settings.environment import KNOWN, PROJECT_ROOT, SettingsError, read_environment
-from portal.settings.mail import mail_settings
 
 
 def test_nothing_needs_to_be_set(tmp_path: Path) -> None:

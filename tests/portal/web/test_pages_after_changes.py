@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from portal.live.topics import overview_group
+from portal.live.access import overview_group
 from portal.web.shared_parts import KEPT_FOR
 from scheduling.clusters.models import Node
 from scheduling.clusters.services.cluster_edits import ChangeVc

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from portal.settings.mail import mail_settings
+from portal.settings.backends import mail_settings
 from scheduling.jobs.models import JobEvent
 from scheduling.notices.models import Delivery, DeliveryState
 from scheduling.notices.services import outbox, webhooks

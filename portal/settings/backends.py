@@ -1,6 +1,7 @@
-"""Databases: SQLite for one machine, PostgreSQL for teams, each with a read-only alias."""
+"""Databases, broker, channel layer and mail server, each from one address."""
 
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 
@@ -12,6 +13,10 @@ PROBES: Final = {"idle": 5, "interval": 2, "count": 3}
 """TCP keepalives: seconds of silence, seconds between probes, unanswered probes."""
 UNACKNOWLEDGED_MS: Final = 11_000
 CONNECT_SECONDS: Final = 10
+MAIL_PORTS: Final = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
+SMTP_BACKEND: Final = "django.core.mail.backends.smtp.EmailBackend"
+NO_MAIL_BACKEND: Final = "django.core.mail.backends.dummy.EmailBackend"
+MAIL_SECONDS: Final = 10
 
 
 def databases(url: str, *, idle_seconds: float = IDLE_SECONDS) -> dict[str, dict[str, Any]]:
@@ -92,3 +97,50 @@ def _server_liveness(idle_seconds: float) -> str:
         "tcp_user_timeout": UNACKNOWLEDGED_MS,
     }
     return " ".join(f"-c {name}={value}" for name, value in values.items())
+
+
+def broker_url(redis_url: str) -> str:
+    """The address in Celery's spelling (a socket is ``redis+socket://`` there)."""
+    parts = urlsplit(redis_url)
+    if parts.scheme == "unix":
+        return f"redis+socket://{parts.path}"
+    return redis_url
+
+
+def channel_layers(redis_url: str) -> dict[str, Any]:
+    """Channels over Redis pub/sub: nothing is stored, a reconnected page fetches again."""
+    if urlsplit(redis_url).scheme == "memory":
+        return {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+    return {
+        "default": {
+            "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+            "CONFIG": {"hosts": [redis_url], "prefix": "tessera"},
+        }
+    }
+
+
+def is_mail_url(url: str) -> bool:
+    """Return whether an address is a mail server in one of the three forms."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in MAIL_PORTS and bool(parts.hostname) and parts.path in ("", "/")
+
+
+def mail_settings(url: str) -> dict[str, Any]:
+    """Return Django's settings for a mail server; without one no mail is sent."""
+    if not url:
+        return {"EMAIL_BACKEND": NO_MAIL_BACKEND}
+    parts = urlsplit(url)
+    return {
+        "EMAIL_BACKEND": SMTP_BACKEND,
+        "EMAIL_HOST": parts.hostname,
+        "EMAIL_PORT": parts.port or MAIL_PORTS[parts.scheme],
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_TLS": parts.scheme == "smtp+starttls",
+        "EMAIL_USE_SSL": parts.scheme == "smtps",
+        "EMAIL_TIMEOUT": MAIL_SECONDS,
+    }

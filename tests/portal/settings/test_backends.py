@@ -3,7 +3,7 @@
 import pytest
 from django.db import connections
 
-from portal.settings.databases import databases
+from portal.settings.backends import databases
 
 URL = "postgres://alice@localhost/tessera"
 
