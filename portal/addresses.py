@@ -8,7 +8,6 @@ from tenants.services import IssuedLink
 
 
 def job_url(job_id: int | None) -> str:
-    """The page of a job; empty for none."""
     return address("job", job_id) if job_id else ""
 
 

@@ -23,13 +23,10 @@ class _App(Celery):
     """Uses the database's time: hosts whose clocks differ agree when a task is due."""
 
     def now(self) -> datetime:
-        """The database's time, without a query."""
         return estimated_now()
 
 
 class _Task(Task[Any, Any]):
-    """The base of all tasks."""
-
     abstract = True
     Request = "portal.task_requests:DatabaseTimeRequest"
 

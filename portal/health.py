@@ -80,7 +80,6 @@ class HostRow:
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
-    """The process answers."""
     return JsonResponse({"status": "ok"})
 
 
@@ -98,7 +97,6 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 def parts() -> tuple[HealthPart, ...]:
-    """The state of each part now."""
     broker = HealthPart(name="broker", detail=OK if _broker_answers() else "unreachable")
     try:
         with connection.cursor() as cursor:

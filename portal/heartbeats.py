@@ -68,7 +68,6 @@ class MissedRounds:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Start to check from now on."""
         self._begun_at = self._clock()
 
     def look(self, *, has_broker: bool) -> bool:
@@ -255,7 +254,6 @@ class HeartbeatStep(bootsteps.StartStopStep):
             self._timer = worker.timer.call_repeatedly(EVERY_SECONDS, self._writer.beat)
 
     def stop(self, worker: Any) -> None:
-        """Stop cleanly."""
         if self._timer is not None:
             self._timer.cancel()
         if self._writer is not None:

@@ -68,7 +68,6 @@ class BoundedBodies:
     """
 
     def __init__(self, application: Application) -> None:
-        """Args: application: handles requests within the limit."""
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -158,7 +157,6 @@ class StayingThreads:
     """Threads of current requests, one each; used from one event loop only."""
 
     def __init__(self, most_idle: int = MOST_IDLE) -> None:
-        """Args: most_idle: maximum number of idle threads."""
         self._most_idle = most_idle
         self._idle: list[ThreadPoolExecutor] = []
 
@@ -185,7 +183,6 @@ class ThreadedHandler(ASGIHandler):
     """Django's handler for ASGI, with middleware and view as one call in one thread."""
 
     def __init__(self) -> None:
-        """Load the middleware, for threads."""
         super().__init__()
         self._threads = StayingThreads()
 

@@ -30,7 +30,6 @@ KEEP_DELIVERIES: Final = timedelta(days=30)
 
 
 def kept() -> Retention:
-    """Ages of rounds, events, jobs and the audit log."""
     set_here: dict[str, Any] = _ages(Retention)
     if settings.TESSERA.keep_round_bytes is not None:
         set_here["round_bytes"] = settings.TESSERA.keep_round_bytes
@@ -38,7 +37,6 @@ def kept() -> Retention:
 
 
 def kept_of_nodes() -> WorkerRetention:
-    """Return the retention of reports of nodes: logs and goodput."""
     return replace(WorkerRetention(), **_ages(WorkerRetention))
 
 

@@ -36,7 +36,6 @@ class TokenAuthentication(authentication.BaseAuthentication):
         return found
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the challenge of a 401."""
         return self.keyword
 
 
@@ -60,7 +59,6 @@ class SessionAuthentication(authentication.SessionAuthentication):
         super().enforce_csrf(checked)
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the challenge of a 401."""
         return "Token"
 
 
@@ -91,7 +89,6 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     name = "token"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        """An API key in a header."""
         return {
             "type": "apiKey",
             "in": "header",
@@ -107,7 +104,6 @@ class PasswordScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped
     name = "password"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        """HTTP's basic scheme."""
         return {"type": "http", "scheme": "basic"}
 
 
@@ -118,7 +114,6 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
     name = "session"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        """An API key in a cookie."""
         return {"type": "apiKey", "in": "cookie", "name": "sessionid"}
 
 

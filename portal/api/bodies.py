@@ -159,14 +159,15 @@ def _check_names(value: Mapping[str, Any], path: str, faults: list[FieldError]) 
 
 
 def _mapping(option: Any, value: Mapping[str, Any], path: str, faults: list[FieldError]) -> Any:
-    if not dataclasses.is_dataclass(option):
+    is_model = dataclasses.is_dataclass(option)  # not in the condition: it would narrow the type
+    if not is_model:
         item = get_args(option)[1]
         _check_names(value, path, faults)
         return {key: _value(item, inner, f"{path}.{key}", faults) for key, inner in value.items()}
     before = len(faults)
     given = _object(option, value, f"{path}.", faults)
     faults.extend(_missing(option, value, f"{path}."))
-    return option(**given) if len(faults) == before else None  # type: ignore[operator]
+    return option(**given) if len(faults) == before else None
 
 
 def _missing(shape: type[Any], given: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -261,7 +262,6 @@ class Body(Generic[V, B]):
     value: type[V]
 
     def __call__(self, value: V) -> B:
-        """The body of one value."""
         return self._read(value)  # type: ignore[no-any-return] # compiled from the model
 
     @cached_property

@@ -183,8 +183,6 @@ class ClusterImportOut(ImportReportOut):
 
 
 class ClusterViewSet(ApiViewSet):
-    """The cluster as a whole."""
-
     collection = "cluster"
     operations: ClassVar = {
         "list": Op(answer=ClusterOut),

@@ -181,7 +181,6 @@ _page_out = Body(NodePageOut, NodeDetail)
 
 
 def node_detail_out(detail: NodeDetail) -> NodeDetailOut:
-    """A node's page."""
     return {**node_out(detail.row), **_page_out(detail)}
 
 

@@ -11,11 +11,7 @@ from rest_framework.request import Request
 
 from scheduling.compat.context import Context
 from scheduling.compat.documents import MAX_YAML_BYTES, is_json, parse_document
-from scheduling.compat.formats import (
-    format_of_document,
-    format_of_text,
-    import_text,
-)
+from scheduling.compat.formats import format_of_document, format_of_text, import_text
 from scheduling.compat.openpai.job import is_openpai, translate_openpai
 from scheduling.compat.result import Imported
 from scheduling.core.jobspec import MAX_SPEC_BYTES
@@ -201,7 +197,6 @@ def one_large_parse(size: int, large: int) -> Iterator[None]:
 
 
 def ground_for(viewer: Viewer) -> SubmitContext:
-    """Return the submit context of the viewer."""
     return read_submit_context(
         viewer=viewer,
         images_ignored=settings.TESSERA.images == "ignore",
@@ -210,7 +205,6 @@ def ground_for(viewer: Viewer) -> SubmitContext:
 
 
 def round_config() -> RoundConfig:
-    """The settings of rounds, as the scheduler uses them."""
     return RoundConfig(
         round_seconds=settings.TESSERA.round_seconds,
         images_required=settings.TESSERA.images == "required",

@@ -6,7 +6,7 @@ from typing import Any, Final
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError
 from django.http import Http404, JsonResponse
-from rest_framework import exceptions, status
+from rest_framework import exceptions
 from rest_framework.response import Response
 
 from portal.api.schema import PROBLEM
@@ -20,7 +20,6 @@ from tenants.errors import DomainError, FieldError
 
 logger = logging.getLogger(__name__)
 
-CONTENT_TYPE: Final = PROBLEM
 _CODES: Final = {
     400: ("bad-request", "The request is not valid"),
     401: ("not-authenticated", "Sign in, or send a token"),
@@ -54,7 +53,7 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | No
         return None  # a bug: Django logs it and answers 500
     document, headers = found
     return Response(
-        _sayable(document), status=document["status"], headers=headers, content_type=CONTENT_TYPE
+        _sayable(document), status=document["status"], headers=headers, content_type=PROBLEM
     )
 
 
@@ -73,14 +72,14 @@ def plain_problem(code: str, title: str, status_code: int, remedy: str = "") -> 
     """Return the same document outside of a view of the framework."""
     errors = [{"field": "", "value": None, "message": f"{title}.", "remedy": remedy}]
     return JsonResponse(
-        problem(code, title, status_code, errors), status=status_code, content_type=CONTENT_TYPE
+        problem(code, title, status_code, errors), status=status_code, content_type=PROBLEM
     )
 
 
 def problem_page(error: DomainError) -> JsonResponse:
     """A domain error's document outside of a view of the framework."""
     document, headers = _domain_document(error)
-    return JsonResponse(document, status=error.status, content_type=CONTENT_TYPE, headers=headers)
+    return JsonResponse(document, status=error.status, content_type=PROBLEM, headers=headers)
 
 
 def _domain_document(error: DomainError) -> tuple[dict[str, Any], dict[str, str]]:
@@ -125,40 +124,8 @@ def _framework_document(error: Exception) -> tuple[dict[str, Any], dict[str, str
         headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
     if getattr(error, "wait", None):
         headers["Retry-After"] = str(int(error.wait) + 1)  # type: ignore[attr-defined]
-    errors = _validation_errors(error) if error.status_code == status.HTTP_400_BAD_REQUEST else []
-    if not errors:
-        errors = [{"field": "", "value": None, "message": str(error.detail), "remedy": ""}]
+    errors = [{"field": "", "value": None, "message": str(error.detail), "remedy": ""}]
     return problem(code, title, error.status_code, errors), headers
-
-
-def _validation_errors(error: exceptions.APIException) -> list[dict[str, Any]]:
-    if not isinstance(error, exceptions.ValidationError):
-        return []
-    return list(_flatten("", error.detail))
-
-
-def _flatten(path: str, detail: Any) -> list[dict[str, Any]]:
-    if isinstance(detail, dict):
-        return [
-            entry
-            for key, inner in detail.items()
-            for entry in _flatten("" if key == "non_field_errors" else _join(path, key), inner)
-        ]
-    if isinstance(detail, list) and any(isinstance(item, dict | list) for item in detail):
-        return [
-            entry
-            for position, inner in enumerate(detail)
-            for entry in _flatten(_join(path, str(position)), inner)
-        ]
-    messages = detail if isinstance(detail, list) else [detail]
-    return [
-        {"field": path, "value": None, "message": str(message), "remedy": "Correct this field."}
-        for message in messages
-    ]
-
-
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
 
 
 def _code(error: DomainError) -> str:

@@ -251,8 +251,6 @@ class TimelineOut(TypedDict):
 
 
 class TimelineViewSet(ApiViewSet):
-    """Jobs over devices."""
-
     collection = "timeline"
     operations: ClassVar = {"list": Op(takes=_TIMELINE_TAKES, answer=TimelineOut)}
 
@@ -287,8 +285,6 @@ class AuditOut(TypedDict):
 
 
 class AuditViewSet(ApiViewSet):
-    """The record of changes."""
-
     collection = "audit"
     needs = Permission.READ_AUDIT
     operations: ClassVar = {

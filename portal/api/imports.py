@@ -56,8 +56,6 @@ _ENVELOPES: Final = frozenset({"text", "script", "document"})
 
 
 class UnsupportedFormatError(InvalidError):
-    """The format has no importer."""
-
     code = "unsupported-format"
     title = "This format cannot be imported"
 
@@ -96,8 +94,6 @@ class ImportOut(TypedDict):
 
 
 class ImportViewSet(ApiViewSet):
-    """Jobs in other formats."""
-
     collection = "import"
     lookup_value_converter = "slug"
     parser_classes = (AnyTextParser,)

@@ -78,7 +78,6 @@ class StartsOut(TypedDict):
 
 
 def starts_out(starts: tuple[float, float, float] | None, gate: float = 0.0) -> StartsOut | None:
-    """Seconds from now; None: not known."""
     if starts is None:
         return None
     p10, p50, p90 = (round(seconds, 1) for seconds in starts)
@@ -251,7 +250,6 @@ def left_to_leads(job: Job) -> Sought:
 
 
 def unblock_out(job_id: int, found: Sought) -> UnblockOut:
-    """Return the remedies found for one job."""
     return {
         "id": job_id,
         "steps": [step_out(step.to_json()) for step in found.steps],

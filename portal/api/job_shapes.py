@@ -28,7 +28,6 @@ class ReasonOut(TypedDict):
 
 
 def _reason_out(row: JobRow) -> ReasonOut | None:
-    """Return the reason of a waiting job; None for others."""
     if row.reason_code:
         return {"code": row.reason_code, "text": row.reason_text}
     if row.state != JobState.QUEUED:
@@ -269,7 +268,6 @@ def listed_job_out(row: JobRow, nodes: Iterable[str]) -> ListedJobOut:
 
 
 def accepted_job_out(row: JobRow, warnings: Sequence[Any], parts: Sequence[int]) -> AcceptedJobOut:
-    """The answer to a submit."""
     return {
         **job_out(row),
         "warnings": [sentence_from(each) for each in warnings],
@@ -278,7 +276,6 @@ def accepted_job_out(row: JobRow, warnings: Sequence[Any], parts: Sequence[int])
 
 
 def job_detail_out(detail: JobDetail) -> JobDetailOut:
-    """A job's page; ``placement`` is that of the newest attempt."""
     newest = detail.attempts[-1].members if detail.attempts else ()
     has_nodes = detail.row.state != JobState.QUEUED
     nodes = dict.fromkeys(member.node for member in newest if has_nodes)
@@ -310,7 +307,6 @@ def eta_out(eta: Eta | None, now: datetime) -> EtaOut | None:
 
 
 def why_out(answer: Why, now: datetime) -> WhyOut:
-    """Why a job is where it is."""
     no_eta: NoEtaOut = {"text": answer.no_eta, "jobs": list(answer.unlimited)}
     return {
         **_why_now_out(answer),

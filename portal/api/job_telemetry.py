@@ -22,12 +22,7 @@ from scheduling.runs.queries.checkpoints import (
 )
 from tenants.clock import database_now
 from workers.conf import worker_settings
-from workers.device_curves import (
-    MOST_RANKS,
-    USUAL_RANKS,
-    JobCurves,
-    device_curves,
-)
+from workers.device_curves import MOST_RANKS, USUAL_RANKS, JobCurves, device_curves
 from workers.selectors import (
     MOST_LOG_BYTES,
     GoodputRow,

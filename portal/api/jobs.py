@@ -97,8 +97,6 @@ class AttemptsOut(TypedDict):
 
 
 class JobViewSet(JobTelemetry, JobExplanations):
-    """Jobs of your tenants."""
-
     collection = "jobs"
     needs = Permission.VIEW_JOBS
     operations: ClassVar = {

@@ -91,7 +91,6 @@ class MetricsView(APIView):
     schema = None
 
     def get(self, request: Request) -> HttpResponse:
-        """All families as text."""
         text = exposition(families(viewer_from(request), database_now()))
         answer = HttpResponse(text, content_type=CONTENT_TYPE)
         answer.headers["Cache-Control"] = "private, no-store"

@@ -263,8 +263,6 @@ class DeliveryViewSet(ApiViewSet):
 
 
 class NotificationViewSet(ApiViewSet):
-    """What you get by mail."""
-
     collection = "notifications"
     operations: ClassVar = {
         "retrieve": Op(answer=NotificationsOut),

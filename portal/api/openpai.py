@@ -20,11 +20,7 @@ from portal.api.openpai_shapes import (
     job_summary,
 )
 from portal.api.views import NoSuchAddress, ViewerViewSet
-from scheduling.clusters.queries.capacities import (
-    VcCapacity,
-    device_types,
-    vc_capacities,
-)
+from scheduling.clusters.queries.capacities import VcCapacity, device_types, vc_capacities
 from scheduling.compat.openpai.job import translate_openpai
 from scheduling.jobs.queries.job_detail import MemberView, job_detail
 from scheduling.jobs.queries.jobs import visible_job
@@ -101,19 +97,14 @@ class OpenPaiViewSet(ViewerViewSet):
     takes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def parameters(self) -> Iterable[str]:
-        """Names of the supported query parameters."""
         return self.takes.get(self.action, ())
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
-        """Errors as OpenPAI's clients read them."""
         return refusal
 
 
 class NoSuchOpenPaiAddress(NoSuchAddress):
-    """OpenPAI addresses that are not supported."""
-
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
-        """Errors as OpenPAI's clients read them."""
         return refusal
 
 
@@ -146,12 +137,10 @@ class OpenPaiClusterViewSet(OpenPaiViewSet):
     takes: ClassVar = {"sku_types": ("vc",)}
 
     def list(self, request: Request) -> Response:
-        """Virtual clusters by name."""
         found = vc_capacities(self.viewer)
         return Response({row.name: cluster_summary(row) for row in found})
 
     def retrieve(self, request: Request, name: str) -> Response:
-        """One virtual cluster."""
         return Response(cluster_summary(self._named(name)))
 
     def sku_types(self, request: Request) -> Response:
@@ -192,7 +181,6 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
     }
 
     def list(self, request: Request) -> Response:
-        """List jobs, by default the newest first (see ``order``)."""
         filters = self._filters()
         order, descending = self._order()
         rows = list_named_jobs(
@@ -233,7 +221,6 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         return Response({"status": 202, "message": words}, status=202)
 
     def retrieve(self, request: Request, user: str, job: str) -> Response:
-        """One job with its task roles."""
         detail = job_detail(self.viewer, self._id(user, job))
         base = request.build_absolute_uri(f"/api/v1/jobs/{detail.row.id}/logs/")
 
@@ -243,7 +230,6 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         return Response(job_document(detail, log_address))
 
     def config(self, request: Request, user: str, job: str) -> HttpResponse:
-        """Return the document as submitted."""
         found = visible_job(self.viewer, self._id(user, job))
         if found.source_format != "openpai" or not found.source_text:
             raise NoJobConfigError(

@@ -5,10 +5,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
-from scheduling.clusters.queries.capacities import (
-    DeviceCapacity,
-    VcCapacity,
-)
+from scheduling.clusters.queries.capacities import DeviceCapacity, VcCapacity
 from scheduling.core.lifecycle import TERMINAL, FailureClass, JobState
 from scheduling.enums import MemberStep
 from scheduling.jobs.queries.job_detail import AttemptView, JobDetail, MemberView
@@ -107,7 +104,6 @@ def job_document(detail: JobDetail, log_address: LogAddress) -> dict[str, Any]:
 
 
 def milliseconds(moment: datetime | None) -> int | None:
-    """Convert a time to OpenPAI's milliseconds."""
     return None if moment is None else int(moment.timestamp() * 1000)
 
 

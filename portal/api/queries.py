@@ -168,7 +168,6 @@ class Query:
         return self.given.get("cursor") or None
 
     def limit(self) -> int:
-        """Rows of a page."""
         return self.number("limit", default=DEFAULT_ROWS, least=1, most=MOST_ROWS)
 
     def picked(self, known: Iterable[str]) -> frozenset[str] | None:

@@ -120,8 +120,6 @@ class RoundOut(TypedDict):
 
 
 class RoundViewSet(ApiViewSet):
-    """Scheduling rounds."""
-
     collection = "rounds"
     operations: ClassVar = {
         "list": Op(takes=PAGE, answer=RoundOut, pages=True),
@@ -170,7 +168,6 @@ class WhatIfIn:
 
 
 def what_if_state(row: WhatIf) -> str:
-    """``queued``, ``running``, ``done`` or ``failed``."""
     if row.finished_at is not None:
         return "failed" if row.fault else "done"
     return "queued" if row.begun_at is None else "running"
@@ -266,8 +263,6 @@ class CalibrationsOut(TypedDict):
 
 
 class EstimateViewSet(ApiViewSet):
-    """Start estimates and the actual starts."""
-
     collection = "estimates"
     needs = Permission.VIEW_JOBS
     operations: ClassVar = {"list": Op(answer=CalibrationsOut)}

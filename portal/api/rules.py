@@ -59,8 +59,6 @@ class PriorityClassOut(TypedDict):
 
 
 class PriorityClassViewSet(ApiViewSet):
-    """Names for priorities."""
-
     collection = "priority-classes"
     operations: ClassVar = {
         "list": Op(takes=PAGE, answer=PriorityClassOut, pages=True),
@@ -133,8 +131,6 @@ class ClusterRulesOut(TypedDict):
 
 
 class ClusterRulesViewSet(ApiViewSet):
-    """Rules of the whole cluster."""
-
     collection = "cluster"
     operations: ClassVar = {
         "retrieve": Op(answer=ClusterRulesOut),

@@ -46,19 +46,14 @@ class RawParser(BaseParser):
     media_type = "application/octet-stream"
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
-        """The stream itself."""
         return stream
 
 
 class GzipParser(RawParser):
-    """``application/gzip``."""
-
     media_type = "application/gzip"
 
 
 class ZipParser(RawParser):
-    """``application/zip``."""
-
     media_type = "application/zip"
 
 
@@ -75,8 +70,6 @@ class ArchiveOut(TypedDict):
 
 
 class ArchiveViewSet(ApiViewSet):
-    """Source archives of your tenants."""
-
     collection = "archives"
     needs = Permission.VIEW_JOBS
     parser_classes = (RawParser, GzipParser, ZipParser, MultiPartParser)
@@ -168,8 +161,6 @@ class TemplateOut(TypedDict):
 
 
 class TemplateViewSet(ApiViewSet):
-    """Templates of jobs."""
-
     collection = "job-templates"
     needs = Permission.VIEW_JOBS
     operations: ClassVar = {
@@ -223,8 +214,6 @@ class ViewOut(TypedDict):
 
 
 class SavedViewSet(ApiViewSet):
-    """Your views of the list of jobs."""
-
     collection = "saved-views"
     needs = Permission.VIEW_JOBS
     operations: ClassVar = {

@@ -104,7 +104,6 @@ class Op:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of the query parameters."""
         return tuple(p.name for p in self.takes if p.location == OpenApiParameter.QUERY)
 
 
@@ -117,16 +116,13 @@ class ApiSchema(AutoSchema):
 
     @property
     def op(self) -> Op:
-        """The operation that is described."""
         found: Op = self.view.operations[self.view.action]
         return found
 
     def get_operation_id(self) -> str:
-        """Resource and verb."""
         return f"{self.view.collection}_{self.view.action}".replace("-", "_")
 
     def get_tags(self) -> list[str]:
-        """The resource."""
         return [self.view.collection]
 
     def get_summary(self) -> str:
@@ -135,7 +131,6 @@ class ApiSchema(AutoSchema):
         return words.partition("\n")[0].rstrip(".")
 
     def get_override_parameters(self) -> list[Any]:
-        """Return the parameters of the operation."""
         return list(self.op.takes)
 
     def get_request_serializer(self) -> Any:

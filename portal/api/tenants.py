@@ -123,7 +123,6 @@ class JobLimitViewSet(ApiViewSet):
 
 
 def tenant_job_limits_out(viewer: Viewer, tenant: Tenant) -> TenantJobLimitsOut:
-    """The limits of a tenant and of its members."""
     (found,) = job_limits_of_tenants([tenant])
     members = job_limits_of_members(list(members_for(viewer, tenant_id=tenant.pk)))
     return {
@@ -134,7 +133,6 @@ def tenant_job_limits_out(viewer: Viewer, tenant: Tenant) -> TenantJobLimitsOut:
 
 
 def member_job_limit_out(member: Membership) -> MemberJobLimitOut:
-    """The limit of a member."""
     (found,) = job_limits_of_members([member])
     return _limit_of_member(found)
 
@@ -200,8 +198,6 @@ class TenantOut(TypedDict):
 
 
 class TenantViewSet(ApiViewSet):
-    """Teams."""
-
     collection = "tenants"
     operations: ClassVar = {
         "list": Op(takes=PAGE, answer=TenantOut, pages=True),
@@ -312,7 +308,6 @@ class TenantViewSet(ApiViewSet):
 
 
 def tenant_out(viewer: Viewer, tenant: Tenant) -> TenantOut:
-    """A tenant."""
     role = viewer.role_in(tenant.pk)
     return {
         "id": tenant.pk,

@@ -44,8 +44,6 @@ class PasswordLinkOut(TypedDict):
 
 
 class PasswordLinkViewSet(ApiViewSet):
-    """One-time links for choosing a password."""
-
     collection = "password-links"
     authentication_classes = PASSWORD_OR_SESSION
     operations: ClassVar = {
@@ -98,8 +96,6 @@ class NewTokenOut(TokenOut):
 
 
 class TokenViewSet(ApiViewSet):
-    """Keys for scripts."""
-
     collection = "tokens"
     operations: ClassVar = {
         "list": Op(takes=PAGE, answer=TokenOut, pages=True),

@@ -86,8 +86,6 @@ class MeOut(TypedDict):
 
 
 class UserViewSet(ApiViewSet):
-    """People."""
-
     collection = "users"
     operations: ClassVar = {
         "list": Op(takes=PAGE, answer=UserOut, pages=True),
@@ -174,7 +172,6 @@ _user_out = Body(UserOut, User)
 
 
 def me_out(viewer: Viewer) -> MeOut:
-    """Return the viewer's own account."""
     scopes = viewer.scopes
     tenants: list[TenantRoleOut] = []
     for tenant_id, name in sorted(viewer.tenant_names.items()):
@@ -233,8 +230,6 @@ class MembershipOut(TypedDict):
 
 
 class MemberViewSet(ApiViewSet):
-    """People in tenants."""
-
     collection = "members"
     operations: ClassVar = {
         "list": Op(

@@ -216,7 +216,6 @@ vc_use_out = Body(VcUseOut, VcUse)
 
 
 def creation_of(wanted: VcIn) -> CreateVc:
-    """A new virtual cluster as an edit."""
     columns = {name: getattr(wanted, name) for name in VC_COLUMNS if hasattr(wanted, name)}
     return CreateVc(
         name=wanted.name,
@@ -228,7 +227,6 @@ def creation_of(wanted: VcIn) -> CreateVc:
 
 
 def vc_out(row: VcRow) -> VcOut:
-    """A virtual cluster in a list."""
     return {
         **_columns_out(row),
         **vc_use_out(row.use),
@@ -239,7 +237,6 @@ def vc_out(row: VcRow) -> VcOut:
 
 
 def vc_detail_out(detail: VcDetail, room: VcRoom, recommended: RecommendedShape) -> VcDetailOut:
-    """A virtual cluster's page."""
     return {
         **_columns_out(detail),
         **vc_use_out(detail.use),

@@ -56,7 +56,6 @@ class ViewerViewSet(viewsets.ViewSet):
     needs: ClassVar[Permission | None] = None
 
     def parameters(self) -> Iterable[str]:
-        """Return the query parameters of the called method."""
         return ()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -85,11 +84,9 @@ class ApiViewSet(ViewerViewSet):
     lookup_value_converter = "int"
 
     def parameters(self) -> Iterable[str]:
-        """Return the query parameters of the called method."""
         return self.operations.get(self.action, _NO_OP).parameters
 
     def page(self, found: Page[R], out: Callable[[R], Mapping[str, Any]]) -> Response:
-        """Return a page of rows with the requested fields."""
         answer = self.operations[self.action].answer
         wanted = self.query.picked(sorted(answer.__required_keys__ | answer.__optional_keys__))
         results = [pick(out(row), wanted) for row in found.results]

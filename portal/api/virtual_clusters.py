@@ -66,8 +66,6 @@ class IdlePolicyOut(TypedDict):
 
 
 class VirtualClusterViewSet(ApiViewSet):
-    """Guaranteed shares of the cluster."""
-
     collection = "virtual-clusters"
     operations: ClassVar = {
         "list": Op(
@@ -276,8 +274,6 @@ _BODY: Final = {
 
 
 class ReconfigurationViewSet(ApiViewSet):
-    """Live reconfiguration."""
-
     collection = "cluster"
     operations: ClassVar = {
         "reconfigure": Op(takes=(DRY_RUN,), body=_BODY, answer=ReconfigurationOut)

@@ -54,7 +54,6 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     spread_seconds: float = SPREAD_SECONDS
 
     def __init__(self) -> None:
-        """Start without subscriptions."""
         super().__init__()
         self.viewer: Viewer | None = None
         self.key = ""

@@ -123,7 +123,6 @@ def connect() -> None:
 
 
 def disconnect() -> None:
-    """Disconnect the signals."""
     for signal, receiver in _receivers():
         signal.disconnect(dispatch_uid=_uid(receiver))
 

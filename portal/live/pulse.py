@@ -54,7 +54,6 @@ class Pulse:
         return self._is_lost
 
     def join(self, listener: Listener) -> None:
-        """Add ``listener``."""
         self._listeners.add(listener)
         if self._task is None:
             self._task = asyncio.create_task(self._beat())

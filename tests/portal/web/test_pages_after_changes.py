@@ -15,12 +15,7 @@ from django.db import connection, transaction
 from django.test import Client
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from portal.live.access import overview_group
 from portal.web.shared_parts import KEPT_FOR
