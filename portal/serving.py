@@ -166,7 +166,7 @@ class StayingThreads:
 
         The last used thread is taken first: its connection is open and its rows are warm.
         """
-        thread = self._idle.pop() if self._idle else _new_thread()
+        thread = self._idle.pop() if self._idle else ThreadPoolExecutor(1, "request")
         try:
             async with ThreadSensitiveContext(executor=thread):
                 yield
@@ -197,7 +197,3 @@ class ThreadedHandler(ASGIHandler):
     async def get_response_async(self, request: Any) -> Any:
         """Return the response, computed in the request's thread."""
         return await sync_to_async(self.get_response, thread_sensitive=True)(request)
-
-
-def _new_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="request")

@@ -1,6 +1,6 @@
 """Explanations of jobs: plans, remedies and certificates of waits, and preemption receipts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +30,6 @@ from scheduling.core.explanations.unblocking import Refused, Sought
 from scheduling.core.forecast.horizon import is_open
 from scheduling.core.jobspec.amending import version_of
 from scheduling.core.reasons import ReasonCode
-from scheduling.core.values import HeldLeaf
 from scheduling.estimates.services.certificates import CheckedCertificate, checked_reason
 from scheduling.estimates.services.submit_plans import JobPlan
 from scheduling.estimates.services.unblocking import seek_now
@@ -42,10 +41,6 @@ from scheduling.runs.queries.receipts import ReceiptView, receipts_of_job
 from tenants.clock import database_now
 
 
-def _addresses(leaves: Iterable[HeldLeaf]) -> list[str]:
-    return [leaf.address for leaf in leaves]
-
-
 class PlannedMemberOut(TypedDict):
     """A rank and the devices that it would get."""
 
@@ -53,7 +48,7 @@ class PlannedMemberOut(TypedDict):
     rank: int
     node: str
     devices: Annotated[list[int], From("device_indices")]
-    cells: Annotated[list[str], From("leaves", _addresses)]
+    cells: Annotated[list[str], From("leaves", lambda leaves: [leaf.address for leaf in leaves])]
 
 
 class AlternativeOut(TypedDict):
@@ -84,10 +79,6 @@ def starts_out(starts: tuple[float, float, float] | None, gate: float = 0.0) -> 
     return {"p10": p10, "p50": p50, "p90": p90, "open": is_open(p90), "gate": round(gate, 1)}
 
 
-def _starts_of(plan: JobPlan) -> StartsOut | None:
-    return starts_out(plan.starts, plan.gate)
-
-
 def _no_starts_of(plan: JobPlan) -> NoEtaOut | None:
     return {"text": plan.no_starts, "jobs": list(plan.unlimited)} if plan.no_starts else None
 
@@ -97,7 +88,7 @@ class PlanOut(TypedDict):
 
     fits: Literal["now", "later", "never"]
     reason: Annotated[ReasonOut, From()]
-    starts: Annotated[StartsOut | None, From(by=_starts_of)]
+    starts: Annotated[StartsOut | None, From(by=lambda plan: starts_out(plan.starts, plan.gate))]
     no_starts: Annotated[NoEtaOut | None, From(by=_no_starts_of)]
     placement: list[PlannedMemberOut]
     alternatives: list[AlternativeOut]

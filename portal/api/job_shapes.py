@@ -35,10 +35,6 @@ def _reason_out(row: JobRow) -> ReasonOut | None:
     return {"code": ReasonCode.WAITING_FOR_ROUND.value, "text": NO_ROUND_YET}
 
 
-def _expected_start(row: JobRow) -> datetime | None:
-    return row.eta.p50 if row.eta is not None else None
-
-
 class JobOut(_ClassOut):
     """A job."""
 
@@ -64,7 +60,9 @@ class JobOut(_ClassOut):
     attempts: int
     device_seconds: Annotated[float, From("gpu_seconds")]
     ahead: int | None
-    expected_start: Annotated[datetime | None, From(by=_expected_start)]
+    expected_start: Annotated[
+        datetime | None, From(by=lambda row: row.eta.p50 if row.eta else None)
+    ]
 
 
 class ListedJobOut(JobOut):

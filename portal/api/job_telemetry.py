@@ -94,10 +94,6 @@ def _first_difference(found: Comparison) -> DifferenceOut | None:
     return {"step": found.first_difference, "left": found.left, "right": found.right}
 
 
-def _last(steps: Sequence[int]) -> int | None:
-    return steps[-1] if steps else None
-
-
 class ComparedOut(TypedDict):
     """A comparison of two trainings.
 
@@ -108,7 +104,9 @@ class ComparedOut(TypedDict):
 
     common: Annotated[int, From("comparison.common", len)]
     same: Annotated[int, From("comparison.same")]
-    last_common: Annotated[int | None, From("comparison.common", _last)]
+    last_common: Annotated[
+        int | None, From("comparison.common", lambda steps: steps[-1] if steps else None)
+    ]
     first_difference: Annotated[DifferenceOut | None, From("comparison", _first_difference)]
     settings: Annotated[dict[str, list[str]], From("comparison.settings")]
     changed_left: list[int]

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, TypedDict
 
@@ -18,7 +17,6 @@ from portal.api.queries import instant_from
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.estimates.queries import EstimateAccuracy, calibration
-from scheduling.rounds.models import Round
 from scheduling.rounds.queries import RoundRow, recent_rounds, round_detail
 from scheduling.rounds.services.evidence import read_shadows
 from scheduling.what_if.models import WhatIf
@@ -139,13 +137,11 @@ class RoundViewSet(ApiViewSet):
     @action(detail=True, methods=["get"])
     def shadows(self, request: Request, pk: int) -> Response:
         """Get the decisions of shadow policies for a round, in your virtual clusters."""
-        read = partial(_answers, Path(settings.TESSERA.data_dir))
-        rows = round_shadows(self.viewer, pk, read=read)
+        data_dir = Path(settings.TESSERA.data_dir)
+        rows = round_shadows(
+            self.viewer, pk, read=lambda stored: read_shadows(data_dir=data_dir, stored=stored)
+        )
         return Response({"number": pk, "shadows": [shadow_out(row) for row in rows]})
-
-
-def _answers(data_dir: Path, stored: Round) -> list[dict[str, Any]]:
-    return read_shadows(data_dir=data_dir, stored=stored)
 
 
 round_out = Body(RoundOut, RoundRow)

@@ -171,14 +171,11 @@ def schema_of(hint: Any, registry: ComponentRegistry) -> dict[str, Any]:
     if kind is Literal:
         return {"type": "string", "enum": list(get_args(hint))}
     if kind in (list, tuple, Sequence, dict, Mapping):
-        inner = schema_of(get_args(hint)[kind in (dict, Mapping)], registry)
         is_list = kind in (list, tuple, Sequence)
-        return {"type": "array", "items": inner} if is_list else _object_of(inner)
+        inner = schema_of(get_args(hint)[not is_list], registry)
+        item = "items" if is_list else "additionalProperties"
+        return {"type": "array" if is_list else "object", item: inner}
     return dict(_PLAIN[hint])
-
-
-def _object_of(inner: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": inner}
 
 
 def _union(options: tuple[Any, ...], registry: ComponentRegistry) -> dict[str, Any]:

@@ -184,10 +184,6 @@ class RecommendedOut(TypedDict):
     levels: Annotated[list[RecommendedLevelOut], From("rows")]
 
 
-def _shadows_of(detail: VcDetail) -> Any:
-    return detail.columns()["shadows"]
-
-
 class VcPageOut(TypedDict):
     """Fields only of the page of a virtual cluster, except the fits table."""
 
@@ -195,7 +191,7 @@ class VcPageOut(TypedDict):
     archived_at: datetime | None
     policy_fault: str
     policy_fault_at: datetime | None
-    shadows: Annotated[list[ShadowIn], From(by=_shadows_of)]
+    shadows: Annotated[list[ShadowIn], From(by=lambda detail: detail.columns()["shadows"])]
     shape: list[LevelOut]
     people: list[PersonUseOut]
     limited_members: list[str]
