@@ -51,7 +51,10 @@ def run_directly() -> None:
 
 
 class MissedRounds:
-    """Checks the age of the newest round, and runs one in its own thread when it is too old."""
+    """Checks the age of the newest round, and runs one in its own thread when it is too old.
+
+    A second runner is harmless: the unique number of a round lets one commit.
+    """
 
     def __init__(
         self, run: Callable[[], None] = run_directly, clock: Callable[[], float] = time.monotonic

@@ -180,7 +180,11 @@ class StayingThreads:
 
 
 class ThreadedHandler(ASGIHandler):
-    """Django's handler for ASGI, with middleware and view as one call in one thread."""
+    """Django's handler for ASGI, with middleware and view as one call in one reusable thread.
+
+    Django's own handler changes between the event loop and a thread for every middleware that is
+    not written for the loop, and gives each request a new thread, which opens the database again.
+    """
 
     def __init__(self) -> None:
         super().__init__()

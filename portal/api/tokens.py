@@ -29,43 +29,6 @@ from tenants.viewers import Viewer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PasswordLinkIn:
-    """The user whose password the link sets."""
-
-    username: str
-
-
-class PasswordLinkOut(TypedDict):
-    """A one-time link with which the user sets a password; shown only once."""
-
-    username: str
-    url: str
-    expires_at: datetime
-
-
-class PasswordLinkViewSet(ApiViewSet):
-    collection = "password-links"
-    authentication_classes = PASSWORD_OR_SESSION
-    operations: ClassVar = {
-        "create": Op(body=PasswordLinkIn, answer=PasswordLinkOut, status=201),
-    }
-
-    def create(self, request: Request) -> Response:
-        """Create a password link for a user; cluster admins only, tokens are refused."""
-        wanted = read_body(PasswordLinkIn, request.data)
-        link = services.issue_password_link(
-            viewer=self.viewer, username=wanted.username, now=database_now()
-        )
-        portal_url = request.build_absolute_uri("/").rstrip("/")
-        body: PasswordLinkOut = {
-            "username": link.username,
-            "url": link_address(portal_url, link),
-            "expires_at": link.expires_at,
-        }
-        return Response(body, status=201, headers={"Cache-Control": "no-store"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenIn:
     """A new token; ``tenant`` (name or number) restricts it to one tenant."""
 
@@ -194,3 +157,40 @@ def _life(days: float | None) -> timedelta | None:
             value=days,
             remedy="Use a number of days, or nothing for no end.",
         ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PasswordLinkIn:
+    """The user whose password the link sets."""
+
+    username: str
+
+
+class PasswordLinkOut(TypedDict):
+    """A one-time link with which the user sets a password; shown only once."""
+
+    username: str
+    url: str
+    expires_at: datetime
+
+
+class PasswordLinkViewSet(ApiViewSet):
+    collection = "password-links"
+    authentication_classes = PASSWORD_OR_SESSION
+    operations: ClassVar = {
+        "create": Op(body=PasswordLinkIn, answer=PasswordLinkOut, status=201),
+    }
+
+    def create(self, request: Request) -> Response:
+        """Create a password link for a user; cluster admins only, tokens are refused."""
+        wanted = read_body(PasswordLinkIn, request.data)
+        link = services.issue_password_link(
+            viewer=self.viewer, username=wanted.username, now=database_now()
+        )
+        portal_url = request.build_absolute_uri("/").rstrip("/")
+        body: PasswordLinkOut = {
+            "username": link.username,
+            "url": link_address(portal_url, link),
+            "expires_at": link.expires_at,
+        }
+        return Response(body, status=201, headers={"Cache-Control": "no-store"})
