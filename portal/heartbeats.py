@@ -59,12 +59,7 @@ class MissedRounds:
     def __init__(
         self, run: Callable[[], None] = run_directly, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Wait for the round workers first.
-
-        Args:
-            run: runs a round.
-            clock: monotonic, in seconds.
-        """
+        """Wait for the round workers first; ``clock`` is monotonic, in seconds."""
         self._run = run
         self._clock = clock
         self._begun_at = clock()

@@ -167,11 +167,7 @@ def _large(content_type: str) -> int:
 
 @contextmanager
 def one_large_parse(size: int, large: int) -> Iterator[None]:
-    """Parse a document inside the block.
-
-    Args:
-        size: of the document, in bytes.
-        large: a larger document counts; a smaller one is never refused.
+    """Parse a document of ``size`` bytes inside the block; those up to ``large`` do not count.
 
     Raises:
         LargeParseRunningError: another block of the same user is running.

@@ -200,14 +200,7 @@ def _check_jobs(imported: Imported) -> None:
 def import_context(
     viewer: Viewer, ground: SubmitContext, now: datetime, *, virtual_cluster: str = ""
 ) -> Context:
-    """Return the import context for this viewer.
-
-    Args:
-        viewer: submits the document.
-        ground: submit context.
-        now: current time.
-        virtual_cluster: chosen by the viewer, if any.
-    """
+    """Return the context of a translation: rules and clusters that the viewer may use."""
     return Context(
         rules={
             (row.kind, row.name): Rule(

@@ -188,13 +188,7 @@ class ToldOnceError(ConflictError):
 
     @classmethod
     def of(cls, kind: str, made: int | None, remedy: str) -> "ToldOnceError":
-        """Build the error for a repetition.
-
-        Args:
-            kind: the kind of object.
-            made: its id.
-            remedy: how to get another secret.
-        """
+        """Build the error for a repetition; ``remedy``: how to get another secret."""
         message = f"The key has made {kind} {made}, whose secret stood in that answer alone."
         return cls(errors=(FieldError(field="id", value=made, message=message, remedy=remedy),))
 
@@ -207,7 +201,6 @@ class WithdrawnError(ConflictError):
 
     @classmethod
     def of(cls, kind: str, made: int) -> "WithdrawnError":
-        """The answer to a repetition; see ``ToldOnceError.of``."""
         message = f"The key has made {kind} {made}, which was withdrawn since."
         remedy = "Use a new key to make another one."
         return cls(errors=(FieldError(field="id", value=made, message=message, remedy=remedy),))
@@ -218,13 +211,8 @@ def make_with_key(
 ) -> T:
     """Create the requested object unless its ``Idempotency-Key`` has done so.
 
-    A key is stored for a day, for one body at one address.
-
-    Args:
-        request: with its key, if it has one.
-        act: creates it; see ``tenants.services.act_once``.
-        viewer: the caller.
-        made_key: the primary key of the object.
+    A key is stored for a day, for one body at one address. ``act`` creates the object (see
+    ``tenants.services.act_once``), and ``made_key`` returns its primary key.
 
     Raises:
         FormSentError: it exists, with the key in ``made``.
