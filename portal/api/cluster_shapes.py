@@ -45,7 +45,7 @@ class CellOut(TypedDict):
     children: "list[CellOut]"
 
 
-class LevelOut(TypedDict):
+class IsolationLevelOut(TypedDict):
     """The result of probing an isolation level on a node; `remedy` makes it available."""
 
     level: str
@@ -87,7 +87,7 @@ class IsolationOut(TypedDict):
     """
 
     level: str
-    levels: list[LevelOut]
+    levels: list[IsolationLevelOut]
     owner: str
     owned_since: datetime | None
     dedicated_to: list[str]
