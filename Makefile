@@ -3,7 +3,7 @@ DEV := ./tools/env dev --
 # Test files are shared out among so many processes: one for each core.
 JOBS := auto
 TEMPLATES := $(shell find templates -name '*.html')
-PATHS := portal workers scheduling tenants src tests tools examples benchmarks scripts
+PATHS := demo portal workers scheduling tenants src tests tools examples benchmarks scripts
 
 .DEFAULT_GOAL := help
 .PHONY: help up test check format lint types imports migrations docs bench soak screenshots lock clean

@@ -67,7 +67,7 @@ def site(*, rounds: bool = False) -> Iterator[Site]:
 
 def fill_installation() -> None:
     """Create the reference size of all performance promises."""
-    from portal.management.commands.seed_scale import fill
+    from demo.management.commands.seed_scale import fill
 
     fill(nodes=NODES, live=LIVE, ended=FINISHED)
 

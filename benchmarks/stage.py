@@ -96,7 +96,7 @@ def _start_all(
     socket = folder / "redis.sock"
     pids = {"redis": start("redis", *redis_command(find_redis(), folder, socket))}
     _wait(socket.exists, "Redis")
-    demo = (python, "-m", "portal.supervisor.demo_nodes", str(folder / "demo"))
+    demo = (python, "-m", "demo.nodes", str(folder / "demo"))
     pids["demo-nodes"] = start("demo", *demo, "--authorized-key", str(data.client_public_key))
     _wait((folder / "demo" / "nodes.json").exists, "the nodes")
     celery = (python, "-m", "celery", "-A", "portal.celery", "worker", "--without-gossip")

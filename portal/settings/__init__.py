@@ -1,6 +1,7 @@
 """Django settings of Tessera; variable values come from the environment (``TesseraSettings``)."""
 
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 
 from csp.constants import NONE, SELF
@@ -32,6 +33,8 @@ INSTALLED_APPS = [
     "scheduling",
     "workers",
     "portal",
+    # Content to try and to measure the portal with; an installation may lack it.
+    *(["demo"] if find_spec("demo") else []),
 ]
 
 MIDDLEWARE = [

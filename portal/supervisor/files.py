@@ -32,16 +32,6 @@ class DataDir:
         return self.root / "redis"
 
     @property
-    def demo(self) -> Path:
-        """Homes and host keys of the demo's nodes."""
-        return self.root / "demo"
-
-    @property
-    def demo_listing(self) -> Path:
-        """Addresses of the demo's nodes; written once all of them listen."""
-        return self.demo / "nodes.json"
-
-    @property
     def lock(self) -> Path:
         """Held by the one supervisor of this directory."""
         return self.run / "supervisor.lock"

@@ -6,9 +6,8 @@ import secrets
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
-
-from tessera.isolation import PLAIN_LEVELS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PASSWORD_VARIABLE: Final = "TESSERA_ADMIN_PASSWORD"  # noqa: S105 the name of a variable
@@ -24,16 +23,12 @@ class Options:
 
     Attributes:
         port: 0 for any free one.
-        demo_isolation: strongest isolation level of the demo's jobs; empty: as at the last start,
-            at first the best of the machine.
         admin_password: empty if not given.
     """
 
     host: str
     port: int
     data_dir: Path
-    demo: bool
-    demo_isolation: str
     admin_password: str
 
 
@@ -47,8 +42,6 @@ def read_options(arguments: Sequence[str], environ: MutableMapping[str, str]) ->
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--no-demo", action="store_true")
-    parser.add_argument("--demo-isolation", default="", choices=("", *PLAIN_LEVELS))
     parser.add_argument("--admin-password-file", type=Path)
     found = parser.parse_args(arguments)
     from_environment = environ.pop(PASSWORD_VARIABLE, "")
@@ -62,8 +55,6 @@ def read_options(arguments: Sequence[str], environ: MutableMapping[str, str]) ->
         host=found.host,
         port=found.port,
         data_dir=data_dir.absolute(),
-        demo=not found.no_demo,
-        demo_isolation=found.demo_isolation,
         admin_password=password,
     )
 
@@ -74,10 +65,22 @@ def make_password() -> str:
 
 
 def child_environment(
-    environ: Mapping[str, str], options: Options, *, redis_url: str
+    environ: Mapping[str, str],
+    options: Options,
+    *,
+    redis_url: str,
+    defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the environment of every process: ours, completed; never the password."""
-    environment = {key: value for key, value in environ.items() if key != PASSWORD_VARIABLE}
+    """Return the environment of every process: ours, completed; never the password.
+
+    Args:
+        environ: our own.
+        options: of this start.
+        redis_url: address of the broker.
+        defaults: variables that apply where ours has none.
+    """
+    environment = {**defaults, **environ}
+    environment.pop(PASSWORD_VARIABLE, None)
     environment["TESSERA_DATA_DIR"] = str(options.data_dir)
     environment["TESSERA_REDIS_URL"] = redis_url
     environment["PYTHONUNBUFFERED"] = "1"
@@ -85,8 +88,6 @@ def child_environment(
     for library in ("OPENBLAS", "OMP"):
         environment.setdefault(f"{library}_NUM_THREADS", "1")
     environment["DJANGO_SETTINGS_MODULE"] = "portal.settings"
-    if options.demo:
-        environment.setdefault("TESSERA_IMAGES", "ignore")
     if "TESSERA_ALLOWED_HOSTS" not in environment:
         environment["TESSERA_ALLOWED_HOSTS"] = ",".join(_allowed_hosts(options.host))
     return environment

@@ -26,16 +26,11 @@ class ProcessTable:
         program = self._program("redis", command)
         return replace(program, stage=STAGE_BROKER, stop_seconds=5, has_heartbeat=True)
 
-    def demo_nodes(self, places: Mapping[str, int], *, isolation: str) -> ChildProgram:
-        """The demo's SSH servers, on sockets that survive their restarts."""
-        held = [f"--place={name}={handle}" for name, handle in places.items()]
-        module = ["-m", "portal.supervisor.demo_nodes", str(self.data.demo)]
-        module += ["--authorized-key", str(self.data.client_public_key)]
-        module += [f"--isolation={isolation}", f"--hidden={self.data.root}"]
-        program = self._python("demo-nodes", [*module, *held])
-        handles = tuple(places.values())
+    def nodes(self, name: str, arguments: Sequence[str], handles: Sequence[int]) -> ChildProgram:
+        """A Python program that serves nodes, on sockets that survive its restarts."""
+        program = self._python(name, arguments)
         return replace(
-            program, stage=STAGE_NODES, stop_seconds=8, has_heartbeat=True, pass_fds=handles
+            program, stage=STAGE_NODES, stop_seconds=8, has_heartbeat=True, pass_fds=tuple(handles)
         )
 
     def web(self, handle: int) -> ChildProgram:

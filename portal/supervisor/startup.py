@@ -5,30 +5,56 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from portal.supervisor.children import ChildProgram, last_lines
-from portal.supervisor.demo_places import NoPlaceError, take_places
 from portal.supervisor.files import DataDir, write_private
 from portal.supervisor.options import Options, make_password
 from portal.supervisor.processes import ProcessTable
 from portal.supervisor.redis_server import answers, find_redis, redis_command, socket_path
 from portal.supervisor.silence import Probe
 from portal.supervisor.supervisor import KilledError, StartupError, Supervisor
-from tessera.isolation import NONE, remedy
 
 REDIS_SECONDS: Final = 15.0
-NODES_SECONDS: Final = 30.0
+CONTENT_SECONDS: Final = 30.0
+"""Time in which the programs of a companion must be ready."""
 COMMAND_SECONDS: Final = 300.0
 READY_SECONDS: Final = 120.0
 HOPELESS_AFTER: Final = 5
 ASK_EVERY: Final = 0.4
 LASTING: Final = frozenset({"clock", "disk"})
 """Parts that a start cannot repair, so it does not wait for them."""
+
+
+class Companion(Protocol):
+    """Programs and content that a start adds to the portal, such as the demo.
+
+    Attributes:
+        variables: defaults of environment variables of all processes.
+        content: dotted name of a function that ``set_up`` calls with ``source`` to create the
+            content where missing; it returns name and password of each new account.
+        source: file that the function reads.
+    """
+
+    variables: Mapping[str, str]
+    content: str
+    source: Path
+
+    def start(self, supervisor: "Supervisor", table: "ProcessTable") -> None:
+        """Start the programs; raises ``StartupError`` if they cannot start."""
+
+    def wait(self, supervisor: "Supervisor") -> None:
+        """Wait until the programs are ready for the content; raises ``StartupError``."""
+
+    def probes(self) -> Mapping[str, Probe]:
+        """The probes of programs that write no heartbeats, by name."""
+
+    def lines(self) -> Sequence[str]:
+        """Lines for the console when all is ready."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -59,60 +85,13 @@ def start_redis(supervisor: Supervisor, table: ProcessTable, unix_socket: Path) 
         raise StartupError("Redis does not answer", last_lines(child.log))
 
 
-def start_demo_nodes(supervisor: Supervisor, table: ProcessTable, isolation: str) -> None:
-    """Start the demo's SSH servers; ``prepare_database`` waits for them.
-
-    Raises:
-        StartError: no port is free for them.
-    """
-    table.data.demo.mkdir(exist_ok=True, mode=0o700)
-    try:
-        places = take_places(table.data.demo)
-    except NoPlaceError as error:
-        raise StartupError(str(error)) from error
-    # Open until this process ends, so that other programs cannot bind them.
-    handles = {name: place.detach() for name, place in places.items()}
-    supervisor.add(table.demo_nodes(handles, isolation=isolation))
-
-
-def await_demo_nodes(supervisor: Supervisor, data: DataDir) -> None:
-    """Wait until all nodes accept connections."""
-    child = supervisor.children["demo-nodes"]
-
-    if not supervisor.wait_until(lambda: _demo_nodes_answer(data), NODES_SECONDS):
-        raise StartupError("the demo's nodes do not listen", last_lines(child.log))
-
-
-def isolation_lines(data: DataDir) -> list[str]:
-    """The lines about the isolation of the demo's jobs."""
-    try:
-        found = json.loads(data.demo_listing.read_text())[0]["isolation"]
-    except (OSError, ValueError, LookupError):
-        return []
-    if found["level"] == NONE:
-        why = f"{found['cause']}: {found['detail']}. " if found["cause"] else ""
-        return [
-            "  WARNING: jobs of the demo are not isolated: they can read the portal's data.",
-            f"    {why}{remedy(found['cause'])}".rstrip(),
-        ]
-    if found["is_root"]:
-        return [
-            f"  Isolation of the demo's jobs: {found['level']}. The portal runs as root; jobs run",
-            "    as other Unix users, in own namespaces, and do not see the portal's data.",
-        ]
-    return [
-        f"  Isolation of the demo's jobs: {found['level']}. They do not see the portal's data.",
-    ]
-
-
 def prepare_database(
-    supervisor: Supervisor, table: ProcessTable, options: Options
+    supervisor: Supervisor, table: ProcessTable, options: Options, companion: Companion | None
 ) -> dict[str, Any]:
-    """Migrate, and create the admin and the demo's content where missing.
+    """Migrate, and create the admin and the companion's content where missing.
 
     Secrets are passed in a file that only its owner can read and that is removed at once.
-    The demo's nodes start while the tables are created; their content is created when the nodes
-    answer.
+    The companion's programs start while the tables are created.
 
     Returns:
         The result: ``admin`` (created, kept, changed), and ``logins`` (name and password of
@@ -123,12 +102,12 @@ def prepare_database(
     wanted = {
         "admin_password": options.admin_password or make_password(),
         "is_chosen": bool(options.admin_password),
-        "demo_nodes": str(table.data.demo_listing) if options.demo else None,
+        "content": companion and {"create": companion.content, "source": str(companion.source)},
     }
 
     def give_order() -> None:
-        if options.demo:
-            await_demo_nodes(supervisor, table.data)
+        if companion is not None:
+            companion.wait(supervisor)
         write_private(order, json.dumps(wanted))
 
     try:
@@ -220,31 +199,11 @@ def redis_socket(data: DataDir) -> Path:
     return socket_path(data.redis)
 
 
-def probes(data: DataDir, unix_socket: Path | None, *, demo: bool) -> dict[str, Probe]:
+def probes(unix_socket: Path | None, companion: Companion | None) -> dict[str, Probe]:
     """Return the probes of programs that write no heartbeats, by name."""
     found: dict[str, Probe] = {}
     if unix_socket is not None:
         found["redis"] = partial(answers, unix_socket)
-    if demo:
-        found["demo-nodes"] = partial(_demo_nodes_answer, data)
+    if companion is not None:
+        found |= companion.probes()
     return found
-
-
-def _demo_nodes_answer(data: DataDir) -> bool:
-    """Return whether the process of the nodes greets; a stopped one still accepts connections.
-
-    One unreachable node must not end the sessions of all others.
-    """
-    try:
-        listing = json.loads((data.demo_listing).read_text())
-        return any(_greets(str(node["host"]), int(node["port"])) for node in listing)
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def _greets(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=1) as line:
-            return line.recv(16).startswith(b"SSH-")
-    except OSError:
-        return False

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -28,8 +28,16 @@ EX_FAILED: Final = 1
 EX_USAGE: Final = 2
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Start everything, supervise it until TERM or Ctrl-C, and end it."""
+CompanionFor = Callable[[DataDir], startup.Companion]
+
+
+def main(arguments: Sequence[str] | None = None, companion_for: CompanionFor | None = None) -> int:
+    """Start everything, supervise it until TERM or Ctrl-C, and end it.
+
+    Args:
+        arguments: options; by default those of the command line.
+        companion_for: returns what starts beside the portal, for its data directory.
+    """
     started_at = time.monotonic()
     os.umask(0o077)
     signals = SignalWatch()
@@ -39,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         data = DataDir(root=options.data_dir)
         data.prepare()
         with _only_supervisor(data):
-            return _run(options, data, signals, started_at)
+            companion = None if companion_for is None else companion_for(data)
+            return _run(options, data, signals, started_at, companion)
     except (OptionsError, ValueError) as error:
         say(f"error: {error}")
         return EX_USAGE
@@ -51,19 +60,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EX_FAILED
 
 
-def _run(options: Options, data: DataDir, signals: SignalWatch, started_at: float) -> int:
+def _run(
+    options: Options,
+    data: DataDir,
+    signals: SignalWatch,
+    started_at: float,
+    companion: startup.Companion | None,
+) -> int:
     left = end_leftovers(data.children)
     if left:
         say(f"ended what an earlier start had left: {', '.join(left)}")
     own_redis = not os.environ.get("TESSERA_REDIS_URL")
     unix_socket = startup.redis_socket(data)
     redis_url = f"unix://{unix_socket}" if own_redis else os.environ["TESSERA_REDIS_URL"]
-    environment = child_environment(os.environ, options, redis_url=redis_url)
+    defaults = {} if companion is None else companion.variables
+    environment = child_environment(os.environ, options, redis_url=redis_url, defaults=defaults)
     os.environ.update(environment)
     _check_settings()
     supervisor = Supervisor(logs=data.logs, record=data.children, signals=signals, say=say)
     table = ProcessTable(data=data, environment=environment)
-    probes = startup.probes(data, unix_socket if own_redis else None, demo=options.demo)
+    probes = startup.probes(unix_socket if own_redis else None, companion)
     blocks = BlockWatch(groups_that_write)
     beats = with_probes(read_heartbeats, probes, supervisor.children)
     watch = SilenceWatch(beats, blocks=blocks)
@@ -71,9 +87,9 @@ def _run(options: Options, data: DataDir, signals: SignalWatch, started_at: floa
         try:
             if own_redis:
                 startup.start_redis(supervisor, table, unix_socket)
-            made = _start(supervisor, table, options, listener)
+            made = _start(supervisor, table, options, listener, companion)
             _await_ready(supervisor, listener)
-            _welcome(listener, options, made, time.monotonic() - started_at)
+            _welcome(listener, options, made, time.monotonic() - started_at, companion)
             watch.start()
             _look_after(supervisor, watch, blocks)
         except StoppedError:
@@ -92,16 +108,20 @@ def _run(options: Options, data: DataDir, signals: SignalWatch, started_at: floa
 
 
 def _start(
-    supervisor: Supervisor, table: ProcessTable, options: Options, listener: socket.socket
+    supervisor: Supervisor,
+    table: ProcessTable,
+    options: Options,
+    listener: socket.socket,
+    companion: startup.Companion | None,
 ) -> dict[str, Any]:
-    if options.demo:
-        startup.start_demo_nodes(supervisor, table, options.demo_isolation)
+    if companion is not None:
+        companion.start(supervisor, table)
     stamp, environment = table.data.prepared, table.environment
     is_current = is_prepared(stamp, fingerprint(table.data.root, environment))
     if is_current:
         # The tables are current: the others start in parallel with ``set_up``.
         startup.start_portal(supervisor, table, listener.fileno())
-    made = startup.prepare_database(supervisor, table, options)
+    made = startup.prepare_database(supervisor, table, options, companion)
     note_prepared(stamp, fingerprint(table.data.root, environment))
     if not is_current:
         startup.start_portal(supervisor, table, listener.fileno())
@@ -151,7 +171,11 @@ def _check_settings() -> None:
 
 
 def _welcome(
-    listener: socket.socket, options: Options, made: dict[str, Any], seconds: float
+    listener: socket.socket,
+    options: Options,
+    made: dict[str, Any],
+    seconds: float,
+    companion: startup.Companion | None,
 ) -> None:
     host, port = _address(listener)
     shown = f"[{host}]" if ":" in host else host
@@ -163,8 +187,8 @@ def _welcome(
         lines.append("    (passwords are shown this once)")
     else:
         lines.append("    Sign in as admin with the password you have.")
-    if options.demo:
-        lines += ["", *startup.isolation_lines(DataDir(root=options.data_dir))]
+    if companion is not None:
+        lines += ["", *companion.lines()]
     lines += ["", f"  Data and logs: {options.data_dir}   End: Ctrl-C", ""]
     print("\n".join(lines), flush=True)
 

@@ -66,7 +66,7 @@ class Host:
             *("setpriv", f"--regid={self.group}", "--clear-groups"),
             *("unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"),
             *("sh", "-c", inside, self.name, sys.executable, "-m", "portal.supervisor"),
-            *("--data-dir", str(self.data), "--port", str(self.port), "--no-demo"),
+            *("--data-dir", str(self.data), "--port", str(self.port)),
         ]
         with self.data.with_name(f"{self.name}.out").open("a") as out:
             self.process = subprocess.Popen(
@@ -298,7 +298,7 @@ def _furnish(portal: TwoHosts, stack: ExitStack) -> None:
     demo.mkdir(mode=0o755, exist_ok=True)
     demo.chmod(0o755)
     key = next((portal.data / "ssh").glob("*.pub"))
-    command = [sys.executable, "-m", "portal.supervisor.demo_nodes", str(demo)]
+    command = [sys.executable, "-m", "demo.nodes", str(demo)]
     nodes = subprocess.Popen(
         [*command, "--authorized-key", str(key)], stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=PROJECT_ROOT,
@@ -308,7 +308,8 @@ def _furnish(portal: TwoHosts, stack: ExitStack) -> None:
     listing = demo / "nodes.json"
     wait_until(listing.exists, 60, "the nodes")
     order, answer = portal.data / "order", portal.data / "answer"
-    wanted = {"admin_password": ADMIN_PASSWORD, "is_chosen": True, "demo_nodes": str(listing)}
+    content = {"create": "demo.content.seed", "source": str(listing)}
+    wanted = {"admin_password": ADMIN_PASSWORD, "is_chosen": True, "content": content}
     order.write_text(json.dumps(wanted))
     made = portal.manage("set_up", "--order", str(order), "--answer", str(answer))
     assert made.returncode == 0, made.stderr

@@ -1,4 +1,4 @@
-"""Set-up and upgrade of an installation: schema, keys, first admin, and the optional demo."""
+"""Set-up and upgrade of an installation: schema, keys, first admin, and optional content."""
 
 import json
 import time
@@ -9,17 +9,18 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.utils.module_loading import import_string
 
-from portal.supervisor import accounts, demo_content
+from portal.supervisor import accounts
 from portal.supervisor.files import DataDir, write_private
-from portal.supervisor.startup import NODES_SECONDS
+from portal.supervisor.startup import CONTENT_SECONDS
 from scheduling import ports
 from scheduling.clusters.services.priority_classes import make_usual_classes
 from tenants.models import User
 from tenants.viewers import Viewer
 
-ORDER_SECONDS: Final = 2 * NODES_SECONDS
-"""The order comes when the demo's nodes answer."""
+ORDER_SECONDS: Final = 2 * CONTENT_SECONDS
+"""The order comes when the programs that the content needs are ready."""
 
 
 class Command(BaseCommand):
@@ -27,12 +28,12 @@ class Command(BaseCommand):
 
     # Checks load all pages and REST, which would delay a start.
     requires_system_checks: list[str] = []  # noqa: RUF012 (as the base class declares it)
-    help = "Migrate and make the keys; for `tessera up` also the first admin and the demo."
+    help = "Migrate and make the keys; for `tessera up` also the first admin and content."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the files for exchange with the supervisor: they contain passwords."""
         parser.add_argument(
-            "--order", type=Path, help="JSON: the admin and the demo wanted; may come meanwhile"
+            "--order", type=Path, help="JSON: the admin and the content wanted; may come meanwhile"
         )
         parser.add_argument("--answer", type=Path, help="JSON: the accounts that were made")
 
@@ -59,7 +60,7 @@ def _furnish() -> None:
 
 
 def _carry_out(order: Path) -> dict[str, str]:
-    """Create the admin and the demo; return name and password of each new account."""
+    """Create the admin and the content; return name and password of each new account."""
     deadline = time.monotonic() + ORDER_SECONDS
     while not order.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -70,6 +71,7 @@ def _carry_out(order: Path) -> dict[str, str]:
     logins = accounts.ensure_admin(
         password=wanted["admin_password"], is_chosen=wanted["is_chosen"]
     )
-    if wanted["demo_nodes"]:
-        logins |= demo_content.seed(Path(wanted["demo_nodes"]))
+    content = wanted["content"]
+    if content:
+        logins |= import_string(content["create"])(Path(content["source"]))
     return logins

@@ -54,18 +54,19 @@ def up(
     """Start the portal on this machine: web, workers, Redis and a demo cluster."""
     if not (CHECKOUT / "portal" / "supervisor").is_dir():
         raise UsageError("`tessera up` needs a checkout of the repository: run ./tessera up there")
+    if not no_demo and not (CHECKOUT / "demo").is_dir():
+        raise UsageError("this installation has no demo: use --no-demo")
     if admin_password and admin_password_file:
         raise UsageError("--admin-password and --admin-password-file cannot be combined")
-    command = [sys.executable, "-m", "portal.supervisor", "--port", str(port), "--host", host]
+    program = "portal.supervisor" if no_demo else "demo"
+    command = [sys.executable, "-m", program, "--port", str(port), "--host", host]
     if data_dir is not None:
         command += ["--data-dir", str(data_dir.absolute())]
-    if no_demo:
-        command.append("--no-demo")
     if demo_isolation and demo_isolation not in PLAIN_LEVELS:
         raise UsageError(
             f"--demo-isolation {demo_isolation!r} is not valid: use none, namespace or user"
         )
-    if demo_isolation:
+    if demo_isolation and not no_demo:
         command += ["--demo-isolation", demo_isolation]
     if admin_password:
         command += ["--admin-password-file", _behind_a_pipe(admin_password)]

@@ -1,15 +1,11 @@
 """Options, files, leftovers, silence and Redis: each by itself."""
 
-import json
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +25,7 @@ from portal.supervisor.silence import (
     read_heartbeats,
     with_probes,
 )
-from portal.supervisor.startup import listen, probes
+from portal.supervisor.startup import listen
 from portal.supervisor.supervisor import StartupError
 from tests.support.databases import migrated_template, real_database
 from tests.support.waiting import is_alive, wait_until
@@ -98,14 +94,16 @@ def test_a_password_file_that_says_nothing_is_refused(tmp_path: Path, content: s
         read_options(["--admin-password-file", str(file)], {})
 
 
-def test_the_demo_ignores_images_unless_told_otherwise(options: Options) -> None:
-    def images(environ: dict[str, str], *, demo: bool) -> str | None:
-        chosen = replace(options, demo=demo)
-        return child_environment(environ, chosen, redis_url="r").get("TESSERA_IMAGES")
+def test_defaults_of_a_companion_apply_where_the_environment_has_no_value(
+    options: Options,
+) -> None:
+    def images(environ: dict[str, str], defaults: dict[str, str]) -> str | None:
+        made = child_environment(environ, options, redis_url="r", defaults=defaults)
+        return made.get("TESSERA_IMAGES")
 
-    assert images({}, demo=True) == "ignore"
-    assert images({}, demo=False) is None
-    assert images({"TESSERA_IMAGES": "required"}, demo=True) == "required"
+    assert images({}, {"TESSERA_IMAGES": "ignore"}) == "ignore"
+    assert images({}, {}) is None
+    assert images({"TESSERA_IMAGES": "required"}, {"TESSERA_IMAGES": "ignore"}) == "required"
 
 
 def test_the_portal_answers_to_the_name_it_listens_on(options: Options) -> None:
@@ -301,41 +299,6 @@ def test_an_answer_to_a_probe_is_a_sign_of_life(child: Child, clock: Clock) -> N
     assert watch.silent([child]) == {child.pid}
 
 
-@contextmanager
-def something_that_says(text: bytes) -> Iterator[tuple[str, int]]:
-    """A listener that says a word to one guest; its place."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def greet() -> None:
-            with suppress(OSError):
-                guest, _ = listener.accept()
-                with guest:
-                    guest.sendall(text)
-
-        thread = threading.Thread(target=greet)
-        thread.start()
-        yield listener.getsockname()
-        # Whoever had no guest is let go.
-        socket.create_connection(listener.getsockname()).close()
-        thread.join(60)
-
-
-@pytest.mark.parametrize(
-    ("said", "is_alive"), [(b"SSH-2.0-x\r\n", True), (b"HTTP/1.1 400", False)]
-)
-def test_the_process_of_the_demos_nodes_lives_when_one_of_its_places_cannot_be_reached(
-    tmp_path: Path, said: bytes, is_alive: bool
-) -> None:
-    data = DataDir(root=tmp_path)
-    with something_that_says(said) as (host, port), socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # and does not listen
-        places = [nobody.getsockname(), (host, port)]
-        data.demo_listing.parent.mkdir(parents=True)
-        data.demo_listing.write_text(json.dumps([{"host": h, "port": p} for h, p in places]))
-
-        assert probes(data, None, demo=True)["demo-nodes"]() is is_alive
-
-
 def test_the_beats_of_an_earlier_process_of_the_same_number_do_not_count(
     child: Child, clock: Clock
 ) -> None:
@@ -384,7 +347,5 @@ def options(tmp_path: Path) -> Options:
         host="127.0.0.1",
         port=0,
         data_dir=tmp_path,
-        demo=True,
-        demo_isolation="user",
         admin_password="",
     )

@@ -1,4 +1,4 @@
-"""``python -m portal.supervisor`` as a whole: started, hurt, and ended."""
+"""``python -m demo`` and ``python -m portal.supervisor`` as a whole: started, hurt, and ended."""
 
 import http.client
 import json
@@ -68,12 +68,12 @@ class Up:
         return self.process.wait(timeout=60)
 
 
-def start(data: Path, *options: str, **environment: str) -> Up:
+def start(data: Path, *options: str, program: str = "demo", **environment: str) -> Up:
     output = data.with_name(f"{data.name}.{len(list(data.parent.iterdir()))}.out")
     known = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_")}
     with output.open("w") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "portal.supervisor", "--data-dir", str(data), *options],
+            [sys.executable, "-m", program, "--data-dir", str(data), *options],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, text=True, cwd=PROJECT_ROOT,
             env=known | environment,
         )  # fmt: skip
@@ -134,7 +134,7 @@ def test_a_second_start_on_the_same_data_is_refused(up: Up) -> None:
 
 
 def test_a_busy_port_is_said_before_anything_is_started(up: Up, folder: Path) -> None:
-    second = start(folder / "other", "--port", str(up.port), "--no-demo")
+    second = start(folder / "other", "--port", str(up.port), program="portal.supervisor")
 
     assert second.process.wait(timeout=60) == 1
     assert f"cannot listen on 127.0.0.1:{up.port}" in second.said

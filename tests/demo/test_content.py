@@ -1,8 +1,8 @@
 """What scripts and documents may count on in the demo."""
 
-from portal.supervisor.demo_content import MEMBERS, SHARES, TENANTS
-from portal.supervisor.demo_nodes import declared_devices
-from portal.supervisor.demo_places import NODES
+from demo.content import MEMBERS, SHARES, TENANTS
+from demo.nodes import declared_devices
+from demo.places import NODES
 from scheduling.clusters.services.priority_classes import USUAL
 
 

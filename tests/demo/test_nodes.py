@@ -14,8 +14,8 @@ from typing import Any
 import asyncssh
 import pytest
 
-from portal.supervisor.demo_nodes import PATHS, declared_devices
-from portal.supervisor.demo_places import LISTING, NODES, take_places
+from demo.nodes import PATHS, declared_devices
+from demo.places import LISTING, NODES, take_places
 from portal.supervisor.files import DataDir
 from tessera.node.probe import read_declaration
 from tests.conftest import PROJECT_ROOT
@@ -29,7 +29,7 @@ Serve = Callable[..., tuple["subprocess.Popen[bytes]", Listing]]
 def data(tmp_path: Path) -> DataDir:
     made = DataDir(root=tmp_path / "var")
     made.prepare()
-    made.demo.mkdir()
+    (made.root / "demo").mkdir()
     return made
 
 
@@ -39,9 +39,9 @@ def serve(data: DataDir) -> Iterator[Serve]:
     running: list[subprocess.Popen[bytes]] = []
 
     def start(**places: int) -> tuple["subprocess.Popen[bytes]", Listing]:
-        listing = data.demo / LISTING
+        listing = data.root / "demo" / LISTING
         before = listing.stat().st_mtime_ns if listing.exists() else 0
-        command = [sys.executable, "-m", "portal.supervisor.demo_nodes", str(data.demo)]
+        command = [sys.executable, "-m", "demo.nodes", str(data.root / "demo")]
         command += ["--authorized-key", str(data.client_public_key)]
         command += [f"--place={name}={handle}" for name, handle in places.items()]
         environment = {"PATH": os.environ["PATH"], "TESSERA_SECRET_KEY": "secret-1"}
@@ -78,13 +78,13 @@ def end(server: "subprocess.Popen[bytes]") -> None:
 async def test_places_that_are_held_are_nobody_elses_while_the_nodes_restart(
     serve: Serve, data: DataDir
 ) -> None:
-    places = take_places(data.demo)
+    places = take_places(data.root / "demo")
     handles = {name: place.fileno() for name, place in places.items()}
     first, listing = serve(**handles)
 
     first.kill()
     first.wait()
-    rivals = take_places(data.demo)
+    rivals = take_places(data.root / "demo")
     assert {rival.getsockname() for rival in rivals.values()}.isdisjoint(
         (node["host"], node["port"]) for node in listing
     )
@@ -108,7 +108,7 @@ async def test_a_command_runs_in_its_nodes_home_with_nothing_of_the_control_plan
         killed = await node.run("kill -KILL $$")
 
     lines = str(ran.stdout).splitlines()
-    assert lines[0] == str(data.demo / "demo-2" / "home")
+    assert lines[0] == str(data.root / "demo" / "demo-2" / "home")
     assert "secret-1" not in str(ran.stdout)
     assert (ran.exit_status, str(ran.stderr)) == (3, "wrong\n")
     assert str(python.stdout).strip() == sys.prefix
@@ -183,7 +183,7 @@ async def test_file_transfer_stays_in_the_home_also_through_links(
     serve: Serve, data: DataDir
 ) -> None:
     _, listing = serve()
-    home = data.demo / "demo-1" / "home"
+    home = data.root / "demo" / "demo-1" / "home"
     (home / "out").symlink_to("/etc")
 
     async with connected(listing[0], data.client_key) as node, node.start_sftp_client() as sftp:

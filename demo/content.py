@@ -5,31 +5,43 @@ are updated at every start, since another program may have taken a port.
 """
 
 import asyncio
+import gzip
+import io
 import json
+import tarfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from portal.supervisor.demo_jobs import submit_examples
 from portal.supervisor.files import write_private
-from portal.supervisor.options import make_password
+from portal.supervisor.options import ROOT, make_password
 from scheduling.clusters.models import Device, Node, VirtualCluster
+from scheduling.clusters.queries.virtual_clusters import virtual_cluster_for
 from scheduling.clusters.services import nodes, priority_classes
 from scheduling.clusters.services.cluster_edits import CreateVc
 from scheduling.clusters.services.inventory import apply_inventory
 from scheduling.clusters.services.node_contact import record_probe
 from scheduling.clusters.services.reconfiguration import edit_virtual_cluster
+from scheduling.jobs.queries.submit_context import read_submit_context
+from scheduling.jobs.services.archives import store_archive
+from scheduling.jobs.services.idempotency import IdempotencyConflictError
+from scheduling.jobs.services.submission import Submission, submit_job
 from tenants import services as people
 from tenants.clock import database_now
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Role
+from tenants.selectors import viewer_of
 from tenants.viewers import Viewer
 from tessera.inventory import Inventory
-from workers.conf import WorkerSettings, worker_settings
+from workers.conf import ARCHIVES_DIR, WorkerSettings, worker_settings
 from workers.node_service.ports import NodeAddress
 from workers.node_service.transport_choice import over_ssh
 
+EXAMPLES: Final = ROOT / "examples"
+DIGITS: Final = "digits_numpy.py"
+GANG: Final = "gang_allreduce_numpy.py"
 SEEDED: Final = "seeded"
 TENANTS: Final = {"vision": "Vision", "language": "Language"}
 MEMBERS: Final = (("alice", "vision", Role.MEMBER), ("bob", "language", Role.LEAD))
@@ -184,3 +196,61 @@ def _ensure_shares(viewer: Viewer, now: datetime) -> None:
             ]
             edit = CreateVc(name=name, tenant=tenant, cells=quotas)
             edit_virtual_cluster(viewer=viewer, edit=edit, now=now)
+
+
+def submit_examples(settings: WorkerSettings, now: datetime) -> None:
+    """Submit both jobs; a second call submits nothing."""
+    jobs = (
+        ("alice", "vision-a", "digits", DIGITS, 1, 1),
+        ("bob", "language-a", "gang", GANG, 2, 2),
+    )
+    for username, cluster, name, script, instances, devices in jobs:
+        viewer = viewer_of(User.objects.get(username=username))
+        digest = _store_script(viewer, cluster, EXAMPLES / script, settings, now)
+        role = {"instances": instances, "devices": devices, "command": f"python3 {script}"}
+        document = {
+            "name": name,
+            "note": "An example that comes with the demo.",
+            "virtual_cluster": cluster,
+            "source": {"archive": digest},
+            "roles": {"worker": role},
+        }
+        _submit(document, viewer, now)
+
+
+def _submit(document: Mapping[str, Any], viewer: Viewer, now: datetime) -> None:
+    # One of an earlier version, with another script, is left unchanged.
+    with suppress(IdempotencyConflictError):
+        submit_job(
+            submission=Submission(document=document),
+            viewer=viewer,
+            ground=read_submit_context(viewer=viewer, images_ignored=True),
+            now=now,
+            idempotency_key=f"demo-{document['name']}",
+        )
+
+
+def _store_script(
+    viewer: Viewer, cluster: str, script: Path, settings: WorkerSettings, now: datetime
+) -> str:
+    """Upload a script as its owner would; returns the archive's digest."""
+    row, _ = store_archive(
+        viewer=viewer,
+        tenant_id=virtual_cluster_for(viewer, cluster).tenant_id,
+        name=f"{script.stem}.tar.gz",
+        content=[_packed(script)],
+        archives_dir=settings.data_dir / ARCHIVES_DIR,
+        now=now,
+    )
+    return row.sha256
+
+
+def _packed(script: Path) -> bytes:
+    """Return an archive with one file, deterministically."""
+    content = script.read_bytes()
+    entry = tarfile.TarInfo(script.name)
+    entry.size, entry.mode = len(content), 0o644
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(entry, io.BytesIO(content))
+    return gzip.compress(buffer.getvalue(), mtime=0)

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from portal.seeding import cluster, finished, jobs
+from demo.scale import cluster, finished, jobs
 from scheduling.clusters.models import Node, VirtualCluster
 from scheduling.clusters.services.priority_classes import make_usual_classes
 from scheduling.jobs.models import Job

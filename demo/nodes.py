@@ -1,6 +1,6 @@
 """The demo's nodes: three real SSH servers on loopback, each with a home and declared devices.
 
-A process of its own (``python -m portal.supervisor.demo_nodes``). Jobs that run here are detached
+A process of its own (``python -m demo.nodes``). Jobs that run here are detached
 by the node's runner, as on any node: they outlive this process and are found again by the next.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import asyncssh
 
-from portal.supervisor.demo_places import LISTING, NODES, DemoNode, NoPlaceError, take_places
+from demo.places import LISTING, NODES, DemoNode, NoPlaceError, take_places
 from portal.supervisor.files import write_private
 from tessera import isolation, job_networks
 from tessera.node import confinement
@@ -65,7 +65,7 @@ class RunningNode:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the nodes until TERM or INT."""
-    parser = argparse.ArgumentParser(prog="python -m portal.supervisor.demo_nodes")
+    parser = argparse.ArgumentParser(prog="python -m demo.nodes")
     parser.add_argument("folder", type=Path, help="homes, host keys and the listing lie here")
     parser.add_argument("--authorized-key", type=Path, required=True, help="public key file")
     parser.add_argument(

@@ -1,0 +1,1 @@
+"""A cluster to try the portal with, and generated content to measure it at size."""
