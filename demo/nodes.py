@@ -23,7 +23,7 @@ from demo.places import LISTING, NODES, DemoNode, NoPlaceError, take_places
 from portal.supervisor.files import write_private
 from tessera import isolation, job_networks
 from tessera.node import confinement
-from tessera.node.sandbox import SYSTEM
+from tessera.node.sandbox_root import SYSTEM
 from tessera.protocol import DEVICES_FILE
 
 USER: Final = "tessera"

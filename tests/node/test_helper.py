@@ -31,7 +31,7 @@ from tessera.node import helped, helper, helper_requests, sizes
 from tessera.node.accounts import Account
 from tessera.node.helper import Helper
 from tessera.node.helper_requests import RequestError, Rules, fields_of, plan_of
-from tessera.node.sandbox import Bind, Plan
+from tessera.node.sandbox_root import Bind, Plan
 
 RULES = Rules(Account(RUNNER, RUNNER), 71_000, 79_999, ("/home/t/.tessera", "/shared"))
 NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can install the helper")
@@ -42,7 +42,7 @@ known = json.loads(sys.argv[2])
 from tessera.node import confinement, helped, helper
 from tessera.node.boxes import SandboxError
 from tessera.node.helped import HelpedBox
-from tessera.node.sandbox import Bind
+from tessera.node.sandbox_root import Bind
 ALICE = 71_001
 helped.check()
 

@@ -32,7 +32,7 @@ from tessera.node.accounts import Account
 from tessera.node.boxes import Box, SandboxError
 from tessera.node.cgroups import Group
 from tessera.node.runner import FROZEN_SECONDS
-from tessera.node.sandbox import Bind, Plan
+from tessera.node.sandbox_root import Bind, Plan
 from tessera.protocol import ProtocolError, RunSpec
 
 STAYING = (

@@ -9,7 +9,7 @@ from typing import Callable, NamedTuple, NoReturn, Optional, Tuple
 
 from tessera.node import cgroups, kernel, sandbox, system
 from tessera.node.cgroups import Group
-from tessera.node.sandbox import Plan
+from tessera.node.sandbox_root import Plan
 
 START_SECONDS = 60.0
 """Limit of each step of a start."""

@@ -28,7 +28,7 @@ from tessera.isolation import (
 from tessera.node import background, engine, helped, system
 from tessera.node.boxes import Box, SandboxError, check_end
 from tessera.node.helper_requests import LEAST_UID
-from tessera.node.sandbox import Plan
+from tessera.node.sandbox_root import Plan
 from tessera.protocol import ProtocolError, RunSpec
 from tessera.run_spec import paths_of
 from tessera.wire import Fields

@@ -19,7 +19,7 @@ from tessera.node import helper, helper_requests, kernel, network_holder, sandbo
 from tessera.node.accounts import changeable_part
 from tessera.node.boxes import START_SECONDS, Box, SandboxError, check_end
 from tessera.node.cgroups import Group
-from tessera.node.sandbox import Plan
+from tessera.node.sandbox_root import Plan
 
 PROGRAM = "/usr/local/lib/tessera/helper.pyz"
 COMMAND = ("/usr/bin/python3", "-I", "-S", PROGRAM)

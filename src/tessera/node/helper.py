@@ -28,8 +28,8 @@ from tessera.node.helper_requests import RequestError, Rules
 MODULES = (
     *("tessera/__init__.py", "tessera/node/__init__.py", "tessera/node/accounts.py"),
     *("tessera/node/helper.py", "tessera/node/helper_requests.py", "tessera/node/kernel.py"),
-    *("tessera/node/ownership.py", "tessera/node/places.py", "tessera/node/removal.py"),
-    *("tessera/node/sandbox.py", "tessera/node/sizes.py"),
+    *("tessera/node/ownership.py", "tessera/node/removal.py", "tessera/node/sandbox.py"),
+    *("tessera/node/sandbox_root.py", "tessera/node/sizes.py"),
 )
 """All modules of the program."""
 MAIN = "from tessera.node.helper import main\n\nmain()\n"

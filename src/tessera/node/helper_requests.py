@@ -14,7 +14,7 @@ import stat
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from tessera.node.accounts import Account, changeable_part
-from tessera.node.sandbox import DEVICES, SYSTEM, Bind, Plan
+from tessera.node.sandbox_root import DEVICES, SYSTEM, Bind, Plan
 
 CONFIGURATION = "/etc/tessera/helper.json"
 FIRST_UID, LAST_UID, SHARED_UID = 71_000, 79_999, 70_999

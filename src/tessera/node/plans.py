@@ -7,11 +7,11 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from tessera import protocol
 from tessera.isolation import SHARED_UID, USER
-from tessera.node import networks, probe, sandbox, visibility
+from tessera.node import networks, probe, visibility
 from tessera.node.device_files import device_files
 from tessera.node.networks import NODE_NETWORK, Choice
 from tessera.node.runs import Run
-from tessera.node.sandbox import Bind, Plan
+from tessera.node.sandbox_root import ACCOUNT, Bind, Plan
 from tessera.protocol import RunSpec
 
 HOME_DIR = "home"
@@ -111,7 +111,7 @@ def _uid(spec: RunSpec, level: str) -> Optional[int]:
 
 def _environment(spec: RunSpec, granted: Dict[str, str]) -> Dict[str, str]:
     environment = {name: value for name, value in granted.items() if name != "TMPDIR"}
-    environment.update(HOME=HOME, USER=sandbox.ACCOUNT, LOGNAME=sandbox.ACCOUNT)
+    environment.update(HOME=HOME, USER=ACCOUNT, LOGNAME=ACCOUNT)
     environment.update(
         protocol.job_environment(
             spec,

@@ -19,7 +19,7 @@ from tessera.isolation import ContainerView, VisiblePath, is_within
 from tessera.node import confinement, system
 from tessera.node.confinement import Declaration
 from tessera.node.runs import Run
-from tessera.node.sandbox import SYSTEM, Bind
+from tessera.node.sandbox_root import SYSTEM, Bind
 from tessera.protocol import ProtocolError, RunSpec
 
 PATH_MISSING = "visible-path-missing"
