@@ -29,7 +29,6 @@ from scheduling.core.explanations.certificates import Certificate
 from scheduling.core.explanations.unblocking import Refused, Sought
 from scheduling.core.forecast.horizon import is_open
 from scheduling.core.jobspec.amending import version_of
-from scheduling.core.reasons import ReasonCode
 from scheduling.estimates.services.certificates import CheckedCertificate, checked_reason
 from scheduling.estimates.services.submit_plans import JobPlan
 from scheduling.estimates.services.unblocking import seek_now
@@ -39,6 +38,7 @@ from scheduling.jobs.queries.jobs import rows_of_jobs, visible_job
 from scheduling.jobs.services.amendments import amend_job
 from scheduling.runs.queries.receipts import ReceiptView, receipts_of_job
 from tenants.clock import database_now
+from tessera.reasons import ReasonCode
 
 
 class PlannedMemberOut(TypedDict):

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final, TypedDict
 
 from portal.api.bodies import Body, From
 from scheduling.core.lifecycle import JobState
-from scheduling.core.reasons import ReasonCode
 from scheduling.estimates.queries import Eta
 from scheduling.jobs.queries.events import EventView
 from scheduling.jobs.queries.job_detail import AttemptView, JobDetail, MemberView
 from scheduling.jobs.queries.jobs import JobRow
 from scheduling.jobs.queries.why import Why
 from tessera.messages import sentence_from
+from tessera.reasons import ReasonCode
 
 NO_ROUND_YET: Final = "Waiting for the next scheduling round."
 

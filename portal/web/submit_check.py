@@ -13,12 +13,12 @@ from portal.web.components import words
 from portal.web.submit_fields import fields_for, roles_of
 from portal.web.submit_secrets import secrets_of
 from portal.web.submit_text import Typed, line_of
-from scheduling.core.reasons import ReasonCode
 from scheduling.jobs.queries.submit_context import SubmitContext
 from scheduling.jobs.validation import InvalidJobError, ValidatedJob, check_draft
 from tenants.errors import DomainError, FieldError
 from tenants.viewers import Viewer
 from tessera.messages import capitalised, message_of, placed
+from tessera.reasons import ReasonCode
 
 _INDEX: Final = re.compile(r"\[\d+\]")
 _AT_MOST: Final = re.compile(r"at most (\d+)")

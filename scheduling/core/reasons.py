@@ -1,44 +1,12 @@
-"""Why a job waits: one vocabulary of stable codes for the engine, the portal and the API."""
+"""The reason of one job: a code of ``tessera.reasons`` with its message, in memory and stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from scheduling.core.messages import sentence
 from tessera.messages import Message, Sentence, message_from, sentence_from
-
-
-class ReasonCode(StrEnum):
-    """The public codes. They are part of the API and never change."""
-
-    INVALID_SPEC = "invalid-spec"
-    UNKNOWN_VC = "unknown-vc"
-    UNKNOWN_TYPE = "unknown-type"
-    UNSUPPORTED_FIELD = "unsupported-field"
-    EXCEEDS_VC_MAX = "exceeds-vc-max"
-    EXCEEDS_USER_MAX = "exceeds-user-max"
-    DEADLINE_INFEASIBLE = "deadline-infeasible"
-    VC_GUARANTEE_IN_USE = "vc-guarantee-in-use"
-    USER_CAP_REACHED = "user-cap-reached"
-    NO_CELL_OF_LEVEL = "no-cell-of-level"
-    CELLS_UNHEALTHY = "cells-unhealthy"
-    CPU_OR_MEMORY = "cpu-or-memory"
-    NO_NODE_WITH_DOCKER = "no-node-with-docker"
-    NODE_NOT_ISOLATED = "node-not-isolated"
-    NODE_DEDICATED = "node-dedicated"
-    BEHIND_HIGHER_PRIORITY = "behind-higher-priority"
-    WAITING_VICTIM_CHECKPOINT = "waiting-victim-checkpoint"
-    HELD = "held"
-    HELD_BY_POLICY = "held-by-policy"
-    NOT_BEFORE = "not-before"
-    AFTER_JOB = "after-job"
-    RESERVATION = "reservation"
-    OPPORTUNISTIC_NO_IDLE = "opportunistic-no-idle"
-    OPPORTUNISTIC_CAP = "opportunistic-cap"
-    BACKOFF_AFTER_FAILURE = "backoff-after-failure"
-    SCHEDULER_NOT_RUNNING = "scheduler-not-running"
-    WAITING_FOR_ROUND = "waiting-for-round"
+from tessera.reasons import ReasonCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

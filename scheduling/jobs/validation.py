@@ -20,7 +20,6 @@ from scheduling.core.jobspec import (
     FieldError as SpecFieldError,
 )
 from scheduling.core.messages import sentence
-from scheduling.core.reasons import ReasonCode
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.submit_context import SubmitContext
 from scheduling.jobs.validation_faults import faults_of
@@ -28,6 +27,7 @@ from tenants.errors import DomainError, FieldError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from tessera.isolation import NONE, SHARED_NETWORK
+from tessera.reasons import ReasonCode
 
 OPPORTUNISTIC_PRIORITY: Final = -1
 MOST_PATHS_SHOWN: Final = 5

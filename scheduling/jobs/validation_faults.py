@@ -4,12 +4,12 @@ from scheduling.clusters.models import VirtualCluster
 from scheduling.core.jobspec import JobClass, JobSpec, Within
 from scheduling.core.jobspec.parsing import PIN_NEEDS_GUARANTEE, PIN_REMEDY
 from scheduling.core.messages import sentence
-from scheduling.core.reasons import ReasonCode
 from scheduling.jobs.models import SourceArchive
 from scheduling.jobs.queries.submit_context import SubmitContext
 from scheduling.topology.current import current_topology
 from tenants.errors import FieldError
 from tenants.models import Membership
+from tessera.reasons import ReasonCode
 
 
 def faults_of(

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.lifecycle import JobState
-from scheduling.core.reasons import ReasonCode
 from tessera.cli.exits import UsageError
 from tessera.cli.slurm.sbatch import read_arguments, script_text
-from tessera.cli.slurm.words import REASONS, STATES, node_state, span
+from tessera.cli.slurm.words import STATES, node_state, reason_of, span
+from tessera.reasons import ReasonCode
 from tests.support.prepared_portal import CommandLine, Portal
 
 ANSWER: dict[str, Any] = {
@@ -275,9 +275,16 @@ def test_scontrol_and_sacct_show_jobs(
     assert tessera("slurm", "scontrol", "reboot").status == 2
 
 
-def test_every_state_and_reason_has_slurms_word() -> None:
+def test_every_state_has_a_name_of_slurm() -> None:
     assert set(STATES) == {state.value for state in JobState}
-    assert set(REASONS) == {code.value for code in ReasonCode}
+
+
+@pytest.mark.parametrize("code", ReasonCode)
+def test_every_reason_is_shown_under_its_name_in_slurm(code: ReasonCode) -> None:
+    shown = reason_of({"state": "queued", "reason": {"code": code.value}})
+
+    assert shown == code.row.slurm
+    assert shown.isalpha()
 
 
 def test_words_for_nodes_and_spans() -> None:

@@ -12,7 +12,6 @@ from typing import Any, Final
 from scheduling.core.cells.requests import OPPORTUNISTIC
 from scheduling.core.jobspec import JobClass
 from scheduling.core.policies.fifo import Fifo
-from scheduling.core.reasons import ReasonCode
 from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import empty_engine, guaranteed_devices
 from scheduling.core.round.gates import closed_gate
@@ -24,6 +23,7 @@ from scheduling.core.values import (
     RoundResult,
     Start,
 )
+from tessera.reasons import ReasonCode
 
 VERSION: Final = 1
 _CAPS: Final = frozenset({ReasonCode.USER_CAP_REACHED, ReasonCode.EXCEEDS_USER_MAX})

@@ -23,7 +23,7 @@ from scheduling.core.explanations.variants import (
 )
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.messages import english, message
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_requests import OPPORTUNISTIC_PRIORITY
 from scheduling.core.values import QueuedJob, VcFacts
 from tessera.messages import Listing, Message, Parameter
@@ -31,19 +31,6 @@ from tessera.messages import Listing, Message, Parameter
 MOST_STEPS: Final = 5
 MOST_BETWEEN: Final = 3
 """Trials between half of the refused size and that size: exact up to 8 devices or instances."""
-
-GATES: Final = frozenset({ReasonCode.HELD, ReasonCode.NOT_BEFORE, ReasonCode.AFTER_JOB})
-"""Reasons that the owner can take away by a word."""
-
-PATIENCE: Final = frozenset(
-    {
-        ReasonCode.WAITING_VICTIM_CHECKPOINT,
-        ReasonCode.BACKOFF_AFTER_FAILURE,
-        ReasonCode.SCHEDULER_NOT_RUNNING,
-        ReasonCode.WAITING_FOR_ROUND,
-    }
-)
-"""Reasons that no change of the job removes; the job starts by itself when they are over."""
 
 Refusal = Callable[[QueuedJob], Reason | None]
 
@@ -102,10 +89,9 @@ def seek(
         may: returns whether a change results in an acceptable document.
         go_on: called between trials; False ends the search.
     """
-    code = reason.code if reason is not None else None
-    if code in PATIENCE:
+    if reason is not None and reason.code.row.only_time_helps:
         return Sought()
-    if code in GATES:
+    if reason is not None and reason.code.row.is_gate:
         return _open_gates(job, room, refusal, may, go_on)
     found: dict[str, JobChange] = {}
     for changed, step in variants(job, room):
@@ -182,7 +168,7 @@ def _open_gates(
     if reason is None:
         step = JobChange(kind="gate", how=gates, changes=changes)
         return Sought(steps=(step,)) if may(step) else Sought()
-    if reason.code in GATES:
+    if reason.code.row.is_gate:
         return Sought()
 
     def with_gate(step: JobChange) -> JobChange:

@@ -16,7 +16,6 @@ from scheduling.core.forecast.horizon import HORIZON
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.guarding import TimeLimit
-from scheduling.core.reasons import ReasonCode
 from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import group_name, parts_of
@@ -31,6 +30,7 @@ from scheduling.core.values import (
     Start,
 )
 from tessera.isolation import NONE
+from tessera.reasons import ReasonCode
 
 Remaining = Callable[[int], float]
 """Remaining seconds of a job at its requested size; called once, when it first holds devices."""

@@ -14,12 +14,11 @@ from scheduling.core.messages.lookups import LOOKUPS
 from scheduling.core.messages.notices import NOTICES
 from scheduling.core.messages.parameters import PARAMETERS
 from scheduling.core.messages.policies import POLICIES
-from scheduling.core.messages.reasons import REASONS
-from scheduling.core.messages.remedies import REMEDIES
 from scheduling.core.messages.specs import SPECS
 from scheduling.core.messages.submits import SUBMITS
 from scheduling.core.messages.words import WORDS
 from tessera.messages import BASE, Table
+from tessera.reasons import REASONS, REMEDIES
 
 TABLE: Final = Table(
     BASE,

@@ -8,13 +8,14 @@ from collections.abc import Collection, Hashable
 from typing import Final
 
 from scheduling.core.cells import Preempt, RequestError, Wait
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.caps import cut_down
 from scheduling.core.round.gang_requests import requests_of
 from scheduling.core.round.placement import never_together, refused, wait_reason
 from scheduling.core.round.starting import kept_off
 from scheduling.core.round.state import RoundState
 from scheduling.core.values import QueuedJob
+from tessera.reasons import ReasonCode
 
 SEARCHES: Final = 128
 """Questions of a round for which cells are searched."""

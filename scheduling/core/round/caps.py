@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
 from scheduling.core.policy_interface import Alloc, JobPhase, Part, Plan, PolicyJob, Snapshot
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_sizes import sized
 from scheduling.core.values import HoldingJob, JobFacts, QueuedJob, VcFacts
+from tessera.reasons import ReasonCode
 
 
 @dataclass(slots=True)

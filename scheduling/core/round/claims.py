@@ -14,10 +14,11 @@ from scheduling.core.cells.reconfiguration import RunningGang
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.messages import message, sentence
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_requests import group_name, parts_of, requests_of
 from scheduling.core.round.gates import closed_gate
 from scheduling.core.values import HoldingJob, Preemption, QueuedJob
+from tessera.reasons import ReasonCode
 
 
 def read_claims(found: Any) -> dict[str, Any] | None:

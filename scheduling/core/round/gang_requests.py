@@ -9,9 +9,10 @@ from typing import NamedTuple
 from scheduling.core.cells import GangRequest, Member, Placed
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.messages import message
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
 from tessera.isolation import CONTAINER, LEVELS, at_least
+from tessera.reasons import ReasonCode
 
 OPPORTUNISTIC_PRIORITY = -1
 

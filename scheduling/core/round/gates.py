@@ -5,9 +5,10 @@ from types import MappingProxyType
 from typing import Final
 
 from scheduling.core.messages import message
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.values import QueuedJob
 from tessera.messages import Listing, Message, Moment
+from tessera.reasons import ReasonCode
 
 MOST_NAMED: Final = 5
 """Jobs that a message names."""

@@ -19,12 +19,13 @@ from scheduling.core.cells import CellEngine
 from scheduling.core.cells.reserving import NodeRules, Reservation, reserve
 from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.engine_setup import borrowed_devices
 from scheduling.core.round.gang_requests import barred_nodes, is_plain
 from scheduling.core.values import ClusterSnapshot, PlacedMember, QueuedJob
 from tessera.isolation import CONTAINER, LEVELS, NAMESPACE, NONE
 from tessera.messages import Listing
+from tessera.reasons import ReasonCode
 
 Nodes = frozenset[str] | None
 """Names of nodes that may be used; None: all."""

@@ -14,12 +14,13 @@ from scheduling.core.cells import (
     Wait,
 )
 from scheduling.core.jobspec import Demand
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_requests import Restriction, job_of_group, parts_of, restriction_of
 from scheduling.core.round.gang_sizes import ranks
 from scheduling.core.values import ClusterSnapshot, HeldLeaf, PlacedMember, QueuedJob
 from tessera.isolation import NAMESPACE, at_least
 from tessera.messages import message_of
+from tessera.reasons import ReasonCode
 
 
 class Restrictions:

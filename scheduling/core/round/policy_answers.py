@@ -23,10 +23,11 @@ from scheduling.core.policies.fifo import Fifo
 from scheduling.core.policies.guarding import TimeLimit, guarded_plan
 from scheduling.core.policies.plans import IllegalPlanError, check_plan
 from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, Snapshot
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_sizes import sized
 from scheduling.core.values import QueuedJob, VcFacts
 from tessera.messages import Listing, Message, message_of
+from tessera.reasons import ReasonCode
 
 SUSPEND_AFTER_SECONDS: Final = 60.0
 """Minimum seconds that a job runs before its policy may suspend it."""

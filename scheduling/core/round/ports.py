@@ -5,7 +5,8 @@ from typing import Final
 from scheduling.core.jobspec import Demand
 from scheduling.core.jobspec.parsing import MAX_PORTS
 from scheduling.core.messages import message
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
+from tessera.reasons import ReasonCode
 
 FIRST_PORT: Final = 15000
 LAST_PORT: Final = 31999

@@ -16,7 +16,7 @@ from scheduling.core.cells import (
 )
 from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_requests import Restriction, requests_of
 from scheduling.core.round.node_tenancy import Nodes, Tenancies, Tier
 from scheduling.core.round.placement import (
@@ -26,6 +26,7 @@ from scheduling.core.round.placement import (
     wait_reason,
 )
 from scheduling.core.values import QueuedJob, VcFacts
+from tessera.reasons import ReasonCode
 
 
 class RoundBooks(Protocol):

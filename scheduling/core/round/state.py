@@ -17,7 +17,7 @@ from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
 from scheduling.core.performance.reverts import with_reverts
 from scheduling.core.policies.guarding import TimeLimit
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round import starting
 from scheduling.core.round.caps import DeviceUse, cut_down, grown_within_caps
 from scheduling.core.round.claims import (
@@ -60,6 +60,7 @@ from scheduling.core.values import (
     Start,
     VcFacts,
 )
+from tessera.reasons import ReasonCode
 
 TRIALS: Final = 16  # refusals of a round for which the smallest change is sought
 

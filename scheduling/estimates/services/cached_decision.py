@@ -17,13 +17,13 @@ from django.db.models.fields.json import KeyTextTransform
 from scheduling.clusters.models import Device, Node, VirtualCluster
 from scheduling.common.time_limits import time_limit
 from scheduling.core.jobspec import JobClass
-from scheduling.core.reasons import ReasonCode
 from scheduling.core.round.decide import decide
 from scheduling.core.values import ClusterSnapshot, QueuedJob
 from scheduling.jobs.models import Job, JobDependency
 from scheduling.rounds.snapshot import RoundConfig, cluster_spec, next_round_number, take_snapshot
 from scheduling.runs.models import Lease
 from tenants.models import Membership
+from tessera.reasons import ReasonCode
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from scheduling.core.forecast.calibration import Basis, Forecast
 from scheduling.core.forecast.forward import ForecastCourse
 from scheduling.core.forecast.futures import Futures, Past, jobs_without_limit, try_futures
 from scheduling.core.lifecycle import JobState
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide
 from scheduling.core.round.gates import seconds_closed
 from scheduling.core.values import QueuedJob, RoundResult
@@ -31,6 +31,7 @@ from scheduling.estimates.services.run_times import pasts_of_live_jobs, recent_r
 from scheduling.estimates.services.unblocking import seek_for_all, stored
 from scheduling.jobs.models import Job
 from scheduling.rounds.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
+from tessera.reasons import ReasonCode
 
 FUTURES: Final = 20
 COURSE: Final = ForecastCourse(coarse=0.02, most_waiting=200)

@@ -21,7 +21,7 @@ from scheduling.core.explanations.variants import JobChange, OwnerOptions
 from scheduling.core.jobspec.amending import AmendError, amended
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.messages import sentence
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide
 from scheduling.core.round.declared_terms import read_terms, terms_document
 from scheduling.core.round.gates import closed_gate, seconds_closed
@@ -37,6 +37,7 @@ from scheduling.rounds.snapshot import RoundConfig
 from tenants.errors import DomainError, FieldError
 from tenants.models import Membership
 from tenants.viewers import Viewer
+from tessera.reasons import ReasonCode
 
 NEVER_CODES: Final = frozenset(
     {ReasonCode.UNKNOWN_TYPE, ReasonCode.NO_CELL_OF_LEVEL, ReasonCode.EXCEEDS_VC_MAX}
@@ -247,7 +248,7 @@ class _Planning:
             blocked_by_others=len(set(told.blocked_by) - known),
             unblock=tuple(map(sentence, told.unblock)),
             alternatives=self.alternatives(told, viewer, ground)
-            if _is_about_devices(told)
+            if not told.code.row.is_gate
             else (),
             tasks=tasks,
             warnings=warnings,
@@ -415,9 +416,3 @@ def _knowing(standing: CachedDecision, job: QueuedJob, draft: ValidatedJob) -> C
 
 def _ids(jobs: Iterable[QueuedJob | HoldingJob]) -> Iterator[int]:
     return (job.id for job in jobs)
-
-
-def _is_about_devices(reason: Reason) -> bool:
-    """Whether a changed demand could help."""
-    gates = (ReasonCode.HELD, ReasonCode.AFTER_JOB, ReasonCode.NOT_BEFORE)
-    return reason.code not in gates

@@ -13,13 +13,14 @@ from scheduling.core.explanations.variants import JobChange, OwnerOptions
 from scheduling.core.jobspec import InvalidJobSpecError
 from scheduling.core.jobspec.amending import AmendError, amended
 from scheduling.core.jobspec.parsing import parse_stored
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
 from scheduling.estimates.models import StartEstimate
 from scheduling.estimates.services.cached_decision import standing_now
 from scheduling.jobs.models import Job
 from scheduling.rounds.snapshot import RoundConfig
 from tessera.messages import plain
+from tessera.reasons import ReasonCode
 
 SECONDS: Final = 1.0
 """Time limit of a request."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
 from scheduling.core.messages import message, sentence
-from scheduling.core.reasons import ReasonCode, stored_steps, stored_text, with_message
+from scheduling.core.reasons import stored_steps, stored_text, with_message
 from scheduling.core.round.gates import jobs_named
 from scheduling.estimates.models import StartEstimate
 from scheduling.estimates.queries import Eta, eta_of, holds_for, is_of, no_estimate_of, steps_left
@@ -20,6 +20,7 @@ from scheduling.rounds.queries import RoundHealth, newest_round, pulse_of
 from scheduling.runs.models import Attempt, Preemption
 from tenants.viewers import Viewer
 from tessera.messages import Message, plain
+from tessera.reasons import ReasonCode
 
 _NOT_WAITING = {
     JobState.ADMITTED: message("admitted"),

@@ -12,7 +12,7 @@ from scheduling import ports
 from scheduling.clusters.models import VirtualCluster
 from scheduling.core.lifecycle import FailureClass, JobEventKind, JobState, PreemptionRule
 from scheduling.core.messages import sentence
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import Line, Lines
 from scheduling.core.round.policy_answers import PLAIN, with_stand_in
 from scheduling.core.values import ClusterSnapshot, Preemption, Rebinding, Rejection, RoundResult
@@ -21,6 +21,7 @@ from scheduling.jobs.services.lifecycle import Note, record_job_events, try_job_
 from scheduling.rounds.models import QueueOrder
 from scheduling.runs.models import Attempt, Lease
 from tenants.audit import Actor, record
+from tessera.reasons import ReasonCode
 
 SYSTEM: Final = Actor.system("rounds")
 EARLIEST_SECONDS: Final = 1.0

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.messages import TABLE, english, message, sentence
-from scheduling.core.reasons import Reason, ReasonCode, stored_steps, stored_text
+from scheduling.core.reasons import Reason, stored_steps, stored_text
 from tenants.messages import TENANTS
 from tenants.messages import sentence as tenant_sentence
 from tessera.messages import (
@@ -36,6 +36,7 @@ from tessera.messages import (
     plain,
     sentence_from,
 )
+from tessera.reasons import ReasonCode
 
 ROOT = Path(__file__).resolve().parents[3]
 ROOMS = ("tenants", "scheduling", "portal", "workers")

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.clusters.models import Node
-from scheduling.core.reasons import ReasonCode
 from scheduling.core.round.decide import decide
 from scheduling.core.values import QueuedJob, RoundResult
 from scheduling.estimates.services.cached_decision import CachedDecision, standing_now
+from tessera.reasons import ReasonCode
 from tests.factories.cluster import NOW, make_cluster, make_virtual_cluster
 from tests.factories.rounds import LANGUAGE, VISION, cluster_snapshot, jobs_started_by, queued_job
 from tests.factories.scheduling import CONFIG

@@ -14,7 +14,7 @@ from scheduling.clusters.models import VirtualCluster
 from scheduling.core.explanations.unblocking import Sought
 from scheduling.core.forecast.futures import Futures
 from scheduling.core.jobspec.amending import version_of
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.values import QueuedJob
 from scheduling.estimates.models import EstimateRecord, StartEstimate
 from scheduling.estimates.queries import calibration
@@ -39,6 +39,7 @@ from scheduling.runs.services.stopping import stop_job
 from scheduling.signals import answers_found, round_committed
 from tenants.errors import ConflictError, ForbiddenError, NotFoundError, StaleEditError
 from tessera.messages import plain
+from tessera.reasons import ReasonCode
 from tests.factories.cluster import NOW
 from tests.factories.scheduling import CONFIG, end, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer

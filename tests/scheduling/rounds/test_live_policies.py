@@ -10,7 +10,7 @@ from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import JobState
 from scheduling.core.policies.combinators import Guarded
 from scheduling.core.policy_interface import Alloc, Part, Plan
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.values import RunObservation
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.jobs.queries.why import why
@@ -24,6 +24,7 @@ from tenants.models import AuditEntry
 from tenants.viewers import Viewer
 from tessera import protocol
 from tessera.messages import plain
+from tessera.reasons import ReasonCode
 from tests.factories.attempts import end_member, members_of, run_members
 from tests.factories.cluster import (
     NOW,

@@ -21,7 +21,8 @@ from scheduling.core.policies.engines.sizes import rates_by_size
 from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import Alloc, Part, Plan, PolicyJob, Snapshot
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
+from tessera.reasons import ReasonCode
 
 _LATE: Final = sentence(message("promises-leave-too-little"))
 

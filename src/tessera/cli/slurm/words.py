@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tessera.cli.exits import UsageError
 from tessera.cli.times import moment
+from tessera.reasons import ReasonCode
 
 STATES: Final[Mapping[str, tuple[str, str]]] = {
     "queued": ("PD", "PENDING"),
@@ -29,36 +30,7 @@ _OF_FAILURE: Final[Mapping[str, tuple[str, str]]] = {
     "preempted": ("PR", "PREEMPTED"),
     "resource-limit": ("OOM", "OUT_OF_MEMORY"),
 }
-REASONS: Final[Mapping[str, str]] = {
-    "invalid-spec": "BadConstraints",
-    "unknown-vc": "InvalidAccount",
-    "unknown-type": "BadConstraints",
-    "unsupported-field": "BadConstraints",
-    "exceeds-vc-max": "AssocMaxGRESPerJob",
-    "exceeds-user-max": "QOSMaxGRESPerUser",
-    "deadline-infeasible": "DeadLine",
-    "vc-guarantee-in-use": "AssocGrpGRES",
-    "user-cap-reached": "QOSMaxGRESPerUser",
-    "no-cell-of-level": "Resources",
-    "cells-unhealthy": "ReqNodeNotAvail",
-    "cpu-or-memory": "Resources",
-    "no-node-with-docker": "ReqNodeNotAvail",
-    "node-not-isolated": "ReqNodeNotAvail",
-    "node-dedicated": "ReqNodeNotAvail",
-    "behind-higher-priority": "Priority",
-    "waiting-victim-checkpoint": "Resources",
-    "held": "JobHeldUser",
-    "held-by-policy": "JobHeldAdmin",
-    "not-before": "BeginTime",
-    "after-job": "Dependency",
-    "reservation": "Reservation",
-    "opportunistic-no-idle": "Resources",
-    "opportunistic-cap": "QOSGrpGRES",
-    "backoff-after-failure": "BeginTime",
-    "scheduler-not-running": "SchedDown",
-    "waiting-for-round": "None",
-}
-"""By our reason, Slurm's."""
+_REASONS: Final[Mapping[str, str]] = {code: code.row.slurm for code in ReasonCode}
 
 NODE_STATES: Final[Mapping[str, str]] = {
     "ready": "idle",
@@ -107,7 +79,7 @@ def reason_of(body: Mapping[str, Any]) -> str:
     code = str(reason.get("code") or "")
     if code == "held" and set(body.get("labels") or ()) >= _THROTTLED:
         return "JobArrayTaskLimit"
-    return REASONS.get(code, code or "None")
+    return _REASONS.get(code, code or "None")
 
 
 def node_state(body: Mapping[str, Any]) -> str:

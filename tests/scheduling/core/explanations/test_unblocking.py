@@ -7,12 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.explanations.trials import Trials
-from scheduling.core.explanations.unblocking import GATES, PATIENCE, Sought, seek
+from scheduling.core.explanations.unblocking import Sought, seek
 from scheduling.core.explanations.variants import OwnerOptions
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
 from tessera.messages import plain
+from tessera.reasons import ReasonCode
 from tests.factories.rounds import ONE_DEVICE_JOB
 from tests.strategies.waiting_clusters import PolicyOf, clusters, patched, settled, sought, started
 
@@ -39,11 +40,11 @@ def check_first_steps(snapshot: ClusterSnapshot) -> None:
             changed = patched(job, step, snapshot)
             assert started(snapshot, changed), (step, reasons[job.id])
         code: ReasonCode | None = reasons[job.id].code
-        if code in GATES:
+        if code.row.is_gate:
             opened = replace(job, held=False, after=(), after_failed=(), not_before=None)
             refusal = Trials(snapshot, moving).refusal(opened)
             code = refusal.code if refusal is not None else None
-        if code not in PATIENCE:
+        if code is None or not code.row.only_time_helps:
             assert found.steps or found.proof, (job, reasons[job.id])
 
 

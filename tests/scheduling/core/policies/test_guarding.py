@@ -16,8 +16,9 @@ from scheduling.core.policies.plans import (
     steps,
 )
 from scheduling.core.policy_interface import Alloc, JobPhase, Part, Plan, Share, TypeInfo
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from tessera.messages import plain
+from tessera.reasons import ReasonCode
 from tests.strategies.policy_views import make_job, make_view
 
 RUNNING = make_job(1, 2, phase=JobPhase.RUNNING)

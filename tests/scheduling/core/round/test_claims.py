@@ -9,10 +9,10 @@ import pytest
 from scheduling.core.jobspec import JobClass
 from scheduling.core.policies.base import rigid_alloc
 from scheduling.core.policy_interface import Plan, Snapshot
-from scheduling.core.reasons import ReasonCode
 from scheduling.core.round.claims import read_claims
 from scheduling.core.round.decide import decide
 from scheduling.core.values import ClusterSnapshot, HoldingJob, QueuedJob, RoundResult
+from tessera.reasons import ReasonCode
 from tests.factories.policies import making
 from tests.factories.rounds import (
     LANGUAGE,

@@ -11,11 +11,11 @@ from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, Vc
 from scheduling.core.jobspec import Demand, MemberDemand, Within
 from scheduling.core.messages import english
 from scheduling.core.policies import POLICIES
-from scheduling.core.reasons import ReasonCode
 from scheduling.core.round.decide import decide
 from scheduling.core.values import (
     QueuedJob,
 )
+from tessera.reasons import ReasonCode
 from tests.factories.rounds import (
     LANGUAGE,
     NOW,

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from scheduling.core.cells import Quota, VcSpec
-from scheduling.core.reasons import ReasonCode
 from scheduling.core.round.decide import decide
 from scheduling.core.values import ClusterSnapshot
+from tessera.reasons import ReasonCode
 from tests.factories.rounds import (
     LANGUAGE,
     SPEC,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.core.reasons import ReasonCode
 from scheduling.core.round.gates import closed_gate, next_opening, seconds_closed
+from tessera.reasons import ReasonCode
 from tests.factories.rounds import ONE_DEVICE_JOB
 
 NOW = 1_000.0

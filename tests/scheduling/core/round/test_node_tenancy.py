@@ -12,7 +12,7 @@ from scheduling.core.cells.reserving import MIXED, NodeRules, reserve
 from scheduling.core.explanations.trials import Trials
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.messages import english
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import empty_engine, engine_for
 from scheduling.core.round.node_tenancy import Tenancies
@@ -26,6 +26,7 @@ from scheduling.core.values import (
     VcFacts,
 )
 from tessera.isolation import CONTAINER, NAMESPACE, NONE, USER
+from tessera.reasons import ReasonCode
 
 TYPES = {
     "pair": CellType(child="gpu", count=2),

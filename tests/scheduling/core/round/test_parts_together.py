@@ -11,12 +11,13 @@ from scheduling.core.cells import Bind, GangRequest, RequestError, VcSpec
 from scheduling.core.jobspec import Demand, MemberDemand, Within
 from scheduling.core.messages import english
 from scheduling.core.policy_interface import Plan
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import requests_of
 from scheduling.core.round.placement import never_together
 from scheduling.core.values import ClusterSnapshot, QueuedJob
+from tessera.reasons import ReasonCode
 from tests.factories.rounds import (
     SPEC,
     VISION,

@@ -19,12 +19,13 @@ from scheduling.core.policy_interface import (
     Snapshot,
     Terms,
 )
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide
 from scheduling.core.round.gang_sizes import sized
 from scheduling.core.round.policy_answers import RESIZE_AFTER_SECONDS, SUSPEND_AFTER_SECONDS
 from scheduling.core.values import JobFacts, RunObservation
 from tessera.messages import plain
+from tessera.reasons import ReasonCode
 from tests.factories.policies import making
 from tests.factories.rounds import (
     LANGUAGE,

@@ -1,0 +1,295 @@
+"""Reasons why a job waits, is refused or can never start: codes, names elsewhere, sentences."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Self
+
+from tessera.messages import Template, counted, fixed
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What belongs to a code.
+
+    Attributes:
+        code: part of the API; it never changes.
+        slurm: the name that ``tessera slurm squeue`` shows.
+        kueue: the name in Kueue; empty: Kueue has none.
+        runs: when a job with this reason runs.
+        is_gate: the owner can remove the reason by an amendment; other devices do not help.
+        only_time_helps: no change of the job removes the reason; the job starts by itself.
+    """
+
+    code: str
+    slurm: str
+    kueue: str
+    runs: str
+    is_gate: bool = False
+    only_time_helps: bool = False
+
+
+class ReasonCode(StrEnum):
+    """The public codes; below each row its meaning."""
+
+    row: _Row
+
+    def __new__(cls, row: _Row) -> Self:
+        member = str.__new__(cls, row.code)
+        member._value_ = row.code
+        member.row = row
+        return member
+
+    INVALID_SPEC = _Row("invalid-spec", "BadConstraints", "Misconfigured", "never, correct it")
+    """The document is not valid, or its pinned cell was removed."""
+    UNKNOWN_VC = _Row("unknown-vc", "InvalidAccount", "Misconfigured", "never, correct it")
+    """The virtual cluster does not exist, or you may not use it."""
+    UNKNOWN_TYPE = _Row("unknown-type", "BadConstraints", "NoMatchingFlavor", "never, correct it")
+    """The cluster has no devices of that type."""
+    UNSUPPORTED_FIELD = _Row("unsupported-field", "BadConstraints", "", "never, correct it")
+    """A field that is not supported yet."""
+    EXCEEDS_VC_MAX = _Row(
+        "exceeds-vc-max", "AssocMaxGRESPerJob", "ExceedsMaxQuota", "never, ask for quota"
+    )
+    """More than the virtual cluster guarantees in total."""
+    EXCEEDS_USER_MAX = _Row(
+        "exceeds-user-max", "QOSMaxGRESPerUser", "ExceedsMaxQuota", "never, ask for a cap"
+    )
+    """More than the person may ever hold."""
+    DEADLINE_INFEASIBLE = _Row("deadline-infeasible", "DeadLine", "", "never")
+    """It cannot end before its deadline on any devices."""
+    VC_GUARANTEE_IN_USE = _Row("vc-guarantee-in-use", "AssocGrpGRES", "WaitingForQuota", "later")
+    """Jobs of the same virtual cluster hold the guarantee."""
+    USER_CAP_REACHED = _Row("user-cap-reached", "QOSMaxGRESPerUser", "", "later")
+    """The person is at the limit of devices."""
+    NO_CELL_OF_LEVEL = _Row("no-cell-of-level", "Resources", "TopologyPlacementFailed", "later")
+    """Enough devices, but not together."""
+    CELLS_UNHEALTHY = _Row(
+        "cells-unhealthy", "ReqNodeNotAvail", "TopologyPlacementFailed", "after repair"
+    )
+    """The cells that fit are unhealthy, or on cordoned nodes."""
+    CPU_OR_MEMORY = _Row("cpu-or-memory", "Resources", "", "never, correct it")
+    """More CPUs or memory than its devices bring."""
+    NO_NODE_WITH_DOCKER = _Row("no-node-with-docker", "ReqNodeNotAvail", "", "never, ask an admin")
+    """It has an image and no node has a container engine."""
+    NODE_NOT_ISOLATED = _Row(
+        "node-not-isolated", "ReqNodeNotAvail", "", "when a node has no other tenant"
+    )
+    """It must not share a node with another tenant, or no node reaches its minimum isolation level
+    (docs/isolation.md)."""
+    NODE_DEDICATED = _Row("node-dedicated", "ReqNodeNotAvail", "", "later")
+    """The nodes with room are dedicated to other tenants."""
+    BEHIND_HIGHER_PRIORITY = _Row("behind-higher-priority", "Priority", "WaitingForQuota", "later")
+    """Other jobs are before it in the queue."""
+    WAITING_VICTIM_CHECKPOINT = _Row(
+        "waiting-victim-checkpoint",
+        "Resources",
+        "WaitingForPreemptedWorkloads",
+        "soon",
+        only_time_helps=True,
+    )
+    """The jobs on its cells are saving their work."""
+    HELD = _Row("held", "JobHeldUser", "Suspended", "when released", is_gate=True)
+    """A person holds it, or its sweep until its turn."""
+    HELD_BY_POLICY = _Row("held-by-policy", "JobHeldAdmin", "", "by rule")
+    """The policy gives it no devices now, although they exist."""
+    NOT_BEFORE = _Row("not-before", "BeginTime", "", "at its time", is_gate=True)
+    """It has an earliest start."""
+    AFTER_JOB = _Row("after-job", "Dependency", "", "by rule", is_gate=True)
+    """It depends on other jobs."""
+    RESERVATION = _Row("reservation", "Reservation", "", "by rule")
+    """Cells are reserved for another job."""
+    OPPORTUNISTIC_NO_IDLE = _Row(
+        "opportunistic-no-idle", "Resources", "WaitingForQuota", "best effort"
+    )
+    """No devices are idle."""
+    OPPORTUNISTIC_CAP = _Row("opportunistic-cap", "QOSGrpGRES", "", "later")
+    """The virtual cluster is at its limit of borrowed devices."""
+    BACKOFF_AFTER_FAILURE = _Row(
+        "backoff-after-failure",
+        "BeginTime",
+        "PodsReadyTimeout",
+        "at its time",
+        only_time_helps=True,
+    )
+    """The next attempt is due later."""
+    SCHEDULER_NOT_RUNNING = _Row(
+        "scheduler-not-running", "SchedDown", "", "when it runs again", only_time_helps=True
+    )
+    """No round for three intervals."""
+    WAITING_FOR_ROUND = _Row("waiting-for-round", "None", "", "in seconds", only_time_helps=True)
+    """Just submitted or changed; the next round is due."""
+
+
+REASONS: Final[Mapping[str, Template]] = {
+    # Parts of sentences.
+    "devices": counted("%(n)s device", "%(n)s devices"),
+    "instances": counted("%(n)s instance of %(devices)s", "%(n)s instances of %(devices)s"),
+    "jobs": counted("job %(shown)s", "jobs %(shown)s"),
+    "jobs-and-more": fixed("jobs %(shown)s and %(more)s more"),
+    "nodes-and-more": fixed("%(names)s and %(more)s more"),
+    "cells-of-level": fixed("%(count)s × %(level)s"),
+    "no-cells": fixed("no cells there"),
+    "type-in-chain": fixed("%(kind)s in %(chain)s"),
+    "the-cluster": fixed("the cluster"),
+    "the-virtual-cluster": fixed("virtual cluster %(name)s"),
+    "the-pinned-cell": fixed("the pinned cell %(pinned)s"),
+    # Closed gates.
+    "held": fixed("It is on hold."),
+    "turn-of-sweep": counted(
+        "The sweep is at its limit: at most %(n)s job runs at a time.",
+        "The sweep is at its limit: at most %(n)s jobs run at a time.",
+    ),
+    "after-failed": fixed("It depends on %(jobs)s, which did not succeed, so it never starts."),
+    "after-jobs": fixed("It depends on %(jobs)s."),
+    "not-before": fixed("Earliest start: %(not_before)s."),
+    "backoff": fixed("Its last attempt failed; the next is due at %(backoff_until)s."),
+    # Caps, ports, and jobs before it.
+    "user-max": counted(
+        "%(name)s may use at most %(cap)s device; this job needs %(wanted)s.",
+        "%(name)s may use at most %(cap)s devices; this job needs %(wanted)s.",
+        by="cap",
+    ),
+    "user-cap": counted(
+        "%(name)s uses %(held)s of at most %(cap)s device; this job needs %(wanted)s more.",
+        "%(name)s uses %(held)s of at most %(cap)s devices; this job needs %(wanted)s more.",
+        by="cap",
+    ),
+    "borrow-cap": fixed(
+        "%(name)s borrows %(borrowed)s devices and may borrow %(cap)s; this job needs %(wanted)s "
+        "more."
+    ),
+    "ports-in-use": fixed(
+        "Jobs ahead of it use the ports: it needs %(wanted)s, and %(free)s are free."
+    ),
+    "behind-head": fixed("Job %(head)s is ahead of it in %(name)s and does not fit yet."),
+    "waits-for-victims": counted(
+        "It starts when the job on its cells has saved its work and released them.",
+        "It starts when the %(n)s jobs on its cells have saved their work and released them.",
+    ),
+    "waits-for-leaving": fixed(
+        "It starts when the jobs on its cells have saved their work and released them."
+    ),
+    # What its policy has decided.
+    "policy-gave-away": fixed("The policy has assigned its cells to other jobs in this round."),
+    "policy-gives-nothing": fixed("The policy assigns no devices to it in this round."),
+    "policy-refuses": fixed("Its virtual cluster's policy refuses it."),
+    "policy-reserves": counted(
+        "%(n)s device is reserved for it, starting in about %(minutes)s min.",
+        "%(n)s devices are reserved for it, starting in about %(minutes)s min.",
+    ),
+    "policy-reserves-type": counted(
+        "%(n)s device of type %(type)s is reserved for it, starting in about %(minutes)s min.",
+        "%(n)s devices of type %(type)s are reserved for it, starting in about %(minutes)s min.",
+    ),
+    "deadline-infeasible": fixed(
+        "Its deadline cannot be met in addition to the deadlines already promised."
+    ),
+    # Nodes that do not suit it.
+    "no-container-engine": fixed("It needs an image, and no node has a container engine."),
+    "cpu-or-memory": fixed(
+        "A device comes with at most %(cpus)g CPUs and %(gigabytes).0f GB; an instance of this "
+        "job needs more than the share of its devices."
+    ),
+    "below-isolation": counted(
+        "Jobs of %(name)s run only on nodes of isolation level %(level)s or better, and %(n)s "
+        "node has a lower level.",
+        "Jobs of %(name)s run only on nodes of isolation level %(level)s or better, and %(n)s "
+        "nodes have a lower level.",
+    ),
+    "nodes-dedicated": counted(
+        "%(n)s node is dedicated to other tenants, and no other node has room.",
+        "%(n)s nodes are dedicated to other tenants, and no other node has room.",
+    ),
+    "node-of-other-tenant": fixed(
+        "The job cannot share a node without isolation: node %(node)s belongs to another tenant."
+    ),
+    "nodes-of-other-tenants": fixed(
+        "The job cannot share a node without isolation: %(n)s nodes belong to other tenants."
+    ),
+    "nodes-needed-by-guarantees": fixed(
+        "The job cannot share a node without isolation, and the guarantees of other tenants "
+        "need the free ones."
+    ),
+    "node-unhealthy": fixed("It would fit if node %(names)s were healthy."),
+    "nodes-unhealthy": fixed("It would fit if nodes %(names)s were healthy."),
+    "node-excluded": fixed("It would fit if node %(names)s were not excluded for it."),
+    "nodes-excluded": fixed("It would fit if nodes %(names)s were not excluded for it."),
+    # What no amount of waiting changes.
+    "no-quota": fixed("Virtual cluster %(vc)s has no cells of its own."),
+    "instance-too-large": fixed("One instance needs %(wanted)s; a node has %(most)s."),
+    "no-such-level": fixed("No chain in question has a level %(level)s."),
+    "job-too-wide": fixed("The job needs %(wanted)s in one %(level)s; one has %(most)s."),
+    "job-too-large": fixed("The job needs %(wanted)s; %(owner)s has %(most)s of one chain."),
+    "job-too-large-for-pinned": fixed("The job needs %(wanted)s; %(owner)s has %(most)s in all."),
+    "roles-too-large": fixed(
+        "Its roles need %(wanted)s of %(kinds)s together; %(owner)s has %(most)s."
+    ),
+    "roles-need-healthy": fixed(
+        "Its roles need %(wanted)s of %(kinds)s together; %(sound)s are healthy."
+    ),
+    # Devices that others use.
+    "guarantee-apart": fixed(
+        "Virtual cluster %(vc)s is guaranteed %(quota)s; %(free)s of their %(total)s are free, "
+        "but not together as %(request)s on level %(level)s."
+    ),
+    "guarantee-in-use": fixed(
+        "Virtual cluster %(vc)s is guaranteed %(quota)s; %(used)s of their %(total)s are in use, "
+        "and it needs %(request)s."
+    ),
+    "idle-apart": counted(
+        "%(n)s device of %(kind)s is idle, but not as %(request)s on level %(level)s.",
+        "%(n)s devices of %(kind)s are idle, but not as %(request)s on level %(level)s.",
+    ),
+    "none-idle": fixed(
+        "No device of %(kind)s is idle, and it needs %(request)s on level %(level)s."
+    ),
+}
+
+REMEDIES: Final[Mapping[str, Template]] = {
+    "release": fixed("Release it."),
+    "submit-without-dependency": fixed("Stop it, and submit it again without that dependency."),
+    "ask-higher-limit-or-fewer": fixed("Ask for a higher limit, or use fewer devices."),
+    "ask-higher-limit": fixed("Ask for a higher limit."),
+    "ask-higher-borrow-cap": fixed(
+        "Ask a cluster admin for a higher cap on opportunistic devices."
+    ),
+    "ask-fewer-ports": fixed("Request fewer ports."),
+    "raise-priority": fixed(
+        "Raise its priority, or allow backfill in the virtual cluster's policy."
+    ),
+    "ask-later-deadline": fixed("Request a later deadline, or submit it without one."),
+    "remove-image": fixed("Remove the image, or ask an admin for a node with Docker."),
+    "ask-more-devices": fixed("Request more devices, or fewer CPUs and less memory."),
+    "ask-to-raise-isolation": fixed(
+        "Ask an admin to raise the isolation level of the nodes (docs/isolation.md)."
+    ),
+    "ask-to-enable-namespaces": fixed(
+        "Ask an admin to enable user namespaces on the nodes (docs/isolation.md)."
+    ),
+    "give-images": fixed("Give each role an image: jobs with an image run at level container."),
+    "give-images-and-engine": fixed(
+        "Give each role an image, and run it on a node with a container engine."
+    ),
+    "ask-to-dedicate": fixed(
+        "Wait for another node, or ask an admin to dedicate a node to this tenant."
+    ),
+    "ask-to-reset": fixed("Ask an admin to reset %(nodes)s when no job runs there."),
+    "repair-node": fixed("Repair node %(node)s."),
+    "submit-again": fixed("Submit it again: a new job avoids no node."),
+    "ask-quota": fixed("Ask for a quota."),
+    "ask-smaller-instances": fixed("Request at most %(most)s per instance, and more instances."),
+    "name-level": fixed("Use one of %(names)s."),
+    "ask-at-most-or-spread": fixed("Request at most %(most)s, or allow it to spread."),
+    "ask-at-most": fixed("Request at most %(most)s."),
+    "ask-at-most-of-kinds": fixed("Request at most %(most)s of %(kinds)s."),
+    "run-outside-pinned": fixed("Run it outside the pinned cell."),
+    "run-opportunistically": fixed("Run it opportunistically."),
+    "opportunistic-fits": fixed("Run it opportunistically: enough devices are free now."),
+    "opportunistic-fits-unpinned": fixed(
+        "Run it opportunistically, outside the pinned cell: enough devices are free now."
+    ),
+    "less-fits": fixed("Request %(less)s: that fits now."),
+    "job-ends": fixed("One blocking job ends; it has %(size)s."),
+    "jobs-end": fixed("%(ends)s blocking jobs end; they have %(size)s together."),
+}
