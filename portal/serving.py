@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
@@ -24,12 +25,24 @@ Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 Send: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None]]
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-# A form may have an archive and the text of a job.
-MOST_UPLOAD_BYTES: Final = MOST_BYTES + 2 * MAX_BODY_BYTES
-# The parsers of documents report their own, smaller limit with line and column.
-MOST_OTHER_BYTES: Final = 2 * MAX_BODY_BYTES
-# A client does not read while it sends; beyond this limit its connection is closed.
-MOST_DISCARDED_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyLimits:
+    """Limits in bytes.
+
+    Attributes:
+        upload: of a form, which may have an archive and the text of a job.
+        other: of any other body; parsers report their own, smaller limit with line and column.
+        discarded: of the rest of a body that is too large. A client does not read while it sends;
+            beyond this limit its connection is closed.
+    """
+
+    upload: int = MOST_BYTES + 2 * MAX_BODY_BYTES
+    other: int = 2 * MAX_BODY_BYTES
+    discarded: int = 64 << 20
+
+
 _UPLOADS: Final = {
     "/api/v1/archives/": "file",
     "/submit/": "source.archive",
@@ -67,15 +80,17 @@ class BoundedBodies:
     Django stores a whole body, in a file where it is large, before any view or parser sees it.
     """
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, limits: BodyLimits = BodyLimits()) -> None:
         self._application = application
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it with field, value and remedy."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        most = MOST_UPLOAD_BYTES if scope["path"] in _UPLOADS else MOST_OTHER_BYTES
+        limits = self._limits
+        most = limits.upload if scope["path"] in _UPLOADS else limits.other
         given = _length(scope)
         taken = 0
 
@@ -94,7 +109,7 @@ class BoundedBodies:
                 pass
             else:
                 return
-        await _discard(receive)
+        await _discard(receive, limits.discarded)
         await _answer(_refusal(scope, most, max(given, taken)), send)
 
 
@@ -104,9 +119,9 @@ def _length(scope: Scope) -> int:
     return int(said) if said.isdigit() else 0
 
 
-async def _discard(receive: Receive) -> None:
+async def _discard(receive: Receive, most: int) -> None:
     seen = 0
-    while seen < MOST_DISCARDED_BYTES:
+    while seen < most:
         message = await receive()
         if message["type"] != "http.request" or not message["more_body"]:
             return

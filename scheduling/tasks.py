@@ -1,8 +1,8 @@
 """Celery tasks of the scheduling package; each calls one service."""
 
 import logging
+import time
 from pathlib import Path
-from time import monotonic
 from typing import Final
 
 from celery import shared_task
@@ -88,7 +88,7 @@ def estimate_starts() -> None:
 
     requests = ports.bound().estimates
     requests.rest(MOST_ESTIMATING)
-    began = monotonic()
+    began = time.monotonic()
     estimates.estimate_starts(config=_round_config(), now=database_now())
     requests.rest(_rest_after(began))
 
@@ -103,7 +103,7 @@ def estimate_new_waits() -> None:
 
     requests = ports.bound().estimates
     requests.begin_new_waits()
-    began, handled = monotonic(), frozenset[int]()
+    began, handled = time.monotonic(), frozenset[int]()
     try:
         handled = estimates.estimate_new_waits(config=_round_config(), now=database_now())
     finally:
@@ -121,7 +121,7 @@ def _feed_sweeps() -> None:
 
 
 def _rest_after(began: float) -> float:
-    return min(REST * (monotonic() - began), MOST_ESTIMATING)
+    return min(REST * (time.monotonic() - began), MOST_ESTIMATING)
 
 
 def _round_config() -> RoundConfig:

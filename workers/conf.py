@@ -40,6 +40,7 @@ class WorkerSettings:
         first_contact: the same for a node that has never answered this service.
         down_after: silence after which a node is down.
         first_backoff, longest_backoff: between two attempts to connect.
+        first_return: before the first try to reach a node that was left to another service.
         fence_margin: added to lease and grace before a silent node's runs count as gone.
         log_cap_bytes: bytes retained of each member's log.
         transfer_bytes: largest checkpoint that is copied between nodes.
@@ -69,6 +70,7 @@ class WorkerSettings:
     down_after: float = 60.0
     first_backoff: float = 0.5
     longest_backoff: float = 30.0
+    first_return: float = 15.0
     fence_margin: float = 60.0
     log_cap_bytes: int = 64 << 20
     archive_bytes: int = 20 << 30

@@ -49,13 +49,19 @@ class Hub:
     Args:
         count: counts the devices in use, for the overview.
         tick_seconds: time between two messages of a paced topic; more if counting takes long.
+        longest_silence: seconds after which the devices are counted without a message.
     """
 
     def __init__(
-        self, count: Callable[[], int] = devices_in_use, *, tick_seconds: float = TICK_SECONDS
+        self,
+        count: Callable[[], int] = devices_in_use,
+        *,
+        tick_seconds: float = TICK_SECONDS,
+        longest_silence: float = LONGEST_SILENCE_SECONDS,
     ) -> None:
         self._count = count
         self._tick_seconds = tick_seconds
+        self._longest_silence = longest_silence
         self._followers: dict[str, dict[TopicFollower, str]] = {}
         self._newest: dict[str, str] = {}
         self._news: dict[str, Mapping[str, Any]] = {}
@@ -164,7 +170,7 @@ class Hub:
         try:
             while True:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._has_news.wait(), LONGEST_SILENCE_SECONDS)
+                    await asyncio.wait_for(self._has_news.wait(), self._longest_silence)
                 self._has_news.clear()
                 spent = 0.0
                 try:

@@ -129,10 +129,10 @@ class Child:
         self.wanted, self.restart_at = False, None
         self._signal(signal.SIGKILL)
 
-    def rotate_log(self) -> None:
+    def rotate_log(self, most_bytes: int = LOG_BYTES) -> None:
         """Limit the size of the log: the process continues to write to the same open file."""
         with suppress(FileNotFoundError):
-            if self.log.stat().st_size > LOG_BYTES:
+            if self.log.stat().st_size > most_bytes:
                 for number in range(LOGS_KEPT - 1, 0, -1):
                     with suppress(FileNotFoundError):
                         _numbered(self.log, number).replace(_numbered(self.log, number + 1))

@@ -11,20 +11,20 @@ from portal.supervisor.files import write_private
 from portal.supervisor.options import ROOT
 
 ROOMS: Final = ("portal", "scheduling", "tenants", "workers")
-LOCK: Final = ROOT / "requirements" / "server.txt"
 
 
-def fingerprint(data_dir: Path, environment: Mapping[str, str]) -> str:
+def fingerprint(data_dir: Path, environment: Mapping[str, str], root: Path = ROOT) -> str:
     """Hash all that the tables depend on: migrations, packages, and the database itself.
 
     Args:
         data_dir: folder of the SQLite file if no other database is set.
         environment: of the children.
+        root: folder of the project.
     """
     found = hashlib.sha256()
-    migrations = (path for room in ROOMS for path in (ROOT / room).glob("migrations/*.py"))
-    for path in (LOCK, *sorted(migrations)):
-        found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    migrations = (path for room in ROOMS for path in (root / room).glob("migrations/*.py"))
+    for path in (root / "requirements" / "server.txt", *sorted(migrations)):
+        found.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     found.update(_database(data_dir, environment).encode())
     return found.hexdigest()
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from tessera.messages import Template, counted, fixed
 
@@ -17,6 +17,7 @@ class _Row:
         slurm: the name that ``tessera slurm squeue`` shows.
         kueue: the name in Kueue; empty: Kueue has none.
         runs: when a job with this reason runs.
+        is_final: no amount of waiting starts the job.
         is_gate: the owner can remove the reason by an amendment; other devices do not help.
         only_time_helps: no change of the job removes the reason; the job starts by itself.
     """
@@ -25,6 +26,7 @@ class _Row:
     slurm: str
     kueue: str
     runs: str
+    is_final: bool = False
     is_gate: bool = False
     only_time_helps: bool = False
 
@@ -34,29 +36,44 @@ class ReasonCode(StrEnum):
 
     row: _Row
 
-    def __new__(cls, row: _Row) -> Self:
+    # A type checker compares calls such as ``ReasonCode("held")`` with this signature.
+    def __new__(cls, row: Any) -> Self:
         member = str.__new__(cls, row.code)
         member._value_ = row.code
         member.row = row
         return member
 
-    INVALID_SPEC = _Row("invalid-spec", "BadConstraints", "Misconfigured", "never, correct it")
+    INVALID_SPEC = _Row(
+        "invalid-spec", "BadConstraints", "Misconfigured", "never, correct it", is_final=True
+    )
     """The document is not valid, or its pinned cell was removed."""
-    UNKNOWN_VC = _Row("unknown-vc", "InvalidAccount", "Misconfigured", "never, correct it")
+    UNKNOWN_VC = _Row(
+        "unknown-vc", "InvalidAccount", "Misconfigured", "never, correct it", is_final=True
+    )
     """The virtual cluster does not exist, or you may not use it."""
-    UNKNOWN_TYPE = _Row("unknown-type", "BadConstraints", "NoMatchingFlavor", "never, correct it")
+    UNKNOWN_TYPE = _Row(
+        "unknown-type", "BadConstraints", "NoMatchingFlavor", "never, correct it", is_final=True
+    )
     """The cluster has no devices of that type."""
     UNSUPPORTED_FIELD = _Row("unsupported-field", "BadConstraints", "", "never, correct it")
     """A field that is not supported yet."""
     EXCEEDS_VC_MAX = _Row(
-        "exceeds-vc-max", "AssocMaxGRESPerJob", "ExceedsMaxQuota", "never, ask for quota"
+        "exceeds-vc-max",
+        "AssocMaxGRESPerJob",
+        "ExceedsMaxQuota",
+        "never, ask for quota",
+        is_final=True,
     )
     """More than the virtual cluster guarantees in total."""
     EXCEEDS_USER_MAX = _Row(
-        "exceeds-user-max", "QOSMaxGRESPerUser", "ExceedsMaxQuota", "never, ask for a cap"
+        "exceeds-user-max",
+        "QOSMaxGRESPerUser",
+        "ExceedsMaxQuota",
+        "never, ask for a cap",
+        is_final=True,
     )
     """More than the person may ever hold."""
-    DEADLINE_INFEASIBLE = _Row("deadline-infeasible", "DeadLine", "", "never")
+    DEADLINE_INFEASIBLE = _Row("deadline-infeasible", "DeadLine", "", "never", is_final=True)
     """It cannot end before its deadline on any devices."""
     VC_GUARANTEE_IN_USE = _Row("vc-guarantee-in-use", "AssocGrpGRES", "WaitingForQuota", "later")
     """Jobs of the same virtual cluster hold the guarantee."""
@@ -68,9 +85,11 @@ class ReasonCode(StrEnum):
         "cells-unhealthy", "ReqNodeNotAvail", "TopologyPlacementFailed", "after repair"
     )
     """The cells that fit are unhealthy, or on cordoned nodes."""
-    CPU_OR_MEMORY = _Row("cpu-or-memory", "Resources", "", "never, correct it")
+    CPU_OR_MEMORY = _Row("cpu-or-memory", "Resources", "", "never, correct it", is_final=True)
     """More CPUs or memory than its devices bring."""
-    NO_NODE_WITH_DOCKER = _Row("no-node-with-docker", "ReqNodeNotAvail", "", "never, ask an admin")
+    NO_NODE_WITH_DOCKER = _Row(
+        "no-node-with-docker", "ReqNodeNotAvail", "", "never, ask an admin", is_final=True
+    )
     """It has an image and no node has a container engine."""
     NODE_NOT_ISOLATED = _Row(
         "node-not-isolated", "ReqNodeNotAvail", "", "when a node has no other tenant"

@@ -36,7 +36,7 @@ def test_a_command_becomes_a_job_and_each_word_stays_as_it_was_typed(
     }
 
 
-def test_the_version_is_told_as_a_command_and_as_an_option(tessera: CommandLine) -> None:
+def test_the_version_is_printed_by_a_command_and_by_an_option(tessera: CommandLine) -> None:
     by_option, by_command = tessera("--version"), tessera("version")
 
     assert by_option == by_command
@@ -117,7 +117,7 @@ def test_the_name_given_beside_a_file_replaces_its_own(
         (("submit", "--follow", "--json", "--", "b"), "", "cannot be combined"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
+def test_invalid_arguments_are_refused_before_a_request(
     tessera: CommandLine, portal: Portal, words: tuple[str, ...], stdin: str, said: str
 ) -> None:
     ran = tessera(*words, stdin=stdin)
@@ -188,7 +188,7 @@ def test_the_exit_status_tells_refusals_apart(
     assert tessera("why", "7").status == exit_status
 
 
-def test_who_is_not_signed_in_is_told_where_to_sign_in(
+def test_without_credentials_the_command_names_the_login(
     tessera: CommandLine, portal: Portal
 ) -> None:
     portal.answer("GET", "jobs/", {"title": "Sign in"}, status=401)
@@ -201,7 +201,6 @@ def test_who_is_not_signed_in_is_told_where_to_sign_in(
 def test_a_portal_that_does_not_answer_is_status_three(
     tessera: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessera.client.RETRY_PAUSES", ())
     monkeypatch.setenv("TESSERA_URL", "http://127.0.0.1:1")
 
     ran = tessera("ps")
@@ -210,7 +209,7 @@ def test_a_portal_that_does_not_answer_is_status_three(
     assert "tessera up" in ran.err
 
 
-def test_ps_lists_what_was_asked_for(tessera: CommandLine, portal: Portal, job: Body) -> None:
+def test_ps_lists_the_requested_jobs(tessera: CommandLine, portal: Portal, job: Body) -> None:
     portal.answer("GET", "jobs/", {"results": [job], "next_cursor": None})
 
     ran = tessera("ps", "--state", "queued", "--vc", "vision-a", "--utc")
@@ -220,7 +219,7 @@ def test_ps_lists_what_was_asked_for(tessera: CommandLine, portal: Portal, job: 
     assert portal.asked[0].path.endswith("?state=queued&virtual_cluster=vision-a")
 
 
-def test_why_says_reason_blockers_and_remedies(tessera: CommandLine, portal: Portal) -> None:
+def test_why_shows_reason_blockers_and_remedies(tessera: CommandLine, portal: Portal) -> None:
     why = {
         "code": "vc-guarantee-in-use", "text": "All 4 devices are used.",
         "blocked_by": [3], "blocked_by_others": 2, "unblock": ["Wait for job 3."], "eta": None,
@@ -249,7 +248,7 @@ def test_why_says_reason_blockers_and_remedies(tessera: CommandLine, portal: Por
         ({"p10": 0, "p90": 1_200_000, "open": True}, "at any time"),
     ],
 )
-def test_why_says_a_start_as_the_pages_do(
+def test_why_shows_a_start_estimate_like_the_pages(
     tessera: CommandLine, portal: Portal, eta: Body, said: str
 ) -> None:
     portal.answer("GET", "jobs/7/why/", {"code": "c", "text": "t", "eta": eta})
@@ -301,7 +300,7 @@ def test_logs_of_one_rank_are_printed_from_an_offset(tessera: CommandLine, porta
     assert "role=worker&rank=1&offset=4" in portal.asked[0].path
 
 
-def test_what_could_drive_a_terminal_is_shown_instead() -> None:
+def test_terminal_control_characters_are_escaped() -> None:
     shown = harmless("\x1b[32mok\x1b[0m\t\r\n\x1b]0;title\x07\x1b[2J\x9b")
 
     assert shown == "\x1b[32mok\x1b[0m\t\r\n\\x1b]0;title\\x07\\x1b[2J\\x9b"
@@ -393,7 +392,7 @@ def parse_all(*texts: str) -> list[dict[str, object]]:
     return [parse_visible_path(text) for text in texts]
 
 
-def test_a_node_that_does_not_exist_is_said_with_those_that_do(
+def test_an_unknown_node_is_reported_with_the_known_ones(
     tessera: CommandLine, portal: Portal
 ) -> None:
     portal.answer("GET", "nodes/", {"results": [NODE], "next_cursor": None})
@@ -404,7 +403,9 @@ def test_a_node_that_does_not_exist_is_said_with_those_that_do(
     assert "gpu-1" in ran.err
 
 
-def test_nobody_is_declared_dead_without_a_yes(tessera: CommandLine, portal: Portal) -> None:
+def test_no_node_is_declared_dead_without_confirmation(
+    tessera: CommandLine, portal: Portal
+) -> None:
     ran = tessera("node", "declare-dead", "gpu-1", "--reason", "burnt")
 
     assert ran.status == 2
@@ -490,7 +491,7 @@ def test_a_new_token_is_printed_alone(tessera: CommandLine, portal: Portal) -> N
     }  # fmt: skip
 
 
-def test_broken_credentials_are_said_with_their_place(
+def test_broken_credentials_are_reported_with_their_path(
     tessera: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TESSERA_TOKEN")

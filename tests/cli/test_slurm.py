@@ -39,7 +39,7 @@ def detail(job: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def listed(job: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """What a list says of ``detail``."""
+    """The row of ``detail`` in a list."""
     whole = detail(job, **changes)
     return {name: whole[name] for name in whole if name not in {"spec", "warnings"}}
 
@@ -217,7 +217,7 @@ def test_an_array_has_one_name(portal: Portal, tessera: CommandLine, job: dict[s
     assert stopped == ["/api/v1/jobs/13/stop/", "/api/v1/jobs/12/stop/"]
 
 
-def test_a_list_that_ends_early_says_so_and_scancel_reads_on(
+def test_a_truncated_list_is_reported_and_scancel_reads_all_pages(
     portal: Portal, tessera: CommandLine, job: dict[str, Any]
 ) -> None:
     rows = [{**job, "id": number} for number in range(1007, 7, -1)]
@@ -308,7 +308,7 @@ def test_any_arguments_are_read_or_refused(arguments: list[str]) -> None:
         ("scancel", "Job ID(s)."), ("sinfo", "One line per node."), ("scontrol", "show job"),
     ],
 )  # fmt: skip
-def test_every_command_says_what_it_takes(tessera: CommandLine, name: str, words: str) -> None:
+def test_every_command_has_a_usage_text(tessera: CommandLine, name: str, words: str) -> None:
     ran = tessera("slurm", name, "--help")
 
     assert (ran.status, ran.err) == (0, "")

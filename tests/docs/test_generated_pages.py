@@ -21,7 +21,7 @@ def test_the_page_of_job_states_is_the_generated_one():
     assert (DOCS / "job-states.md").read_text() == page()
 
 
-def test_every_state_has_its_words():
+def test_every_state_is_described():
     assert set(WORDS) == set(JobState)
     assert set(JobStateChoice.values) == {state.value for state in JobState}
 

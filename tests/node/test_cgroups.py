@@ -20,6 +20,7 @@ UNIFIED = ("memory.max", "memory.swap.max", "memory.oom.group", "memory.events",
 @pytest.fixture
 def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty place instead of the machine's own groups."""
+    # The machine's own groups must not be written.
     monkeypatch.setattr(cgroups, "MOUNT", str(tmp_path))
     return tmp_path
 

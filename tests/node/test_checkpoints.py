@@ -19,7 +19,7 @@ END"""
 LATER = checkpoints.KEPT_SECONDS + 60
 
 
-def test_the_next_attempt_goes_on_where_the_last_one_saved(session: Session) -> None:
+def test_the_next_attempt_continues_from_the_last_checkpoint(session: Session) -> None:
     first, second = make_spec(SAVE, job_id="41"), make_spec(SAVE, job_id="41")
     stranger = make_spec(SAVE, job_id="42")
     for spec in (first, second, stranger):
@@ -75,7 +75,7 @@ class TestOldOnes:
 
         assert not (Path(store.root) / protocol.CHECKPOINTS_DIR).exists()
 
-    def test_what_a_link_leads_to_stays(self, store: Store, tmp_path: Path) -> None:
+    def test_the_target_of_a_link_stays(self, store: Store, tmp_path: Path) -> None:
         precious = tmp_path / "precious"
         (precious / "data").mkdir(parents=True)
         old = self.saved(store, "1", LATER)
@@ -88,7 +88,7 @@ class TestOldOnes:
         assert (precious / "data").exists()
 
 
-def test_those_of_a_run_that_is_there_stay_however_old(session: Session) -> None:
+def test_checkpoints_of_an_existing_run_stay_at_any_age(session: Session) -> None:
     spec = make_spec(f"{SAVE}\nexec sleep 600", job_id="43")
     session.start(spec)
     root = session.ask("hello", protocol=1)["hello"]["root"]
@@ -103,14 +103,13 @@ def test_those_of_a_run_that_is_there_stay_however_old(session: Session) -> None
 
 
 def test_names_that_a_job_has_made_without_end_are_not_all_read(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    session: Session,
 ) -> None:
     store = Store(str(session.home / protocol.ROOT_DIR))
     folder = Path(protocol.checkpoint_dir(store.root, make_spec(job_id="44")))
     folder.mkdir(parents=True)
-    for number in range(50):
+    for number in range(handover.MOST_NAMES + 50):
         (folder / f"step-{number:012d}").touch()
-    monkeypatch.setattr(handover, "MOST_NAMES", 20)
     here = os.open(folder, os.O_RDONLY)
 
     try:
@@ -119,5 +118,5 @@ def test_names_that_a_job_has_made_without_end_are_not_all_read(
     finally:
         os.close(here)
 
-    assert len(found) == 20
+    assert len(found) == handover.MOST_NAMES
     assert again == found

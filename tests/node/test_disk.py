@@ -5,13 +5,11 @@ import re
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from session import ALICE, SUDO, Session, make_spec, node
 
 from tessera.isolation import USER
-from tessera.node import sizes
 from tessera.node.disk import LEAST_SECONDS, Meter
 from tessera.node.payload import ProcessPayload
 from tessera.node.sizes import LEAST_BYTES, NotMeasuredError, size_of
@@ -73,23 +71,25 @@ def test_empty_files_directories_and_links_count_as_much_as_their_least_place(
     assert measured(Meter([str(tmp_path)], 899 * LEAST_BYTES)) is not None
 
 
-def test_what_is_replaced_while_it_is_measured_is_left_out(
+def test_directories_replaced_during_the_measurement_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("file", "link", "gone"):
         (tmp_path / name).mkdir()
     write(tmp_path / "kept", MIB)
 
-    def replace(name: str, here: int | None, opened: Any = sizes._opened) -> int:
-        if here is not None:
+    opening = os.open
+
+    def replace(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if dir_fd is not None and name in ("file", "link", "gone"):
             (tmp_path / name).rmdir()
             if name == "file":
                 (tmp_path / name).touch()
             elif name == "link":
                 (tmp_path / name).symlink_to("/")
-        return int(opened(name, here))
+        return opening(name, flags, mode, dir_fd=dir_fd)
 
-    monkeypatch.setattr(sizes, "_opened", replace)
+    monkeypatch.setattr(os, "open", replace)
 
     assert MIB <= size_of([str(tmp_path)], 1 << 40) < MIB + (64 << 10)
     assert not [path for path in tmp_path.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -103,7 +103,7 @@ def test_a_top_that_is_not_a_directory_counts_nothing(tmp_path: Path, name: str)
 
 
 def measured(meter: Meter) -> int | None:
-    """The answer of the first measurement."""
+    """The result of the first measurement."""
     assert meter.excess(0.0) is None
     os.set_blocking(meter._result, True)
     return meter.excess(1.0)
@@ -130,6 +130,7 @@ def test_a_helper_that_has_ended_measures_nothing(monkeypatch: pytest.MonkeyPatc
 
     payload = ProcessPayload.__new__(ProcessPayload)
     payload._spec = make_spec("true", uid=ALICE)
+    # The helper exists only beside an installed sudo rule; here it has ended.
     monkeypatch.setattr("tessera.node.confinement.is_helped", lambda _: True)
     monkeypatch.setattr("tessera.node.helped.size_of", fail)
 

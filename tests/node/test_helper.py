@@ -143,6 +143,7 @@ def test_the_places_that_the_resolver_s_links_name_are_refused(
     (tmp_path / "run" / "net" / "resolv.conf").symlink_to("../../lib/resolv.conf")
     (tmp_path / "var" / "run").symlink_to("../run")
     (tmp_path / "etc" / "resolv.conf").symlink_to("../var/run/net/resolv.conf")
+    # The links of this machine's own resolver cannot be changed.
     monkeypatch.setattr(helper_requests, "_RESOLVER", str(tmp_path / "etc" / "resolv.conf"))
 
     for name in ("var", "var/run", "var/run/net/resolv.conf", "lib", "etc"):
@@ -334,6 +335,7 @@ def test_a_measurement_that_takes_too_long_counts_as_too_large(
         while True:
             time.sleep(1)
 
+    # A tree that takes longer than any machine's timer would be too large to create.
     monkeypatch.setattr(sizes, "size_of", size_of)
 
     def work(one: Helper, line: socket.socket) -> None:

@@ -1,9 +1,10 @@
-"""A job that forks without end is bounded, and its node answers and ends it."""
+"""A job that forks without end is limited, and its node can still end it."""
 
 import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from session import (
@@ -111,15 +112,19 @@ def is_of(pid: int, run_id: str) -> bool:
 
 
 def test_without_a_declaration_a_job_leaves_half_of_the_process_ids(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+    tmp_path: Path,
 ) -> None:
     for pid_max, expected in ((32_768, 16_384), (4_194_304, MOST_PROCESSES), (1000, 500)):
-        monkeypatch.setattr(confinement, "_setting", lambda path, found=pid_max: found)
-        assert confinement.declaration(str(tmp_path)).processes == expected
+        assert confinement.usual_processes(pid_max) == expected
+
+    of_this_machine = confinement.usual_processes(
+        int(Path("/proc/sys/kernel/pid_max").read_text())
+    )
+    assert confinement.declaration(str(tmp_path)).processes == of_this_machine
 
 
 @pytest.mark.parametrize("processes", [0, 15, 1 << 30, "many", True])
-def test_a_bound_that_cannot_be_meant_is_refused(home: object, processes: object) -> None:
+def test_a_process_limit_out_of_range_is_refused(home: object, processes: object) -> None:
     declare_isolation(home, processes=processes)  # type: ignore[arg-type]
 
     with pytest.raises(ProtocolError, match="processes"):

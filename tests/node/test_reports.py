@@ -1,4 +1,4 @@
-"""Reports are stored once each, whoever is killed, and nobody changes what is stored."""
+"""Each report is stored once, whichever process is killed, and never changed."""
 
 import errno
 import json
@@ -72,8 +72,8 @@ class Place:
         with self.file.open("ab") as file:
             file.write(text)
 
-    def collector(self) -> Collector:
-        return Collector(self.inbox, lambda: self.now, self.warnings.append)
+    def collector(self, **limits: int) -> Collector:
+        return Collector(self.inbox, lambda: self.now, self.warnings.append, **limits)
 
     def stored(self) -> bytes:
         end = self.run.reports_end()
@@ -238,12 +238,8 @@ def test_above_the_rate_lines_wait_where_they_are(place: Place) -> None:
     assert place.stored().replace(b'{"step": 1}\n', b"", 1) == line * 40
 
 
-def test_stored_reports_are_bounded_and_keep_their_offsets(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reports, "CAP_BYTES", 10_000)
-    monkeypatch.setattr(reports, "SEGMENT_BYTES", 1_000)
-    collector = place.collector()
+def test_stored_reports_are_bounded_and_keep_their_offsets(place: Place) -> None:
+    collector = place.collector(cap=10_000, segment=1_000)
     lines = [b'{"step": %d}\n' % number for number in range(3_000)]
     for line in lines:
         place.send(line)
@@ -495,7 +491,7 @@ def test_a_writer_that_is_frozen_at_the_end_is_replaced_by_the_runner(session: S
     assert status.reports_end == len(session.bytes_of(spec, protocol.STREAM_REPORTS))
 
 
-def test_the_session_hears_of_reports_within_a_second(session: Session) -> None:
+def test_the_session_reports_new_reports_within_a_second(session: Session) -> None:
     spec = make_spec("echo '{\"number\": 0}' >> $TESSERA_JOB_REPORTS; sleep 1000")
     session.start(spec)
 
@@ -506,7 +502,7 @@ def test_the_session_hears_of_reports_within_a_second(session: Session) -> None:
     assert numbers_of(session, spec) == [0]
 
 
-def test_a_job_that_floods_the_socket_with_wrong_tokens_disturbs_nobody(session: Session) -> None:
+def test_a_job_that_floods_the_socket_with_wrong_tokens_delays_no_other(session: Session) -> None:
     script = (
         "import os, socket, time\n"
         "line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"

@@ -1,4 +1,4 @@
-"""Secrets lie in memory while a run needs them, and nowhere afterwards."""
+"""Secrets of a run are in memory while it needs them, and are removed afterwards."""
 
 import os
 import shutil
@@ -102,18 +102,17 @@ def test_a_run_whose_secrets_were_removed_does_not_start_without_them(session: S
     assert session.log(spec) == ""
 
 
-def test_where_memory_is_taken_by_somebody_else_secrets_lie_in_the_run_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@needs_memory
+def test_if_another_account_has_the_name_in_memory_secrets_are_in_the_run_directory(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(runs, "SECRETS_TOP", str(tmp_path / "shm"))
-    monkeypatch.setattr(secret_files, "_is_memory", lambda _path: True)
     store = runs.Store(str(tmp_path / "root"))
     store.create()
     taken, free = store.run(make_spec().run_id), store.run(make_spec().run_id)
     for run in (taken, free):
         Path(run.path).mkdir()
-    above = Path(free.secrets_in_memory()).parent.parent
-    above.parent.mkdir()
+    above = Path(free.secrets_in_memory()).parent
+    above.parent.mkdir(mode=0o700, exist_ok=True)
     above.symlink_to(tmp_path)
 
     secret_files.write(taken, {"TOKEN": SECRET})

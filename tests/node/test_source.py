@@ -95,49 +95,48 @@ def test_an_unreachable_repository_is_the_nodes_fault(tmp_path: Path) -> None:
     assert failed.value.code in {"git-unreachable", "git-failed"}
 
 
+@pytest.fixture
+def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program ssh that runs the command here; the file receives its arguments."""
+    programs, noted = tmp_path / "bin", tmp_path / "called"
+    programs.mkdir()
+    (programs / "ssh").write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" > {noted}\nfor last; do :; done\neval "$last"\n'
+    )
+    (programs / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return noted
+
+
 @pytest.mark.parametrize("ref", ["", "side", "tag", "commit"])
-def test_a_repository_is_fetched_at_the_ref(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ref: str
-) -> None:
+@pytest.mark.usefixtures("called")
+def test_a_repository_is_fetched_at_the_ref(tmp_path: Path, ref: str) -> None:
     origin, work = tmp_path / "origin", tmp_path / "work"
     work.mkdir()
     commit = make_repository(origin)
-    config = f"[url {str(origin)!r}]\n insteadOf = https://example.org/r.git\n".replace("'", '"')
-    (tmp_path / ".gitconfig").write_text(config)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    allowed = {**source.git_environment(), "GIT_ALLOW_PROTOCOL": "https:ssh:file"}
-    monkeypatch.setattr(source, "git_environment", lambda: allowed)
 
     wanted = commit if ref == "commit" else ref
-    source.fetch_git(GitSource(url="https://example.org/r.git", ref=wanted), str(work))
+    source.fetch_git(GitSource(url=f"git@example.org:{origin}", ref=wanted), str(work))
 
     shown = {"": "main", "side": "side", "tag": "first", "commit": "first"}[ref]
     assert (work / "file").read_text() == shown
 
 
 @pytest.mark.parametrize("url", ["ssh://git@example.org:2222{path}", "git@example.org:{path}"])
-def test_a_repository_is_fetched_over_ssh_that_asks_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+def test_a_repository_is_fetched_over_ssh_without_prompts(
+    tmp_path: Path, called: Path, url: str
 ) -> None:
-    origin, work, programs = tmp_path / "origin", tmp_path / "work", tmp_path / "bin"
+    origin, work = tmp_path / "origin", tmp_path / "work"
     work.mkdir()
-    programs.mkdir()
     make_repository(origin)
-    # In place of a far machine: notes how it was called, and runs what was to be run there.
-    ssh = (
-        f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\nfor last; do :; done\neval "$last"\n'
-    )
-    (programs / "ssh").write_text(ssh)
-    (programs / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
 
     source.fetch_git(GitSource(url=url.format(path=origin), ref="side"), str(work))
 
-    called = (tmp_path / "called").read_text().splitlines()
+    arguments = called.read_text().splitlines()
     assert (work / "file").read_text() == "side"
-    assert "-oBatchMode=yes" in called
-    assert "git@example.org" in called
-    assert ("2222" in called) == url.startswith("ssh://")
+    assert "-oBatchMode=yes" in arguments
+    assert "git@example.org" in arguments
+    assert ("2222" in arguments) == url.startswith("ssh://")
 
 
 def make_repository(path: Path) -> str:
@@ -230,13 +229,13 @@ HOSTILE = {
 }
 
 
-def unpack(tmp_path: Path, content: bytes) -> Path:
+def unpack(tmp_path: Path, content: bytes, **limits: int) -> Path:
     blobs, work = tmp_path / "blobs", tmp_path / "outer" / "work"
     blobs.mkdir()
     work.mkdir(parents=True)
     sha256 = hashlib.sha256(content).hexdigest()
     (blobs / sha256).write_bytes(content)
-    archives.unpack(ArchiveSource(sha256=sha256), str(work), str(blobs))
+    archives.unpack(ArchiveSource(sha256=sha256), str(work), str(blobs), **limits)
     return work
 
 
@@ -271,13 +270,9 @@ def test_a_damaged_archive_is_the_users_fault(
     assert (refused.value.code, refused.value.failure) == ("bad-archive", "user")
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(archives, "MAX_BYTES", 1 << 20)
-
+def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProtocolError) as refused:
-        unpack(tmp_path, tar_of(("zeros", bytes(2 << 20), FILE)))
+        unpack(tmp_path, tar_of(("zeros", bytes(2 << 20), FILE)), most_bytes=1 << 20)
 
     assert refused.value.code == "archive-too-large"
 
@@ -339,7 +334,7 @@ def test_an_upload_with_another_hash_is_refused_and_forgotten(session: Session) 
     assert session.ask("blob", sha256="a" * 64)["have"] == 0
 
 
-def test_two_that_finish_the_same_upload_at_once_both_hear_that_it_is_there(
+def test_two_concurrent_uploads_of_one_archive_both_succeed(
     session: Session,
 ) -> None:
     content = b"x" * 5_000_000

@@ -43,7 +43,7 @@ def test_a_job_outlives_the_session_and_is_found_by_the_next(home: Path) -> None
     second.close()
 
 
-def test_a_job_that_ended_while_nobody_listened_keeps_its_exit(home: Path) -> None:
+def test_the_exit_of_a_job_that_ended_without_a_session_is_stored(home: Path) -> None:
     first = Session(home)
     spec = make_spec("sleep 0.2; exit 7")
     started = first.start(spec)
@@ -165,7 +165,7 @@ def test_a_starter_that_is_only_slow_is_not_given_up(home: Path) -> None:
     session.close()
 
 
-def test_of_many_racing_goes_one_starts_the_job(home: Path) -> None:
+def test_of_many_concurrent_go_requests_one_starts_the_job(home: Path) -> None:
     declare_isolation(home, strongest="none")
     sessions = [Session(home) for _ in range(4)]
     command = "echo x >> ../../../started"
@@ -240,18 +240,17 @@ def test_a_claim_that_is_written_while_it_is_read_is_not_taken_for_a_start(
     run = runs.Store(str(home / protocol.ROOT_DIR)).run(spec.run_id)
     path = Path(run.file(protocol.GO_FILE))
     path.write_bytes(b"")  # another process has made the claim and not written it yet
-    read_file, reads = system.read_file, []
+    pauses = []
 
-    def read_then_write(name: str, limit: int) -> bytes:
-        content = read_file(name, limit)
-        reads.append(content)
+    def write_in_the_pause(seconds: float) -> None:
+        pauses.append(path.read_bytes())
         path.write_bytes(runs.CANCELLED)
-        return content
 
-    monkeypatch.setattr(system, "read_file", read_then_write)
+    monkeypatch.setattr(time, "sleep", write_in_the_pause)
 
     assert run.cancelled()
-    assert reads == [b"", runs.CANCELLED]
+    assert pauses == [b""]
+    monkeypatch.undo()
     session.close()
 
 
@@ -303,7 +302,7 @@ def test_the_exit_is_announced_at_once(home: Path) -> None:
     session.close()
 
 
-def test_a_runner_that_is_told_to_die_takes_the_job_with_it(home: Path) -> None:
+def test_a_runner_that_is_terminated_ends_its_job(home: Path) -> None:
     session = Session(home)
     spec = make_spec("sleep 1000")
     started = session.start(spec)
@@ -318,7 +317,7 @@ def test_a_runner_that_is_told_to_die_takes_the_job_with_it(home: Path) -> None:
     session.close()
 
 
-def test_a_prepare_that_is_asked_twice_is_done_once(home: Path) -> None:
+def test_a_repeated_prepare_is_done_once(home: Path) -> None:
     session = Session(home)
     spec = make_spec()
     session.prepare(spec, token="hunter2")
@@ -380,7 +379,7 @@ def test_a_cancelled_run_can_not_start_and_a_started_one_not_be_cancelled(home: 
     session.close()
 
 
-def test_only_what_has_ended_can_be_removed(home: Path) -> None:
+def test_only_ended_runs_can_be_removed(home: Path) -> None:
     session = Session(home)
     spec = make_spec("mkdir d; touch d/f; chmod 000 d; sleep 1000")
     session.start(spec)
@@ -433,7 +432,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     os.system(f"umount -l {disk}")
 
 
-def test_a_full_disk_is_the_nodes_fault_and_the_exit_is_kept(small_disk: Path) -> None:
+def test_a_full_disk_is_the_nodes_fault_and_the_exit_is_stored(small_disk: Path) -> None:
     session = Session(small_disk)
     wait = "while [ ! -e may-fill ]; do sleep 0.01; done"
     spec = make_spec(f"echo before; {wait}; cat /dev/zero > fill 2>/dev/null; echo after; exit 6")

@@ -39,7 +39,7 @@ class Beat(HeartbeatScheduler):
         return None
 
     def work(self, ticks: int = 20) -> list[str]:
-        """What it sends in so many looks."""
+        """The tasks sent in ``ticks`` ticks."""
         self.sent.clear()
         for _ in range(ticks):
             self.tick()
@@ -48,6 +48,7 @@ class Beat(HeartbeatScheduler):
 
 @pytest.fixture(autouse=True)
 def no_rounds(real_database: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Missed rounds have tests of their own.
     monkeypatch.setattr(heartbeats.MissedRounds, "look", lambda *_, **__: False)
 
 
@@ -60,7 +61,7 @@ def test_one_beat_sends_and_the_other_stands_by() -> None:
     assert {row.process for row in Heartbeat.objects.all()} == {"beat@a:1", "beat@b:1"}
 
 
-def test_the_next_beat_goes_on_where_the_last_one_stopped() -> None:
+def test_the_next_beat_continues_where_the_last_one_stopped() -> None:
     first, second = Beat("a"), Beat("b")
     long_ago(first)
     first.work()
@@ -82,11 +83,12 @@ def test_a_beat_that_lost_its_lease_sends_nothing() -> None:
     assert first.work() == []
 
 
-def test_while_the_broker_is_away_it_keeps_the_lease_and_sends_nothing(
+def test_without_a_reachable_broker_it_retains_the_lease_and_sends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = Beat("a")
     long_ago(first)
+    # The tests run without a broker.
     monkeypatch.setattr(connection, "broker_answers", lambda: False)
     assert first.work() == []
     assert DutyLease.objects.get().owner == "beat@a"

@@ -1,4 +1,4 @@
-"""Bodies that are too large: refused before they are kept, whatever the sender says of them."""
+"""Bodies that are too large are refused before they are stored, with any declared length."""
 
 import json
 from typing import Any
@@ -6,20 +6,16 @@ from typing import Any
 import pytest
 from asgiref.testing import ApplicationCommunicator
 
-from portal import serving
-from portal.serving import BoundedBodies
+from portal.serving import BodyLimits, BoundedBodies
 
 PIECE = b"x" * 1000
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "MOST_OTHER_BYTES", 2500)
-    monkeypatch.setattr(serving, "MOST_UPLOAD_BYTES", 5500)
+SMALL = BodyLimits(other=2500, upload=5500, discarded=3000)
 
 
 class Reader:
-    """An application that keeps what it is given and says how much that was."""
+    """An application that counts the bytes that it reads."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -37,13 +33,13 @@ class Reader:
 async def post(
     path: str, pieces: int, *, length: int | None = None, accept: str = "*/*"
 ) -> tuple[int, bytes, int]:
-    """Status, body, and how much the application was given."""
+    """Status, body, and the number of bytes that the application read."""
     reader = Reader()
     headers = [(b"accept", accept.encode())]
     if length is not None:
         headers.append((b"content-length", str(length).encode()))
     scope = {"type": "http", "path": path, "method": "POST", "headers": headers}
-    line: Any = ApplicationCommunicator(BoundedBodies(reader), scope)
+    line: Any = ApplicationCommunicator(BoundedBodies(reader, SMALL), scope)
     for number in range(pieces):
         more = number + 1 < pieces
         await line.send_input({"type": "http.request", "body": PIECE, "more_body": more})
@@ -53,12 +49,12 @@ async def post(
     return started["status"], body["body"], reader.seen
 
 
-async def test_what_is_small_enough_goes_through() -> None:
+async def test_a_small_body_is_passed_on() -> None:
     assert await post("/api/v1/jobs/", 2, length=2000) == (200, b"read", 2000)
     assert await post("/submit/check/", 5) == (200, b"read", 5000)
 
 
-async def test_a_length_that_is_too_large_is_refused_before_anything_is_kept() -> None:
+async def test_a_length_that_is_too_large_is_refused_before_anything_is_stored() -> None:
     status, body, seen = await post("/submit/check/", 6, length=6000)
 
     refusal = json.loads(body)
@@ -70,7 +66,7 @@ async def test_a_length_that_is_too_large_is_refused_before_anything_is_kept() -
 
 
 @pytest.mark.parametrize("length", [None, 10])
-async def test_who_tells_no_length_or_a_wrong_one_is_stopped_at_the_bound(
+async def test_a_body_without_a_correct_length_is_refused_at_the_limit(
     length: int | None,
 ) -> None:
     status, body, seen = await post("/api/v1/jobs/", 4, length=length)
@@ -88,12 +84,9 @@ async def test_a_browser_reads_a_page_with_field_and_remedy() -> None:
     assert "fetch them in the job" in page
 
 
-async def test_a_sender_that_never_ends_is_not_read_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(serving, "MOST_DISCARDED_BYTES", 3000)
+async def test_a_body_without_end_is_read_up_to_a_limit() -> None:
     scope = {"type": "http", "path": "/x", "headers": [(b"content-length", b"9999999")]}
-    line: Any = ApplicationCommunicator(BoundedBodies(Reader()), scope)
+    line: Any = ApplicationCommunicator(BoundedBodies(Reader(), SMALL), scope)
     for _ in range(4):
         await line.send_input({"type": "http.request", "body": PIECE, "more_body": True})
 

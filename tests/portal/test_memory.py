@@ -1,4 +1,4 @@
-"""A process that has started keeps what it loaded out of the collector's way."""
+"""Objects loaded at the start are excluded from garbage collection."""
 
 import gc
 
@@ -18,7 +18,7 @@ def collector():
     gc.set_threshold(*before)
 
 
-def test_what_was_loaded_is_frozen_and_what_comes_later_is_not() -> None:
+def test_objects_loaded_at_the_start_are_frozen_and_later_ones_are_not() -> None:
     memory.settle()
 
     frozen = gc.get_freeze_count()
@@ -49,13 +49,14 @@ def test_threads_of_a_worker_keep_their_connections(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("is_eager", "looks"), [(False, 1), (True, 0)])
-def test_a_worker_looks_at_its_connections_before_each_task(
+def test_a_worker_checks_its_connections_before_each_task(
     monkeypatch: pytest.MonkeyPatch, is_eager: bool, looks: int
 ) -> None:
     import portal.celery  # noqa: F401 connects it
 
     looked: list[None] = []
-    monkeypatch.setattr(memory, "close_old_connections", lambda: looked.append(None))
+    checked = "close_if_unusable_or_obsolete"
+    monkeypatch.setattr(connections["default"], checked, lambda: looked.append(None))
     run_round.push_request(is_eager=is_eager)
 
     try:

@@ -1,4 +1,4 @@
-"""A request is answered whole in one thread, and the thread stays for the next one."""
+"""A request is handled in one thread, which is reused for the next one."""
 
 import asyncio
 import threading
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
+from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
@@ -108,7 +109,7 @@ async def test_the_thread_of_a_caller_who_left_is_nobody_elses_before_its_view_h
     assert _ended.is_set()
 
 
-async def test_threads_beyond_those_that_are_kept_end_with_their_requests(
+async def test_threads_above_the_idle_limit_end_with_their_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     closed: list[threading.Thread] = []
@@ -116,7 +117,7 @@ async def test_threads_beyond_those_that_are_kept_end_with_their_requests(
     def close_all() -> None:
         closed.append(threading.current_thread())
 
-    monkeypatch.setattr("portal.serving.connections.close_all", close_all)
+    monkeypatch.setattr(connections, "close_all", close_all)
     threads = StayingThreads(most_idle=1)
     name = sync_to_async(threading.current_thread)
 

@@ -20,11 +20,12 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.tenants import make_user
+from tests.support.interleaving import before_query
 
 pytestmark = pytest.mark.django_db
 
 
-def test_housekeeping_forgets_what_is_old_and_leaves_what_lives():
+def test_pruning_deletes_old_rows_and_no_live_ones():
     make_cluster()
     make_priority_classes()
     make_virtual_cluster()
@@ -88,22 +89,21 @@ def test_housekeeping_forgets_forms_that_were_sent_long_ago():
     assert list(FormToken.objects.values_list("word", flat=True)) == ["new"]
 
 
-def test_a_round_to_which_a_faster_one_was_preferred_is_asked_for_again(
-    monkeypatch, requested, django_capture_on_commit_callbacks
+def test_a_round_that_lost_to_a_faster_one_is_requested_again(
+    requested, django_capture_on_commit_callbacks
 ):
     make_cluster()
     make_priority_classes()
     make_virtual_cluster()
     job = make_job()
 
-    def be_overtaken(number, *_):
-        # Another worker has read before the job was there, and commits now.
+    def be_overtaken():
+        # This round has read its number; another worker commits the round of that number.
         now = timezone.now()
-        Round.objects.create(number=number, started_at=now, committed_at=now, duration_ms=1)
-        return "", "", 0
+        Round.objects.create(number=1, started_at=now, committed_at=now, duration_ms=1)
 
-    monkeypatch.setattr(tasks, "store_evidence", be_overtaken)
-    with django_capture_on_commit_callbacks(execute=True):
+    overtaken = before_query('FROM "scheduling_virtualcluster"', be_overtaken)
+    with overtaken, django_capture_on_commit_callbacks(execute=True):
         tasks.run_round(cause="submit")
 
     job.refresh_from_db()
@@ -111,7 +111,7 @@ def test_a_round_to_which_a_faster_one_was_preferred_is_asked_for_again(
     assert requested.causes() == ["lost"]
 
 
-def test_everything_that_beat_asks_for_is_a_task_of_a_queue_that_is_served(settings):
+def test_every_scheduled_task_belongs_to_a_served_queue(settings):
     app.loader.import_default_modules()
     scheduled = settings.CELERY_BEAT_SCHEDULE.values()
 

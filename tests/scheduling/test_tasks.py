@@ -1,14 +1,22 @@
-"""What tasks of the scheduling room request by their ports, and when they do nothing."""
+"""Requests of the scheduling tasks by their ports, and tasks that do nothing."""
 
+import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import pytest
 
 from scheduling import ports, tasks
 from scheduling.estimates.services import estimates
+from scheduling.jobs.models import Job
+from scheduling.rounds.models import Round
 from scheduling.tasks import estimate_new_waits, run_round
+from tenants.clock import database_now
+from tests.factories.scheduling import make_two_tenants, start, submit
+from tests.factories.scheduling import run_round as commit_round
+from tests.support.interleaving import before_query, raising
 from tests.support.request_ports import Requested
+
+pytestmark = pytest.mark.django_db
 
 
 @dataclass
@@ -41,80 +49,125 @@ def recorded(requested: Requested) -> list[object]:
     return port.calls
 
 
-def took(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    clock = iter([100.0, 100.0 + seconds])
-    monkeypatch.setattr(tasks, "monotonic", lambda: next(clock))
+class Clock:
+    """The monotonic clock of this process; it advances by hand alone."""
+
+    seconds = 100.0
+
+    def advance(self, seconds: float) -> None:
+        self.seconds += seconds
 
 
-def test_estimates_keep_others_off_while_they_are_made_and_four_times_as_long(
-    monkeypatch: pytest.MonkeyPatch, recorded: list[object]
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: found.seconds)
+    return found
+
+
+def submit_and_wait() -> Job:
+    """A job that a round has left waiting."""
+    job = submit(devices=8)
+    commit_round(database_now())
+    return job
+
+
+@pytest.fixture
+def waiting() -> Job:
+    """A job that waits for devices of a cluster in which all are in use."""
+    make_two_tenants(nodes=2)
+    start(submit(devices=8, max_duration="30m"))
+    return submit_and_wait()
+
+
+WRITES_ESTIMATES = 'FROM "scheduling_estimaterecord"'
+READS_NEW_WAITS = "LIMIT 1000"
+
+
+def test_no_other_estimation_begins_during_one_and_for_four_times_as_long_afterwards(
+    clock: Clock, recorded: list[object]
 ) -> None:
-    took(monkeypatch, 7.0)
-    monkeypatch.setattr(estimates, "estimate_starts", lambda **_: recorded.append("made"))
+    def estimate() -> None:
+        recorded.append("estimating")
+        clock.advance(7.0)
 
-    tasks.estimate_starts()
+    with before_query('FROM "scheduling_job"', estimate):
+        tasks.estimate_starts()
 
-    assert recorded == [("rest", tasks.MOST_ESTIMATING), "made", ("rest", 28.0)]
+    assert recorded == [("rest", tasks.MOST_ESTIMATING), "estimating", ("rest", 28.0)]
 
 
-@pytest.mark.parametrize(("left", "more"), [({5, 6}, False), ({5, 6, 7}, True), (set(), False)])
-def test_new_waits_rest_four_times_as_long_and_are_requested_again_if_others_have_come(
-    monkeypatch: pytest.MonkeyPatch, recorded: list[object], left: set[int], more: bool
+def test_new_waits_rest_four_times_as_long(
+    clock: Clock, waiting: Job, recorded: list[object]
 ) -> None:
-    took(monkeypatch, 0.5)
-    monkeypatch.setattr(estimates, "estimate_new_waits", lambda **_: frozenset({5, 6}))
-    monkeypatch.setattr(estimates, "new_waits", lambda: frozenset(left))
-
-    estimate_new_waits()
-
-    assert recorded == ["begin", ("finish", 2.0), *(["request new waits"] * more)]
-
-
-def test_a_round_that_ends_while_others_are_looked_for_requests_by_itself(
-    monkeypatch: pytest.MonkeyPatch, requested: Requested
-) -> None:
-    def new_waits() -> frozenset[int]:
-        ports.bound().estimates.request_new_waits()
-        return frozenset()
-
-    monkeypatch.setattr(estimates, "estimate_new_waits", lambda **_: frozenset({5}))
-    monkeypatch.setattr(estimates, "new_waits", new_waits)
-
-    estimate_new_waits()
-
-    assert [one.new_waits for one in requested.estimates] == [True]
-
-
-def test_a_task_that_fails_lets_the_next_one_come(
-    monkeypatch: pytest.MonkeyPatch, recorded: list[object]
-) -> None:
-    def fail(**_: object) -> None:
-        raise RuntimeError("no database")
-
-    took(monkeypatch, 0.5)
-    monkeypatch.setattr(estimates, "estimate_new_waits", fail)
-
-    with pytest.raises(RuntimeError):
+    with before_query(WRITES_ESTIMATES, lambda: clock.advance(0.5)):
         estimate_new_waits()
 
     assert recorded == ["begin", ("finish", 2.0)]
 
 
+def test_new_waits_that_came_during_the_estimation_are_requested_again(
+    clock: Clock, waiting: Job, recorded: list[object]
+) -> None:
+    with before_query(WRITES_ESTIMATES, submit_and_wait):
+        estimate_new_waits()
+
+    assert recorded == ["begin", ("finish", 0.0), "request new waits"]
+
+
+def test_new_waits_whose_results_were_not_stored_are_not_requested_again(
+    clock: Clock, waiting: Job, recorded: list[object]
+) -> None:
+    amended = Job.objects.unscoped().filter(pk=waiting.pk)
+
+    with before_query(WRITES_ESTIMATES, lambda: amended.update(amendments=1)):
+        estimate_new_waits()
+
+    assert estimates.new_waits() == {waiting.pk}
+    assert recorded == ["begin", ("finish", 0.0)]
+
+
+def test_a_round_that_ends_while_others_are_looked_for_requests_by_itself(
+    waiting: Job, requested: Requested
+) -> None:
+    requested.estimates.clear()
+
+    def end_of_a_round() -> None:
+        ports.bound().estimates.request_new_waits()
+
+    with before_query(READS_NEW_WAITS, end_of_a_round, number=2):
+        estimate_new_waits()
+
+    assert [one.new_waits for one in requested.estimates] == [True]
+
+
+def test_a_task_that_fails_lets_the_next_one_begin(clock: Clock, recorded: list[object]) -> None:
+    def fail() -> None:
+        clock.advance(0.5)
+        raise RuntimeError("no database")
+
+    with before_query('FROM "scheduling_job"', fail), pytest.raises(RuntimeError):
+        estimate_new_waits()
+
+    assert recorded == ["begin", ("finish", 2.0)]
+
+
+def causes() -> list[str]:
+    """Causes of the rounds that have been committed."""
+    return list(Round.objects.order_by("number").values_list("cause", flat=True))
+
+
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Causes of the rounds that are run."""
-    causes: list[str] = []
-    monkeypatch.setattr(tasks.nodes, "finish_drains", lambda *, now: None)
-    monkeypatch.setattr(tasks.tuning, "choose_batches", lambda *, now: None)
-    monkeypatch.setattr(tasks.rounds, "run_round", lambda *, cause, **_: causes.append(cause))
-    monkeypatch.setattr(tasks.sweeps, "feed_sweeps", lambda: 0)
-    monkeypatch.setattr(tasks, "database_now", lambda: datetime(2026, 11, 23, tzinfo=UTC))
-    return causes
+def cluster(requested: Requested) -> Requested:
+    make_two_tenants(nodes=2)
+    submit()
+    return requested
 
 
 @pytest.mark.parametrize(("is_again", "begins"), [(False, False), (True, True)])
-def test_a_round_that_comes_again_since_its_worker_died_begins(
-    begun: list[str], requested: Requested, is_again: bool, begins: bool
+@pytest.mark.usefixtures("cluster")
+def test_a_round_that_is_delivered_again_since_its_worker_died_begins(
+    is_again: bool, begins: bool
 ) -> None:
     ports.bound().rounds.begin()
     run_round.push_request(delivery_info={"redelivered": is_again})
@@ -124,35 +177,24 @@ def test_a_round_that_comes_again_since_its_worker_died_begins(
     finally:
         run_round.pop_request()
 
-    assert begun == ["exit"] * begins
+    assert causes() == ["exit"] * begins
 
 
-def test_a_sweep_that_cannot_be_fed_stops_no_round(
-    monkeypatch: pytest.MonkeyPatch,
-    begun: list[str],
-    requested: Requested,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def fail() -> int:
-        raise RuntimeError("no such sweep")
+@pytest.mark.usefixtures("cluster")
+def test_sweeps_that_cannot_be_fed_stop_no_round(caplog: pytest.LogCaptureFixture) -> None:
+    with before_query('FROM "scheduling_sweep"', raising(RuntimeError("no such sweep"))):
+        run_round(cause="exit")
 
-    monkeypatch.setattr(tasks.sweeps, "feed_sweeps", fail)
-
-    run_round(cause="exit")
-
-    assert begun == ["exit"]
+    assert causes() == ["exit"]
     assert "no sweep was fed" in caplog.text
 
 
-def test_a_costly_round_lets_new_jobs_rest(
-    monkeypatch: pytest.MonkeyPatch, begun: list[str], requested: Requested
-) -> None:
-    def take_a_second(*, cause: str, **_: object) -> None:
-        requested.seconds += 1.0
+def test_new_jobs_rest_after_a_costly_round(cluster: Requested) -> None:
+    def take_a_second() -> None:
+        cluster.seconds += 1.0
 
-    monkeypatch.setattr(tasks.rounds, "run_round", take_a_second)
-
-    run_round(cause="exit")
+    with before_query('INSERT INTO "scheduling_round"', take_a_second):
+        run_round(cause="exit")
     ports.bound().rounds.request("submit")
 
-    assert [one.countdown for one in requested.rounds] == [1.0]
+    assert cluster.rounds[-1].countdown == 1.0

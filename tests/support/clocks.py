@@ -11,5 +11,6 @@ from tenants import clock
 
 def choose_time(monkeypatch: pytest.MonkeyPatch, now: Callable[[], datetime]) -> None:
     """Let ``now`` tell the time on every database, as if it lay on this host."""
+    # One clock for all databases; the process has a single one.
     monkeypatch.setattr(clock, "_has_server", lambda: False)
     monkeypatch.setattr(timezone, "now", now)

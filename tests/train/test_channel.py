@@ -81,10 +81,7 @@ def test_lines_wait_in_order_while_the_queue_is_full(a_node: Node) -> None:
     sender.close()
 
 
-def test_lines_that_nobody_takes_go_to_the_file(
-    a_node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(channel, "CLOSE_SECONDS", 0.01)
+def test_lines_that_are_not_received_go_to_the_file(a_node: Node) -> None:
     reporter = Reporter(str(a_node.path))
     for number in range(channel.MOST_WAITING + 100):
         reporter.tell("line", {"number": number})
@@ -144,12 +141,11 @@ def test_a_forked_child_sends_its_own_lines_only(a_node: Node) -> None:
     sender.close()
 
 
-def test_the_exit_of_a_process_sends_what_waits(
+def test_the_exit_of_a_process_sends_queued_lines(
     a_node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registered = []
     monkeypatch.setenv("TESSERA_JOB_REPORTS", str(a_node.path))
-    monkeypatch.setattr(reports, "_reporters", {})
     monkeypatch.setattr(reports.atexit, "register", registered.append)
     reports.report(step=1, samples=1)
     reports.report(step=2, samples=1)

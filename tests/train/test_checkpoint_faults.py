@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tessera import train
-from tessera.train import checkpoints, control, reports
+from tessera.train import checkpoints, reports
 from tessera.train.checkpoints import CheckpointStore
 from tests.support.elastic_training import events, write
 
@@ -71,8 +71,6 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TESSERA_JOB_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
     monkeypatch.setenv("TESSERA_JOB_REPORTS", str(tmp_path / "reports.jsonl"))
     monkeypatch.setenv("TESSERA_JOB_CONTROL", str(tmp_path / "control.json"))
-    monkeypatch.setattr(control, "_control", control._Control())
-    monkeypatch.setattr(reports, "_reporters", {})
     return tmp_path
 
 
@@ -128,7 +126,7 @@ def test_a_disk_that_is_really_full_leaves_the_checkpoint_before(job: Path) -> N
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
-def test_a_loop_goes_on_from_the_checkpoint_before_a_damaged_one_and_says_so(
+def test_a_loop_continues_from_the_checkpoint_before_a_damaged_one_and_reports_it(
     damage: str, job: Path
 ) -> None:
     done: list[int] = []

@@ -1,4 +1,4 @@
-"""What the control plane says is heard at once, read when it changes, and checked."""
+"""Control files: notices are read at once, settings when they change, both validated."""
 
 import json
 import threading
@@ -18,7 +18,6 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TESSERA_JOB_CONTROL", str(tmp_path / "control.json"))
     monkeypatch.setenv("TESSERA_JOB_BATCH", str(tmp_path / "batch.json"))
     monkeypatch.delenv("TESSERA_JOB_LAYOUT", raising=False)
-    monkeypatch.setattr(control, "_control", control._Control())
     return tmp_path
 
 
@@ -28,7 +27,7 @@ def write(path: Path, content: object) -> None:
     part.replace(path)
 
 
-def test_without_files_nothing_is_said(job: Path) -> None:
+def test_without_files_there_are_no_settings(job: Path) -> None:
     assert control.settings() == Settings(None, 1, 1.0, None)
 
 
@@ -76,7 +75,7 @@ def test_settings_may_stand_beside_a_notice_and_are_none(job: Path) -> None:
         '{"layout": [3, 1]}', '{"accumulation": 0}', "[" * 100_000,
     ],
 )  # fmt: skip
-def test_what_is_out_of_range_counts_as_missing(job: Path, content: str) -> None:
+def test_values_out_of_range_count_as_missing(job: Path, content: str) -> None:
     write(job / "batch.json", content)
 
     assert control.settings() == Settings()
@@ -109,7 +108,7 @@ def test_the_layout_of_the_file_wins_over_that_of_the_environment(
 
 
 class Clock:
-    """A clock that goes on by sleeping alone, and tells what happens meanwhile."""
+    """A clock that only sleeping advances; it calls a function meanwhile."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, then: Any = None) -> None:
         self.now, self._then = 1000.0, then
@@ -139,7 +138,7 @@ def test_without_a_throttle_nothing_waits(job: Path, monkeypatch: pytest.MonkeyP
     ("name", "content"),
     [("batch.json", {"throttle": 1}), ("control.json", {"notice": "preempted"})],
 )
-def test_a_held_job_goes_on_when_it_is_let_go_or_asked_to_leave(
+def test_a_throttled_job_continues_when_it_is_released_or_preempted(
     name: str, content: object, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Clock(monkeypatch, then=lambda: write(job / name, content))

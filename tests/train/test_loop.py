@@ -1,4 +1,4 @@
-"""The loop wrapper: it goes on, keeps, hears and leaves between two steps."""
+"""The loop wrapper: it resumes, saves, reads notices and leaves between two steps."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tessera import train
-from tessera.train import control, reports
+from tessera.train import reports
 from tests.support.elastic_training import be_rank, events, together, write
 
 SOURCE = Path(train.__file__).parents[2]
@@ -25,13 +25,11 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TESSERA_JOB_REPORTS", str(tmp_path / "reports.jsonl"))
     monkeypatch.setenv("TESSERA_JOB_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setattr(control, "_control", control._Control())
-    monkeypatch.setattr(reports, "_reporters", {})
     return tmp_path
 
 
 class Training:
-    """A sum whose value tells which steps were done."""
+    """A sum whose value shows which steps were done."""
 
     def __init__(self, steps: int, **how: Any) -> None:
         self.done: list[int] = []
@@ -45,13 +43,12 @@ class Training:
             self.done.append(step)
 
 
-def test_a_loop_goes_on_after_the_step_in_which_it_was_asked_to_leave(
+def test_a_loop_continues_after_the_step_of_its_notice(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Training(10)
     first.run(leave_in=3, directory=job)
-    monkeypatch.setattr(control, "_control", control._Control())
-    (job / "control.json").unlink()
+    monkeypatch.setenv("TESSERA_JOB_CONTROL", str(job / "control-of-attempt-2.json"))
     second = Training(10)
     second.run()
 
@@ -74,7 +71,7 @@ def test_a_killed_loop_repeats_at_most_the_steps_since_its_last_checkpoint(job: 
     assert [told["step"] for told in events(job, "resumed")] == [10]
 
 
-def test_a_loop_leaves_when_the_others_are_asked(job: Path) -> None:
+def test_a_loop_leaves_when_the_others_get_a_notice(job: Path) -> None:
     heard: list[bool] = []
 
     def agree(asked: bool) -> bool:
@@ -89,7 +86,7 @@ def test_a_loop_leaves_when_the_others_are_asked(job: Path) -> None:
     assert training.loop.left
 
 
-def test_a_loop_is_held_by_a_throttle_of_nothing_until_it_is_asked_to_leave(job: Path) -> None:
+def test_a_throttle_of_zero_stops_a_loop_until_its_notice(job: Path) -> None:
     training = Training(1 << 30)
     asking = threading.Timer(0.3, write, (job / "control.json", {"throttle": 0, "notice": "stop"}))
     for step in training.loop:
@@ -159,7 +156,7 @@ def train_by_ddp_and_leave(directory: Path, rank: int, port: int) -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(600)
-def test_processes_of_ddp_leave_after_the_same_step_and_go_on_to_the_same_weights(
+def test_processes_of_ddp_leave_after_the_same_step_and_reach_the_same_weights(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("torch")
@@ -240,7 +237,7 @@ def launch(code: str, **environment: str) -> "subprocess.Popen[str]":
     )
 
 
-def test_a_script_that_knows_nothing_is_told_by_sigterm(tmp_path: Path) -> None:
+def test_a_script_without_the_library_gets_sigterm(tmp_path: Path) -> None:
     launcher = launch(UNAWARE, TESSERA_JOB_LAYOUT="[[1, 1]]", TESSERA_JOB_RUN_DIR=str(tmp_path))
     assert launcher.stdout
     assert [launcher.stdout.readline() for _ in range(2)] == ["works\n"] * 2

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera import train
-from tessera.train import control, reports
+from tessera.train import reports
 from tessera.train.reports import Reporter
 
 NUMBERS = st.none() | st.floats() | st.integers() | st.text(max_size=3)
@@ -29,10 +29,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TESSERA_JOB_SECRETS_DIR", str(tmp_path / "secrets"))
     monkeypatch.setenv("TESSERA_JOB_REPORTS", str(tmp_path / "reports.jsonl"))
     monkeypatch.setenv("TESSERA_JOB_CONTROL", str(tmp_path / "control.json"))
-    monkeypatch.setattr(control, "_control", control._Control())
-    monkeypatch.setattr(reports, "_reporters", {})
     yield tmp_path
-    for reporter in reports._reporters.values():
+    if reporter := reports._reporters.pop(str(tmp_path / "reports.jsonl"), None):
         reporter.close()
 
 
@@ -124,7 +122,7 @@ def test_reports_within_a_tenth_of_a_second_are_one_line(
     assert len(lines_of(job / "reports.jsonl")) == 1
 
 
-def test_should_yield_opens_no_file_while_nothing_is_asked(
+def test_should_yield_opens_no_file_without_a_notice(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train.should_yield()
@@ -145,7 +143,7 @@ def test_a_report_that_cannot_be_written_is_dropped(
     train.report(step=1, loss=math.inf)
 
 
-def test_the_notice_is_heard_and_never_taken_back(job: Path) -> None:
+def test_a_notice_is_read_and_never_withdrawn(job: Path) -> None:
     assert train.should_yield() is False
     assert (job / "listens").exists()
 
@@ -188,7 +186,7 @@ def test_the_job_knows_its_place(job: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.master_addr, found.master_port) == ("10.0.0.1", 29500)
 
 
-def test_what_is_waiting_at_the_end_is_written(job: Path) -> None:
+def test_queued_lines_are_written_at_the_end(job: Path) -> None:
     code = "from tessera import train\nfor step in range(9): train.report(step=step, samples=1)"
     source = str(Path(train.__file__).parents[2])
 

@@ -29,11 +29,20 @@ class Backoffs:
         owner: str,
         connect: Connect,
         write: Callable[[Callable[[], None]], Awaitable[None]],
+        first: float,
     ) -> None:
-        """Args: owner: this service. write: calls a function that writes to the database."""
+        """Set up without any node.
+
+        Args:
+            owner: this service.
+            connect: opens a transport.
+            write: calls a function that writes to the database.
+            first: seconds before the first try.
+        """
         self._owner = owner
         self._connect = connect
         self._write = write
+        self._first = first
         self._tasks: dict[int, tuple[NodeAddress, asyncio.Task[None]]] = {}
         self._deleting: set[asyncio.Task[None]] = set()
 
@@ -77,7 +86,7 @@ class Backoffs:
 
     async def _back_off(self, address: NodeAddress, silent: float | None) -> None:
         for failures in itertools.count():
-            pause = backoff_seconds(failures)
+            pause = backoff_seconds(failures, self._first)
             if failures == 0:
                 await self._note(address.node_id, silent, pause)
             else:

@@ -88,7 +88,12 @@ class NodeService:
         self._teller = ThreadPoolExecutor(1, thread_name_prefix="teller")
         self._untold = 0
         self._releasing: asyncio.Task[None] | None = None
-        self._backoffs = Backoffs(owner=self.owner, connect=connect, write=self._desk.write)
+        self._backoffs = Backoffs(
+            owner=self.owner,
+            connect=connect,
+            write=self._desk.write,
+            first=settings.first_return,
+        )
         self._is_alone = True
         self._beaten = float("-inf")
         self._skew = skew

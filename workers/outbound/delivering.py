@@ -103,6 +103,7 @@ def deliver(
     *,
     now: Callable[[], datetime],
     longest_seconds: float = LONGEST_PASS_SECONDS,
+    at_once: int = AT_ONCE,
 ) -> int:
     """Try all due deliveries; returns how many were tried.
 
@@ -112,8 +113,8 @@ def deliver(
     begun, tried = time.monotonic(), 0
     failed: set[int] = set()
     mail_failed = False
-    waiting: deque[int] = deque(due(now=now(), limit=AT_ONCE))
-    while waiting and tried < AT_ONCE and time.monotonic() - begun <= longest_seconds:
+    waiting: deque[int] = deque(due(now=now(), limit=at_once))
+    while waiting and tried < at_once and time.monotonic() - begun <= longest_seconds:
         parcel = claim(delivery_id=waiting.popleft(), now=now())
         if parcel is not None:
             outcome = _carried(parcel, outbound)
@@ -130,7 +131,7 @@ def deliver(
         if not waiting:
             # All later deliveries of a receiver that has failed.
             waiting.extend(
-                due(now=now(), limit=AT_ONCE, without_hooks=failed, without_mail=mail_failed)
+                due(now=now(), limit=at_once, without_hooks=failed, without_mail=mail_failed)
             )
     return tried
 

@@ -3,7 +3,6 @@
 from collections.abc import Set
 from typing import Final, NamedTuple
 
-FIRST_BACKOFF: Final = 15.0
 LONGEST_BACKOFF: Final = 300.0
 
 
@@ -46,10 +45,11 @@ def may_claim(service: str, *, living: Set[str], backing_off: Set[str]) -> bool:
     return service not in backing_off or not others
 
 
-def backoff_seconds(failures: int) -> float:
+def backoff_seconds(failures: int, first: float) -> float:
     """Return the wait before the next try to reach a node that was given up.
 
     Args:
         failures: of tries since then.
+        first: the wait before the first try, in seconds.
     """
-    return min(FIRST_BACKOFF * 2.0 ** min(failures, 16), LONGEST_BACKOFF)
+    return min(first * 2.0 ** min(failures, 16), LONGEST_BACKOFF)

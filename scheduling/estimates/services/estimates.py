@@ -21,7 +21,6 @@ from scheduling.core.forecast.calibration import Basis, Forecast
 from scheduling.core.forecast.forward import ForecastCourse
 from scheduling.core.forecast.futures import Futures, Past, jobs_without_limit, try_futures
 from scheduling.core.lifecycle import JobState
-from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide
 from scheduling.core.round.gates import seconds_closed
 from scheduling.core.values import QueuedJob, RoundResult
@@ -31,7 +30,6 @@ from scheduling.estimates.services.run_times import pasts_of_live_jobs, recent_r
 from scheduling.estimates.services.unblocking import seek_for_all, stored
 from scheduling.jobs.models import Job
 from scheduling.rounds.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
-from tessera.reasons import ReasonCode
 
 FUTURES: Final = 20
 COURSE: Final = ForecastCourse(coarse=0.02, most_waiting=200)
@@ -51,13 +49,30 @@ LITTLE: Final = 0.03
 _CHUNK: Final = 500
 
 
-def estimate_starts(*, config: RoundConfig, now: datetime, futures: int = FUTURES) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits of an estimation.
+
+    Attributes:
+        walking: seconds for the futures.
+        seeking: seconds for the search for steps.
+        futures: most futures.
+        fewest: futures below which no estimate is stored.
+    """
+
+    walking: float
+    seeking: float
+    futures: int = FUTURES
+    fewest: int = 1
+
+
+def estimate_starts(*, config: RoundConfig, now: datetime, budget: Budget | None = None) -> int:
     """Estimate the starts of all waiting jobs after the newest round.
 
     Args:
         config: the settings of rounds.
         now: the present.
-        futures: upper limit of futures, for ``SECONDS`` in all.
+        budget: limits; None: the usual ones.
 
     Returns:
         The number of jobs with an estimate.
@@ -66,12 +81,12 @@ def estimate_starts(*, config: RoundConfig, now: datetime, futures: int = FUTURE
     if not Job.objects.unscoped().queued().exists():
         StartEstimate.objects.all().delete()
         return 0
-    budget = _Budget(walking=SECONDS, seeking=STEP_SECONDS, futures=futures, fewest=1)
+    budget = budget or Budget(walking=SECONDS, seeking=STEP_SECONDS)
     return _estimate(None, budget, config=config, now=now)
 
 
 def estimate_new_waits(
-    *, config: RoundConfig, now: datetime, futures: int = FUTURES
+    *, config: RoundConfig, now: datetime, budget: Budget | None = None
 ) -> frozenset[int]:
     """The same for jobs that have just begun to wait, or to wait for another reason, alone.
 
@@ -81,27 +96,22 @@ def estimate_new_waits(
     wanted = new_waits()
     if not wanted:
         return wanted
-    budget = _Budget(
-        walking=NEW_SECONDS,
-        seeking=NEW_STEP_SECONDS,
-        futures=futures,
-        fewest=min(futures, FEWEST_FUTURES),
-    )
+    budget = budget or Budget(walking=NEW_SECONDS, seeking=NEW_STEP_SECONDS, fewest=FEWEST_FUTURES)
     _estimate(wanted, budget, config=config, now=now)
     return wanted
 
 
-def new_waits() -> frozenset[int]:
+def new_waits(most: int = MOST_NEW) -> frozenset[int]:
     """Jobs that a round has left waiting for a reason for which no steps were sought yet.
 
-    At most ``MOST_NEW`` of them: first those of which nothing at all is known.
+    At most ``most`` of them: first those of which nothing at all is known.
     """
     first = (
         _waiting()
         .filter(_HAS_NO_STEPS)
         .order_by(F("estimate").asc(nulls_first=True), "-priority", "id")
     )
-    return frozenset(first.values_list("id", flat=True)[:MOST_NEW])
+    return frozenset(first.values_list("id", flat=True)[:most])
 
 
 def _unsought() -> frozenset[int]:
@@ -121,18 +131,8 @@ _HAS_NO_STEPS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Budget:
-    """Time limits of futures and of the search for steps; bounds of the number of futures."""
-
-    walking: float
-    seeking: float
-    futures: int
-    fewest: int
-
-
 def _estimate(
-    only: frozenset[int] | None, budget: _Budget, *, config: RoundConfig, now: datetime
+    only: frozenset[int] | None, budget: Budget, *, config: RoundConfig, now: datetime
 ) -> int:
     """Estimate some of the waiting jobs (None: all); returns the number with an estimate."""
     # Before the snapshot: estimates of jobs amended between the two are not stored.
@@ -160,7 +160,7 @@ def _estimate(
         go_on=lambda: time.monotonic() < deadline,
         limit=limit,
     )
-    rows = _Rows(reading, seen, budget, now, only, amended=amended, pasts=pasts)
+    rows = EstimateRows(reading, seen, budget, now, only, amended=amended, pasts=pasts)
     rows.store(result)
     tell_answers(rows.answered)
     return rows.estimated
@@ -175,25 +175,8 @@ def _amended() -> dict[int, int]:
 def _may_start(job: QueuedJob, result: RoundResult) -> bool:
     """Whether time alone can let a job start."""
     reason = result.reasons.get(job.id)
-    return not job.held and not job.after_failed and (reason is None or not _is_final(reason))
-
-
-def _is_final(reason: Reason) -> bool:
-    return reason.code in _NEVER
-
-
-_NEVER: Final = frozenset(
-    {
-        ReasonCode.INVALID_SPEC,
-        ReasonCode.UNKNOWN_VC,
-        ReasonCode.UNKNOWN_TYPE,
-        ReasonCode.EXCEEDS_VC_MAX,
-        ReasonCode.EXCEEDS_USER_MAX,
-        ReasonCode.DEADLINE_INFEASIBLE,
-        ReasonCode.NO_NODE_WITH_DOCKER,
-        ReasonCode.CPU_OR_MEMORY,
-    }
-)
+    is_final = reason is not None and reason.code.row.is_final
+    return not job.held and not job.after_failed and not is_final
 
 
 def _within_horizon(quantiles: tuple[float, float, float]) -> tuple[float, float, float]:
@@ -202,14 +185,14 @@ def _within_horizon(quantiles: tuple[float, float, float]) -> tuple[float, float
     return p10, p50, p90
 
 
-class _Rows:
-    """Converts results into rows."""
+class EstimateRows:
+    """Converts the waits in simulated futures into rows of estimates."""
 
     def __init__(
         self,
         reading: Reading,
         seen: Futures,
-        budget: _Budget,
+        budget: Budget,
         now: datetime,
         only: frozenset[int] | None,
         *,

@@ -1,7 +1,7 @@
 """Steps that let a waiting job start now: sought on demand or after rounds, and stored."""
 
 import time
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -116,6 +116,7 @@ def seek_for_all(
     seconds: float,
     wanted: Collection[int] | None = None,
     first: Collection[int] = frozenset(),
+    clock: Callable[[], float] = time.monotonic,
 ) -> dict[int, Sought]:
     """Steps for waiting jobs, each distinct question once, within the time limit.
 
@@ -126,8 +127,9 @@ def seek_for_all(
         seconds: time limit of the search.
         wanted: the jobs to seek steps for; None: all that wait.
         first: jobs to try before the others.
+        clock: in seconds.
     """
-    deadline = time.monotonic() + seconds
+    deadline = clock() + seconds
     trials = Trials(snapshot, set(moving), limit=time_limit(POLICY_SECONDS))
     rooms = Rooms(snapshot)
     known: dict[Hashable, Sought] = {}
@@ -141,7 +143,7 @@ def seek_for_all(
             continue
         key = _question(job, reason)
         if key not in known:
-            is_over = is_over or time.monotonic() > deadline
+            is_over = is_over or clock() > deadline
             spec = _spec(job.id) if not is_over else None
             if spec is None:
                 continue
@@ -151,7 +153,7 @@ def seek_for_all(
                 rooms.of(job),
                 trials.refusal,
                 may=partial(_is_well_formed, spec),
-                go_on=lambda: time.monotonic() < deadline,
+                go_on=lambda: clock() < deadline,
             )
             if not answer.is_whole and not answer.steps:
                 is_over = True

@@ -24,8 +24,8 @@ def refused(code: str, message: str) -> ProtocolError:
     return ProtocolError(code, message, protocol.USER)
 
 
-def unpack(source: ArchiveSource, work: str, blobs: str) -> None:
-    """Unpack an uploaded archive.
+def unpack(source: ArchiveSource, work: str, blobs: str, most_bytes: int = MAX_BYTES) -> None:
+    """Unpack an uploaded archive to at most ``most_bytes`` bytes.
 
     Raises:
         ProtocolError: it was not uploaded, is not an archive, or tries to leave the directory.
@@ -36,7 +36,7 @@ def unpack(source: ArchiveSource, work: str, blobs: str) -> None:
     if not os.path.isfile(path):
         raise ProtocolError("no-blob", f"archive {source.sha256} was not uploaded")
     os.utime(path)
-    writer = _Writer(work)
+    writer = _Writer(work, most_bytes)
     try:
         if zipfile.is_zipfile(path):
             _unzip(path, writer)
@@ -100,12 +100,12 @@ class _Writer:
     Links are created last, so that no member can be written through one.
     """
 
-    def __init__(self, work: str) -> None:
+    def __init__(self, work: str, most_bytes: int) -> None:
         self._work = work
         self._links: Dict[str, str] = {}
         self._files = 0
         disk = os.statvfs(work)
-        self._room = min(MAX_BYTES, disk.f_bavail * disk.f_frsize)
+        self._room = min(most_bytes, disk.f_bavail * disk.f_frsize)
 
     def _inside(self, name: str) -> Optional[str]:
         """The checked path of a member; None for the directory itself."""

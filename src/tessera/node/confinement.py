@@ -69,22 +69,22 @@ def declaration(root: str) -> Declaration:
     """
     path = os.path.join(root, DECLARATION_FILE)
     if not os.path.lexists(path):
-        return Declaration(processes=_usual_processes())
+        return Declaration(processes=usual_processes(_setting(_PID_MAX)))
     take = Fields(system.read_json(path, any_owner=True), DECLARATION_FILE)
     strongest = take.choice("strongest", CONTAINER, LEVELS)
     visible = take.items("visible_paths", isolation.MAX_VISIBLE_PATHS)
     job_network = take.choice("job_network", "", ("", *job_networks.SETTINGS))
     hidden = tuple(paths_of(take, "hidden_paths"))
-    usual = _usual_processes()
+    usual = usual_processes(_setting(_PID_MAX))
     processes = take.integer("processes", usual, LEAST_PROCESSES, MOST_DECLARED)
     take.finish()
     paths = tuple(VisiblePath.from_json(item) for item in visible)
     return Declaration(strongest, paths, job_network, hidden, processes)
 
 
-def _usual_processes() -> int:
-    """The limit of a node that declares none: half of all process ids."""
-    return min(MOST_PROCESSES, (_setting(_PID_MAX) or MOST_PROCESSES) // 2)
+def usual_processes(pid_max: Optional[int]) -> int:
+    """The limit of a node that declares none: half of its process ids; None: not known."""
+    return min(MOST_PROCESSES, (pid_max or MOST_PROCESSES) // 2)
 
 
 # -- choosing ------------------------------------------------------------------------------------

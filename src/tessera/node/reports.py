@@ -128,14 +128,23 @@ class Collector:
         inbox: of the run.
         clock: seconds, for the rate.
         warn: gets a message for the job's log.
+        cap: stored bytes; the oldest segment is removed above it.
+        segment: bytes of a file.
     """
 
     def __init__(
-        self, inbox: Inbox, clock: Callable[[], float], warn: Callable[[str], None]
+        self,
+        inbox: Inbox,
+        clock: Callable[[], float],
+        warn: Callable[[str], None],
+        *,
+        cap: int = CAP_BYTES,
+        segment: int = SEGMENT_BYTES,
     ) -> None:
         self._inbox, self._journal = inbox, inbox.journal
         self._numbers = inbox.journal.numbers
         self._clock, self._warn = clock, warn
+        self._cap, self._segment = cap, segment
         self._file = inbox.run.file(protocol.REPORTS_FILE)
         self._directory = inbox.run.file(protocol.REPORTS_DIR)
         self._stored: Optional[logs.LogWriter] = None
@@ -309,8 +318,8 @@ class Collector:
         if self._stored is None:
             self._stored = logs.LogWriter(
                 self._directory,
-                cap=CAP_BYTES,
-                segment=SEGMENT_BYTES,
+                cap=self._cap,
+                segment=self._segment,
                 rate=_NO_LIMIT,
                 clock=self._clock,
                 resumed=True,

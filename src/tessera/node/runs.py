@@ -31,7 +31,6 @@ SLOT_MARGIN, CUT_TEXT = 64, 500
 SECRETS_SECONDS = 1.0
 """Limit of the removal of secrets; a later session removes the rest."""
 TRASH_SHARE_SECONDS = 5.0
-"""The longest time for one directory in the trash while others wait."""
 NEVER_STARTED = "the run's starter ended before the job was running"
 RUNNER_GONE = "the runner ended without an exit record"
 NODE_RESTARTED = "the node was restarted"
@@ -403,11 +402,12 @@ class Store:
                 removal.make_movable(path)
             os.rename(path, target)
 
-    def empty_trash(self, seconds: float) -> bool:
+    def empty_trash(self, seconds: float, share_seconds: float = TRASH_SHARE_SECONDS) -> bool:
         """Delete discarded directories, whatever their content.
 
         Args:
             seconds: approximate limit of the call.
+            share_seconds: limit for one directory, while others wait.
 
         Returns:
             Whether the time was enough; entries that cannot be removed stay.
@@ -416,7 +416,7 @@ class Store:
         is_done = True
         for name in os.listdir(self.trash):
             begun = time.monotonic()
-            share = min(TRASH_SHARE_SECONDS, max(0.0, deadline - begun))
+            share = min(share_seconds, max(0.0, deadline - begun))
             if not _removed(os.path.join(self.trash, name), share):
                 is_done = is_done and time.monotonic() - begun < share
         return is_done

@@ -93,7 +93,7 @@ class _File:
 
 
 class _Control:
-    """State of the control files; a notice is never withdrawn."""
+    """State of the control files of a run; a notice is never withdrawn."""
 
     def __init__(self) -> None:
         self.heard = ""
@@ -135,7 +135,15 @@ class _Control:
         return self._settings
 
 
-_control = _Control()
+_controls: Dict[str, _Control] = {}
+
+
+def _control(path: str) -> _Control:
+    """The state for the control file of this run; a process has one."""
+    found = _controls.get(path)
+    if found is None:
+        found = _controls[path] = _Control()
+    return found
 
 
 def should_yield() -> bool:
@@ -152,13 +160,14 @@ def notice() -> str:
     path = os.environ.get("TESSERA_JOB_CONTROL")
     if not path:
         return ""
-    _control.listen(path)
-    return _control.heard or _control.notice(path)
+    control = _control(path)
+    control.listen(path)
+    return control.heard or control.notice(path)
 
 
 def settings() -> Settings:
     """Return the control plane's current settings for the job; costs a few microseconds."""
-    return _control.look()
+    return _control(os.environ.get("TESSERA_JOB_CONTROL", "")).look()
 
 
 def starting_layout() -> Optional[Layout]:

@@ -15,6 +15,7 @@ from tenants.models import AuditEntry, User
 from tenants.roles import Scope
 from tests.conftest import PROJECT_ROOT
 from tests.factories.cluster import job_document, make_job
+from tests.support.interleaving import before_query, raising
 
 Problem = Callable[..., Any]
 LISTS = sorted(
@@ -25,7 +26,7 @@ LISTS = sorted(
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_every_list_is_a_page_and_refuses_what_it_does_not_take(
+def test_every_list_is_paginated_and_refuses_unknown_parameters(
     api: Any, problem: Problem, name: str
 ) -> None:
     url = f"/api/v1/{name}/"
@@ -97,21 +98,18 @@ def test_every_address_is_in_the_documentation(api: Any) -> None:
     assert served == written
 
 
-def test_a_bug_is_answered_as_a_problem(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr("portal.api.rounds.recent_rounds", broken)
+def test_a_bug_is_answered_as_a_problem(api: Any) -> None:
     client = api("alice")
     client.raise_request_exception = False
 
-    response = client.get("/api/v1/rounds/")
+    with before_query('FROM "scheduling_round"', raising(RuntimeError("a bug"))):
+        response = client.get("/api/v1/rounds/")
 
     assert (response.status_code, response.json()["code"]) == (500, "server-error")
     assert b"a bug" not in response.content
 
 
-def test_a_host_that_is_not_ours_is_refused_in_each_ones_words(api: Any, problem: Problem) -> None:
+def test_an_unknown_host_is_refused_as_a_problem_or_a_page(api: Any, problem: Problem) -> None:
     elsewhere = {"host": "elsewhere.example"}
 
     problem(api("alice").get("/api/v1/jobs/", headers=elsewhere), 400)
@@ -120,7 +118,7 @@ def test_a_host_that_is_not_ours_is_refused_in_each_ones_words(api: Any, problem
     assert (page.status_code, page.headers["Content-Type"]) == (400, "text/html; charset=utf-8")
 
 
-def test_half_a_character_is_refused_where_it_stands(api: Any, problem: Problem) -> None:
+def test_a_lone_surrogate_is_refused_with_its_position(api: Any, problem: Problem) -> None:
     answer = api("root").post(
         "/api/v1/announcements/",
         data='{"text": "\\ud800", "severity": "info", "\\udfff": 1}',
@@ -149,7 +147,7 @@ def test_half_a_character_is_refused_where_it_stands(api: Any, problem: Problem)
         ),
     ],
 )
-def test_no_text_is_stored_that_no_answer_can_hold(
+def test_no_text_is_stored_that_a_response_cannot_contain(
     api: Any, problem: Problem, path: str, body: str, field: str
 ) -> None:
     verb = api("root").post if not path.startswith("nodes") else api("root").patch
@@ -169,7 +167,9 @@ def test_a_body_that_is_nested_too_deeply_is_refused_whatever_it_is_for(
     assert "deeply" in problem(answer, 400)["errors"][0]["message"]
 
 
-def test_an_answer_names_no_more_faults_than_are_documented(api: Any, problem: Problem) -> None:
+def test_a_response_names_at_most_the_documented_number_of_faults(
+    api: Any, problem: Problem
+) -> None:
     answer = api("root").put("/api/v1/members/1/limits/", {"virtual_clusters": [*range(300)]})
 
     assert len(problem(answer, 400)["errors"]) == 100
@@ -230,7 +230,7 @@ def test_a_token_that_is_bound_to_a_tenant_sees_nothing_else(api: Any, world: An
     assert len(free.get("/api/v1/jobs/").json()["results"]) == 1
 
 
-def test_metrics_count_what_one_may_see_and_name_nothing_else(api: Any, problem: Problem) -> None:
+def test_metrics_count_visible_jobs_and_name_nothing_else(api: Any, problem: Problem) -> None:
     make_job("bob", virtual_cluster="language-a", name="hidden-name")
     make_job("alice")
 
@@ -275,7 +275,7 @@ def test_waits_are_a_histogram_that_counts_up_to_each_bound(api: Any) -> None:
     assert told[15:] == ["20049.7", "5"]
 
 
-def test_answers_depend_on_who_asks_and_say_so(api: Any) -> None:
+def test_responses_vary_by_user_and_have_the_header(api: Any) -> None:
     response = api("alice").get("/api/v1/jobs/")
 
     assert "private" in response.headers["Cache-Control"]

@@ -136,7 +136,7 @@ def test_json_that_holds_no_script_is_no_script(api, name, body):
     assert not Job.objects.unscoped().exists()
 
 
-def test_a_text_with_secrets_is_not_kept(api):
+def test_a_text_with_secrets_is_not_stored(api):
     text = "resources: {infra: vision-a}\nsecrets: {KEY: hush}\nrun: echo\n"
 
     body = send(api("alice"), "skypilot", text).json()

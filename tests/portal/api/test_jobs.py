@@ -15,6 +15,7 @@ from scheduling.runs.services.progress import record_training_events
 from tenants.roles import Scope
 from tests.factories.cluster import job_document, make_job
 from tests.factories.running import put_into, run_attempt
+from tests.support.interleaving import before_query, raising
 
 URL = "/api/v1/jobs/"
 OPENPAI = """
@@ -52,15 +53,11 @@ def test_a_native_job_is_accepted_and_shown(api: Any) -> None:
     assert '"hello"' in detail["source_text"]
 
 
-def test_a_database_that_is_locked_or_full_is_said_to_be_so(
-    api: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OperationalError("database or disk is full")
+def test_a_database_that_is_locked_or_full_is_reported(api: Any) -> None:
+    full = raising(OperationalError("database or disk is full"))
 
-    monkeypatch.setattr("portal.api.jobs.submit_job", fail)
-
-    response = api("alice").post(URL, job_document())
+    with before_query('INSERT INTO "scheduling_job"', full):
+        response = api("alice").post(URL, job_document())
 
     body = response.json()
     assert (response.status_code, body["code"]) == (503, "database-unavailable")
@@ -91,7 +88,7 @@ def test_an_openpai_document_is_translated_with_warnings(api: Any) -> None:
     assert job.spec["roles"]["worker"]["command"]
 
 
-def test_a_text_with_secrets_is_not_kept(api: Any) -> None:
+def test_a_text_with_secrets_is_not_stored(api: Any) -> None:
     document = job_document(worker={"secrets": {"KEY": "hunter2"}})
 
     job_id = api("alice").post(URL, document).json()["id"]
@@ -149,7 +146,7 @@ def test_a_key_from_before_the_secret_key_changed_is_refused_and_makes_no_second
     assert Job.objects.unscoped().count() == 1
 
 
-def test_a_job_that_came_before_digests_were_kept_is_told_by_its_name(api: Any) -> None:
+def test_a_job_without_a_stored_digest_is_compared_by_its_name(api: Any) -> None:
     key = {"HTTP_IDEMPOTENCY_KEY": "a-key"}
     first = api("alice").post(URL, job_document(), **key)
     Job.objects.unscoped().update(idempotency_digest="")
@@ -159,7 +156,7 @@ def test_a_job_that_came_before_digests_were_kept_is_told_by_its_name(api: Any) 
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
 
 
-def test_what_is_no_job_is_refused_with_a_key_as_without(
+def test_an_invalid_job_is_refused_with_and_without_an_idempotency_key(
     api: Any, problem: Callable[..., Any]
 ) -> None:
     body = "name: x\nnote: 2026-01-01\n1: 99999999999999999999999\n"
@@ -187,7 +184,7 @@ def test_what_is_no_job_is_refused_with_a_key_as_without(
         ({"after": [77]}, "after", None),
     ],
 )
-def test_what_is_wrong_with_a_job_is_named(
+def test_the_faults_of_a_job_are_named(
     api: Any,
     problem: Callable[..., Any],
     change: dict[str, Any],
@@ -207,7 +204,7 @@ def test_what_is_wrong_with_a_job_is_named(
     ("body", "kind"),
     [("{", "application/json"), ("a: [", "application/yaml"), ("[]", "application/json")],
 )
-def test_a_body_that_is_no_job_is_refused(
+def test_a_body_that_is_not_a_valid_job_is_refused(
     api: Any, problem: Callable[..., Any], body: str, kind: str
 ) -> None:
     problem(api("alice").post(URL, body, content_type=kind), 400)
@@ -311,7 +308,7 @@ def test_filters_narrow_the_list(api: Any, filters: dict[str, Any], names: list[
     assert [row["name"] for row in response.json()["results"]] == names
 
 
-def test_rows_have_the_fields_that_were_asked_for(api: Any) -> None:
+def test_rows_have_the_requested_fields(api: Any) -> None:
     make_job("alice")
 
     response = api("alice").get(URL, {"fields": "id,state"})
@@ -359,9 +356,7 @@ def test_a_list_takes_as_many_queries_for_one_job_as_for_sixty(
         assert len(ids(client.get(URL))) == min(count, 50)
 
 
-def test_a_list_says_on_which_nodes_jobs_are_or_were(
-    api: Any, django_assert_num_queries: Any
-) -> None:
+def test_a_list_shows_the_nodes_of_jobs(api: Any, django_assert_num_queries: Any) -> None:
     first, second, third = Node.objects.order_by("id")
     now = timezone.now()
     moved, waits, other = (make_job("alice", max_duration="1h") for _ in range(3))
@@ -426,7 +421,7 @@ def test_lists_of_another_tenant_leave_its_jobs_out(api: Any) -> None:
     assert len(ids(api("root").get(URL))) == 1
 
 
-def test_why_says_so_when_no_round_has_run(api: Any) -> None:
+def test_why_reports_that_no_round_has_run(api: Any) -> None:
     job = make_job("alice")
 
     body = api("alice").get(f"{URL}{job.pk}/why/").json()
@@ -454,7 +449,7 @@ def test_why_counts_blockers_that_one_may_not_see(api: Any) -> None:
     assert body["pending"] == ["steps", "eta"]
 
 
-def test_events_tell_what_happened_oldest_first(api: Any) -> None:
+def test_events_are_listed_oldest_first(api: Any) -> None:
     job = make_job("alice")
     api("alice").post(f"{URL}{job.pk}/stop/", {"message": "not needed"})
 
@@ -535,7 +530,7 @@ def _job_of_bob() -> Job:
     return make_job("bob", virtual_cluster="language-a")
 
 
-def test_a_waiting_job_is_changed_where_it_stands(api: Any) -> None:
+def test_a_waiting_job_is_amended_in_place(api: Any) -> None:
     job = make_job("alice")
 
     answer = api("alice").post(
@@ -554,7 +549,7 @@ def test_a_waiting_job_is_changed_where_it_stands(api: Any) -> None:
     assert theirs.status_code == 404
 
 
-def test_of_two_who_amend_a_job_as_they_read_it_the_second_gets_412(
+def test_of_two_amendments_of_one_version_the_second_gets_412(
     api: Any, problem: Callable[..., Any]
 ) -> None:
     job = make_job("alice", note="first")

@@ -8,6 +8,7 @@ from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
 from channels.routing import URLRouter
 from django.test import Client
+from django.urls import path
 
 from portal.live.access import job_group, log_group
 from portal.live.consumers import (
@@ -29,11 +30,24 @@ pytestmark = pytest.mark.django_db(transaction=True)
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
-def socket(user=None):
-    return Tab(URLRouter(websocket_urlpatterns), "/ws/live/", user)
+class QuickConsumer(LiveConsumer):
+    """Checks rights again after a twentieth of a second."""
+
+    look_again_seconds = 0.05
 
 
-async def test_a_signed_in_person_gets_what_the_topic_says():
+class ImpatientConsumer(LiveConsumer):
+    """Closes a socket without a user after a twentieth of a second."""
+
+    sign_in_seconds = 0.05
+
+
+def socket(user=None, consumer=LiveConsumer, session=None):
+    live = URLRouter([path("ws/live/", consumer.as_asgi())])
+    return Tab(live, "/ws/live/", user, session=session)
+
+
+async def test_a_signed_in_user_gets_the_messages_of_a_topic():
     job, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
@@ -77,12 +91,11 @@ def log_reads():
     return list(rows.values_list("actor_name", "object_id", "tenant__name"))
 
 
-async def test_an_admin_who_follows_the_log_of_another_tenant_is_recorded_once(monkeypatch):
-    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+async def test_an_admin_who_follows_the_log_of_another_tenant_is_recorded_once():
     job, people = await sync_to_async(make_job_and_users)()
     root = await sync_to_async(make_user)("root", is_cluster_admin=True)
     topic = f"log:{job.pk}:worker:0"
-    tabs = [socket(people["alice"]), socket(root), socket(root)]
+    tabs = [socket(user, QuickConsumer) for user in (people["alice"], root, root)]
     for tab in tabs:
         await tab.connect()
         await tab.send({"subscribe": [topic, f"job:{job.pk}"], "confirm": True})
@@ -124,10 +137,9 @@ async def test_without_a_session_a_token_opens_the_door_and_nothing_else_does():
     await tab.disconnect()
 
 
-async def test_who_never_says_who_they_are_is_let_go_and_others_stay(monkeypatch):
-    monkeypatch.setattr(LiveConsumer, "sign_in_seconds", 0.05)
+async def test_a_socket_that_never_signs_in_is_closed_and_others_stay_open():
     _, people = await sync_to_async(make_job_and_users)()
-    stranger, tab = socket(), socket(people["alice"])
+    stranger, tab = socket(None, ImpatientConsumer), socket(people["alice"], ImpatientConsumer)
     await tab.connect()
     await stranger.connect()
 
@@ -139,10 +151,9 @@ async def test_who_never_says_who_they_are_is_let_go_and_others_stay(monkeypatch
     await tab.disconnect()
 
 
-async def test_whoever_leaves_a_tenant_stops_hearing_of_its_jobs(monkeypatch):
-    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+async def test_a_user_who_leaves_a_tenant_gets_no_messages_of_its_jobs():
     job, people = await sync_to_async(make_job_and_users)()
-    tab = socket(people["alice"])
+    tab = socket(people["alice"], QuickConsumer)
     await tab.connect()
     await tab.send({"subscribe": [f"job:{job.pk}", "overview"], "confirm": True})
     assert (await tab.receive())["data"]["topics"] == [f"job:{job.pk}", "overview"]
@@ -157,10 +168,9 @@ async def test_whoever_leaves_a_tenant_stops_hearing_of_its_jobs(monkeypatch):
     await tab.disconnect()
 
 
-async def test_who_may_listen_is_asked_again_after_a_look_that_failed(monkeypatch):
-    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+async def test_rights_are_checked_again_after_a_check_that_failed(monkeypatch):
     job, people = await sync_to_async(make_job_and_users)()
-    tab = socket(people["alice"])
+    tab = socket(people["alice"], QuickConsumer)
     await tab.connect()
     topics = [f"job:{job.pk}", f"log:{job.pk}:worker:0"]
     await tab.send({"subscribe": topics, "confirm": True})
@@ -182,11 +192,10 @@ async def test_who_may_listen_is_asked_again_after_a_look_that_failed(monkeypatc
     assert await tab.closed_with() == CLOSE_UNAUTHORISED
 
 
-async def test_a_token_that_is_revoked_closes_its_socket(monkeypatch):
-    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+async def test_a_token_that_is_revoked_closes_its_socket():
     _, people = await sync_to_async(make_job_and_users)()
     issued = await sync_to_async(make_token)(people["alice"], Scope.JOBS_READ)
-    tab = socket()
+    tab = socket(consumer=QuickConsumer)
     await tab.connect()
     await tab.send({"token": issued.key, "confirm": True})
     assert (await tab.receive())["topic"] == "confirmed"
@@ -196,14 +205,11 @@ async def test_a_token_that_is_revoked_closes_its_socket(monkeypatch):
     assert await tab.closed_with() == CLOSE_UNAUTHORISED
 
 
-async def test_somebody_who_signs_out_is_not_kept_on_the_line(monkeypatch):
-    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+async def test_a_user_who_signs_out_is_disconnected():
     _, people = await sync_to_async(make_job_and_users)()
     client = Client()
     await sync_to_async(client.force_login)(people["alice"], BACKEND)
-    tab = Tab(
-        URLRouter(websocket_urlpatterns), "/ws/live/", people["alice"], session=client.session
-    )
+    tab = socket(people["alice"], QuickConsumer, session=client.session)
     await tab.connect()
     await tab.send({"confirm": True})
     assert (await tab.receive())["topic"] == "confirmed"
@@ -226,7 +232,7 @@ async def test_somebody_who_signs_out_is_not_kept_on_the_line(monkeypatch):
         '{"subscribe": [5, null]}',
     ],
 )
-async def test_malformed_messages_harm_nobody(text):
+async def test_malformed_messages_have_no_effect_on_others(text):
     _, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
@@ -252,7 +258,7 @@ async def test_one_message_cannot_ask_about_thousands_of_topics():
 
 
 @pytest.mark.parametrize("text", ['{"subscribe": ["queue:\\ud800"]}', '{"token": "\\ud800"}'])
-async def test_half_a_character_is_no_message(text):
+async def test_a_lone_surrogate_is_not_a_valid_message(text):
     _, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
@@ -262,7 +268,7 @@ async def test_half_a_character_is_no_message(text):
     assert await tab.closed_with() == CLOSE_MALFORMED
 
 
-async def test_a_frame_without_text_is_no_message():
+async def test_a_frame_without_text_is_not_a_valid_message():
     _, people = await sync_to_async(make_job_and_users)()
     tab = socket(people["alice"])
     await tab.connect()
@@ -272,7 +278,7 @@ async def test_a_frame_without_text_is_no_message():
     assert await tab.closed_with() == CLOSE_MALFORMED
 
 
-async def test_a_socket_that_breaks_while_it_is_told_something_leaves_nothing_behind():
+async def test_a_socket_that_breaks_during_a_message_leaves_no_subscription():
     job, people = await sync_to_async(make_job_and_users)()
     inbox: asyncio.Queue[object] = asyncio.Queue()
 

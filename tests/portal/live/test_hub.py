@@ -8,6 +8,7 @@ from asgiref.sync import sync_to_async
 from channels.layers import InMemoryChannelLayer, get_channel_layer
 from channels.routing import URLRouter
 from django.test import Client
+from django.urls import path
 
 from portal.live.access import job_group, nodes_group, overview_group, queue_group
 from portal.live.consumers import CLOSE_UNAUTHORISED, LiveConsumer, websocket_urlpatterns
@@ -125,7 +126,7 @@ async def test_a_new_follower_gets_the_newest_message_of_a_paced_topic_at_once()
         await own.leave(nodes_group(), one)
 
 
-async def test_much_news_within_a_tick_is_one_message():
+async def test_many_messages_within_a_tick_are_sent_as_one():
     own, one = Hub(Counter(), tick_seconds=0.5), Listener()
     await own.follow(nodes_group(), "nodes", one)
     await until(lambda: one.texts)
@@ -138,7 +139,7 @@ async def test_much_news_within_a_tick_is_one_message():
     await own.leave(nodes_group(), one)
 
 
-async def test_a_count_that_fails_ends_nothing_and_stops_no_news():
+async def test_a_count_that_fails_stops_no_messages():
     count, failing = Counter(), [True]
 
     def fail_once():
@@ -157,10 +158,9 @@ async def test_a_count_that_fails_ends_nothing_and_stops_no_news():
     await own.leave(overview_group(), one)
 
 
-async def test_a_number_that_changed_without_news_is_told(monkeypatch):
-    monkeypatch.setattr("portal.live.hub.LONGEST_SILENCE_SECONDS", 0.05)
+async def test_a_number_that_changed_without_a_message_is_published():
     count, one = Counter(), Listener()
-    own = Hub(count, tick_seconds=0.01)
+    own = Hub(count, tick_seconds=0.01, longest_silence=0.05)
     await own.follow(overview_group(), "overview", one)
     await until(lambda: one.texts)
 
@@ -170,7 +170,7 @@ async def test_a_number_that_changed_without_news_is_told(monkeypatch):
     await own.leave(overview_group(), one)
 
 
-async def test_nobody_works_when_nobody_follows():
+async def test_without_subscribers_nothing_is_counted():
     count, one = Counter(), Listener()
     own = Hub(count, tick_seconds=0.01)
     await own.follow(queue_group(4), "queue:vision-a", one)
@@ -191,8 +191,13 @@ def prepare():
     return {user.username: user for user in User.objects.all()}
 
 
-def socket(user=None, session=None):
-    return Tab(URLRouter(websocket_urlpatterns), "/ws/live/", user, session=session)
+class QuickConsumer(LiveConsumer):
+    look_again_seconds = 0.05
+
+
+def socket(user=None, session=None, consumer=LiveConsumer):
+    live = URLRouter([path("ws/live/", consumer.as_asgi())])
+    return Tab(live, "/ws/live/", user, session=session)
 
 
 async def receive_of(tab, topic):
@@ -227,12 +232,11 @@ async def test_a_queue_is_followed_by_its_own_tenant_only():
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_session_that_ends_is_told_nothing_further(monkeypatch):
-    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+async def test_a_session_that_ends_gets_no_further_messages():
     people = await sync_to_async(prepare)()
     client = Client()
     await sync_to_async(client.force_login)(people["alice"], BACKEND)
-    tab = socket(people["alice"], client.session)
+    tab = socket(people["alice"], client.session, QuickConsumer)
     await tab.connect()
     await tab.send({"subscribe": ["overview"]})
     await receive_of(tab, "overview")
@@ -262,7 +266,7 @@ class Narrow:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_socket_without_room_holds_up_nobody_and_gets_the_newest_later():
+async def test_a_full_socket_delays_no_other_and_gets_the_newest_message_later():
     people = await sync_to_async(prepare)()
     narrow, wide = Narrow(people["alice"]), socket(people["bob"])
     asked = {"subscribe": ["overview"]}

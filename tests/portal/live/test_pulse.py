@@ -1,4 +1,4 @@
-"""Whoever relies on news is told when some may have been lost."""
+"""Subscribers are notified when messages may have been lost."""
 
 import asyncio
 import subprocess
@@ -9,10 +9,11 @@ from asgiref.sync import sync_to_async
 from channels.layers import InMemoryChannelLayer
 from channels.routing import URLRouter
 from channels_redis.pubsub import RedisPubSubChannelLayer
+from django.urls import path
 from redis import RedisError
 
 from portal.live.access import job_group, overview_group
-from portal.live.consumers import LiveConsumer, websocket_urlpatterns
+from portal.live.consumers import LiveConsumer
 from portal.live.hub import Hub
 from portal.live.pulse import Pulse, pulse
 from portal.supervisor.redis_server import NoRedisError, answers, find_redis, redis_command
@@ -23,7 +24,7 @@ from tests.support.websockets import Tab
 
 
 class Uncertain(InMemoryChannelLayer):
-    """A layer that can be away, loudly or without a word."""
+    """A layer that can be unreachable, with or without an error."""
 
     is_away = is_silent = False
     tried = 0
@@ -47,7 +48,7 @@ class Ear:
 
 
 @pytest.mark.parametrize("how", ["is_away", "is_silent"])
-async def test_after_a_gap_everybody_is_told_once(how):
+async def test_after_a_gap_each_page_is_notified_once(how):
     with layer_of(Uncertain()) as layer:
         own = Pulse(beat_seconds=0.01, late_seconds=0.05)
         ears = [Ear(), Ear()]
@@ -69,7 +70,7 @@ async def test_after_a_gap_everybody_is_told_once(how):
         assert own._task is None
 
 
-async def test_a_gap_counts_as_news_of_whole_pages():
+async def test_a_gap_counts_as_a_message_of_whole_pages():
     own, one = Hub(Counter(), tick_seconds=0.01), Listener()
     await own.follow(overview_group(), "overview", one)
     await until(lambda: one.texts)
@@ -112,13 +113,19 @@ class _Redis:
         self._process.wait()
 
 
+class PromptConsumer(LiveConsumer):
+    """Asks its page to read again at once, not spread over seconds."""
+
+    spread_seconds = 0.0
+
+
 @pytest.mark.redis
 @pytest.mark.django_db(transaction=True)
-async def test_a_page_looks_again_after_redis_was_away(redis, monkeypatch):
-    monkeypatch.setattr(LiveConsumer, "spread_seconds", 0.0)
+async def test_a_page_reads_again_after_redis_was_unreachable(redis):
     job, people = await sync_to_async(make_job_and_users)()
     topic = f"job:{job.pk}"
-    tab = Tab(URLRouter(websocket_urlpatterns), "/ws/live/", people["alice"])
+    live = URLRouter([path("ws/live/", PromptConsumer.as_asgi())])
+    tab = Tab(live, "/ws/live/", people["alice"])
     await tab.connect()
     await tab.send({"subscribe": [topic], "confirm": True})
     assert (await tab.receive())["topic"] == "confirmed"

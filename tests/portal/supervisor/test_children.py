@@ -26,7 +26,7 @@ STUBBORN = (
 
 
 def said_until(child: Child, condition: Callable[[], bool]) -> list[str]:
-    """What looking at the child said until the condition held."""
+    """The messages of checks of the child until the condition is true."""
     said: list[str] = []
 
     def looked() -> bool:
@@ -39,7 +39,7 @@ def said_until(child: Child, condition: Callable[[], bool]) -> list[str]:
     return said
 
 
-def test_a_killed_child_is_started_again_and_that_is_said(make_child: MakeChild) -> None:
+def test_a_killed_child_is_restarted_and_reported(make_child: MakeChild) -> None:
     child = make_child(SLEEP)
     child.start()
     first = child.pid
@@ -71,7 +71,7 @@ def test_the_pause_doubles_until_a_steady_time_has_passed(make_child: MakeChild)
     assert child.restart_at == now[0] + 0.25
 
 
-def test_a_child_that_was_asked_to_end_stays_ended(make_child: MakeChild) -> None:
+def test_a_child_that_was_stopped_stays_stopped(make_child: MakeChild) -> None:
     child = make_child(SLEEP)
     child.start()
 
@@ -101,7 +101,7 @@ def test_a_child_that_ignores_the_request_is_killed_with_its_group(
     wait_until(lambda: not group_lives(group))
 
 
-def test_what_a_dead_child_leaves_in_its_group_ends_before_the_next_starts(
+def test_the_process_group_of_a_dead_child_ends_before_the_next_start(
     make_child: MakeChild,
 ) -> None:
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}])"
@@ -196,15 +196,12 @@ time.sleep(60)
         wait_until(lambda: not is_alive(child))
 
 
-def test_a_large_log_is_put_aside_while_the_child_goes_on_writing(
-    make_child: MakeChild, monkeypatch
-) -> None:
-    monkeypatch.setattr(children, "LOG_BYTES", 100)
+def test_a_large_log_is_rotated_while_the_child_still_writes(make_child: MakeChild) -> None:
     child = make_child("import time\nwhile True: print('a' * 20, flush=True); time.sleep(0.01)")
     child.start()
     wait_until(lambda: child.log.exists() and child.log.stat().st_size > 200)
 
-    child.rotate_log()
+    child.rotate_log(most_bytes=100)
 
     wait_until(lambda: 0 < child.log.stat().st_size < 200)
     # No hole at the beginning: the process appends, wherever it stood before.
@@ -212,13 +209,12 @@ def test_a_large_log_is_put_aside_while_the_child_goes_on_writing(
     assert child.log.with_name("one.log.1").read_bytes().startswith(b"a" * 20)
 
 
-def test_three_logs_are_kept_the_newest_first(make_child: MakeChild, monkeypatch) -> None:
-    monkeypatch.setattr(children, "LOG_BYTES", 10)
+def test_three_logs_are_retained_the_newest_first(make_child: MakeChild) -> None:
     child = make_child("")
 
     for text in ("a", "b", "c", "d"):
         child.log.write_text(text * 20)
-        child.rotate_log()
+        child.rotate_log(most_bytes=10)
 
     kept = {path.name: path.read_text()[0] for path in child.log.parent.glob("one.log.*")}
     assert kept == {"one.log.1": "d", "one.log.2": "c", "one.log.3": "b"}
@@ -232,9 +228,7 @@ def test_logs_can_be_read_by_their_owner_only(make_child: MakeChild) -> None:
     assert child.log.stat().st_mode & 0o077 == 0
 
 
-def test_a_program_that_does_not_exist_says_so_in_its_log(
-    make_child: MakeChild, tmp_path: Path
-) -> None:
+def test_a_missing_program_is_reported_in_its_log(make_child: MakeChild, tmp_path: Path) -> None:
     child = make_child(SLEEP)
     object.__setattr__(child.program, "command", ("/no/such/program",))
     child.start()
@@ -245,7 +239,7 @@ def test_a_program_that_does_not_exist_says_so_in_its_log(
     assert "cannot start /no/such/program" in last_lines(child.log)[0]
 
 
-def test_ends_are_said_in_words() -> None:
+def test_ends_are_described() -> None:
     assert end_text(3) == "exit status 3"
     assert end_text(-15) == "signal SIGTERM"
     assert end_text(-99) == "signal 99"

@@ -1,4 +1,4 @@
-"""Options, files, leftovers, silence and Redis: each by itself."""
+"""Options, files, leftovers, silence and Redis of the supervisor, one at a time."""
 
 import os
 import signal
@@ -28,6 +28,7 @@ from portal.supervisor.silence import (
 from portal.supervisor.startup import listen
 from portal.supervisor.supervisor import StartupError
 from tests.support.databases import migrated_template, real_database
+from tests.support.interleaving import before_query, raising
 from tests.support.waiting import is_alive, wait_until
 
 __all__ = ["migrated_template", "real_database"]
@@ -51,7 +52,7 @@ def test_a_password_in_the_environment_is_taken_and_reaches_no_child() -> None:
     assert "TESSERA_ADMIN_PASSWORD" not in environ
 
 
-def test_children_keep_linear_algebra_to_one_thread_unless_told_otherwise() -> None:
+def test_children_use_one_thread_for_linear_algebra_by_default() -> None:
     environ = {"TESSERA_DATA_DIR": "/data", "OMP_NUM_THREADS": "4"}
     options = read_options([], environ)
 
@@ -85,7 +86,7 @@ def test_a_password_behind_a_pipe_is_read_once_and_the_pipe_closed() -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "\n"])
-def test_a_password_file_that_says_nothing_is_refused(tmp_path: Path, content: str | None) -> None:
+def test_an_empty_password_file_is_refused(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "password"
     if content is not None:
         file.write_text(content)
@@ -118,7 +119,7 @@ def test_the_portal_answers_to_the_name_it_listens_on(options: Options) -> None:
     assert hosts("10.0.0.5", TESSERA_ALLOWED_HOSTS="portal.example") == ["portal.example"]
 
 
-def test_a_port_that_is_taken_is_said_with_a_remedy() -> None:
+def test_a_port_in_use_is_reported_with_a_remedy() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
 
@@ -146,7 +147,7 @@ def test_keys_are_made_once_and_only_their_owner_reads_them(tmp_path: Path) -> N
 # -- leftovers -----------------------------------------------------------------------------------
 
 
-def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path) -> None:
+def test_processes_of_a_killed_supervisor_are_ended(tmp_path: Path) -> None:
     record = tmp_path / "children.json"
     with subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True) as left:
         record_children(record, {"web": left.pid})
@@ -171,7 +172,7 @@ def test_a_process_that_only_has_the_same_number_is_left_alone(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"web": 1}', '{"web": {"pid": "x"}}'])
-def test_a_record_that_cannot_be_read_ends_nobody(tmp_path: Path, content: str) -> None:
+def test_an_unreadable_record_ends_no_process(tmp_path: Path, content: str) -> None:
     record = tmp_path / "children.json"
     record.write_text(content)
 
@@ -212,7 +213,7 @@ def pass_time(
         watch.note(beats())
 
 
-def test_a_child_whose_heartbeat_stands_still_is_silent(child: Child, clock: Clock) -> None:
+def test_a_child_whose_heartbeat_does_not_change_is_silent(child: Child, clock: Clock) -> None:
     watch = SilenceWatch(dict, clock)
     assert child.pid is not None
     still = {child.pid: NOW}
@@ -244,7 +245,7 @@ def test_a_child_that_never_spoke_gets_time_to_start(child: Child, clock: Clock)
     assert watch.silent([child]) == {child.pid}
 
 
-def test_nobody_is_silent_while_the_database_is_away(child: Child, clock: Clock) -> None:
+def test_no_child_is_silent_while_the_database_is_unreachable(child: Child, clock: Clock) -> None:
     watch = SilenceWatch(dict, clock)
     assert child.pid is not None
     still = {child.pid: NOW}
@@ -259,19 +260,15 @@ def test_nobody_is_silent_while_the_database_is_away(child: Child, clock: Clock)
 
 
 def test_heartbeats_are_not_read_from_a_database_that_cannot_be_written(
-    real_database: None, monkeypatch: pytest.MonkeyPatch
+    real_database: None,
 ) -> None:
     from workers.models import Heartbeat
 
-    def fail(**_: object) -> None:
-        raise OperationalError("database is locked")
-
+    locked = raising(OperationalError("database is locked"))
     assert set(read_heartbeats()) == {os.getpgid(0)}
     assert Heartbeat.objects.get().kind == "supervisor"
 
-    monkeypatch.setattr("workers.services.heartbeats.beat", fail)
-
-    with pytest.raises(OperationalError):
+    with before_query('"workers_heartbeat"', locked), pytest.raises(OperationalError):
         read_heartbeats()
 
 
@@ -284,7 +281,7 @@ def test_a_child_that_writes_no_heartbeats_is_never_silent(child: Child, clock: 
     assert watch.silent([child]) == set()
 
 
-def test_an_answer_to_a_probe_is_a_sign_of_life(child: Child, clock: Clock) -> None:
+def test_an_answered_probe_counts_as_a_heartbeat(child: Child, clock: Clock) -> None:
     answers = [True]
     read = with_probes(dict, {"one": lambda: answers[0]}, {"one": child})
     watch = SilenceWatch(dict, clock)
@@ -328,7 +325,7 @@ def test_a_socket_path_that_is_too_long_moves_to_a_short_private_folder(tmp_path
     found.parent.rmdir()
 
 
-def test_the_embedded_redis_answers_on_its_socket_and_keeps_nothing(tmp_path: Path) -> None:
+def test_the_embedded_redis_listens_on_its_socket_and_stores_nothing(tmp_path: Path) -> None:
     path = socket_path(tmp_path)
     command = redis_command(find_redis(), tmp_path, path)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:

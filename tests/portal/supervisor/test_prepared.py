@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from portal.supervisor import prepared
 from portal.supervisor.prepared import fingerprint, is_prepared, note_prepared
 
 
@@ -14,7 +13,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_set_up_has_left_is_known_again(data: Path) -> None:
+def test_a_prepared_folder_is_recognised(data: Path) -> None:
     stamp = data / "prepared.json"
     assert not is_prepared(stamp, fingerprint(data, {}))
 
@@ -39,24 +38,20 @@ def test_another_server_is_another_database(data: Path) -> None:
     assert len({fingerprint(data, {"TESSERA_DATABASE_URL": url}) for url in urls}) == 3
 
 
-def test_another_migration_or_package_is_another_version(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_migration_or_package_is_another_version(data: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "workers/migrations").mkdir(parents=True)
     (root / "requirements").mkdir()
     lock = root / "requirements/server.txt"
     lock.write_text("django==5.2.19")
-    monkeypatch.setattr(prepared, "ROOT", root)
-    monkeypatch.setattr(prepared, "LOCK", lock)
-    found = {fingerprint(data, {})}
+    found = {fingerprint(data, {}, root)}
 
     (root / "workers/migrations/0009_more.py").write_text("operations = []")
-    found.add(fingerprint(data, {}))
+    found.add(fingerprint(data, {}, root))
     (root / "workers/migrations/0009_more.py").write_text("operations = [1]")
-    found.add(fingerprint(data, {}))
+    found.add(fingerprint(data, {}, root))
     lock.write_text("django==5.2.20")
-    found.add(fingerprint(data, {}))
+    found.add(fingerprint(data, {}, root))
 
     assert len(found) == 4
 

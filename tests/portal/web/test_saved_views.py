@@ -16,6 +16,7 @@ from tests.factories.cluster import job_document, make_job, make_virtual_cluster
 from tests.factories.running import put_into, run_attempt
 from tests.factories.tenants import make_viewer
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
+from tests.support.interleaving import before_query
 
 pytestmark = pytest.mark.django_db
 TEXT = """\
@@ -252,22 +253,19 @@ def test_a_template_that_is_sent_twice_is_kept_once(client: Client, stage: Stage
 
 
 def test_a_sweeps_job_that_starts_while_the_sweep_is_stopped_is_asked_to_leave(
-    client: Client, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    client: Client, stage: Stage
 ) -> None:
     sweep_of(sign_in(client, "alice"), max_parallel="")
     sweep = Sweep.objects.unscoped().get()
-    first, move = sweep.first_job, sweeps.try_job_events
+    first = sweep.first_job
 
-    def overtaken(**asked: Any) -> Any:
-        monkeypatch.setattr(sweeps, "try_job_events", move)
+    def start_meanwhile() -> None:
         job = Job.objects.unscoped().get(pk=first)
         run_attempt(job, stage.nodes[1], now=timezone.now(), devices=(7,))
         put_into(job, "running", now=timezone.now())
-        return move(**asked)
 
-    monkeypatch.setattr(sweeps, "try_job_events", overtaken)
-
-    asked = sweeps.stop_sweep(sweep=sweep, viewer=make_viewer("alice"), now=timezone.now())
+    with before_query('FROM "scheduling_job"', start_meanwhile, number=2):
+        asked = sweeps.stop_sweep(sweep=sweep, viewer=make_viewer("alice"), now=timezone.now())
 
     assert asked == 6
     states = dict(Job.objects.unscoped().filter(pk__gte=first).values_list("id", "state"))

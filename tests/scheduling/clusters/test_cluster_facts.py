@@ -68,9 +68,7 @@ def test_any_change_of_a_row_gives_new_facts(change):
 
 
 @changes
-def test_a_change_makes_new_views_of_the_nodes_that_it_shows_on_and_of_no_other(
-    change, monkeypatch
-):
+def test_a_change_makes_new_views_of_the_nodes_that_it_shows_on_and_of_no_other(change):
     start(submit(devices=4))
     viewer = make_viewer("alice")
     before = {view.name: view for view in node_views(cluster_facts(), viewer)}
@@ -81,7 +79,7 @@ def test_a_change_makes_new_views_of_the_nodes_that_it_shows_on_and_of_no_other(
     kept = {name for name, view in after.items() if view is before[name]}
     assert kept == {name for name, view in after.items() if view == before[name]}
     assert kept < set(after)
-    monkeypatch.setattr(cluster, "_GIVEN", {})
+    cluster._GIVEN.clear()
     anew = node_views(module.ClusterFacts(current_topology(), cluster_facts().rows), viewer)
     assert {view.name: view for view in anew} == after
 
@@ -99,7 +97,7 @@ def test_a_process_that_changed_nothing_itself_sees_what_another_one_changed():
     assert named(cluster_snapshot(viewer, now=NOW).nodes) == set()
 
 
-def test_nothing_of_another_tenant_comes_out_of_what_was_kept_for_somebody_else():
+def test_cached_views_of_one_user_show_nothing_to_another_tenant():
     start(submit(name="mine-a"), submit("bob", name="theirs-b"))
     names = {"root": {"mine-a", "theirs-b"}, "alice": {"mine-a"}, "bob": {"theirs-b"}}
     names["carol"] = set()

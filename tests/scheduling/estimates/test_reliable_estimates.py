@@ -1,4 +1,4 @@
-"""Start estimates begin at their gate, and ranges that help nobody are not shown."""
+"""Start estimates begin at their gate, and unreliable ranges are not shown."""
 
 import math
 from datetime import timedelta
@@ -25,6 +25,7 @@ from scheduling.jobs.queries.why import Why, why
 from tessera.cli.jobs import in_words
 from tessera.ranges import start_range
 from tests.factories.cluster import NOW
+from tests.factories.estimates import store_waits
 from tests.factories.scheduling import CONFIG, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
 
@@ -43,7 +44,7 @@ def estimate(job: Job) -> StartEstimate:
     return StartEstimate.objects.get(pk=job.pk)
 
 
-def test_a_job_that_only_time_holds_back_starts_at_its_gate() -> None:
+def test_a_job_with_a_time_gate_alone_starts_at_its_gate() -> None:
     make_two_tenants(nodes=2)
     job = submit(devices=1, not_before=GATE.isoformat())
 
@@ -118,15 +119,14 @@ def test_a_range_of_more_than_eight_times_is_unreliable(
 
 
 @pytest.fixture
-def unreliable(monkeypatch: pytest.MonkeyPatch) -> Job:
+def unreliable() -> Job:
     """A job that waits for one of alice's without a time limit, with a range of two weeks."""
     make_two_tenants(nodes=2)
     first = submit(devices=8, name="train-8")
     start(first)
     second = submit(devices=8, name="train-9")
-    wide = Forecast(quantiles=(60.0, 4_000.0, 1_000_000.0), basis=Basis.FORECAST)
-    monkeypatch.setattr(Calibration, "forecast", lambda *_, **__: wide)
-    estimate(second)
+    run_round(NOW)
+    store_waits((60.0,) * 6 + (4_000.0,) * 8 + (1_000_000.0,) * 6, of=second, now=LATER)
     return second
 
 
@@ -153,7 +153,7 @@ def test_jobs_of_others_are_counted_and_not_named(unreliable: Job) -> None:
     assert answer.unlimited == ()
 
 
-def test_rest_and_pages_say_it_alike(client: Client, unreliable: Job) -> None:
+def test_rest_and_pages_show_the_same_text(client: Client, unreliable: Job) -> None:
     running = Job.objects.unscoped().get(name="train-8")
     client.force_login(running.owner)
     Job.objects.unscoped().filter(pk=unreliable.pk).update(reason_text="It waits.")

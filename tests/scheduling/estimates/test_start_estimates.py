@@ -1,9 +1,9 @@
 """Start estimates, steps that let jobs start, and certificates, on a database."""
 
 import math
+import re
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,18 +11,20 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from scheduling.clusters.models import VirtualCluster
-from scheduling.core.explanations.unblocking import Sought
-from scheduling.core.forecast.futures import Futures
 from scheduling.core.jobspec.amending import version_of
 from scheduling.core.reasons import Reason
-from scheduling.core.values import QueuedJob
 from scheduling.estimates.models import EstimateRecord, StartEstimate
 from scheduling.estimates.queries import calibration
-from scheduling.estimates.services import estimates, unblocking
+from scheduling.estimates.services import unblocking
 from scheduling.estimates.services.cached_decision import standing_now
 from scheduling.estimates.services.certificates import checked_reason
 from scheduling.estimates.services.corrections import lessons_of
-from scheduling.estimates.services.estimates import estimate_new_waits, estimate_starts, new_waits
+from scheduling.estimates.services.estimates import (
+    Budget,
+    estimate_new_waits,
+    estimate_starts,
+    new_waits,
+)
 from scheduling.estimates.services.submit_plans import plan_job
 from scheduling.estimates.services.unblocking import seek_now
 from scheduling.jobs.models import Job
@@ -41,8 +43,10 @@ from tenants.errors import ConflictError, ForbiddenError, NotFoundError, StaleEd
 from tessera.messages import plain
 from tessera.reasons import ReasonCode
 from tests.factories.cluster import NOW
+from tests.factories.estimates import store_waits
 from tests.factories.scheduling import CONFIG, end, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
+from tests.support.interleaving import before_query
 
 pytestmark = pytest.mark.django_db(transaction=False)
 LATER = NOW + timedelta(seconds=60)
@@ -78,7 +82,7 @@ def test_a_waiting_job_gets_an_estimate_and_its_place() -> None:
 
 
 def ahead_of(*jobs: Job) -> list[int | None]:
-    """What the answers and the list say; they say the same."""
+    """The text of REST and of the list, which are equal."""
     alice = make_viewer("alice")
     answers = [why(alice, job.pk, now=LATER, round_seconds=1000.0).ahead for job in jobs]
     rows = rows_of_jobs(alice, [job.pk for job in jobs])
@@ -136,7 +140,7 @@ def pending(job: Job) -> tuple[str, ...]:
     return why(make_viewer("alice"), job.pk, now=LATER, round_seconds=1000.0).pending
 
 
-def test_what_is_not_known_of_a_new_wait_is_said_to_be_worked_out_until_it_comes(
+def test_missing_results_for_a_new_wait_are_pending_until_stored(
     django_capture_on_commit_callbacks: Any,
 ) -> None:
     job = full_cluster()
@@ -164,7 +168,7 @@ def test_what_is_not_known_of_a_new_wait_is_said_to_be_worked_out_until_it_comes
     assert EstimateRecord.objects.get().job_id == job.pk
 
 
-def test_steps_for_another_reason_are_neither_shown_nor_kept() -> None:
+def test_steps_for_another_reason_are_neither_shown_nor_stored() -> None:
     job = full_cluster()
     estimate_new_waits(config=CONFIG, now=LATER)
     running = Job.objects.unscoped().get(name="train-8")
@@ -188,17 +192,14 @@ def test_steps_for_another_reason_are_neither_shown_nor_kept() -> None:
 
 
 @pytest.mark.parametrize("estimate", [estimate_new_waits, estimate_starts])
-def test_what_was_found_for_a_job_before_it_was_changed_is_neither_kept_nor_shown(
-    estimate: Any, monkeypatch: pytest.MonkeyPatch
+def test_results_for_a_job_before_an_amendment_are_neither_stored_nor_shown(
+    estimate: Any,
 ) -> None:
     job = full_cluster()
     alice = make_viewer("alice")
     ground = read_submit_context(viewer=alice, images_ignored=False)
-    found = estimates.seek_for_all
 
-    def be_changed_meanwhile(**options: Any) -> Any:
-        monkeypatch.undo()
-        steps = found(**options)
+    def be_changed_meanwhile() -> None:
         amend_job(
             job=job,
             changes={"roles.worker.devices": 6},
@@ -207,10 +208,10 @@ def test_what_was_found_for_a_job_before_it_was_changed_is_neither_kept_nor_show
             now=LATER,
         )
         run_round(LATER)  # for the same reason
-        return steps
 
-    monkeypatch.setattr(estimates, "seek_for_all", be_changed_meanwhile)
-    estimate(config=CONFIG, now=LATER)
+    # The search for steps is over, and nothing is stored yet.
+    with before_query('DELETE FROM "scheduling_startestimate"', be_changed_meanwhile):
+        estimate(config=CONFIG, now=LATER)
 
     job.refresh_from_db()
     assert (job.devices, job.reason_code) == (6, "vc-guarantee-in-use")
@@ -226,7 +227,7 @@ def test_what_was_found_for_a_job_before_it_was_changed_is_neither_kept_nor_show
     assert job.pk in new_waits()
 
 
-def test_what_somebody_has_asked_for_a_job_that_was_changed_meanwhile_is_not_kept() -> None:
+def test_steps_sought_on_demand_before_an_amendment_are_not_stored() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
     read_before = Job.objects.unscoped().get(pk=job.pk)
@@ -242,7 +243,7 @@ def test_what_somebody_has_asked_for_a_job_that_was_changed_meanwhile_is_not_kep
     assert pending(job) == ("eta",)
 
 
-def test_how_things_stand_is_read_anew_once_a_job_was_changed() -> None:
+def test_the_cached_snapshot_is_replaced_after_an_amendment() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
     ground = read_submit_context(viewer=alice, images_ignored=False)
@@ -257,32 +258,26 @@ def test_how_things_stand_is_read_anew_once_a_job_was_changed() -> None:
     assert (member.count, member.devices) == (2, 4)
 
 
-def test_new_waits_get_no_estimate_from_few_futures_and_keep_the_one_they_had(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_new_waits_get_no_estimate_from_few_futures_and_retain_the_earlier_one() -> None:
     job = full_cluster()
-    few = Futures(waits={job.pk: (60.0,) * 3}, tried=3)
-    monkeypatch.setattr(estimates, "try_futures", lambda *_args, **_options: few)
+    few = Budget(walking=100.0, seeking=100.0, futures=3, fewest=10)
 
-    estimate_new_waits(config=CONFIG, now=LATER)
+    estimate_new_waits(config=CONFIG, now=LATER, budget=few)
     assert pending(job) == ("eta",)
     assert not EstimateRecord.objects.exists()
 
     estimate_starts(config=CONFIG, now=LATER)
     assert pending(job) == ()
     StartEstimate.objects.update(sought_for="held")
-    estimate_new_waits(config=CONFIG, now=LATER)
+    estimate_new_waits(config=CONFIG, now=LATER, budget=few)
     assert pending(job) == ()
     assert StartEstimate.objects.get().p50 is not None
 
 
-def test_without_time_new_waits_are_answered_once_and_left_to_who_asks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_time_new_waits_are_estimated_once_and_steps_sought_on_demand() -> None:
     job = full_cluster()
-    monkeypatch.setattr(estimates, "NEW_STEP_SECONDS", -1.0)
 
-    estimate_new_waits(config=CONFIG, now=LATER)
+    estimate_new_waits(config=CONFIG, now=LATER, budget=Budget(walking=100.0, seeking=-1.0))
 
     assert pending(job) == ("steps",)
     assert new_waits() == frozenset()
@@ -290,7 +285,7 @@ def test_without_time_new_waits_are_answered_once_and_left_to_who_asks(
     assert pending(job) == ()
 
 
-def test_a_job_behind_a_gate_is_told_how_to_open_it_and_no_start() -> None:
+def test_a_job_behind_a_gate_has_a_remedy_and_no_start_estimate() -> None:
     make_two_tenants(nodes=2)
     run_round(NOW)
     job = submit(held=True)
@@ -304,45 +299,42 @@ def test_a_job_behind_a_gate_is_told_how_to_open_it_and_no_start() -> None:
     assert (answer.eta, answer.pending) == (None, ())
 
 
-def test_whoever_has_no_steps_comes_first_when_all_are_renewed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_jobs_without_steps_come_first_when_all_are_renewed() -> None:
     known, unknown = full_cluster(), submit(devices=4, name="train-10")
     run_round(LATER)
     seek_now(job=known, config=CONFIG, now=LATER)
-    asked: list[int] = []
 
-    def hear(job: QueuedJob, *_args: Any, **_options: Any) -> Sought:
-        asked.append(job.id)
-        return Sought()
+    with CaptureQueriesContext(connection) as queries:
+        estimate_starts(config=CONFIG, now=LATER)
 
-    monkeypatch.setattr(unblocking, "seek", hear)
-    estimate_starts(config=CONFIG, now=LATER)
-
-    assert asked == [unknown.pk, known.pk]
+    # Before the search for a job, its document is read.
+    read = re.compile(r'SELECT "scheduling_job"\."spec"[^,]* WHERE .*"id" = (\d+)')
+    found = [match for query in queries if (match := read.search(query["sql"]))]
+    assert [int(match[1]) for match in found] == [unknown.pk, known.pk]
 
 
-def test_who_asks_alike_is_answered_when_the_time_for_questions_is_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_jobs_with_equal_demands_get_the_same_steps_after_the_time_limit() -> None:
     alike, other = [full_cluster(), submit(devices=8, name="train-9")], submit(devices=4)
     run_round(LATER)
     clock = iter([0.0, 1.0])
-    monkeypatch.setattr(unblocking, "time", SimpleNamespace(monotonic=lambda: next(clock, 1e9)))
-    monkeypatch.setattr(unblocking, "seek", lambda *_args, **_options: Sought())
     reading = take_snapshot(number=2, now=LATER, config=CONFIG)
     reasons = {
-        job.pk: Reason(code=ReasonCode.HELD, message=plain("It waits.")) for job in (*alike, other)
+        job.pk: Reason(code=ReasonCode.WAITING_FOR_ROUND, message=plain("It waits."))
+        for job in (*alike, other)
     }
 
     found = unblocking.seek_for_all(
-        snapshot=reading.snapshot, moving=(), reasons=reasons, seconds=5.0
+        snapshot=reading.snapshot,
+        moving=(),
+        reasons=reasons,
+        seconds=5.0,
+        clock=lambda: next(clock, 1e9),
     )
 
     assert found.keys() == {job.pk for job in alike}
 
 
-def test_those_of_whom_nothing_is_known_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_without_any_estimate_come_first() -> None:
     known = full_cluster()
     estimate_new_waits(config=CONFIG, now=LATER)
     StartEstimate.objects.update(sought_for="held")
@@ -350,12 +342,12 @@ def test_those_of_whom_nothing_is_known_come_first(monkeypatch: pytest.MonkeyPat
     run_round(LATER)
     assert new_waits() == {known.pk, unknown.pk}
 
-    monkeypatch.setattr(estimates, "MOST_NEW", 1)
-
-    assert new_waits() == {unknown.pk}
+    assert new_waits(most=1) == {unknown.pk}
 
 
-def test_a_round_says_whether_jobs_wait_anew(django_capture_on_commit_callbacks: Any) -> None:
+def test_a_round_signals_whether_jobs_have_begun_to_wait(
+    django_capture_on_commit_callbacks: Any,
+) -> None:
     make_two_tenants(nodes=2)
     start(submit(devices=8, name="train-8"))
     heard: list[bool] = []
@@ -381,37 +373,28 @@ def test_a_round_says_whether_jobs_wait_anew(django_capture_on_commit_callbacks:
     assert heard == [True, False, True]
 
 
-def test_starts_that_nobody_waited_for_count_as_the_longest_look_ahead(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_starts_after_the_horizon_count_as_starts_at_the_horizon() -> None:
     job = full_cluster()
     two_days = 2 * 86_400.0  # from sooner on, the range would be too wide to be shown
-    few_never = Futures(waits={job.pk: (two_days,) * 17 + (math.inf,) * 3}, tried=20)
-    monkeypatch.setattr(estimates, "try_futures", lambda *_args, **_options: few_never)
 
-    made = estimate_starts(config=CONFIG, now=LATER)
+    made = store_waits((two_days,) * 17 + (math.inf,) * 3, of=job, now=LATER)
 
     row = StartEstimate.objects.get(pk=job.pk)
     assert made == 1
     assert (row.p50, row.p90) == (LATER + timedelta(days=2), LATER + timedelta(days=14))
 
 
-def test_an_estimate_that_has_not_moved_is_not_written_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_estimate_that_has_not_moved_is_not_written_again() -> None:
     job = full_cluster()
-    monkeypatch.setattr(estimates, "seek_for_all", lambda **_options: {})
     made = []
     for seconds, wait in ((0, 600.0), (10, 590.0), (20, 5000.0)):
-        told = Futures(waits={job.pk: (wait,) * 20}, tried=20)
-        monkeypatch.setattr(estimates, "try_futures", lambda *_args, told=told, **_options: told)
-        estimate_starts(config=CONFIG, now=LATER + timedelta(seconds=seconds))
+        store_waits((wait,) * 20, of=job, now=LATER + timedelta(seconds=seconds))
         made.append(StartEstimate.objects.get(pk=job.pk).made_at)
 
     assert made == [LATER, LATER, LATER + timedelta(seconds=20)]
 
 
-def test_the_truth_is_written_beside_an_estimate_when_the_job_gets_devices() -> None:
+def test_the_actual_start_is_stored_with_an_estimate_when_the_job_gets_devices() -> None:
     job = full_cluster()
     estimate_starts(config=CONFIG, now=LATER)
     estimate_starts(config=CONFIG, now=LATER + timedelta(seconds=10))
@@ -432,7 +415,7 @@ def test_the_truth_is_written_beside_an_estimate_when_the_job_gets_devices() -> 
     assert calibration(make_viewer("bob"), now=LATER) == ()
 
 
-def test_kept_estimates_tell_how_fast_a_queue_drains() -> None:
+def test_stored_estimates_show_how_fast_a_queue_drains() -> None:
     make_two_tenants(nodes=2)
     jobs = [submit(devices=1, name=f"train-{number}") for number in range(9)]
     waiting = submit(devices=8, name="train-large")
@@ -554,7 +537,7 @@ def test_only_some_fields_of_a_job_change_while_it_waits() -> None:
     assert job.devices == 8
 
 
-def test_a_job_of_somebody_else_or_one_that_runs_is_not_changed() -> None:
+def test_a_job_of_another_user_or_a_running_one_is_not_amended() -> None:
     job = full_cluster()
     bob, alice = make_viewer("bob"), make_viewer("alice")
     running = Job.objects.unscoped().get(name="train-8")
@@ -568,7 +551,7 @@ def test_a_job_of_somebody_else_or_one_that_runs_is_not_changed() -> None:
         amend_job(job=running, changes=changes, viewer=alice, ground=ground, now=LATER)
 
 
-def test_of_two_who_change_a_job_at_once_the_second_is_told() -> None:
+def test_of_two_concurrent_amendments_the_second_is_refused() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
     ground = read_submit_context(viewer=alice, images_ignored=False)
@@ -588,7 +571,7 @@ def test_of_two_who_change_a_job_at_once_the_second_is_told() -> None:
     assert (job.devices, job.job_class) == (4, "guaranteed")
 
 
-def test_who_read_a_job_before_it_was_changed_is_stale_also_between_check_and_write() -> None:
+def test_an_amendment_of_an_old_version_is_stale_also_between_check_and_write() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
     ground = read_submit_context(viewer=alice, images_ignored=False)
@@ -610,7 +593,7 @@ def test_who_read_a_job_before_it_was_changed_is_stale_also_between_check_and_wr
 
 
 @pytest.mark.parametrize("is_held", [True, False])
-def test_who_is_held_stays_so_while_something_else_changes(is_held: bool) -> None:
+def test_a_hold_stays_when_another_field_changes(is_held: bool) -> None:
     job = full_cluster()
     alice = make_viewer("alice")
     ground = read_submit_context(viewer=alice, images_ignored=False)

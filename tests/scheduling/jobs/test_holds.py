@@ -9,19 +9,18 @@ from scheduling.clusters.models import VcLimit
 from scheduling.estimates.models import StartEstimate
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.why import why
-from scheduling.jobs.services import amendments
 from scheduling.jobs.services.amendments import amend_job
-from scheduling.jobs.services.holds import hold_job, release_hold, require_release
+from scheduling.jobs.services.holds import hold_job, release_hold
 from scheduling.jobs.services.idempotency import IdempotencyConflictError
 from scheduling.jobs.services.submission import clone_job
 from scheduling.jobs.validation import InvalidJobError
 from tenants.errors import ConflictError, ForbiddenError
 from tenants.models import Membership, Tenant
 from tenants.roles import Role
-from tenants.viewers import Viewer
 from tests.factories.cluster import make_virtual_cluster
 from tests.factories.scheduling import NOW, make_two_tenants, run_round, submit
 from tests.factories.tenants import make_member, make_user, make_viewer
+from tests.support.interleaving import before_query
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +37,7 @@ def is_held(job: Job) -> bool:
     return Job.objects.unscoped().get(pk=job.pk).held
 
 
-def test_nobody_but_its_owner_a_lead_and_an_admin_releases_a_held_job() -> None:
+def test_only_owner_lead_and_admin_release_a_held_job() -> None:
     job = submit(held=True)
 
     with pytest.raises(ForbiddenError):
@@ -51,7 +50,7 @@ def test_nobody_but_its_owner_a_lead_and_an_admin_releases_a_held_job() -> None:
         assert not release_hold(job=job, viewer=make_viewer(name))
 
 
-def test_what_a_lead_holds_its_owner_does_not_release_by_any_way() -> None:
+def test_an_owner_cannot_release_the_hold_of_a_lead() -> None:
     job, alice = submit(), make_viewer("alice")
     hold_job(job=job, viewer=make_viewer("ada"))
 
@@ -67,7 +66,7 @@ def test_what_a_lead_holds_its_owner_does_not_release_by_any_way() -> None:
     assert release_hold(job=job, viewer=alice)
 
 
-def test_what_a_lead_holds_does_not_become_its_owners_by_holding_it_again() -> None:
+def test_the_hold_of_a_lead_stays_the_leads_after_another_hold() -> None:
     job, alice = submit(), make_viewer("alice")
     hold_job(job=job, viewer=make_viewer("ada"))
 
@@ -79,24 +78,17 @@ def test_what_a_lead_holds_does_not_become_its_owners_by_holding_it_again() -> N
     assert is_held(job)
 
 
-def test_a_hold_that_a_lead_puts_on_it_in_mid_amendment_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    job = submit(held=True)
+def test_the_hold_of_a_lead_during_an_amendment_stays() -> None:
+    job, ada = submit(held=True), make_viewer("ada")
+    held = before_query("SAVEPOINT", lambda: hold_job(job=job, viewer=ada))
 
-    def ask_then_hold(*, job: Job, viewer: Viewer) -> None:
-        require_release(job=job, viewer=viewer)
-        hold_job(job=job, viewer=make_viewer("ada"))
-
-    monkeypatch.setattr(amendments, "require_release", ask_then_hold)
-
-    with pytest.raises(ConflictError):
+    with held, pytest.raises(ConflictError):
         amend(job, "alice", {"held": False})
 
     assert is_held(job)
 
 
-def test_a_lead_holds_what_its_owner_holds_already() -> None:
+def test_a_lead_holds_a_job_that_its_owner_holds_already() -> None:
     job, alice = submit(held=True), make_viewer("alice")
 
     assert hold_job(job=job, viewer=make_viewer("ada"))
@@ -106,7 +98,7 @@ def test_a_lead_holds_what_its_owner_holds_already() -> None:
         release_hold(job=job, viewer=alice)
 
 
-def test_an_owner_is_told_whom_to_ask_about_what_a_lead_holds() -> None:
+def test_the_refusal_names_the_lead_who_holds_a_job() -> None:
     job, viewers = submit(), {name: make_viewer(name) for name in ("alice", "ada")}
     hold_job(job=job, viewer=viewers["ada"])
     run_round()

@@ -1,4 +1,4 @@
-"""Who is told of what: those who wish it and may, once; tried again, given up, replayed."""
+"""Notifications: receivers and their rights, one delivery each, retries, replays."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -25,6 +25,7 @@ from tests.factories.cluster import NOW
 from tests.factories.running import ran
 from tests.factories.scheduling import end, make_two_tenants, start, submit
 from tests.factories.tenants import make_member, make_tenant, make_viewer
+from tests.support.interleaving import before_query
 
 pytestmark = pytest.mark.django_db
 
@@ -65,7 +66,7 @@ def fail(job: Job) -> None:
     end(job, 3)
 
 
-def test_a_job_that_fails_is_told_to_its_owner_and_the_tenants_hook_once():
+def test_a_failed_job_notifies_its_owner_and_the_tenants_webhook_once():
     hook = make_hook().hook
     everywhere = make_hook("root", None).hook
     job = submit(name="train", worker={"secrets": {"TOKEN": "s3cret"}})
@@ -89,7 +90,7 @@ def test_a_job_that_fails_is_told_to_its_owner_and_the_tenants_hook_once():
     assert "s3cret" not in str(body)
 
 
-def test_an_event_that_was_rolled_back_is_told_to_nobody():
+def test_an_event_that_was_rolled_back_notifies_nobody():
     make_hook()
     job = submit()
     start(job)
@@ -102,7 +103,7 @@ def test_an_event_that_was_rolled_back_is_told_to_nobody():
     assert tell() == 0
 
 
-def test_hooks_of_another_tenant_hear_nothing_and_a_hook_that_is_off_neither():
+def test_webhooks_of_other_tenants_and_disabled_webhooks_get_nothing():
     made = make_hook()
     fail(submit("bob"))
     tell()
@@ -126,7 +127,7 @@ def test_telling_twice_at_a_time_makes_each_delivery_once():
     assert Delivery.objects.filter(event="job.failed").count() == 2
 
 
-def test_people_get_what_they_have_chosen_and_jobs_may_say_it_themselves():
+def test_users_get_the_events_that_they_or_their_jobs_select():
     set_mail_events(viewer=make_viewer("alice"), events=["job.running"])
     fail(submit())
     tell()
@@ -137,7 +138,7 @@ def test_people_get_what_they_have_chosen_and_jobs_may_say_it_themselves():
     assert mailed() == [("ada", "job.failed"), ("alice", "job.running"), ("alice", "job.failed")]
 
 
-def test_who_has_left_the_tenant_hears_of_its_jobs_no_more():
+def test_a_former_tenant_member_gets_no_notifications_of_its_jobs():
     fail(submit(notify={"to": ["ada"]}))
     Membership.objects.unscoped().filter(user__username__in=["alice", "ada"]).delete()
 
@@ -167,7 +168,7 @@ def test_preemptions_name_nobody_elses_job():
     assert "bob" not in str(body)
 
 
-def test_the_health_of_nodes_is_told_to_admins_and_the_clusters_hooks():
+def test_node_health_notifies_admins_and_the_clusters_webhooks():
     make_hook("root", None, ["node.down", "node.ready"])
     node = Node.objects.first()
     node_contact.contact_lost(node_id=node.pk, reason="10.0.0.7 is silent", now=NOW, down=True)
@@ -244,7 +245,7 @@ def test_a_replay_is_a_delivery_of_its_own_about_the_same_event():
             deliveries.replay(viewer=make_viewer(stranger), delivery_id=row.pk, now=NOW)
 
 
-def test_the_secret_signs_and_is_in_no_row_audit_or_words():
+def test_the_secret_signs_and_is_in_no_row_audit_or_text():
     made = make_hook()
     row = Webhook.objects.unscoped().get()
     fail(submit())
@@ -281,7 +282,7 @@ def test_the_secret_signs_and_is_in_no_row_audit_or_words():
         {"name": ""},
     ],
 )
-def test_what_is_wrong_with_a_hook_is_named(changes):
+def test_the_faults_of_a_webhook_are_named(changes):
     right = {"name": "chat", "url": "https://example.org/", "events": ["job.failed"]}
     viewer = make_viewer("ada")
     (tenant,) = viewer.roles
@@ -292,7 +293,7 @@ def test_what_is_wrong_with_a_hook_is_named(changes):
     assert {fault.field for fault in refused.value.errors} == set(changes)
 
 
-def test_guarantees_are_told_of_at_80_and_100_percent_once():
+def test_use_of_guarantees_notifies_at_80_and_100_percent_once():
     start(submit(devices=4))
     quotas.look_at_quotas(now=NOW)
     assert not Notice.objects.unscoped().exists()
@@ -308,24 +309,18 @@ def test_guarantees_are_told_of_at_80_and_100_percent_once():
     assert ("ada", "quota.guarantee") in mailed()
 
 
-def test_of_two_who_look_at_a_quota_at_once_one_tells_of_it(monkeypatch):
+def test_of_two_concurrent_checks_of_a_quota_one_notifies():
     start(submit(devices=4))
     quotas.look_at_quotas(now=NOW)
     start(submit(devices=4))
-    level_of = quotas.level_of
 
-    def overtaken(percent, told):
-        monkeypatch.setattr(quotas, "level_of", level_of)
+    with before_query('UPDATE "scheduling_quotamark"', lambda: quotas.look_at_quotas(now=NOW)):
         quotas.look_at_quotas(now=NOW)
-        return level_of(percent, told)
-
-    monkeypatch.setattr(quotas, "level_of", overtaken)
-    quotas.look_at_quotas(now=NOW)
 
     assert Notice.objects.unscoped().count() == 1
 
 
-def test_gpu_hours_of_the_month_are_told_of_at_80_and_100_percent():
+def test_gpu_hours_of_the_month_notify_at_80_and_100_percent():
     job = submit()
     start(job)
     Device.objects.update(is_gpu=True)
@@ -352,7 +347,7 @@ def test_gpu_hours_of_the_month_are_told_of_at_80_and_100_percent():
         (69, 100, 0),
     ],
 )
-def test_a_share_that_sways_is_told_of_once(percent, told, level):
+def test_a_fluctuating_share_notifies_once(percent, told, level):
     assert quotas.level_of(percent, told) == level
 
 

@@ -1,4 +1,4 @@
-"""Receipts of preemptions: opened with the notice, completed by what the job told."""
+"""Receipts of preemptions: opened with the notice, completed by reports of the job."""
 
 from datetime import timedelta
 
@@ -73,7 +73,7 @@ def attempt_of(job):
     return Attempt.objects.get(job=job, number=1)
 
 
-def test_what_is_fetched_after_a_job_has_left_is_not_dated_after_it(job):
+def test_events_fetched_after_a_job_has_left_are_not_dated_after_it(job):
     preempt(job)
     leave(job)
     record_training_events(
@@ -89,18 +89,21 @@ def test_what_is_fetched_after_a_job_has_left_is_not_dated_after_it(job):
     assert found.acknowledged_at == found.checkpoint_at == found.released_at == LEFT
 
 
-def test_the_last_of_very_many_checkpoints_counts(job, monkeypatch):
-    monkeypatch.setattr(progress, "MOST_OF_AN_ATTEMPT", 3)
-    report(job, 50)
+def test_the_last_of_very_many_checkpoints_counts(job):
+    most = progress.MOST_OF_AN_ATTEMPT
+    report(job, most + 2)
     preempt(job)
-    for step in (10, 20, 30, 40, 50):
-        tell(job, "checkpoint", step=step, sha256=SHA)
+    notes = [
+        ("checkpoint", f"checkpoint {step}", {"step": step, "sha256": SHA})
+        for step in range(1, most + 3)
+    ]
+    record_training_events(job_id=job.pk, attempt=1, notes=notes, now=ASKED)
 
     leave(job)
 
     found = Preemption.objects.get(job=job)
-    assert (found.checkpoint_step, found.lost_steps) == (50, 0)
-    assert JobEvent.objects.filter(job=job, kind="checkpoint").count() == 3
+    assert (found.checkpoint_step, found.lost_steps) == (most + 2, 0)
+    assert JobEvent.objects.filter(job=job, kind="checkpoint").count() == most
 
 
 def test_many_receipts_are_settled_in_a_few_queries(job, django_assert_num_queries):
@@ -137,7 +140,7 @@ def test_a_job_that_saved_its_last_step_has_lost_nothing(job):
     assert (found.lost_steps, found.lost_seconds, found.forced) == (0, 0.0, False)
 
 
-def test_what_comes_after_the_end_completes_the_receipt(job):
+def test_events_after_the_end_complete_the_receipt(job):
     tell(job, "checkpoint", step=40, sha256=SHA)
     report(job, 90, seconds=45.0)
     preempt(job)
@@ -199,7 +202,7 @@ def test_a_drain_leaves_receipts_that_name_the_node(job):
     assert (found.for_job, found.for_text, found.lost_seconds) == (None, "", None)
 
 
-def test_rounds_say_for_whom_and_by_which_rule(job):
+def test_rounds_store_the_other_job_and_the_rule(job):
     strong = make_job(worker={"instances": 2, "devices": 8}, priority=500)
     run_round(ASKED)
 

@@ -15,6 +15,7 @@ from tenants.models import User
 from tests.factories.running import ran
 from tests.factories.tenants import make_viewer
 from tests.support.cluster_pages import Stage, make_stage
+from tests.support.interleaving import before_query
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
@@ -39,7 +40,7 @@ def hours(day: date, name: str) -> tuple[float, float, float, float]:
     return tuple(round(value / 3600, 6) for value in seconds)  # type: ignore[return-value]
 
 
-def test_each_day_has_what_was_held_on_it_by_kind(stage: Stage) -> None:
+def test_each_day_has_the_device_hours_by_kind(stage: Stage) -> None:
     sum_usage(now=NOON + 15 * HOUR)
 
     assert hours(date(2026, 3, 31), "alice") == (24.0, 0.0, 0.0, 0.0)
@@ -63,7 +64,7 @@ def test_summing_up_in_pieces_or_again_gives_the_same(stage: Stage) -> None:
         ({"outcome": "failed", "failure_class": "node"}, 3),
     ],
 )
-def test_lost_is_what_a_run_did_after_its_last_checkpoint(
+def test_lost_work_is_the_work_after_the_last_checkpoint(
     stage: Stage, columns: dict[str, str], place: int
 ) -> None:
     end = NOON + 5 * HOUR
@@ -181,7 +182,7 @@ def test_use_of_a_job_that_is_forgotten_on_the_same_day_stays_when_the_day_is_wr
     assert UsageJob.objects.unscoped().filter(name="train-a").count() == 1
 
 
-def test_what_ended_before_midnight_and_was_told_after_it_is_on_its_day(stage: Stage) -> None:
+def test_a_job_that_ended_before_midnight_counts_for_that_day(stage: Stage) -> None:
     midnight = NOON + 12 * HOUR
     sum_usage(now=midnight + HOUR / 30)
     ran(stage.running, until=midnight - HOUR)
@@ -192,21 +193,13 @@ def test_what_ended_before_midnight_and_was_told_after_it_is_on_its_day(stage: S
     assert not UsageDay.objects.unscoped().filter(day=date(2026, 4, 1)).exists()
 
 
-def test_of_two_who_sum_up_at_once_the_later_one_writes_nothing(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_concurrent_sums_the_later_one_writes_nothing(stage: Stage) -> None:
     sum_usage(now=NOON + HOUR)
-    read = sums._sums
+    others: list[int] = []
 
-    def overtaken(day: date, now: datetime) -> object:
-        found = read(day, now)
-        monkeypatch.setattr(sums, "_sums", read)
-        assert sum_usage(now=NOON + 4 * HOUR) == 1
-        return found
-
-    monkeypatch.setattr(sums, "_sums", overtaken)
-
-    assert sum_usage(now=NOON + 2 * HOUR) == 0
+    with before_query("SAVEPOINT", lambda: others.append(sum_usage(now=NOON + 4 * HOUR))):
+        assert sum_usage(now=NOON + 2 * HOUR) == 0
+    assert others == [1]
     assert hours(date(2026, 3, 31), "alice")[0] == 8.0
     assert UsageMark.objects.get().summed_until == NOON + 4 * HOUR
 

@@ -8,7 +8,6 @@ from scheduling.clusters.models import VirtualCluster
 from scheduling.core.policy_interface import Kind
 from scheduling.jobs.models import Job
 from scheduling.what_if.models import WhatIf
-from scheduling.what_if.services import what_if
 from scheduling.what_if.services.recorded_days import recorded_days
 from scheduling.what_if.services.replays import replay
 from scheduling.what_if.services.what_if import (
@@ -29,6 +28,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.job_history import run_round_at, seconds_after_now, three_finished_jobs
 from tests.factories.tenants import make_viewer
+from tests.support.interleaving import before_query, raising
 
 __all__ = ["three_finished_jobs"]
 
@@ -109,7 +109,7 @@ def test_a_job_that_has_not_ended_is_neither_winner_nor_loser(tmp_path, three_fi
     assert answer["unknown"] == 1
 
 
-def test_a_span_counts_only_what_was_worked_within_it(tmp_path, three_finished_jobs):
+def test_a_span_counts_only_the_work_within_it(tmp_path, three_finished_jobs):
     days = days_of(tmp_path, since=seconds_after_now(900))
 
     assert [(j.name, j.submitted, j.duration) for j in days.trace.jobs] == [
@@ -136,7 +136,7 @@ def test_jobs_change_in_a_replay_what_they_change_in_rounds(tmp_path):
     assert [job.kind for job in days.trace.jobs] == [Kind.RIGID, Kind.ELASTIC, Kind.ADAPTIVE]
 
 
-def test_a_question_is_answered_once_and_kept_for_a_day(tmp_path, three_finished_jobs):
+def test_a_what_if_is_answered_once_and_stored_for_a_day(tmp_path, three_finished_jobs):
     asked = ask()
 
     done = [answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY) for _ in range(2)]
@@ -152,7 +152,7 @@ def test_a_question_is_answered_once_and_kept_for_a_day(tmp_path, three_finished
     assert not WhatIf.objects.unscoped().exists()
 
 
-def test_a_span_of_which_nothing_is_kept_is_an_answer_too(tmp_path, three_finished_jobs):
+def test_a_span_without_stored_rounds_has_a_result(tmp_path, three_finished_jobs):
     asked = ask(since=NOW - 2 * DAY, until=NOW - DAY)
 
     answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
@@ -160,23 +160,18 @@ def test_a_span_of_which_nothing_is_kept_is_an_answer_too(tmp_path, three_finish
     assert "No stored round" in WhatIf.objects.unscoped().get().fault
 
 
-def test_a_question_whose_answer_fails_is_answered_with_that(
-    tmp_path, three_finished_jobs, monkeypatch
-):
-    def broken(*_arguments, **_options):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(what_if, "replay", broken)
+def test_a_what_if_that_fails_stores_its_error(tmp_path, three_finished_jobs):
     asked = ask()
 
-    assert answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
+    with before_query('FROM "scheduling_round"', raising(ZeroDivisionError())):
+        assert answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
 
     found = WhatIf.objects.unscoped().get()
     assert (found.fault, found.result) == ("It failed with ZeroDivisionError.", {})
     assert found.finished_at is not None
 
 
-def test_a_question_is_sent_again_when_its_message_or_its_worker_was_lost(
+def test_a_what_if_is_queued_again_when_its_message_or_its_worker_was_lost(
     tmp_path, three_finished_jobs, requested
 ):
     sent = requested.what_ifs
@@ -221,7 +216,7 @@ def test_bad_questions_are_refused(three_finished_jobs, changes, error):
         ask(**changes)
 
 
-def test_nobody_has_more_than_a_few_open_questions(three_finished_jobs):
+def test_a_user_has_at_most_a_few_open_what_ifs(three_finished_jobs):
     for _ in range(MOST_OPEN):
         ask()
 

@@ -7,22 +7,20 @@ import pytest
 from tests.support.fake_transport import FakeNode, FakeTransport, until
 from workers.node_service.backoffs import Backoffs
 from workers.node_service.ports import NodeAddress
-from workers.services import reach
 
 ADDRESS = NodeAddress(node_id=1, name="node-1", host="node-1", port=22, user="u", host_key="")
 
 
 class Broken(FakeTransport):
-    """A line whose end fails in an unexpected way."""
+    """A transport whose close fails in an unexpected way."""
 
     async def close(self) -> None:
         raise ValueError("unexpected")
 
 
 async def test_unexpected_errors_are_logged_and_do_not_end_the_tries(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(reach, "FIRST_BACKOFF", 0.01)
     node, tries, writes = FakeNode(), [0], [0]
 
     def connect(address: NodeAddress, progress: object) -> FakeTransport:
@@ -36,7 +34,7 @@ async def test_unexpected_errors_are_logged_and_do_not_end_the_tries(
         if writes[0] == 1:
             raise RuntimeError("unexpected")
 
-    backoffs = Backoffs(owner="service", connect=connect, write=write)
+    backoffs = Backoffs(owner="service", connect=connect, write=write, first=0.01)
     backoffs.begin(ADDRESS, silent=None)
     # The note, two extensions, and the deletion after the third try.
     await until(lambda: (tries, writes) == ([3], [4]), seconds=10)

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -23,7 +24,7 @@ from workers.services import log_files
 
 
 class Heard:
-    """Collects what a signal says."""
+    """Collects the arguments of a signal."""
 
     def __init__(self, signal: Signal) -> None:
         self.news: list[dict[str, Any]] = []
@@ -54,7 +55,7 @@ def step(number: int, samples: float = 10.0) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
-def test_a_line_that_matches_a_rule_is_told_once_and_ends_the_retries(world: World) -> None:
+def test_a_line_that_matches_a_rule_notifies_once_and_ends_the_retries(world: World) -> None:
     LogRule.objects.create(name="NaN", pattern="loss is nan", action="stop-retries")
     world.start()
     job = world.submit("sleep 60", retries={"user": 5})
@@ -73,7 +74,7 @@ def test_a_line_that_matches_a_rule_is_told_once_and_ends_the_retries(world: Wor
     assert "loss is nan now" in event.text
 
 
-def test_a_log_is_fetched_while_it_grows_and_told_without_gaps(
+def test_a_log_is_fetched_while_it_grows_and_published_without_gaps(
     world: World, log_news: Heard
 ) -> None:
     world.start()
@@ -114,7 +115,7 @@ def test_a_job_that_writes_much_does_not_keep_others_waiting(world: World) -> No
     wait_for(lambda: len(world.logs(loud)) == len(flood))
 
 
-def test_what_the_node_dropped_leaves_no_hole_that_is_read(world: World) -> None:
+def test_dropped_parts_of_a_log_leave_no_gap_for_readers(world: World) -> None:
     world.start()
     job = world.submit("sleep 60")
     world.wait_for_state(job, JobState.RUNNING)
@@ -156,7 +157,7 @@ def test_reports_become_samples_of_the_whole_gang(world: World) -> None:
     assert newest.throughput == pytest.approx(20.0)
 
 
-def test_reports_go_on_behind_those_that_the_node_has_dropped(world: World) -> None:
+def test_reports_continue_after_those_that_the_node_has_dropped(world: World) -> None:
     world.start()
     job = world.submit("sleep 60")
     world.wait_for_state(job, JobState.RUNNING)
@@ -174,7 +175,7 @@ def test_reports_go_on_behind_those_that_the_node_has_dropped(world: World) -> N
 
 
 def saved(number: int) -> bytes:
-    """What a training tells of a checkpoint."""
+    """The report of a training about a checkpoint."""
     told = {"event": "checkpoint", "step": number, "sha256": f"{number:064x}", "bytes": 100}
     return json.dumps(told).encode() + b"\n"
 
@@ -216,9 +217,10 @@ def test_reports_are_counted_once_across_a_change_of_service(world: World) -> No
     assert LogStream.objects.get().reports_end == 3 * len(step(1))
 
 
-def test_telemetry_is_kept_by_the_minute_and_told_at_once(
+def test_telemetry_is_stored_by_the_minute_and_published_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The minute is part of the stored rows, no setting.
     monkeypatch.setattr("workers.node_service.session.MINUTE", 0.5)
     heard = Heard(signals.telemetry_seen)
     world.start()
@@ -232,7 +234,7 @@ def test_telemetry_is_kept_by_the_minute_and_told_at_once(
     assert heard.news[0]["reading"]["utilisation"] == [0.5]
 
 
-def test_a_probe_fills_in_what_the_node_has(world: World) -> None:
+def test_a_probe_stores_the_devices_of_the_node(world: World) -> None:
     world.start()
 
     wait_for(lambda: Node.objects.filter(probed_at__isnull=False).count() == 3)
@@ -264,19 +266,19 @@ def test_a_node_cannot_speak_about_runs_of_another_node(world: World) -> None:
     assert world.state(job) is JobState.RUNNING
 
 
-def test_a_full_disk_here_is_not_held_against_the_node_and_loses_no_line(
+def test_a_full_disk_of_the_portal_does_not_count_against_the_node_and_loses_no_line(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, refusals, full = log_files.write, [0], threading.Event()
+    write, refusals, full = os.pwrite, [0], threading.Event()
     full.set()
 
-    def write_if_there_is_room(*arguments: Any, **named: Any) -> log_files.Extent:
+    def write_if_there_is_room(*arguments: Any) -> int:
         if full.is_set():
             refusals[0] += 1
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write(*arguments, **named)
+        return write(*arguments)
 
-    monkeypatch.setattr(log_files, "write", write_if_there_is_room)
+    monkeypatch.setattr(os, "pwrite", write_if_there_is_room)
     world.start()
     wait_for(lambda: Node.objects.filter(contact="ready").count() == 3)
 

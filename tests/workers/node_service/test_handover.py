@@ -128,6 +128,7 @@ def test_a_checkpoint_that_takes_too_long_stays_behind(world: World) -> None:
 def test_a_job_that_is_to_leave_again_waits_for_no_checkpoint(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The pieces of the transfer are over sooner than the usual pause.
     monkeypatch.setattr(handover, "LOOK_EVERY_SECONDS", 0.0)
     world.start()
     job, member = saving_job(world)

@@ -11,17 +11,19 @@ from scheduling.core.lifecycle import JobState
 from scheduling.enums import NodeState
 from tests.workers.node_service.conftest import World, wait_for
 from workers.models import NodeBackoff, NodeLease
-from workers.services import reach
 from workers.transports.base import Grew
 
 
 @pytest.fixture
-def cut_world(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+def cut_world(world: World, request: pytest.FixtureRequest) -> World:
     """Two services that give nodes up within a second."""
     world.settings = replace(
-        world.settings, contact_every=0.05, unreached_after=0.5, first_contact=1.0
+        world.settings,
+        contact_every=0.05,
+        unreached_after=0.5,
+        first_contact=1.0,
+        first_return=getattr(request, "param", 0.5),
     )
-    monkeypatch.setattr(reach, "FIRST_BACKOFF", 0.5)
     for name in ("service-1", "service-2"):
         world.start(name)
     wait_for(lambda: set(nodes_by_owner()) == {"service-1", "service-2"})
@@ -40,7 +42,7 @@ def epochs() -> dict[str, int]:
     return dict(NodeLease.objects.values_list("node__name", "epoch"))
 
 
-def test_nodes_of_a_service_that_cannot_reach_them_are_carried_by_another(
+def test_nodes_of_a_service_that_cannot_reach_them_move_to_another(
     cut_world: World,
 ) -> None:
     jobs = [cut_world.submit("sleep 60", worker={"devices": 8}) for _ in range(3)]
@@ -66,7 +68,7 @@ def test_nodes_of_a_service_that_cannot_reach_them_are_carried_by_another(
     assert not NodeBackoff.objects.exists()
 
 
-def test_a_node_that_nobody_reaches_stays_with_one_service_and_is_found_down(
+def test_a_node_that_no_service_reaches_stays_with_one_and_is_down(
     cut_world: World,
 ) -> None:
     lost = next(iter(nodes_by_owner()["service-1"]))
@@ -106,10 +108,8 @@ def test_a_node_that_only_sends_events_is_not_left_to_another_service(cut_world:
     assert busy in nodes_by_owner()[owner]
 
 
-def test_a_node_with_a_corrected_address_is_not_left_to_others_any_more(
-    cut_world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reach, "FIRST_BACKOFF", 300.0)
+@pytest.mark.parametrize("cut_world", [300.0], indirect=True)
+def test_a_node_with_a_corrected_address_is_not_left_to_others_any_more(cut_world: World) -> None:
     lost = next(iter(nodes_by_owner()["service-1"]))
     cut_world.cuts = {("service-1", lost)}
     wait_for(lambda: NodeBackoff.objects.filter(process="service-1").exists())
@@ -119,7 +119,7 @@ def test_a_node_with_a_corrected_address_is_not_left_to_others_any_more(
     wait_for(lambda: not NodeBackoff.objects.exists(), seconds=20)
 
 
-def test_a_service_that_is_alone_keeps_a_node_that_it_cannot_reach(world: World) -> None:
+def test_a_single_service_retains_a_node_that_it_cannot_reach(world: World) -> None:
     world.settings = replace(
         world.settings, contact_every=0.05, unreached_after=0.3, first_contact=0.3
     )
@@ -135,7 +135,7 @@ def test_a_service_that_is_alone_keeps_a_node_that_it_cannot_reach(world: World)
     assert not NodeBackoff.objects.exists()
 
 
-def test_the_next_service_goes_on_counting_the_silence_of_a_node(world: World) -> None:
+def test_the_next_service_continues_to_count_the_silence_of_a_node(world: World) -> None:
     world.settings = replace(world.settings, down_after=60.0)
     world.nodes["node-1"].reachable = False
     now = timezone.now()

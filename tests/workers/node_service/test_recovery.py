@@ -154,6 +154,7 @@ def test_a_run_is_removed_only_after_its_end_has_been_written(
 
     world.start()
     job, (member,) = running(world)
+    # A mistake of the product itself, in the thread of the service.
     monkeypatch.setattr(Exited, "write_all", fail_twice)
     world.node_of(member).finish(world.run_id(member), 7)
     wait_for(lambda: len(written) == 2)

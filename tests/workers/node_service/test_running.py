@@ -1,12 +1,11 @@
 """Jobs on nodes in memory, from the rows to the rows."""
 
-import pytest
 from django.utils import timezone
 
 from scheduling.clusters.models import Node
 from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.enums import MemberStep
-from scheduling.jobs.models import Job
+from scheduling.jobs.models import Job, JobSecret
 from scheduling.runs.models import Lease
 from scheduling.runs.services.stopping import preempt_job, stop_job
 from tenants.viewers import Viewer
@@ -88,7 +87,7 @@ def test_one_failed_preparation_cancels_the_gang_and_excludes_the_node(world: Wo
     assert not Lease.objects.filter(released_at=None).exists()
 
 
-def test_what_an_older_version_prepared_otherwise_is_prepared_again(world: World) -> None:
+def test_a_run_prepared_by_an_older_version_is_prepared_again(world: World) -> None:
     node = world.nodes["node-1"]
     node.refuse_prepare_once = PrepareError("spec-differs", "prepared otherwise")
     for other in ("node-2", "node-3"):
@@ -153,17 +152,12 @@ def test_a_preempted_job_leaves_and_runs_again_in_a_new_attempt(world: World) ->
     assert world.asked("stop") == [world.run_id(world.members(job)[0])]
 
 
-def test_a_secret_that_cannot_be_read_fails_its_job_and_no_other(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.start()
-
-    def cannot(_: bytes) -> str:
-        raise ValueError("sealed with another key")
-
-    monkeypatch.setattr("workers.services.dispatch.unseal", cannot)
+def test_a_secret_that_cannot_be_read_fails_its_job_and_no_other(world: World) -> None:
     broken = world.submit("sleep 60", worker={"secrets": {"token": "s3cr3t"}})
+    assert JobSecret.objects.filter(job=broken).update(sealed=b"sealed with another key") == 1
     whole = world.submit("true")
+
+    world.start()
 
     world.wait_for_state(whole, JobState.SUCCEEDED)
     wait_for(lambda: broken.pk and world.attempts(broken)[0].outcome == "failed")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -69,8 +70,8 @@ def people(db: None) -> None:
     make_two_tenants()
 
 
-def run(after: timedelta = timedelta(0)) -> int:
-    return deliver(OUTBOUND, now=lambda: timezone.now() + after)
+def run(after: timedelta = timedelta(0), **limits: Any) -> int:
+    return deliver(OUTBOUND, now=lambda: timezone.now() + after, **limits)
 
 
 def test_events_reach_hooks_and_mail_boxes(receiver, post_office):
@@ -107,8 +108,7 @@ def test_a_hook_that_fails_is_tried_once_a_pass_and_holds_no_other_up(receiver):
     assert len(set(ids)) == 3, "a second try has the id of the first"
 
 
-def test_many_that_wait_for_a_broken_hook_hold_no_other_up(receiver, monkeypatch):
-    monkeypatch.setattr(delivering, "AT_ONCE", 3)
+def test_many_deliveries_for_a_broken_webhook_delay_no_other(receiver):
     with hook_server() as broken:
         broken.answers = [500] * 20
         make_hook(broken.url, "broken")
@@ -116,13 +116,13 @@ def test_many_that_wait_for_a_broken_hook_hold_no_other_up(receiver, monkeypatch
         make_hook(receiver.url)
         put_failures(1)
 
-        run()
+        run(at_once=3)
 
         assert len(receiver.heard) == 1
         assert len(broken.heard) == 1
 
 
-def test_a_hook_into_the_house_is_refused_and_says_so(receiver):
+def test_a_webhook_to_a_private_address_is_refused_with_a_reason(receiver):
     make_hook(receiver.url)
     put_failures(1)
 
@@ -134,7 +134,7 @@ def test_a_hook_into_the_house_is_refused_and_says_so(receiver):
     assert row.state == DeliveryState.WAITING
 
 
-def test_the_task_tells_and_delivers_what_waits(receiver, settings):
+def test_the_task_creates_and_sends_deliveries(receiver, settings):
     settings.TESSERA = replace(settings.TESSERA, hook_networks="127.0.0.1")
     make_hook(receiver.url)
     put_failures(0)
@@ -188,7 +188,7 @@ def test_an_address_that_is_refused_holds_no_other_mail_up(post_office):
     assert states == {"alice": DeliveryState.WAITING, "ada": DeliveryState.DELIVERED}
 
 
-def test_a_letter_that_cannot_be_written_holds_no_other_mail_up(post_office):
+def test_a_mail_that_cannot_be_written_delays_no_other(post_office):
     for name in ("alice", "ada"):
         User.objects.filter(username=name).update(email=f"{name}@example.org")
     put_failures(2)

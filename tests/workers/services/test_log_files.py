@@ -14,6 +14,7 @@ CAP = 1 << 40
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A property of stored files, no setting; whole segments are too large for many examples.
     monkeypatch.setattr(log_files, "SEGMENT_BYTES", 10)
 
 

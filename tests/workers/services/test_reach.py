@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.services.reach import (
-    FIRST_BACKOFF,
     LONGEST_BACKOFF,
     Silence,
     backoff_seconds,
@@ -17,6 +16,7 @@ from workers.services.reach import (
 )
 
 LOOK, PATIENCE, FIRST_CONTACT = 2, 8, 10
+FIRST_BACKOFF = 15.0
 SERVICES = ("a", "b", "c")
 
 
@@ -50,7 +50,10 @@ class Cluster:
         if due <= self.now and name in self.reaches:
             del self.tries[name]
         elif due <= self.now:
-            self.tries[name] = self.now + backoff_seconds(failures + 1), failures + 1
+            self.tries[name] = (
+                self.now + backoff_seconds(failures + 1, FIRST_BACKOFF),
+                failures + 1,
+            )
 
     def _look(self, name: str) -> None:
         living, backing_off = self.living, set(self.tries)
@@ -60,7 +63,7 @@ class Cluster:
             others = others_to_try(name, living=living, backing_off=backing_off)
             if is_given_up(silence, others=others):
                 self.carrier = ""
-                self.tries[name] = self.now + backoff_seconds(0), 0
+                self.tries[name] = self.now + backoff_seconds(0, FIRST_BACKOFF), 0
                 self.given_up[name] += 1
         elif not self.carrier and may_claim(name, living=living, backing_off=backing_off):
             self.carrier, self.heard_at, self.was_heard = name, self.now, False
@@ -124,9 +127,9 @@ def test_a_service_without_others_carries_a_node_that_it_has_given_up(reaches: s
 
 
 def test_backoffs_grow_up_to_a_bound() -> None:
-    found = [backoff_seconds(failures) for failures in range(20)]
+    found = [backoff_seconds(failures, FIRST_BACKOFF) for failures in range(20)]
 
     assert found[:5] == [15.0, 30.0, 60.0, 120.0, 240.0]
     assert found[0] == FIRST_BACKOFF
     assert set(found[5:]) == {LONGEST_BACKOFF}
-    assert backoff_seconds(10**9) == LONGEST_BACKOFF
+    assert backoff_seconds(10**9, FIRST_BACKOFF) == LONGEST_BACKOFF

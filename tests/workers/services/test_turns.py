@@ -1,8 +1,8 @@
 """What one transaction of a node service writes, and in which order."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -29,10 +29,13 @@ from workers.services.turns import Turn, take_turn
 pytestmark = pytest.mark.django_db
 STARTED = NOW + timedelta(seconds=7)
 
+TOO_LARGE = 1 << 70
+"""No integer column takes this number."""
+
 
 @pytest.fixture
 def members() -> list[Member]:
-    """The members of two jobs that have been told to start; a third waits for its orders."""
+    """The members of two prepared jobs; a third waits for its directives."""
     make_cluster()
     make_priority_classes()
     make_virtual_cluster(cells=3)
@@ -80,7 +83,7 @@ def turn(members: list[Member], news: list[NodeReport], tmp_path: Path) -> Turn:
     )
 
 
-def test_what_all_jobs_of_a_virtual_cluster_share_is_written_last(
+def test_rows_shared_by_all_jobs_of_a_virtual_cluster_are_written_last(
     members: list[Member], tmp_path: Path
 ) -> None:
     with CaptureQueriesContext(connection) as asked:
@@ -94,37 +97,22 @@ def test_what_all_jobs_of_a_virtual_cluster_share_is_written_last(
 
 
 def test_a_start_that_cannot_be_written_is_not_counted_and_the_others_are_once(
-    members: list[Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    members: list[Member], tmp_path: Path
 ) -> None:
-    write_all = Running.write_all
-
-    def write(news: list[Running], now: Any) -> None:
-        write_all(news, now)
-        if news[-1].pid == 666:
-            raise ValueError("what this node tells cannot be written")
-
-    monkeypatch.setattr(Running, "write_all", write)
-
-    told = turn(members, [started(members[0]), started(members[1], 666)], tmp_path)
+    told = turn(members, [started(members[0]), started(members[1], TOO_LARGE)], tmp_path)
 
     assert len(told.failed) == 1
     assert WaitTally.objects.values_list("count", "seconds").get() == (1, 7.0)
 
 
 def test_an_end_that_cannot_be_written_evicts_nobody_and_the_others_count_once(
-    members: list[Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    members: list[Member], tmp_path: Path
 ) -> None:
     turn(members, [started(member) for member in members], tmp_path)
-    write_all = Exited.write_all
+    end = failed(members[1])
+    unwritable = replace(end, record=replace(end.record, code=TOO_LARGE))
 
-    def write(news: list[Exited], now: Any) -> None:
-        write_all(news, now)
-        if news[-1].member_id == members[1].pk:
-            raise ValueError("what this node tells cannot be written")
-
-    monkeypatch.setattr(Exited, "write_all", write)
-
-    told = turn(members, [failed(member) for member in members], tmp_path)
+    told = turn(members, [failed(members[0]), unwritable], tmp_path)
 
     assert len(told.failed) == 1
     assert EvictionTally.objects.values_list("reason", "count").get() == ("platform", 1)

@@ -1,4 +1,4 @@
-"""The session against a node that says anything at all."""
+"""The session against a node that sends arbitrary messages."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from workers.transports.base import (
     RefusedError,
     UnreachableError,
 )
-from workers.transports.session import ServeSession
+from workers.transports.session import MOST_RUNS_WITH_NEWS, ServeSession
 
 RUN = "0123456789abcdef.worker.0"
 
@@ -41,7 +41,7 @@ def line() -> Line:
     return Line()
 
 
-async def test_whatever_arrives_from_the_node_counts_as_heard(
+async def test_any_message_of_the_node_counts_as_contact(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def heard_after(seconds: float, data: bytes) -> float:
@@ -129,7 +129,7 @@ async def test_a_refusal_carries_class_code_and_message(line: Line) -> None:
     )
 
 
-async def test_no_reply_in_time_says_which_request(line: Line) -> None:
+async def test_a_reply_timeout_names_the_request(line: Line) -> None:
     with pytest.raises(UnreachableError, match=r"no reply to probe within 0\.01 s"):
         await line.session.request("probe", patience=0.01)
 
@@ -143,7 +143,7 @@ async def test_a_reply_that_comes_too_late_is_ignored(line: Line) -> None:
     assert line.session.ended is None
 
 
-async def test_everybody_who_waits_hears_that_the_line_broke(line: Line) -> None:
+async def test_all_open_requests_fail_when_the_connection_breaks(line: Line) -> None:
     asked = [asyncio.create_task(line.session.request("runs")) for _ in range(3)]
     await asyncio.sleep(0)
 
@@ -192,12 +192,9 @@ async def test_the_newest_event_of_a_run_replaces_older_ones(line: Line) -> None
     ]
 
 
-async def test_events_of_too_many_runs_end_the_session(
-    line: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workers.transports.session.MOST_RUNS_WITH_NEWS", 10)
-
-    for number in range(11):
+async def test_events_of_too_many_runs_end_the_session(line: Line) -> None:
+    for number in range(MOST_RUNS_WITH_NEWS + 1):
+        assert line.session.ended is None
         line.receive(event="grew", run_id=f"0123456789abcdef.worker.{number}", log_end=1)
 
     assert isinstance(line.session.ended, MisbehavedError)
@@ -221,7 +218,7 @@ async def test_events_of_too_many_runs_end_the_session(
         b"\xff\xfe\n",
     ],
 )
-async def test_what_the_protocol_does_not_allow_ends_the_session(line: Line, raw: bytes) -> None:
+async def test_a_violation_of_the_protocol_ends_the_session(line: Line, raw: bytes) -> None:
     asked = asyncio.create_task(line.session.request("runs"))
     await asyncio.sleep(0)
 
@@ -242,7 +239,7 @@ async def test_what_the_protocol_does_not_allow_ends_the_session(line: Line, raw
         b'{"event": ["run"]}\n',
     ],
 )
-async def test_what_concerns_no_request_is_ignored(line: Line, raw: bytes) -> None:
+async def test_replies_to_no_request_are_ignored(line: Line, raw: bytes) -> None:
     asked = asyncio.create_task(line.session.request("runs"))
     await asyncio.sleep(0)
 
@@ -284,7 +281,7 @@ def test_no_bytes_raise_out_of_the_session(raw: bytes) -> None:
         {"data": 7, "offset": 4, "end": 99},
     ],
 )
-def test_a_piece_that_does_not_fit_what_was_asked_is_refused(reply: dict[str, object]) -> None:
+def test_a_piece_that_does_not_fit_the_request_is_refused(reply: dict[str, object]) -> None:
     with pytest.raises(MisbehavedError):
         replies.checked(lambda found: replies.read_chunk(found, offset=4, limit=5), reply)
 

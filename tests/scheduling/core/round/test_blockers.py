@@ -78,6 +78,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(request.priority)
         return ask(self, request, **options)
 
+    # Counts calls and changes none; a limit of searches shows in no result.
     monkeypatch.setattr(CellEngine, "schedule", schedule)
     return found
 
