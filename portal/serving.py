@@ -18,6 +18,7 @@ from portal.api.documents import MAX_BODY_BYTES, BodyTooLargeError
 from portal.api.errors import problem_page
 from portal.settings.environment import TesseraSettings
 from portal.web.frame import Frame
+from scheduling.core.messages import sentence
 from scheduling.jobs.services.archives import MOST_BYTES, TooLargeError
 
 _SECURE: Final = {"http": "https", "ws": "wss"}
@@ -132,12 +133,10 @@ def _refusal(scope: Scope, most: int, size: int) -> HttpResponse:
     field = _UPLOADS.get(scope["path"], "body")
     kind = TooLargeError if field != "body" else BodyTooLargeError
     error = kind(
-        f"It has {size:,} bytes or more; {most:,} are taken here.",
+        sentence("body-over-size", size=f"{size:,}", most=f"{most:,}"),
         field=field,
         value=size,
-        remedy="Leave data and environments out; fetch them in the job."
-        if field != "body"
-        else "Send a smaller document.",
+        remedy=sentence("leave-data-out") if field != "body" else "Send a smaller document.",
     )
     wanted = dict(scope["headers"]).get(b"accept", b"")
     if scope["path"].startswith("/api/") or b"text/html" not in wanted:

@@ -4,6 +4,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from scheduling.core.messages import sentence
+from tessera.messages import plain
+
 
 class JobState(StrEnum):
     """State of a job. These names are public (REST, CLI, docs) and never change."""
@@ -140,8 +143,10 @@ def end_sentence(reason: EndReason, *, saved: bool, step: int | None) -> str:
     if reason not in EVICTED:
         return word
     if not saved:
-        return f"{word}, no checkpoint"
-    return f"{word}, checkpoint saved" if step is None else f"{word}, checkpoint at step {step:,}"
+        return sentence("ended-unsaved", reason=plain(word))
+    if step is None:
+        return sentence("ended-saved", reason=plain(word))
+    return sentence("ended-at-step", reason=plain(word), step=f"{step:,}")
 
 
 _S, _E = JobState, JobEventKind

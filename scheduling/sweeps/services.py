@@ -283,7 +283,9 @@ def _stop_waiting(sweep: Sweep, viewer: Viewer, now: datetime) -> int:
     with transaction.atomic():
         Sweep.objects.unscoped().filter(pk=sweep.pk).update(is_open=False)
         waiting = list(jobs_of(sweep).queued())
-        note = Note(text=f"Requested by {viewer.username}", detail={"by": viewer.username})
+        note = Note(
+            text=sentence("requested-by", username=viewer.username), detail={"by": viewer.username}
+        )
         stopped = try_job_events(
             jobs={job.pk: note for job in waiting},
             event=JobEventKind.STOP,

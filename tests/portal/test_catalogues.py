@@ -13,8 +13,9 @@ from django.template.loader import render_to_string
 from django.utils import translation
 
 from portal.i18n import said
-from portal.i18n.catalogue import SENTENCES
+from portal.i18n.phrases import PHRASES
 from portal.i18n.scripts import WORDS, script_words
+from portal.i18n.vocabulary import VOCABULARY
 from scheduling.core.messages import TABLE, message, sentence
 from tessera.messages import PLAIN, Listing, Message, Moment, Sentence
 
@@ -71,10 +72,10 @@ def test_the_compiled_catalogue_is_that_of_the_source(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.parts[-3])
-def test_every_sentence_and_every_word_of_scripts_is_in_the_catalogue(path: Path) -> None:
+def test_every_phrase_and_every_word_of_scripts_is_in_the_catalogue(path: Path) -> None:
     known = {entry["msgid"] for entry in entries(path)}
 
-    assert SENTENCES | set(WORDS) <= known
+    assert {*PHRASES, *VOCABULARY, *WORDS} <= known
 
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.parts[-3])
@@ -99,11 +100,11 @@ def test_the_faults_of_a_form_are_said_one_by_one() -> None:
     class Whole(forms.Form):
         def clean(self) -> None:
             self.add_error(None, sentence("no-such-tenant"))
-            self.add_error(None, "Token not found.")
+            self.add_error(None, "The token's scopes do not cover this.")
 
     with translation.override("zh-hans"):
         told = render_to_string("components/_form_faults.html", {"form": Whole({})})
-        wanted = said(sentence("no-such-tenant")), said("Token not found.")
+        wanted = said(sentence("no-such-tenant")), said("The token's scopes do not cover this.")
 
     assert " ".join(wanted) in told
     assert "There is" not in told

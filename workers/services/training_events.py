@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from scheduling.core.messages import message, sentence
+from tessera.messages import Message, Sentence
 from workers.services.reports import LONGEST_LINE
 
 CHECKPOINT: Final = "checkpoint"
@@ -47,67 +49,97 @@ class TrainingEvent:
     facts: Mapping[str, str | int | float]
 
     @property
-    def text(self) -> str:
+    def text(self) -> Sentence:
         """A line for people."""
-        step, sha256 = self.facts.get("step"), str(self.facts.get("sha256", ""))
-        at = "" if step is None else f" of step {step:,}"
-        reason = f": {self.facts['reason']}" if "reason" in self.facts else ""
-        if self.kind == CHECKPOINT:
-            return f"Checkpoint{at} saved, {sha256[:12] or 'without a hash'}."
-        if self.kind == "resumed":
-            return f"Training goes on from the checkpoint{at}, {sha256[:12]}."
-        if self.kind == "checkpoint-failed":
-            return f"The checkpoint{at} could not be saved{reason}."
-        if self.kind in _TEXTS:
-            return _TEXTS[self.kind](self.facts)
-        path = self.facts.get("path", "")
-        return f"The checkpoint {path} is damaged{reason}; the one before it is used."
+        return _TEXTS.get(self.kind, _damaged)(self.facts)
 
 
 Facts = Mapping[str, str | int | float]
 
 
-def _acknowledged(facts: Facts) -> str:
-    why = f" ({facts['reason']})" if "reason" in facts else ""
-    return f"The job has acknowledged the notice to leave{why}."
+def _damaged(facts: Facts) -> Sentence:
+    path = str(facts.get("path", ""))
+    if "reason" not in facts:
+        return sentence("checkpoint-damaged", path=path)
+    return sentence("checkpoint-damaged-because", path=path, reason=facts["reason"])
 
 
-def _batch(facts: Facts) -> str:
-    batch, step = facts.get("batch", "another number of"), facts.get("step")
-    since = "" if step is None else f" from step {step:,} on"
-    shown = batch if isinstance(batch, str) else f"{batch:,}"
-    return f"It trains with {shown} samples a step{since}."
+def _not_saved(facts: Facts) -> Sentence:
+    checkpoint = _checkpoint(facts)
+    if "reason" not in facts:
+        return sentence("checkpoint-not-saved", checkpoint=checkpoint)
+    return sentence("checkpoint-not-saved-because", checkpoint=checkpoint, reason=facts["reason"])
 
 
-def _layout(facts: Facts) -> str:
-    return f"Logical workers by process: {facts.get('counts', 'not told')}."
+def _acknowledged(facts: Facts) -> Sentence:
+    if "reason" not in facts:
+        return sentence("notice-acknowledged")
+    return sentence("notice-acknowledged-because", reason=facts["reason"])
 
 
-def _determinism(facts: Facts) -> str:
+def _checkpoint(facts: Facts) -> Message:
+    step = facts.get("step")
+    return (
+        message("one-checkpoint")
+        if step is None
+        else message("checkpoint-of-step", step=f"{step:,}")
+    )
+
+
+def _saved(facts: Facts) -> Sentence:
+    sha256 = str(facts.get("sha256", ""))[:12] or message("without-hash")
+    return sentence("checkpoint-saved", checkpoint=_checkpoint(facts), sha256=sha256)
+
+
+def _resumed(facts: Facts) -> Sentence:
+    sha256 = str(facts.get("sha256", ""))[:12]
+    return sentence("training-resumed", checkpoint=_checkpoint(facts), sha256=sha256)
+
+
+def _batch(facts: Facts) -> Sentence:
+    found, step = facts.get("batch"), facts.get("step")
+    batch = message("another-number") if found is None else f"{found:,}"
+    if step is None:
+        return sentence("trains-with-batch", batch=batch)
+    return sentence("trains-with-batch-from", batch=batch, step=f"{step:,}")
+
+
+def _determinism(facts: Facts) -> Sentence:
     level, found = facts.get("level", "the level"), facts.get("obstacles", "")
     if facts.get("refused"):
-        return f"{level} is refused: {found or 'the model cannot keep it'}."
-    return f"{level} is kept, but {found}." if found else f"{level} can be kept by this model."
+        return sentence("level-refused", level=level, found=found or message("model-cannot"))
+    if found:
+        return sentence("level-kept-but", level=level, found=found)
+    return sentence("level-kept", level=level)
 
 
-def _moved(facts: Facts) -> str:
-    return (
-        f"The checkpoint of step {facts['step']:,} was brought from {facts['path']}"
-        f" ({facts['bytes']:,} bytes, verified)."
+def _moved(facts: Facts) -> Sentence:
+    return sentence(
+        "checkpoint-moved",
+        step=f"{facts['step']:,}",
+        path=facts["path"],
+        bytes=f"{facts['bytes']:,}",
     )
 
 
-def _left(facts: Facts) -> str:
-    return (
-        f"The checkpoint of step {facts['step']:,} stays on {facts['path']}: {facts['reason']}."
-        " Training goes on from what the new node has, or begins anew."
+def _left(facts: Facts) -> Sentence:
+    return sentence(
+        "checkpoint-left",
+        step=f"{facts['step']:,}",
+        path=facts["path"],
+        reason=facts["reason"],
     )
 
 
-_TEXTS: Final[Mapping[str, Callable[[Facts], str]]] = {
+_TEXTS: Final[Mapping[str, Callable[[Facts], Sentence]]] = {
+    CHECKPOINT: _saved,
+    "resumed": _resumed,
+    "checkpoint-failed": _not_saved,
     "acknowledged": _acknowledged,
     "batch": _batch,
-    "layout": _layout,
+    "layout": lambda facts: sentence(
+        "logical-workers", counts=facts.get("counts", message("not-told"))
+    ),
     "determinism": _determinism,
     CHECKPOINT_MOVED: _moved,
     CHECKPOINT_LEFT: _left,

@@ -102,7 +102,7 @@ def _truth_row(
 def _verdict(node: Node, member: OpenMember | None, *, is_leased: bool, is_present: bool) -> str:
     """The worst contradiction."""
     faults = (
-        (node.contact != "ready", "not yet known"),
+        (node.contact != "ready", sentence("truth-unknown")),
         (member is not None and not is_leased, sentence("truth-unleased")),
         (is_leased and member is None, sentence("truth-leased-idle")),
         (is_leased and not is_present, sentence("truth-leased-gone")),

@@ -8,6 +8,7 @@ from typing import Final
 
 from scheduling.core.messages.changes import CHANGES
 from scheduling.core.messages.clusters import CLUSTERS
+from scheduling.core.messages.events import EVENTS
 from scheduling.core.messages.fitting import FITTING
 from scheduling.core.messages.jobs import JOBS
 from scheduling.core.messages.lookups import LOOKUPS
@@ -26,6 +27,7 @@ TABLE: Final = Table(
     REMEDIES,
     CHANGES,
     JOBS,
+    EVENTS,
     POLICIES,
     SPECS,
     FITTING,

@@ -14,6 +14,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "node-not-answered-while": fixed("the node has not answered for a while"),
     "node-not-answer": fixed("the node does not answer"),
     "process-id": fixed("pid %(pid)s"),
+    "truth-unknown": fixed("not yet known"),
     "truth-unleased": fixed("runs without a lease"),
     "truth-leased-idle": fixed("leased, but no process runs"),
     "truth-leased-gone": fixed("leased, but the device is gone"),

@@ -21,6 +21,17 @@ SUBMITS: Final[Mapping[str, Template]] = {
     ),
     "reload-and-change": fixed("Reload the job, and repeat the change."),
     "clone-to-change-more": fixed("Clone the job to change other fields."),
+    "body-over-size": fixed("It has %(size)s bytes or more; %(most)s are taken here."),
+    "leave-data-out": fixed("Leave data and environments out; fetch them in the job."),
+    "make-room-for-archives": fixed(
+        "Archives go by themselves some time after their last job has ended. Until then use git, "
+        "or one that is there (GET /api/v1/archives/), or ask a cluster admin for more room."
+    ),
+    "archive-over-limits": fixed(
+        "It has more than %(files)s members or unpacks to more than %(size)s GiB."
+    ),
+    "archive-has-special-file": fixed("%(name)s is no file, directory or link."),
+    "give-file-name": fixed("Use 1 to %(most)s printable characters without a slash."),
     "archive-too-large": fixed("The archive is too large"),
     "archives-too-large": fixed("The tenant's archives are too large"),
     "archives-over-limit": fixed(

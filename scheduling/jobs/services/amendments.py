@@ -89,7 +89,7 @@ def _write_down(
 ) -> None:
     """Record the change in the job's events and in the audit."""
     words = ", ".join(f"{path}: {_word(value)}" for path, value in changes.items())
-    text = f"{viewer.username} changed it ({words})"
+    text = sentence("changed-by", username=viewer.username, words=words)
     record_job_event(job_id=job.pk, kind="amend", state=job.state, now=now, note=Note(text=text))
     record(
         actor=viewer,

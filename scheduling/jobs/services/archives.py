@@ -123,9 +123,7 @@ def _check_room(tenant_id: int, digest: str, size: int, tenant_bytes: int) -> No
         sentence("archives-over-limit", kept=format(kept, ","), most=format(tenant_bytes, ",")),
         field="file",
         value=size,
-        remedy="Archives go by themselves some time after their last job has ended. Until then "
-        "use git, or one that is there (GET /api/v1/archives/), or ask a cluster admin for "
-        "more room.",
+        remedy=sentence("make-room-for-archives"),
     )
 
 
@@ -145,8 +143,11 @@ def check_archive(path: Path) -> None:
             _check_entry(entry)
             if files > MOST_FILES or unpacked > MOST_UNPACKED_BYTES:
                 raise _refused(
-                    f"It has more than {MOST_FILES:,} members or unpacks to more than "
-                    f"{MOST_UNPACKED_BYTES >> 30} GiB."
+                    sentence(
+                        "archive-over-limits",
+                        files=f"{MOST_FILES:,}",
+                        size=MOST_UNPACKED_BYTES >> 30,
+                    )
                 )
     except (*_DAMAGED, OSError, UnicodeError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -186,7 +187,7 @@ def _zip_entries(path: Path) -> Iterator[_Entry]:
 
 def _check_entry(entry: _Entry) -> None:
     if not entry.is_plain:
-        raise _refused(f"{entry.name[:LONGEST_NAME]!r} is no file, directory or link.")
+        raise _refused(sentence("archive-has-special-file", name=repr(entry.name[:LONGEST_NAME])))
     if _leaves(entry.name):
         raise _refused(sentence("archive-escapes", name=repr(entry.name[:LONGEST_NAME])))
     if entry.link is not None:
@@ -213,7 +214,7 @@ def _received(
                 raise TooLargeError(
                     sentence("archive-over-size", size=most_bytes >> 20),
                     field="file",
-                    remedy="Leave data and environments out; fetch them in the job.",
+                    remedy=sentence("leave-data-out"),
                 )
             digest.update(piece)
             received.write(piece)
@@ -243,7 +244,7 @@ def _name_faults(name: str) -> list[FieldError]:
             field="name",
             value=name,
             message=sentence("not-file-name"),
-            remedy=f"Use 1 to {LONGEST_NAME} printable characters without a slash.",
+            remedy=sentence("give-file-name", most=LONGEST_NAME),
         )
     ]
 

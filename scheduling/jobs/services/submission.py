@@ -12,7 +12,7 @@ from scheduling.core.jobspec import JobClass, parse_stored, part_name
 from scheduling.core.lifecycle import JobState
 from scheduling.core.messages import sentence
 from scheduling.core.round.declared_terms import terms_document
-from scheduling.jobs.models import Job, JobDependency, JobEvent, JobSecret
+from scheduling.jobs.models import TEXT_MESSAGE, Job, JobDependency, JobEvent, JobSecret
 from scheduling.jobs.queries.submit_context import SubmitContext
 from scheduling.jobs.services.idempotency import NO_KEY, Key, read_key, refuse_used_key, used_key
 from scheduling.jobs.services.job_limits import require_room
@@ -180,13 +180,15 @@ def _write_what_belongs_to(
     jobs: Sequence[Job], drafts: Sequence[ValidatedJob], viewer: Viewer, now: datetime
 ) -> None:
     """Events, dependencies, secrets and audit of new jobs, one statement each."""
+    text = sentence("submitted-by", username=viewer.username)
     _EVENTS.store(
         JobEvent(
             job=job,
             at=now,
             kind="submit",
             state=JobState.QUEUED,
-            text=f"{viewer.username} submitted it",
+            text=text.text,
+            detail={TEXT_MESSAGE: text.message.to_json()},
         )
         for job in jobs
     )

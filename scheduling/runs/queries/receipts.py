@@ -72,7 +72,7 @@ def _view(row: Preemption, known: frozenset[int]) -> ReceiptView:
         by=row.by or sentence("a-round"),
         rule=row.rule,
         for_job=row.for_job_id if is_known else None,
-        for_text=f"job {row.for_job_id}" if is_known else other,
+        for_text=sentence("job-of-id", id=row.for_job_id or 0) if is_known else other,
         grace_seconds=row.grace_seconds,
         asked_at=row.asked_at,
         acknowledged_at=row.acknowledged_at,

@@ -23,6 +23,7 @@ from scheduling.core.lifecycle import (
     JobState,
     end_reason,
 )
+from scheduling.core.messages import sentence
 from scheduling.core.performance.executors import OWN_FAULTS, shared_by
 from scheduling.core.watching.log_rules import LogAction
 from scheduling.enums import MemberStep, StopCause
@@ -331,9 +332,10 @@ def _end_of(member: Member) -> MemberEnd:
 
 
 def _plain_message(member: Member) -> str:
+    role = f"{member.role}-{member.rank}"
     if member.exit_signal:
-        return f"{member.role}-{member.rank} was ended by signal {member.exit_signal}"
-    return f"{member.role}-{member.rank} ended with exit code {member.exit_code}"
+        return sentence("ended-by-signal", role=role, exit_signal=member.exit_signal)
+    return sentence("ended-with-code", role=role, exit_code=member.exit_code or 0)
 
 
 def _rules(job: Job) -> dict[str, Completion]:

@@ -6,6 +6,7 @@ from django.db import connection, transaction
 
 from scheduling.common.on_commit import want_round
 from scheduling.core.lifecycle import JobEventKind, JobState, PreemptionRule
+from scheduling.core.messages import sentence
 from scheduling.enums import StopCause
 from scheduling.jobs.models import Job, JobSecret
 from scheduling.jobs.services.lifecycle import Note, insist, try_job_event
@@ -40,7 +41,9 @@ def _stop(*, job: Job, viewer: Viewer, now: datetime, message: str) -> JobState:
         job_id=job.pk,
         event=JobEventKind.STOP,
         now=now,
-        note=Note(text=f"Stopped by {viewer.username}", detail={"by": viewer.username}),
+        note=Note(
+            text=sentence("stopped-by", username=viewer.username), detail={"by": viewer.username}
+        ),
     )
     if after is None:
         return before

@@ -177,13 +177,6 @@ def test_every_language_has_its_dates_on_charts() -> None:
     assert set(design["timeaxis"]) == {code.split("-")[0] for code, _ in settings.LANGUAGES}
 
 
-def test_a_digest_that_ends_a_sentence_is_no_part_of_a_list() -> None:
-    with translation.override("zh-hans"):
-        told = said("Checkpoint of step 4,000 saved, 86d46c2e701f.")
-
-    assert told == "已保存第 4,000 步的检查点，86d46c2e701f。"
-
-
 def test_every_page_speaks_the_chosen_language_and_no_english(
     client: Client, stage: Stage
 ) -> None:
