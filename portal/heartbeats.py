@@ -195,7 +195,7 @@ class HeartbeatScheduler(Scheduler):
 
     def _is_active(self) -> bool:
         from workers.services.duties import Duty  # noqa: PLC0415 needs the loaded applications
-        from workers.services.identity import process_name  # noqa: PLC0415 likewise
+        from workers.services.heartbeats import process_name  # noqa: PLC0415 likewise
 
         self._duty = self._duty or Duty(BEAT_DUTY, owner=process_name("beat"))
         return self._duty.hold(self._sent, begin=self._begin)

@@ -15,11 +15,11 @@ from scheduling.runs.models import Attempt, Member
 from tenants.errors import DomainError, InvalidError, NotFoundError
 from tenants.viewers import Viewer
 from workers.models import GoodputSample, LogStream
-from workers.services import log_files, log_search, text
+from workers.services import logs
 
 MOST_LOG_BYTES: Final = 1 << 20
 LONGEST_SEARCH: Final = 200
-_LEAST_LOG_BYTES: Final = text.LONGEST_CHARACTER
+_LEAST_LOG_BYTES: Final = logs.LONGEST_CHARACTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ def search_log(
     attempt: int | None = None,
     offset: int = 0,
     limit: int = MOST_LOG_BYTES,
-) -> tuple[LogPiece, tuple[log_search.LogHit, ...]]:
+) -> tuple[LogPiece, tuple[logs.LogHit, ...]]:
     """Search a stretch of at most ``limit`` bytes of a log for lines with certain words.
 
     To search the whole log, repeat from ``next_offset`` until ``end``, or until it stays
@@ -174,7 +174,7 @@ def search_log(
         )
     stretch = _Stretch(role=role, rank=rank, attempt=attempt, offset=offset, limit=limit)
     piece, data = _read(viewer, job_id, logs_dir, stretch)
-    found = log_search.search(data, wanted, offset=piece.offset, limit=limit, is_last=piece.end)
+    found = logs.search(data, wanted, offset=piece.offset, limit=limit, is_last=piece.end)
     return (
         replace(
             piece,
@@ -281,29 +281,29 @@ def _piece(
     *,
     is_final: bool,
 ) -> tuple[LogPiece, bytes]:
-    there = log_files.extent(directory, first=stream.first)
+    there = logs.extent(directory, first=stream.first)
     if there.end < stream.end and offset >= there.end:
         raise LogElsewhereError.of(stream, max(there.end - there.first, 0))
     # The bytes before show whether the first one requested is inside a character.
-    lead = min(offset, text.LONGEST_CHARACTER - 1)
+    lead = min(offset, logs.LONGEST_CHARACTER - 1)
     most = max(_LEAST_LOG_BYTES, min(limit, MOST_LOG_BYTES))
-    begin, found = log_files.read(
+    begin, found = logs.read(
         directory, offset=offset - lead, limit=lead + most, first=stream.first
     )
     before, wanted = found[: max(offset - begin, 0)], found[max(offset - begin, 0) :]
-    skipped = text.continued(before, wanted)
+    skipped = logs.continued(before, wanted)
     kept = wanted[skipped:]
     earliest = max(begin, offset)
     # Nothing is read past the end; later bytes are to be read from the end on.
     start = (earliest if wanted else min(earliest, there.end)) + skipped
     is_last = start + len(kept) >= there.end
     if not (is_last and is_final):
-        kept = kept[: len(kept) - text.unfinished(kept)]
+        kept = kept[: len(kept) - logs.unfinished(kept)]
     piece = LogPiece(
         role=member.role,
         rank=member.rank,
         attempt=member.attempt.number,
-        text=text.decode(kept),
+        text=logs.decode(kept),
         offset=start,
         next_offset=start + len(kept),
         size=there.end,

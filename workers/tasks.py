@@ -11,7 +11,7 @@ from scheduling.notices.services import outbox, quotas
 from scheduling.notices.services.addresses import read_networks
 from tenants.clock import database_now
 from workers.outbound.delivering import Outbound, deliver
-from workers.services import device_use, disks, idling
+from workers.services import device_use, disks
 
 _ONE_PASS: Final = threading.Lock()
 """Limit of one pass: receivers may be slow, and other tasks need the threads."""
@@ -37,7 +37,7 @@ def _notify() -> None:
 @shared_task(name="workers.tasks.look_at_idling")
 def look_at_idling() -> None:
     """Warn and stop jobs with idle devices, by their policies."""
-    idling.look_at_idling(now=database_now())
+    device_use.look_at_idling(now=database_now())
 
 
 @shared_task(name="workers.tasks.sum_up_use")

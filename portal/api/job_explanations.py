@@ -29,9 +29,8 @@ from scheduling.core.explanations.certificates import Certificate
 from scheduling.core.explanations.unblocking import Refused, Sought
 from scheduling.core.forecast.horizon import is_open
 from scheduling.core.jobspec.amending import version_of
-from scheduling.estimates.services.certificates import CheckedCertificate, checked_reason
+from scheduling.estimates.services.explanations import CheckedCertificate, checked_reason, seek_now
 from scheduling.estimates.services.submit_plans import JobPlan
-from scheduling.estimates.services.unblocking import seek_now
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.job_columns import ASK_A_LEAD, waits_for_a_lead
 from scheduling.jobs.queries.jobs import rows_of_jobs, visible_job

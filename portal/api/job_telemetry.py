@@ -14,7 +14,7 @@ from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.core.determinism import Comparison
 from scheduling.jobs.services.ownership import note_log_read
-from scheduling.runs.queries.checkpoints import (
+from scheduling.runs.queries.receipts import (
     CheckpointView,
     Compared,
     checkpoints_of_job,
@@ -31,7 +31,7 @@ from workers.selectors import (
     read_log,
     search_log,
 )
-from workers.services.log_search import LogHit
+from workers.services.logs import LogHit
 
 _ATTEMPT: Final = OpenApiParameter(
     "attempt", int, description="Number of the attempt; default: all."

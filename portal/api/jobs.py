@@ -37,8 +37,8 @@ from scheduling.estimates.services.submit_plans import plan_job
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.events import events_of_job
 from scheduling.jobs.queries.instances import parts_among, parts_of_job
+from scheduling.jobs.queries.job_columns import nodes_of_jobs
 from scheduling.jobs.queries.job_detail import attempts_of_job, job_detail
-from scheduling.jobs.queries.job_nodes import nodes_of_jobs
 from scheduling.jobs.queries.jobs import (
     LONGEST_SEARCH,
     JobFilter,
@@ -48,7 +48,7 @@ from scheduling.jobs.queries.jobs import (
     visible_job,
 )
 from scheduling.jobs.queries.why import why
-from scheduling.jobs.services.holds import hold_job, release_hold
+from scheduling.jobs.services.amendments import hold_job, release_hold
 from scheduling.jobs.services.submission import clone_job, submit_job, submit_jobs
 from scheduling.runs.services.stopping import stop_job
 from tenants.clock import database_now

@@ -15,7 +15,7 @@ from portal.i18n import said
 from portal.web.form_tokens import once_of
 from portal.web.viewing import PageRequest, page
 from scheduling.jobs.queries.jobs import visible_job
-from scheduling.jobs.services.holds import release_hold
+from scheduling.jobs.services.amendments import release_hold
 from scheduling.jobs.services.ownership import note_log_read
 from scheduling.jobs.services.submission import clone_job
 from scheduling.jobs.validation import InvalidJobError

@@ -10,7 +10,7 @@ from scheduling.jobs.services.ownership import note_log_read
 from tenants.errors import InvalidError
 from workers.conf import worker_settings
 from workers.selectors import search_log
-from workers.services.log_search import MOST_HITS, LogHit
+from workers.services.logs import MOST_HITS, LogHit
 
 MOST_STRETCHES: Final = 4
 """Of 1 MiB each, looked at for one request; the part asks for the next ones by itself."""

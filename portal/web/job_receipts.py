@@ -12,13 +12,14 @@ from portal.i18n import word
 from portal.web.components import words
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
-from scheduling.runs.queries.checkpoints import (
+from scheduling.runs.queries.receipts import (
     CheckpointView,
     Compared,
+    ReceiptView,
     checkpoints_of_job,
     compare_jobs,
+    receipts_of_job,
 )
-from scheduling.runs.queries.receipts import ReceiptView, receipts_of_job
 from tenants.errors import InvalidError, NotFoundError
 
 MOST_SHOWN = 200

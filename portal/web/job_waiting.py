@@ -18,8 +18,7 @@ from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
 from scheduling.core.jobspec.amending import AmendError, amended
 from scheduling.core.lifecycle import JobState
-from scheduling.estimates.services.certificates import CheckedCertificate, checked_reason
-from scheduling.estimates.services.unblocking import seek_now
+from scheduling.estimates.services.explanations import CheckedCertificate, checked_reason, seek_now
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.jobs import visible_job
 from scheduling.jobs.services.amendments import amend_job

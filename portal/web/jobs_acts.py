@@ -20,7 +20,7 @@ from portal.web.viewing import PageRequest, page
 from scheduling.common.paging import MOST_ROWS
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.jobs import visible_job
-from scheduling.jobs.services.holds import hold_job, release_hold
+from scheduling.jobs.services.amendments import hold_job, release_hold
 from scheduling.jobs.services.submission import clone_job
 from scheduling.runs.services.stopping import stop_job
 from tenants.errors import DomainError, InvalidError

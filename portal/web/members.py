@@ -17,7 +17,7 @@ from scheduling.clusters.queries.cluster import vc_uses
 from scheduling.clusters.services.virtual_clusters import set_member_limits
 from scheduling.jobs.queries.job_limits import MemberJobLimit, job_limits_of_members
 from scheduling.jobs.services.job_limits import MOST, set_member_limit
-from scheduling.usage.queries.tenant_use import limits_of_members
+from scheduling.usage.queries.device_hours import limits_of_members
 from tenants.errors import DomainError, StaleEditError
 from tenants.models import Membership
 from tenants.roles import Permission, Role

@@ -21,7 +21,7 @@ from scheduling.clusters.queries.cluster import VcUse
 from scheduling.clusters.queries.cluster import vc_uses as uses_for
 from scheduling.notices.queries import budget_of
 from scheduling.notices.services.quotas import set_budget
-from scheduling.usage.queries.tenant_use import (
+from scheduling.usage.queries.device_hours import (
     NO_USE,
     Use,
     limits_of_members,

@@ -7,9 +7,8 @@ from typing import Any, Final
 from scheduling.compat.context import Context
 from scheduling.compat.documents import parse_document
 from scheduling.compat.dstack.job import DSTACK
-from scheduling.compat.gangs import Gang, Member
 from scheduling.compat.hived.messages import TABLE as HIVED_MESSAGES
-from scheduling.compat.importer import Importer
+from scheduling.compat.importer import Gang, Importer, Member
 from scheduling.compat.messages import Messages
 from scheduling.compat.openpai.job import OPENPAI
 from scheduling.compat.result import Imported

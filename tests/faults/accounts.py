@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.faults.promises import Line
 from tests.support.whole_portal import WholePortal
-from workers.services import log_files
+from workers.services import logs
 
 SHARE, SECONDS = 0.02, 0.5
 """A device may be charged 2 % and 0.5 s more or less than its process noted."""
@@ -123,8 +123,8 @@ def _logs(
         printed = {int(line.first): line.at for line in noted if line.what == "alive"}
         if not printed:
             continue
-        path = log_files.relative_path(row["job_id"], row["number"], row["role"], row["rank"])
-        _, text = log_files.read(portal.data / "logs" / path, offset=0, limit=1 << 30)
+        path = logs.relative_path(row["job_id"], row["number"], row["role"], row["rank"])
+        _, text = logs.read(portal.data / "logs" / path, offset=0, limit=1 << 30)
         found = read_log(text.decode(), len(printed))
         account.logs += 1
         account.lines += len(found.numbers)

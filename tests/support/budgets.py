@@ -25,7 +25,7 @@ BUDGETS = {
         "POLICY_SECONDS",
         "STARTS_SECONDS",
     ),
-    "scheduling.estimates.services.unblocking": ("SECONDS", "POLICY_SECONDS"),
+    "scheduling.estimates.services.explanations": ("SECONDS", "POLICY_SECONDS"),
 }
 GENEROUS = {("scheduling.what_if.services.what_if", "ANSWER_SECONDS")}
 """Minutes, which no test needs."""

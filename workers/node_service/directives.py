@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from scheduling.runs.queries.node_members import DirectiveKind
 from tessera import protocol
@@ -11,10 +11,20 @@ from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import RunStatus
 from workers.node_service.handover import bring
 from workers.node_service.ports import Service
-from workers.node_service.starting import begin
 from workers.services.dispatch import Directive
 from workers.services.node_reports import Cancelled, Lost, Prepared, PrepareFailed, Tuned
 from workers.transports.base import Preparation, PrepareError, RefusedError, Transport
+
+
+def begin(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> bool:
+    """Start ``work`` in ``tasks``; if the group is ending, close ``work`` and return False."""
+    try:
+        tasks.create_task(work)
+    except RuntimeError:
+        work.close()
+        return False
+    return True
+
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,7 @@
-"""Fetching of one run's streams: the log into files, the reports into sums."""
+"""Fetching of a node's streams, a few runs at a time: logs into files, reports into sums."""
 
+import asyncio
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -10,18 +12,18 @@ from typing import Final
 
 from scheduling.core.watching.log_rules import LineScanner, RuleHit
 from scheduling.watching.services.log_rules import rules_of_job
+from tenants.clock import estimated_now
 from tessera import protocol
+from tessera.protocol import RunStatus
 from workers.node_service.ports import Service
-from workers.services import log_files
+from workers.services import logs
 from workers.services.dispatch import MemberRef
-from workers.services.log_files import Extent
-from workers.services.log_rows import path_of
-from workers.services.node_reports import Happened, LogKept, LogMatched, Progressed
+from workers.services.logs import Extent, decode, path_of, unfinished
+from workers.services.node_reports import Happened, LogKept, LogMatched, Progressed, Removed
 from workers.services.reports import ReportTally
-from workers.services.text import decode, unfinished
 from workers.services.training_events import TrainingEvents, read_happening
 from workers.signals import log_grew
-from workers.transports.base import Chunk, Transport
+from workers.transports.base import Chunk, RefusedError, Transport
 
 CHUNK_BYTES: Final = 128 << 10
 
@@ -56,7 +58,7 @@ class StreamFollower:
     ) -> "StreamFollower":
         """Resume where files and rows show that fetching ended."""
         directory = service.settings.logs_dir / path_of(rank)
-        kept = await service.on_disk(log_files.extent, directory, first=log_first)
+        kept = await service.on_disk(logs.extent, directory, first=log_first)
         happenings = TrainingEvents()
 
         def look(line: bytes) -> None:
@@ -150,7 +152,7 @@ class StreamFollower:
         self.kept = Extent(max(first, written.first), chunk.offset + len(chunk.data))
         if chunk.offset != offset:
             self._text = b""
-            await service.on_disk(log_files.forget_before, self.directory, chunk.offset)
+            await service.on_disk(logs.forget_before, self.directory, chunk.offset)
         self._tell(service, chunk.data, end=False)
         hits = await service.on_disk(self.scanner.feed, chunk.data, chunk.offset)
         self._match(service, hits)
@@ -162,7 +164,7 @@ class StreamFollower:
     async def _keep(self, chunk: Chunk, service: Service) -> Extent:
         try:
             return await service.on_disk(
-                log_files.write,
+                logs.write,
                 self.directory,
                 offset=chunk.offset,
                 data=chunk.data,
@@ -205,3 +207,112 @@ class StreamFollower:
             next_offset=next_offset,
             end=end,
         )
+
+
+log = logging.getLogger(__name__)
+
+FETCHERS: Final = 4
+MOST_FINISHING: Final = 8
+
+
+class Fetching:
+    """The followers of one node; a run that writes much waits its turn like all others."""
+
+    def __init__(self, transport: Transport, service: Service) -> None:
+        """Args: transport: of the node. service: takes files and reports."""
+        self._transport = transport
+        self._service = service
+        self._followers: dict[str, StreamFollower] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._turn: asyncio.Queue[str] = asyncio.Queue()
+        self._queued: set[str] = set()
+        self._finishing = asyncio.Semaphore(MOST_FINISHING)
+
+    async def follow(
+        self, rank: MemberRef, *, log_first: int = 0, reports_end: int = 0
+    ) -> StreamFollower:
+        """The follower of a run, created on first use."""
+        async with self._locks.setdefault(rank.run_id, asyncio.Lock()):
+            follower = self._followers.get(rank.run_id)
+            if follower is None:
+                follower = await StreamFollower.begin(
+                    self._service, rank, log_first=log_first, reports_end=reports_end
+                )
+                self._followers[rank.run_id] = follower
+            return follower
+
+    async def grew(self, rank: MemberRef, *, log_end: int, reports_end: int) -> None:
+        """Note the new lengths of a run's streams."""
+        if not (log_end or reports_end):
+            return
+        follower = await self.follow(rank)
+        if follower.grew(log_end=log_end, reports_end=reports_end):
+            self._queue(rank.run_id)
+
+    async def work(self) -> None:
+        """Fetch pieces until cancelled."""
+        while True:
+            run_id = await self._turn.get()
+            self._queued.discard(run_id)
+            lock, follower = self._locks.get(run_id), self._followers.get(run_id)
+            if lock is None or follower is None or lock.locked():
+                continue
+            async with lock:
+                try:
+                    more = await follower.fetch(self._transport, self._service)
+                except RefusedError:
+                    more = False  # removed meanwhile
+                except NotKeptError as error:
+                    # A full disk here is not a fault of the node. Retried with the next event
+                    # of the run, or at the next reconciliation.
+                    log.warning("a log stays on its node for now: %s", error)
+                    more = False
+            if more:
+                self._queue(run_id)
+
+    def sum_up(self) -> None:
+        """Post the sums of all runs since the last call."""
+        now = estimated_now().timestamp()
+        for follower in self._followers.values():
+            follower.sum_up(self._service, now=now)
+
+    async def finish(self, rank: MemberRef, status: RunStatus) -> None:
+        """Fetch the rest of a run that has ended, and remove it from the node."""
+        async with self._finishing:
+            if status.log_end or status.reports_end or rank.run_id in self._followers:
+                follower = await self.follow(rank)
+                follower.grew(log_end=status.log_end, reports_end=status.reports_end)
+                try:
+                    await self._drain(follower)
+                except NotKeptError as error:
+                    log.warning("a run stays on its node for now: %s", error)
+                    return  # it is compared again
+                kept = follower.kept
+            else:
+                kept = None
+            try:
+                await self._transport.remove(rank.run_id)
+            except RefusedError:
+                return  # it has not ended after all; it is compared again
+        self._followers.pop(rank.run_id, None)
+        self._locks.pop(rank.run_id, None)
+        self.forget(rank, first=kept.first if kept else 0, end=kept.end if kept else 0)
+
+    def forget(self, rank: MemberRef, *, first: int, end: int) -> None:
+        """Report that nothing of a run is left on the node."""
+        self._service.post(Removed(node_id=rank.node_id, rank=rank, log_first=first, log_end=end))
+
+    async def _drain(self, follower: StreamFollower) -> None:
+        async with self._locks[follower.rank.run_id]:
+            try:
+                while await follower.fetch(self._transport, self._service):
+                    pass
+            except RefusedError:
+                pass  # the directory is gone; nothing more can be fetched
+            follower.sum_up(self._service, now=estimated_now().timestamp(), last=True)
+            follower.close(self._service)
+
+    def _queue(self, run_id: str) -> None:
+        if run_id not in self._queued:
+            self._queued.add(run_id)
+            self._turn.put_nowait(run_id)

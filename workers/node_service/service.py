@@ -21,7 +21,7 @@ from workers.node_service.connection import NodeConnection
 from workers.node_service.ports import Connect, NodeAddress
 from workers.node_service.writer import ReportWriter, end_threads
 from workers.services import heartbeats, node_leases, reap
-from workers.services.identity import process_name
+from workers.services.heartbeats import process_name
 from workers.services.node_leases import NodeClaim
 from workers.services.node_reports import NodeReport
 from workers.services.reach import Silence

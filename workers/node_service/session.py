@@ -12,13 +12,12 @@ from tenants.clock import estimated_now
 from tessera import protocol
 from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import NodeHello, RunStatus
-from workers.node_service.directives import DirectiveRunner
-from workers.node_service.fetching import FETCHERS, Fetching
+from workers.node_service.directives import DirectiveRunner, begin
+from workers.node_service.follower import FETCHERS, Fetching
 from workers.node_service.ports import NodeAddress, Service
-from workers.node_service.starting import begin
-from workers.services import log_files, reconcile, telemetry
+from workers.services import logs, reconcile, telemetry
 from workers.services.dispatch import Directive, MemberRef
-from workers.services.log_rows import path_of
+from workers.services.logs import path_of
 from workers.services.node_reports import ContactBack, Exited, Lost, Probed, Read, Renewed, Running
 from workers.services.reconcile import Finding, KnownMember, RunVerdict
 from workers.signals import telemetry_seen
@@ -268,7 +267,7 @@ class NodeSession:
             )
             return
         directory = self._service.settings.logs_dir / path_of(rank)
-        kept = await self._service.on_disk(log_files.extent, directory, first=known.log_first)
+        kept = await self._service.on_disk(logs.extent, directory, first=known.log_first)
         self._fetching.forget(rank, first=kept.first, end=kept.end)
 
     # -- fencing -----------------------------------------------------------------------------

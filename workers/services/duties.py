@@ -11,7 +11,7 @@ from django.db import DatabaseError
 
 from tenants.clock import MOST_SKEW, database_now
 from workers.models import DutyLease
-from workers.services.identity import has_ended
+from workers.services.heartbeats import has_ended
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from scheduling.runs.services.progress import Leading, add_attempt_progress, ini
 from tessera.efficiency import efficiency
 from workers.models import GoodputSample, LogStream
 from workers.services.dispatch import MemberRef
-from workers.services.log_rows import open_log
+from workers.services.logs import open_log
 from workers.services.reports import RankProgress
 from workers.signals import goodput_sampled
 

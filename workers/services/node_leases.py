@@ -13,7 +13,7 @@ from scheduling.enums import NodeState
 from tenants.clock import MOST_SKEW
 from workers.models import Heartbeat, NodeBackoff, NodeLease
 from workers.services import reach
-from workers.services.identity import has_ended
+from workers.services.heartbeats import has_ended
 from workers.services.reach import Silence
 
 SERVICE_KIND: Final = "nodes"

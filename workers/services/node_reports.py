@@ -15,7 +15,7 @@ from scheduling.watching.services import log_rules
 from tessera.protocol import ExitRecord, Inventory
 from workers.services import disks, goodput, telemetry
 from workers.services.dispatch import MemberRef
-from workers.services.log_rows import close_logs, keep_log
+from workers.services.logs import close_logs, keep_log
 from workers.services.reports import RankProgress
 from workers.services.training_events import TrainingEvent
 from workers.transports.base import NodeLoad

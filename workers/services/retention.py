@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 
 from scheduling.jobs.models import Job
 from workers.models import GoodputSample, LogStream
-from workers.services import heartbeats, log_files, telemetry
+from workers.services import heartbeats, logs, telemetry
 
 BATCH: Final = 500
 DEAD_AFTER: Final = timedelta(days=1)
@@ -64,7 +64,7 @@ def _prune_logs(age: timedelta | None, logs_dir: Path, now: datetime) -> int:
     # Files first: a crash in between leaves a row that is pruned again, never a file without one.
     while streams := list(old.order_by("id")[:BATCH]):
         for stream in streams:
-            log_files.delete(logs_dir / stream.path)
+            logs.delete(logs_dir / stream.path)
         ids = [stream.pk for stream in streams]
         count += LogStream.objects.filter(pk__in=ids).update(pruned_at=now)
     return count

@@ -27,10 +27,15 @@ from workers.transports.base import (
     TransportError,
     UnreachableError,
 )
-from workers.transports.blobs import PIECE_BYTES, upload, upload_state
 from workers.transports.hostkeys import pinned
-from workers.transports.install import INSTALL_COMMAND, serve_command
 from workers.transports.session import ServeSession
+from workers.transports.uploads import (
+    INSTALL_COMMAND,
+    PIECE_BYTES,
+    serve_command,
+    upload,
+    upload_state,
+)
 
 log = logging.getLogger(__name__)
 

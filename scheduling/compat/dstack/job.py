@@ -8,8 +8,7 @@ from scheduling.compat.context import Context, Named, cluster_and_priority
 from scheduling.compat.documents import parse_document
 from scheduling.compat.dstack.messages import TABLE, phrase
 from scheduling.compat.dstack.resources import read_resources
-from scheduling.compat.gangs import Gang, Member
-from scheduling.compat.importer import Importer
+from scheduling.compat.importer import Gang, Importer, Member
 from scheduling.compat.reading import Paths, Report, Section, finish_translation
 from scheduling.compat.result import Imported
 from scheduling.compat.shared import (

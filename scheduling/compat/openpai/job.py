@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from scheduling.compat.documents import parse_document
-from scheduling.compat.gangs import Gang, Member, as_variable
-from scheduling.compat.importer import Importer
+from scheduling.compat.importer import Gang, Importer, Member, as_variable
 from scheduling.compat.openpai.messages import TABLE, phrase
 from scheduling.compat.openpai.prerequisites import read_commands, read_prerequisites
 from scheduling.compat.openpai.roles import (

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from scheduling.compat.context import Context, Named, cluster_and_priority
 from scheduling.compat.documents import parse_document
-from scheduling.compat.gangs import Gang, Member, as_variable
-from scheduling.compat.importer import Importer
+from scheduling.compat.importer import Gang, Importer, Member, as_variable
 from scheduling.compat.reading import Paths, Report, Section, finish_translation
 from scheduling.compat.result import Imported
 from scheduling.compat.shared import BASH_PRELUDE, read_hosts, read_secrets, read_variables

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from scheduling.compat.context import Context, Named, cluster_and_priority
 from scheduling.compat.documents import decode_text
-from scheduling.compat.gangs import Gang, Member
-from scheduling.compat.importer import Importer
+from scheduling.compat.importer import Gang, Importer, Member
 from scheduling.compat.reading import Paths, Report, Section, check_translation
 from scheduling.compat.result import Imported
 from scheduling.compat.slurm.messages import TABLE, phrase

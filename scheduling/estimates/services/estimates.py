@@ -26,8 +26,8 @@ from scheduling.core.round.gates import seconds_closed
 from scheduling.core.values import QueuedJob, RoundResult
 from scheduling.estimates.models import EstimateRecord, StartEstimate
 from scheduling.estimates.services.corrections import close_records, lessons_of
+from scheduling.estimates.services.explanations import seek_for_all, stored
 from scheduling.estimates.services.run_times import pasts_of_live_jobs, recent_run_times, run_times
-from scheduling.estimates.services.unblocking import seek_for_all, stored
 from scheduling.jobs.models import Job
 from scheduling.rounds.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from scheduling.estimates.services.certificates import checked_reason
+from scheduling.estimates.services.explanations import checked_reason
 from scheduling.jobs.models import Job
 from tenants.errors import NotFoundError
 

@@ -17,7 +17,7 @@ from tenants.models import User
 from tests.factories.cluster import NOW, make_job
 from workers.conf import worker_settings
 from workers.models import GoodputSample, LogStream
-from workers.services import log_files, log_rows
+from workers.services import logs
 from workers.services.dispatch import MemberRef
 
 TEXT = "één 𝄞 line\n" * 7
@@ -45,9 +45,9 @@ def member_of(job: Job, *, number: int = 1, step: str = "running") -> Member:
 
 
 def write_log(member: Member, data: bytes, *, closed: bool = False, first: int = 0) -> None:
-    path = log_files.relative_path(member.attempt.job_id, member.attempt.number, "worker", 0)
+    path = logs.relative_path(member.attempt.job_id, member.attempt.number, "worker", 0)
     directory = worker_settings().logs_dir / path
-    log_files.write(directory, offset=first, data=data, cap_bytes=1 << 30)
+    logs.write(directory, offset=first, data=data, cap_bytes=1 << 30)
     LogStream.objects.create(
         member=member, job_id=member.attempt.job_id, path=path,
         first=first, end=first + len(data), closed=closed,
@@ -124,7 +124,7 @@ def test_what_is_no_text_is_replaced_and_costs_no_byte(api: Any, job: Job) -> No
 
 
 def test_a_log_that_has_lost_its_beginning_starts_where_it_does(api: Any, job: Job) -> None:
-    first = log_files.SEGMENT_BYTES
+    first = logs.SEGMENT_BYTES
     write_log(member_of(job), b"later", first=first)
 
     body = api("alice").get(url(job), {"offset": 10}).json()
@@ -269,7 +269,7 @@ def test_nobody_searches_the_log_of_another_tenant(api: Any, job: Job) -> None:
 
 def test_a_host_without_the_log_names_the_one_that_has_it(api: Any, job: Job) -> None:
     member = member_of(job, step="released")
-    log_rows.keep_log(rank_of(member), first=0, end=400, closed=True)
+    logs.keep_log(rank_of(member), first=0, end=400, closed=True)
     LogStream.objects.update(host="gpu-b")
 
     answer = api("alice").get(url(job))
@@ -283,7 +283,7 @@ def test_a_host_without_the_log_names_the_one_that_has_it(api: Any, job: Job) ->
 
 def test_a_log_that_is_lost_here_is_called_missing_here(api: Any, job: Job) -> None:
     member = member_of(job, step="released")
-    log_rows.keep_log(rank_of(member), first=0, end=400, closed=True)
+    logs.keep_log(rank_of(member), first=0, end=400, closed=True)
 
     error = api("alice").get(url(job)).json()["errors"][0]
 
@@ -304,7 +304,7 @@ def test_neither_a_search_nor_a_download_takes_a_missing_log_for_an_empty_one(
     api: Any, job: Job, client: Client
 ) -> None:
     member = member_of(job, step="released")
-    log_rows.keep_log(rank_of(member), first=0, end=400, closed=True)
+    logs.keep_log(rank_of(member), first=0, end=400, closed=True)
     client.force_login(User.objects.get(username="alice"))
 
     assert api("alice").get(url(job), {"q": "loss"}).status_code == 503

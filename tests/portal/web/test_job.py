@@ -35,7 +35,7 @@ from tests.factories.running import put_into, run_attempt
 from tests.support.cluster_pages import markup_of, sign_in
 from workers.conf import worker_settings
 from workers.models import GoodputSample, LogStream
-from workers.services import log_files
+from workers.services import logs
 
 pytestmark = pytest.mark.django_db
 HTMX = {"headers": {"HX-Request": "true"}}
@@ -430,9 +430,9 @@ async def test_a_log_is_downloaded_whole(nodes: list[Node], tmp_path: Path) -> N
         job = put_into(make_job(), "running", now=now)
         attempt = run_attempt(job, nodes[0], now=now)
         data = ("zeile ä 名前\n" * 100_000).encode()
-        path = log_files.relative_path(job.pk, 1, "worker", 0)
+        path = logs.relative_path(job.pk, 1, "worker", 0)
         folder = worker_settings().logs_dir / path
-        log_files.write(folder, offset=0, data=data, cap_bytes=1 << 30)
+        logs.write(folder, offset=0, data=data, cap_bytes=1 << 30)
         LogStream.objects.create(
             member=attempt.members.get(), job=job, path=path, end=len(data), closed=True
         )
@@ -445,7 +445,7 @@ async def test_a_log_is_downloaded_whole(nodes: list[Node], tmp_path: Path) -> N
     response = await client.get(f"/jobs/{number}/logs/worker-0.log")
 
     got = b"".join([piece async for piece in response])
-    log_files.delete(folder)
+    logs.delete(folder)
     assert got == data
     assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
     assert "attachment" in response.headers["Content-Disposition"]

@@ -11,7 +11,7 @@ from scheduling.runs.models import Member
 from tests.support.cluster_pages import HTMX, Stage, make_stage, sign_in, words_of
 from workers.conf import worker_settings
 from workers.models import LogStream
-from workers.services import log_files
+from workers.services import logs
 
 pytestmark = pytest.mark.django_db
 
@@ -26,9 +26,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 def write_log(stage: Stage, data: bytes) -> str:
     """Write the log of a running job; returns the address of its search."""
     member = Member.objects.filter(attempt__job=stage.running)[0]
-    path = log_files.relative_path(stage.running.pk, 1, member.role, member.rank)
+    path = logs.relative_path(stage.running.pk, 1, member.role, member.rank)
     directory = worker_settings().logs_dir / path
-    log_files.write(directory, offset=0, data=data, cap_bytes=1 << 30)
+    logs.write(directory, offset=0, data=data, cap_bytes=1 << 30)
     LogStream.objects.create(
         member=member, job_id=stage.running.pk, path=path, first=0, end=len(data), closed=True
     )

@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from scheduling.jobs.models import Job, JobTemplate, SavedView, Sweep
-from scheduling.jobs.services.holds import hold_job
+from scheduling.jobs.services.amendments import hold_job
 from scheduling.runs.models import Member
 from scheduling.sweeps import services as sweeps
 from scheduling.sweeps.services import feed_sweeps

@@ -7,7 +7,7 @@ import pytest
 from scheduling.clusters.models import Device, VcLimit, VcQuota
 from scheduling.clusters.queries.shapes import try_shape
 from scheduling.clusters.queries.virtual_clusters import virtual_cluster_detail
-from scheduling.usage.queries.tenant_use import limits_of_members, use_by_person, use_by_tenant
+from scheduling.usage.queries.device_hours import limits_of_members, use_by_person, use_by_tenant
 from tenants.errors import ForbiddenError, NotFoundError
 from tenants.models import Membership
 from tenants.viewers import Viewer

@@ -15,9 +15,8 @@ from scheduling.core.jobspec.amending import version_of
 from scheduling.core.reasons import Reason
 from scheduling.estimates.models import EstimateRecord, StartEstimate
 from scheduling.estimates.queries import calibration
-from scheduling.estimates.services import unblocking
+from scheduling.estimates.services import explanations
 from scheduling.estimates.services.cached_decision import standing_now
-from scheduling.estimates.services.certificates import checked_reason
 from scheduling.estimates.services.corrections import lessons_of
 from scheduling.estimates.services.estimates import (
     Budget,
@@ -25,8 +24,8 @@ from scheduling.estimates.services.estimates import (
     estimate_starts,
     new_waits,
 )
+from scheduling.estimates.services.explanations import checked_reason, seek_now
 from scheduling.estimates.services.submit_plans import plan_job
-from scheduling.estimates.services.unblocking import seek_now
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.jobs import rows_of_jobs
 from scheduling.jobs.queries.submit_context import read_submit_context
@@ -323,7 +322,7 @@ def test_jobs_with_equal_demands_get_the_same_steps_after_the_time_limit() -> No
         for job in (*alike, other)
     }
 
-    found = unblocking.seek_for_all(
+    found = explanations.seek_for_all(
         snapshot=reading.snapshot,
         moving=(),
         reasons=reasons,

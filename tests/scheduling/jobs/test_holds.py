@@ -9,8 +9,7 @@ from scheduling.clusters.models import VcLimit
 from scheduling.estimates.models import StartEstimate
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.why import why
-from scheduling.jobs.services.amendments import amend_job
-from scheduling.jobs.services.holds import hold_job, release_hold
+from scheduling.jobs.services.amendments import amend_job, hold_job, release_hold
 from scheduling.jobs.services.idempotency import IdempotencyConflictError
 from scheduling.jobs.services.submission import clone_job
 from scheduling.jobs.validation import InvalidJobError

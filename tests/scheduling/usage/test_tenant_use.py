@@ -3,7 +3,7 @@
 import pytest
 from django.utils import timezone
 
-from scheduling.usage.queries.tenant_use import use_by_person, use_by_tenant, use_together
+from scheduling.usage.queries.device_hours import use_by_person, use_by_tenant, use_together
 from tenants.models import User
 from tenants.selectors import viewer_of
 from tests.support.cluster_pages import make_stage

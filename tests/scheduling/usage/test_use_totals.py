@@ -8,7 +8,7 @@ from django.db import connection
 from scheduling.jobs.models import Job
 from scheduling.notices.services.quotas import gpu_hours_since, month_start
 from scheduling.runs.models import Lease
-from scheduling.usage.queries.tenant_use import use_by_person, use_by_tenant
+from scheduling.usage.queries.device_hours import use_by_person, use_by_tenant
 from scheduling.usage.services.usage import close_months, sum_all_usage, sum_usage
 from tenants.models import Tenant, UsedSoFar
 from tests.factories.scheduling import NOW, end, make_two_tenants, start, submit

@@ -19,7 +19,7 @@ from tests.factories.log_rules import make_log_rules_to_begin_with
 from tests.factories.scheduling import end, make_two_tenants, start, submit
 from tests.factories.tenants import make_viewer
 from workers.models import NodeTelemetry
-from workers.services.idling import look_at_idling
+from workers.services.device_use import look_at_idling
 
 M = timedelta(minutes=1)
 

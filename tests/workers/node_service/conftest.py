@@ -28,7 +28,7 @@ from workers.conf import WorkerSettings
 from workers.node_service.ports import NodeAddress
 from workers.node_service.service import NodeService
 from workers.node_service.thread import NodeServiceThread
-from workers.services import log_files
+from workers.services import logs
 from workers.transports.base import NodeEvent, NodeHello, Transport
 
 __all__ = ["migrated_template", "real_database"]
@@ -120,7 +120,7 @@ class World:
 
     def logs(self, job: Job, rank: int = 0) -> bytes:
         directory = self.settings.logs_dir / f"{job.pk}/1/worker-{rank}.log"
-        return log_files.read(directory, offset=0, limit=1 << 30)[1]
+        return logs.read(directory, offset=0, limit=1 << 30)[1]
 
     def asked(self, operation: str) -> list[str]:
         """What all nodes have been asked by that name."""

@@ -20,7 +20,7 @@ from tests.support.fake_transport import FakeRun
 from tests.workers.node_service.conftest import World, wait_for
 from workers import signals
 from workers.models import GoodputSample, LogStream, NodeTelemetry
-from workers.services import log_files
+from workers.services import logs
 
 
 class Heard:
@@ -129,7 +129,7 @@ def test_dropped_parts_of_a_log_leave_no_gap_for_readers(world: World) -> None:
 
     stream = LogStream.objects.get()
     assert (stream.first, stream.end) == (1000, 1014)
-    assert log_files.read(
+    assert logs.read(
         world.settings.logs_dir / stream.path, offset=0, limit=99, first=stream.first
     ) == (1000, b"after the gap\n")
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from workers.node_service.starting import begin
+from workers.node_service.directives import begin
 
 
 async def test_work_is_begun_in_a_living_group_and_put_away_in_an_ending_one():

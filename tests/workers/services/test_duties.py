@@ -9,7 +9,7 @@ from tests.factories.cluster import NOW
 from tests.support.databases import at_once, migrated_template, real_database
 from workers.models import DutyLease
 from workers.services.duties import LEASE, Duty, Taken, release_duty, take_duty
-from workers.services.identity import process_name
+from workers.services.heartbeats import process_name
 
 __all__ = ["migrated_template", "real_database"]
 

@@ -8,8 +8,7 @@ import pytest
 from scheduling.compat.slurm.job import import_sbatch
 from scheduling.compat.slurm.script import FOUND
 from scheduling.core.jobspec import parse
-from workers.services.environment import job_environment
-from workers.services.gangs import AttemptGang, GangMember
+from workers.services.environment import AttemptGang, GangMember, job_environment
 
 
 def gang(**changes: object) -> AttemptGang:

@@ -16,7 +16,7 @@ from tests.factories.scheduling import run_round
 from workers.models import GoodputSample, LogStream
 from workers.services.dispatch import MemberRef, rank_of
 from workers.services.goodput import add_progress
-from workers.services.log_rows import close_logs, keep_log
+from workers.services.logs import close_logs, keep_log
 from workers.services.reports import RankProgress
 
 pytestmark = pytest.mark.django_db

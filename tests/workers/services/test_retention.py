@@ -16,10 +16,10 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from workers.models import GoodputSample, Heartbeat, LogStream
-from workers.services import heartbeats, log_files
+from workers.services import heartbeats, logs
 from workers.services.dispatch import MemberRef, rank_of
 from workers.services.goodput import add_progress
-from workers.services.log_rows import keep_log, path_of
+from workers.services.logs import keep_log, path_of
 from workers.services.reports import RankProgress
 from workers.services.retention import WorkerRetention, prune
 
@@ -35,7 +35,7 @@ def rank(now: datetime, tmp_path: Path) -> MemberRef:
     make_job()
     run_round(now)
     rank = rank_of(Member.objects.select_related("attempt__job").get())
-    log_files.write(tmp_path / path_of(rank), offset=0, data=b"words", cap_bytes=1 << 20)
+    logs.write(tmp_path / path_of(rank), offset=0, data=b"words", cap_bytes=1 << 20)
     keep_log(rank, first=0, end=5, closed=True)
     progress = RankProgress(
         seconds=1.0, step=1, steps=1, samples=1.0, step_seconds=None, loss=None, reports_end=9

@@ -11,8 +11,8 @@ import pytest
 from tessera import protocol
 from tests.support.ssh_node import ssh_node
 from tests.workers.transports.conftest import bundle, put_in_place
-from workers.transports.install import serve_command
 from workers.transports.ssh import Patience, SshTransport
+from workers.transports.uploads import serve_command
 
 HELLO = protocol.encode_line({"id": 1, "op": "hello", "protocol": protocol.PROTOCOL_VERSION})
 EVIL = b"import pathlib; pathlib.Path.home().joinpath('EXECUTED').touch()\n"

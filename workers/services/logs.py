@@ -1,0 +1,277 @@
+"""Logs of members: segments on disk, rows of fetched offsets, and the search of lines.
+
+A log is a directory ``<job>/<attempt>/<role>-<rank>.log`` of fixed segments whose files are named
+by the logical offset at which they begin, so that repeated writes are harmless. Only the newest
+``cap_bytes`` remain.
+"""
+
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from workers.models import LogStream
+from workers.services.dispatch import MemberRef
+
+LONGEST_CHARACTER: Final = 4
+
+
+def unfinished(data: bytes) -> int:
+    """Return how many bytes at the end of ``data`` may begin one more character."""
+    for back in range(1, min(LONGEST_CHARACTER, len(data) + 1)):
+        byte = data[-back]
+        if byte < 0x80:
+            return 0
+        if byte >= 0xC0:
+            return back if back < _length(byte) else 0
+    return 0
+
+
+def continued(before: bytes, data: bytes) -> int:
+    """Return how many bytes at the start of ``data`` finish a character begun in ``before``."""
+    open_bytes = unfinished(before)
+    if not open_bytes:
+        return 0
+    wanted = _length(before[-open_bytes]) - open_bytes
+    missing = 0
+    while missing < min(wanted, len(data)) and 0x80 <= data[missing] < 0xC0:
+        missing += 1
+    return missing if missing == wanted else 0
+
+
+def decode(data: bytes) -> str:
+    """Return ``data`` as text; invalid UTF-8 becomes U+FFFD, and NUL likewise."""
+    return data.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def _length(first_byte: int) -> int:
+    if first_byte >= 0xF0:
+        return 4
+    return 3 if first_byte >= 0xE0 else 2
+
+
+SEGMENT_BYTES: Final = 4 << 20
+DIGITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Stored part of a log: logical offsets from ``first`` up to ``end``."""
+
+    first: int
+    end: int
+
+
+def relative_path(job_id: int, attempt_number: int, role: str, rank: int) -> str:
+    """Path of a member's log below the logs' directory."""
+    return f"{job_id}/{attempt_number}/{role}-{rank}.log"
+
+
+def extent(directory: Path, *, first: int = 0) -> Extent:
+    """Return the stored part of a log, without bytes before ``first``."""
+    starts = _starts(directory)
+    if not starts:
+        return Extent(first, first)
+    last = starts[-1]
+    end = last + _segment(directory, last).stat().st_size
+    return Extent(max(first, starts[0]), max(first, end))
+
+
+def write(directory: Path, *, offset: int, data: bytes, cap_bytes: int) -> Extent:
+    """Write ``data`` at its offset and delete bytes beyond ``cap_bytes``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    position, rest = offset, memoryview(data)
+    while rest:
+        start = position - position % SEGMENT_BYTES
+        room = start + SEGMENT_BYTES - position
+        _write_at(_segment(directory, start), position - start, rest[:room])
+        position += min(room, len(rest))
+        rest = rest[room:]
+    _forget_before(directory, position - cap_bytes)
+    return extent(directory)
+
+
+def forget_before(directory: Path, offset: int) -> None:
+    """Delete the segments that end before ``offset``."""
+    _forget_before(directory, offset)
+
+
+def read(directory: Path, *, offset: int, limit: int, first: int = 0) -> tuple[int, bytes]:
+    """Return up to ``limit`` bytes from ``offset``, or from the log's beginning.
+
+    Returns:
+        The offset of the bytes, and the bytes.
+    """
+    there = extent(directory, first=first)
+    position = max(offset, there.first)
+    start = position
+    pieces: list[bytes] = []
+    while position < there.end and limit > 0:
+        segment = position - position % SEGMENT_BYTES
+        most = min(limit, segment + SEGMENT_BYTES - position)
+        piece = _read_at(_segment(directory, segment), position - segment, most)
+        if not piece:
+            break
+        pieces.append(piece)
+        position += len(piece)
+        limit -= len(piece)
+    return start, b"".join(pieces)
+
+
+def delete(directory: Path) -> None:
+    """Delete a whole log."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _starts(directory: Path) -> list[int]:
+    try:
+        names = [path.name for path in directory.iterdir()]
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if len(name) == DIGITS and name.isdigit())
+
+
+def _segment(directory: Path, start: int) -> Path:
+    return directory / f"{start:0{DIGITS}d}"
+
+
+def _write_at(path: Path, position: int, data: memoryview) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while data:
+            written = os.pwrite(descriptor, data, position)
+            position += written
+            data = data[written:]
+    finally:
+        os.close(descriptor)
+
+
+def _read_at(path: Path, position: int, most: int) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(descriptor, most, position)
+    finally:
+        os.close(descriptor)
+
+
+def _forget_before(directory: Path, offset: int) -> None:
+    for start in _starts(directory):
+        if start + SEGMENT_BYTES <= offset:
+            _segment(directory, start).unlink(missing_ok=True)
+
+
+def path_of(rank: MemberRef) -> str:
+    """Path of the rank's log below the logs' directory."""
+    return relative_path(rank.job_id, rank.attempt_number, rank.role, rank.rank)
+
+
+def open_log(rank: MemberRef) -> None:
+    """Create the row of the rank's log if it is missing."""
+    LogStream.objects.get_or_create(
+        member_id=rank.member_id, defaults={"job_id": rank.job_id, "path": path_of(rank)}
+    )
+
+
+def keep_log(rank: MemberRef, *, first: int, end: int, closed: bool) -> None:
+    """Store how far a log has been fetched; a closed log does not change."""
+    open_log(rank)
+    LogStream.objects.filter(member_id=rank.member_id, closed=False).update(
+        first=first, end=end, closed=closed, host=socket.gethostname()
+    )
+
+
+def close_logs(ends: Mapping[MemberRef, tuple[int, int]]) -> None:
+    """Mark these logs as complete, with their first and end offsets."""
+    known = set(
+        LogStream.objects.filter(member_id__in=[rank.member_id for rank in ends]).values_list(
+            "member_id", flat=True
+        )
+    )
+    LogStream.objects.bulk_create(
+        LogStream(
+            member_id=rank.member_id,
+            job_id=rank.job_id,
+            path=path_of(rank),
+            first=first,
+            end=end,
+            closed=True,
+            host=socket.gethostname(),
+        )
+        for rank, (first, end) in ends.items()
+        if rank.member_id not in known
+    )
+    for rank, (first, end) in ends.items():
+        if rank.member_id in known:
+            keep_log(rank, first=first, end=end, closed=True)
+
+
+MOST_HITS: Final = 200
+LONGEST_HIT: Final = 1000
+_LEAD: Final = 200
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+@dataclass(frozen=True, slots=True)
+class LogHit:
+    """A line with the words: the offset of its first byte, and at most 1,000 characters."""
+
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """Result for one stretch.
+
+    Attributes:
+        hits: the lines, in their order.
+        used: bytes of the stretch that are done.
+    """
+
+    hits: tuple[LogHit, ...]
+    used: int
+
+
+def search(data: bytes, wanted: str, *, offset: int, limit: int, is_last: bool) -> Searched:
+    """Return the lines of ``data`` that contain ``wanted``, in upper or lower case.
+
+    Args:
+        data: a stretch that begins where a line begins.
+        wanted: words of one line.
+        offset: of the first byte of ``data``, for those of the hits.
+        limit: requested bytes; if all of them came without the end of a line, the line is
+            searched in pieces.
+        is_last: nothing follows, so the last line is whole without its end.
+    """
+    end = len(data) if is_last else data.rfind(b"\n") + 1
+    if not end and len(data) > limit - LONGEST_CHARACTER:
+        end = len(data)
+    wanted = wanted.casefold()
+    hits: list[LogHit] = []
+    for begin, after in _lines(data, end):
+        line = _ESCAPES.sub("", decode(data[begin:after]).rstrip("\r\n"))
+        place = line.casefold().find(wanted)
+        if place < 0:
+            continue
+        lead = max(0, place - _LEAD) if len(line) > LONGEST_HIT else 0
+        hits.append(LogHit(offset + begin, line[lead : lead + LONGEST_HIT]))
+        if len(hits) == MOST_HITS:
+            return Searched(tuple(hits), after)
+    return Searched(tuple(hits), end)
+
+
+def _lines(data: bytes, end: int) -> Iterator[tuple[int, int]]:
+    """Offsets of the beginning of each line and of the next one."""
+    begin = 0
+    while begin < end:
+        newline = data.find(b"\n", begin, end)
+        after = end if newline < 0 else newline + 1
+        yield begin, after
+        begin = after
