@@ -12,7 +12,6 @@ from django.db import models, transaction
 
 from tenants.audit_chain import extend_chain
 from tenants.clock import database_now
-from tenants.compiled_sql import CompiledInsert
 from tenants.engines.chaining import BeforeCommit
 from tenants.models import AuditEntry, Tenant
 from tenants.viewers import Viewer
@@ -28,7 +27,6 @@ _SECRET_PARTS: Final = (
     "accesskey", "authorization", "cookie", "digest",
 )  # fmt: skip
 _SECRET_ENDS: Final = ("token", "tokens")
-_INSERTION: Final = CompiledInsert(AuditEntry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +151,7 @@ def record(
         message=message,
     )
     with _one_transaction():
-        _INSERTION.store([entry])
+        AuditEntry._base_manager.bulk_create([entry])
         _link_at_commit(entry)
     return entry
 
@@ -206,7 +204,7 @@ def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[AuditC
         for change in changes
     ]
     with _one_transaction():
-        for entry in _INSERTION.store(entries):
+        for entry in AuditEntry._base_manager.bulk_create(entries):
             _link_at_commit(entry)
 
 

@@ -1,11 +1,10 @@
-"""Reference data for validating a submitted job, read with precompiled queries."""
+"""Reference data for validating a submitted job, read in a fixed number of queries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from django.db import DEFAULT_DB_ALIAS
-from django.db.models import BigIntegerField, CharField, Count, QuerySet, Value
+from django.db.models import CharField, Count, QuerySet, Value
 
 from scheduling.clusters.models import (
     Device,
@@ -16,7 +15,6 @@ from scheduling.clusters.models import (
     VcQuota,
     VirtualCluster,
 )
-from tenants.compiled_sql import CompiledQuery
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -32,80 +30,24 @@ class NodeKind(NamedTuple):
 
 
 DEFAULT_PRIORITY: Final = 10
-_CLUSTER_COLUMNS: Final = ["id", "name", "tenant_id"]
 _NO_NAME: Final = Value("", output_field=CharField())
-# Queries are compiled with a number outside of PostgreSQL's integer range.
-_NUMBER: Final = Count("id", output_field=BigIntegerField())
 
 
-def _devices_by_node(_: int) -> QuerySet[Any, Any]:
+def _devices_by_node() -> QuerySet[Any, Any]:
     rows: Any = Device.objects.filter(retired_at=None).order_by()
-    return rows.values("device_type", "node_id").annotate(on_node=_NUMBER)  # type: ignore[no-any-return]
-
-
-def _node_with(devices: int, **of_type: str) -> QuerySet[Any, Any]:
-    nodes = _devices_by_node(devices).filter(on_node__gte=devices, **of_type)
-    return nodes.values_list("node_id")[:1]
-
-
-def _limits(user_id: int) -> QuerySet[Any, Any]:
-    rows = VcLimit.objects.filter(membership__user_id=user_id).order_by()
-    return rows.values_list("membership__tenant_id", "virtual_cluster_id")
-
-
-def _quotas_and_pins(_: int) -> QuerySet[Any, Any]:
-    quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", _NO_NAME)
-    pins = PinnedCell.objects.order_by().values_list("virtual_cluster_id", "name")
-    return quotas.union(pins)
-
-
-# Both levels are counted by the database: to read 2,000 devices takes longer than all the rest.
-_TYPES: Final = CompiledQuery(
-    _devices_by_node,
-    around="SELECT device_type, MAX(on_node) FROM ({}) AS by_node GROUP BY device_type",
-)
-_NODE_WITH: Final = CompiledQuery(_node_with)
-_NODE_WITH_TYPE: Final = CompiledQuery(
-    lambda devices, device_type: _node_with(devices, device_type=device_type), keys=2
-)
-_CLUSTERS: Final = CompiledQuery(
-    lambda _: (
-        VirtualCluster.objects.unscoped()
-        .filter(archived_at=None)
-        .order_by("name")
-        .values_list(*_CLUSTER_COLUMNS)
-    )
-)
-_NODES: Final = CompiledQuery(
-    lambda _: (
-        Node.objects.filter(removed_at=None)
-        .order_by()
-        .values_list(
-            "isolation_level",
-            "enforces_limits",
-            "plain_network",
-            "container_network",
-            "visible_paths",
-        )
-        .distinct()
-    )
-)
-_LIMITS: Final = CompiledQuery(_limits)
-_PROMISES: Final = CompiledQuery(_quotas_and_pins)
-_CLASSES: Final = CompiledQuery(
-    lambda _: PriorityClass.objects.order_by("-value", "name").values_list(
-        "name", "value", "is_default"
-    )
-)
+    return rows.values("device_type", "node_id").annotate(on_node=Count("id"))  # type: ignore[no-any-return]
 
 
 def clusters_for(viewer: Viewer) -> dict[str, VirtualCluster]:
     """The virtual clusters that the viewer may see by name: key, name and tenant of each."""
     tenants = viewer.tenant_ids(Permission.VIEW_JOBS)
     return {
-        row[1]: VirtualCluster.from_db(DEFAULT_DB_ALIAS, _CLUSTER_COLUMNS, row)
-        for row in _CLUSTERS.rows()
-        if tenants is None or row[2] in tenants
+        cluster.name: cluster
+        for cluster in VirtualCluster.objects.unscoped()
+        .filter(archived_at=None)
+        .only("name", "tenant_id")
+        .order_by("name")
+        if tenants is None or cluster.tenant_id in tenants
     }
 
 
@@ -124,7 +66,7 @@ class LargestNodes(Mapping[str, int]):
         """Whether a node has this many devices of this type; without a type, of any one type."""
         asked = devices, device_type
         if self._counted is None and self._first is None:
-            self._first = asked, bool(_nodes_with(devices, device_type))
+            self._first = asked, _is_on_a_node(devices, device_type)
         if self._first is not None and self._first[0] == asked:
             return self._first[1]
         return any(
@@ -149,24 +91,38 @@ class LargestNodes(Mapping[str, int]):
 
     def _count(self) -> dict[str, int]:
         if self._counted is None:
-            self._counted = dict(_TYPES.rows())
+            counts: dict[str, int] = {}
+            rows = _devices_by_node().values_list("device_type", "on_node").distinct()
+            for device_type, number in rows:
+                counts[device_type] = max(number, counts.get(device_type, 0))
+            self._counted = counts
         return self._counted
 
 
-def _nodes_with(devices: int, device_type: str) -> list[tuple[Any, ...]]:
+def _is_on_a_node(devices: int, device_type: str) -> bool:
+    nodes = _devices_by_node().filter(on_node__gte=devices)
     if device_type:
-        return _NODE_WITH_TYPE.rows(devices, device_type)
-    return _NODE_WITH.rows(devices)
+        nodes = nodes.filter(device_type=device_type)
+    return bool(nodes.values_list("node_id")[:1])
 
 
 def kinds_of_nodes() -> tuple[NodeKind, ...]:
     """Distinct capabilities of the nodes for checks at submit."""
-    return tuple(NodeKind(*row) for row in _NODES.values())
+    nodes = Node.objects.filter(removed_at=None).order_by()
+    columns = (
+        "isolation_level",
+        "enforces_limits",
+        "plain_network",
+        "container_network",
+        "visible_paths",
+    )
+    return tuple(NodeKind(*row) for row in nodes.values_list(*columns).distinct())
 
 
 def priority_values() -> tuple[dict[str, int], int | None]:
     """The value of each priority class, and that of the default one, if there is one."""
-    rows = _CLASSES.rows()
+    classes = PriorityClass.objects.order_by("-value", "name")
+    rows = list(classes.values_list("name", "value", "is_default"))
     default = next((value for _, value, is_default in rows if is_default), None)
     return {name: value for name, value, _ in rows}, default
 
@@ -174,14 +130,17 @@ def priority_values() -> tuple[dict[str, int], int | None]:
 def limits_of(user_id: int) -> Mapping[int, frozenset[int]]:
     """By tenant, the only virtual clusters that somebody may use there."""
     limits: dict[int, set[int]] = {}
-    for tenant_id, vc_id in _LIMITS.rows(user_id):
+    rows = VcLimit.objects.filter(membership__user_id=user_id).order_by()
+    for tenant_id, vc_id in rows.values_list("membership__tenant_id", "virtual_cluster_id"):
         limits.setdefault(tenant_id, set()).add(vc_id)
     return {tenant: frozenset(ids) for tenant, ids in limits.items()}
 
 
 def promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
     """Virtual clusters that have quota, and the names of the pinned cells of those with some."""
-    rows = _PROMISES.rows()
+    quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", _NO_NAME)
+    pins = PinnedCell.objects.order_by().values_list("virtual_cluster_id", "name")
+    rows = list(quotas.union(pins))
     pinned: dict[int, list[str]] = {}
     for vc_id, name in sorted(row for row in rows if row[1]):
         pinned.setdefault(vc_id, []).append(name)

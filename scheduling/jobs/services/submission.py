@@ -19,16 +19,11 @@ from scheduling.jobs.services.job_limits import require_room
 from scheduling.jobs.validation import InvalidJobError, ValidatedJob, check_draft, parts_of_draft
 from scheduling.secrets import seal
 from tenants.audit import AuditChange, record_many
-from tenants.compiled_sql import CompiledInsert
 from tenants.errors import FieldError, NotFoundError
 from tenants.viewers import Viewer
 from tessera.messages import stored_words
 
 MAX_BULK: Final = 1000
-_JOBS: Final = CompiledInsert(Job)
-_EVENTS: Final = CompiledInsert(JobEvent)
-_DEPENDENCIES: Final = CompiledInsert(JobDependency)
-_SECRETS: Final = CompiledInsert(JobSecret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +165,7 @@ def _store(
     ]
     with transaction.atomic():
         require_room(viewer.user_id, viewer.username, tenants)
-        jobs = _JOBS.store(rows)
+        jobs = Job.objects.bulk_create(rows)
         _write_what_belongs_to(jobs, [draft for draft, _ in accepted], viewer, now)
         want_round("submit")
     return jobs
@@ -181,7 +176,7 @@ def _write_what_belongs_to(
 ) -> None:
     """Events, dependencies, secrets and audit of new jobs, one statement each."""
     text = sentence("submitted-by", username=viewer.username)
-    _EVENTS.store(
+    JobEvent.objects.bulk_create(
         JobEvent(
             job=job,
             at=now,
@@ -192,12 +187,12 @@ def _write_what_belongs_to(
         )
         for job in jobs
     )
-    _DEPENDENCIES.store(
+    JobDependency.objects.bulk_create(
         JobDependency(job=job, after_id=after)
         for job, draft in zip(jobs, drafts, strict=True)
         for after in draft.after
     )
-    _SECRETS.store(
+    JobSecret.objects.bulk_create(
         JobSecret(job=job, role=role, name=name, sealed=seal(value))
         for job, draft in zip(jobs, drafts, strict=True)
         for role, secrets in draft.spec.secrets().items()
