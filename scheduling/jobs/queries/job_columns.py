@@ -1,18 +1,12 @@
-"""Columns of job lists: devices, nodes, queue position, and the right to release a hold."""
+"""Columns of job lists: requested devices, queue position, and the right to release a hold."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from django.db.models import F, Min
-
 from scheduling.core.jobspec import Demand, MemberDemand, Within
-from scheduling.core.lifecycle import JobState
 from scheduling.core.messages import message, sentence
 from scheduling.jobs.models import Job
-from scheduling.jobs.queries.jobs import JobRow
 from scheduling.rounds.models import QueueOrder
-from scheduling.runs.models import Member
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from tessera.messages import Listing, Message
@@ -105,25 +99,3 @@ def jobs_ahead(virtual_clusters: Collection[int]) -> dict[int, int]:
         for jobs in line:
             found.update(zip(jobs, range(len(jobs)), strict=True))
     return found
-
-
-def nodes_of_jobs(rows: Iterable[JobRow]) -> Mapping[int, tuple[str, ...]]:
-    """Names of the nodes of each job's newest attempt by job, in the order of ranks, in one query.
-
-    Jobs that wait are left out: they have no nodes any more.
-    """
-    placed = [row.id for row in rows if row.attempts and row.state != JobState.QUEUED]
-    if not placed:
-        return {}
-    found: dict[int, list[str]] = defaultdict(list)
-    newest = Member.objects.filter(
-        attempt__job_id__in=placed, attempt__number=F("attempt__job__attempts_made")
-    )
-    # Grouped by node: a gang has as many members as it has ranks.
-    for job_id, node, _ in (
-        newest.values_list("attempt__job_id", "node__name")
-        .annotate(first=Min("node_rank"))
-        .order_by("attempt__job_id", "first")
-    ):
-        found[job_id].append(node)
-    return {job_id: tuple(names) for job_id, names in found.items()}

@@ -27,7 +27,7 @@ from tenants.viewers import Viewer
 
 MOST: Final = 10_000_000
 _LOCK: Final = 0x7E55_10B5
-# Compiled query for each submit: Django would take ten times as long.
+# Raw SQL, since each submit runs it: Django would take ten times as long.
 _LIMITS_AND_NEWEST: Final = """
 SELECT (SELECT MAX(id) FROM scheduling_job), found.key, found.per_person, found.per_tenant
 FROM (SELECT 1) AS one LEFT JOIN scheduling_joblimit AS found ON found.key IN (%s, %s, %s)
