@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from django.db.models import Q, QuerySet
 
+from tenants.compiled_sql import CompiledQuery
 from tenants.errors import InvalidError, NotFoundError
 from tenants.messages import sentence
 from tenants.models import ApiToken, AuditEntry, Membership, Tenant, User
@@ -13,6 +14,15 @@ from tenants.roles import Permission, Role, Scope
 from tenants.viewers import Viewer
 
 MOST_ROWS: Final = 200
+
+
+def _memberships(user_id: int) -> QuerySet[Any, Any]:
+    rows = Membership.objects.unscoped().filter(user_id=user_id)
+    # Only whether there is a time of archiving is read.
+    return rows.values_list("tenant_id", "role", "tenant__name", "tenant__archived_at")
+
+
+_MEMBERSHIPS: Final = CompiledQuery(_memberships)
 
 
 def viewer_of(user: User, token: ApiToken | None = None) -> Viewer:
@@ -23,11 +33,7 @@ def viewer_of(user: User, token: ApiToken | None = None) -> Viewer:
         token: the token of the request; it can only narrow the rights.
     """
     bound = token.tenant_id if token is not None else None
-    rows = (
-        Membership.objects.unscoped()
-        .filter(user_id=user.pk)
-        .values_list("tenant_id", "role", "tenant__name", "tenant__archived_at")
-    )
+    rows = _MEMBERSHIPS.rows(user.pk)
     names = {tenant_id: name for tenant_id, _, name, _ in rows}
     archived = {tenant_id for tenant_id, _, _, archived_at in rows if archived_at}
     if user.is_cluster_admin:

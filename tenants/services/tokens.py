@@ -9,12 +9,13 @@ import string
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from django.db import IntegrityError, OperationalError, transaction
-from django.db.models import F, Q
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, OperationalError, transaction
+from django.db.models import F, Q, QuerySet
 
 from tenants.audit import record
+from tenants.compiled_sql import CompiledQuery
 from tenants.errors import FieldError, ForbiddenError, InvalidError, NotFoundError
 from tenants.messages import sentence
 from tenants.models import ApiToken, User
@@ -27,6 +28,20 @@ _NO_DIGEST: Final = "0" * 64
 _SEEN_EVERY: Final = timedelta(minutes=1)
 LONGEST_LIFE: Final = timedelta(days=3650)
 _TRIES: Final = 5
+
+_TOKEN_COLUMNS: Final = [field.attname for field in ApiToken._meta.concrete_fields]
+# A request with a token needs no password.
+_USER_COLUMNS: Final = [
+    field.attname for field in User._meta.concrete_fields if field.attname != "password"
+]
+
+
+def _tokens_of(prefix: object) -> QuerySet[ApiToken, Any]:
+    rows = ApiToken.objects.filter(prefix=prefix).order_by()
+    return rows.values_list(*_TOKEN_COLUMNS, *(f"user__{name}" for name in _USER_COLUMNS))
+
+
+_BY_PREFIX: Final = CompiledQuery(_tokens_of)
 
 logger = logging.getLogger(__name__)
 
@@ -207,9 +222,13 @@ def _record(viewer: Viewer, action: str, token: ApiToken) -> None:
 
 def _token_of(prefix: str) -> ApiToken | None:
     """The token of a prefix as it is now, with its owner."""
-    tokens = ApiToken.objects.filter(prefix=prefix).order_by()
-    # The hash of the password is not needed.
-    return tokens.select_related("user").defer("user__password").first()
+    rows = _BY_PREFIX.values(prefix)
+    if not rows:
+        return None
+    values, at = rows[0], len(_TOKEN_COLUMNS)
+    token = ApiToken.from_db(DEFAULT_DB_ALIAS, _TOKEN_COLUMNS, values[:at])
+    token.user = User.from_db(DEFAULT_DB_ALIAS, _USER_COLUMNS, values[at:])
+    return token
 
 
 def _is_live(token: ApiToken, now: datetime) -> bool:

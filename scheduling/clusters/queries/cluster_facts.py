@@ -21,6 +21,7 @@ from scheduling.enums import LeaseKind, NodeState
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Lease
 from scheduling.topology.current import TopologyNow, current_topology
+from tenants.compiled_sql import CompiledQuery
 
 Made = TypeVar("Made")
 
@@ -334,16 +335,15 @@ def _read(node_id: int | None = None) -> Rows:
     nodes = Node.objects.filter(removed_at=None).order_by("name")
     if node_id is not None:
         nodes = nodes.filter(pk=node_id)
-    of_node = {} if node_id is None else {"node_id": node_id}
-    of_device = {} if node_id is None else {"device__node_id": node_id}
-    known = _DEVICES if node_id is None else _Devices()
+    devices, leases, holders = _OF_ALL if node_id is None else _OF_A_NODE
+    known, number = _DEVICES if node_id is None else _Devices(), node_id or 0
     return Rows(
         nodes=tuple(map(NodeRecord._make, nodes.values_list(*NodeRecord._fields))),
-        devices=known.of(list(_devices(**of_node))),
-        leases=tuple(map(LeaseFacts._make, _leases(**of_device))),
-        holders=tuple(map(HolderFacts._make, _holders(**of_device))),
-        quotas=tuple(_promised(VcQuota, "chain", "level", "count")),
-        pinned=tuple(_promised(PinnedCell, "address")),
+        devices=known.of(devices.rows(number)),
+        leases=tuple(map(LeaseFacts._make, leases.rows(number))),
+        holders=tuple(map(HolderFacts._make, holders.rows(number))),
+        quotas=tuple(_QUOTAS.rows()),
+        pinned=tuple(_PINNED.rows()),
     )
 
 
@@ -376,7 +376,21 @@ def _holders(**which: int) -> QuerySet[Job, Any]:
     return rows.values_list(*_HOLDER_COLUMNS)
 
 
-def _promised(model: type[Model], *columns: str) -> QuerySet[Any, Any]:
+def _promised(model: type[Model], *columns: str) -> CompiledQuery:
     """Devices promised to virtual clusters that are not archived."""
     rows = model._default_manager.filter(virtual_cluster__archived_at=None).order_by("id")
-    return rows.values_list("virtual_cluster_id", *columns)
+    return CompiledQuery(lambda _: rows.values_list("virtual_cluster_id", *columns))
+
+
+_OF_ALL: Final = (
+    CompiledQuery(lambda _: _devices()),
+    CompiledQuery(lambda _: _leases()),
+    CompiledQuery(lambda _: _holders()),
+)
+_OF_A_NODE: Final = (
+    CompiledQuery(lambda node: _devices(node_id=node)),
+    CompiledQuery(lambda node: _leases(device__node_id=node)),
+    CompiledQuery(lambda node: _holders(device__node_id=node)),
+)
+_QUOTAS: Final = _promised(VcQuota, "chain", "level", "count")
+_PINNED: Final = _promised(PinnedCell, "address")

@@ -18,6 +18,7 @@ from scheduling.enums import NodeState
 from scheduling.jobs.models import Job
 from scheduling.rounds.snapshot.live_jobs import Remembered
 from scheduling.runs.models import Lease
+from tenants.compiled_sql import CompiledQuery
 
 _LeaseRow = tuple[int, int, str, str, str | None]
 _JobRow = tuple[int, int, str, int, str, str]
@@ -26,18 +27,22 @@ _JobRows = tuple[_JobRow, ...]
 _HeldRows = tuple[_JobRow, _LeaseRows]
 
 
-def _held_leases() -> "QuerySet[Lease, Any]":
+def _held_leases(_: int) -> "QuerySet[Lease, Any]":
     rows = Lease.objects.filter(released_at=None).order_by("job_id", "member_id", "id")
     return rows.annotate(size_text=Cast("attempt__demand", TextField())).values_list(
         "job_id", "member_id", "device__address", "virtual_cell", "size_text"
     )
 
 
-def _holding_jobs() -> "QuerySet[Job, Any]":
+def _holding_jobs(_: int) -> "QuerySet[Job, Any]":
     rows = Job.objects.unscoped().filter(state__in=HOLDING).order_by("id")
     return rows.annotate(demand_text=Cast("demand", TextField())).values_list(
         "id", "virtual_cluster_id", "virtual_cluster__name", "priority", "job_class", "demand_text"
     )
+
+
+_LEASES: Final = CompiledQuery(_held_leases)
+_JOBS: Final = CompiledQuery(_holding_jobs)
 
 
 def health_now() -> Health:
@@ -55,7 +60,7 @@ def running_now() -> tuple[RunningGang, ...]:
 
     Unchanged rows return the same object.
     """
-    return _running(tuple(_held_leases()), tuple(_holding_jobs()))
+    return _running(tuple(_LEASES.rows()), tuple(_JOBS.rows()))
 
 
 @lru_cache(maxsize=1)
