@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils import translation
 from django.utils.translation import gettext as _
 
-from portal.i18n import is_english, said
+from portal.i18n import is_english, translated
 from portal.web.zones import zone_named
 from scheduling.core.notices import EVENT_WORDS, PARTS, NoticeEvent, mail_text, subject_of
 
@@ -39,7 +39,7 @@ def _at(moment: str, zone: tzinfo) -> str:
 
 
 def _subject(body: Mapping[str, Any]) -> str:
-    facts = {"event": said(EVENT_WORDS[NoticeEvent(body["event"])])}
+    facts = {"event": translated(EVENT_WORDS[NoticeEvent(body["event"])])}
     if job := body.get("job"):
         return _("Job %(id)s %(name)s: %(event)s") % {
             **facts,
@@ -61,7 +61,7 @@ def _subject(body: Mapping[str, Any]) -> str:
 
 
 def _text(body: Mapping[str, Any]) -> str:
-    words = said(EVENT_WORDS[NoticeEvent(body["event"])])
+    words = translated(EVENT_WORDS[NoticeEvent(body["event"])])
     lines = [_("%(sentence)s.") % {"sentence": words}, ""]
     for part in PARTS:
         for name, value in (body.get(part) or {}).items():
@@ -78,5 +78,5 @@ def _text(body: Mapping[str, Any]) -> str:
 
 def _fact(name: str, value: object) -> str:
     """Return a line; only a state is translated, all others are names and numbers."""
-    shown = said(value) if name == "state" else value
-    return _("%(name)s: %(state)s") % {"name": said(name.replace("_", " ")), "state": shown}
+    shown = translated(value) if name == "state" else value
+    return _("%(name)s: %(state)s") % {"name": translated(name.replace("_", " ")), "state": shown}

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
 from portal.addresses import address
-from portal.i18n import is_english, said
+from portal.i18n import is_english, translated
 from portal.identity import Same
 from portal.web import levels
 from portal.web.components.words import tenant
@@ -36,9 +36,9 @@ def wants(text: str) -> tuple[str, str]:
     """Return the request of a job in two lines: number and shape of its devices."""
     told = message_of(text)
     if told.code != "wanted-within":
-        return str(said(text)), ""
+        return str(translated(text)), ""
     much, shape = (
-        str(said(messages.sentence(part)))
+        str(translated(messages.sentence(part)))
         for part in (told.params["wanted"], told.params["shape"])
         if isinstance(part, Message)
     )
@@ -54,7 +54,7 @@ def tenant_name(name: str) -> str:
 @register.filter
 def sentence(text: str) -> str:
     """Format a remedy or reason with a capital first letter and without its full stop."""
-    stripped = str(said(text)).strip().rstrip(".。")
+    stripped = str(translated(text)).strip().rstrip(".。")
     # A lower-case start in another language is a name.
     return stripped[:1].upper() + stripped[1:] if is_english() else stripped
 

@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
-from portal.i18n import gettext_lazy, said
+from portal.i18n import gettext_lazy, translated
 from portal.web.components import bars, fields, gantt_markup, icons, tile_markup, words
 from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import MapGroup, NodeTile
@@ -34,11 +34,11 @@ def icon(name: str, size: str = "", label: str = "") -> SafeString:
 
 
 def _chip(look: StateLook, detail: str) -> SafeString:
-    word = f"{said(look.word)} {detail}" if detail else said(look.word)
+    word = f"{translated(look.word)} {detail}" if detail else translated(look.word)
     return format_html(
         '<span class="st {}" title="{}">{}{}</span>',
         look.tone,
-        said(look.says),
+        translated(look.says),
         icon(look.icon),
         word,
     )
@@ -59,7 +59,7 @@ def node_chip(state: str, detail: str = "") -> SafeString:
 @register.simple_tag
 def reason(text: str, code: str) -> SafeString:
     """Render a reason: the sentence, then its code; no line break between number and ``×``."""
-    sentence = str(said(text)).replace(" ×", f"{words.NO_BREAK}×")
+    sentence = str(translated(text)).replace(" ×", f"{words.NO_BREAK}×")
     return format_html(
         '<span class="reason">{}<span class="code">{}</span></span>', sentence, code
     )
@@ -69,7 +69,7 @@ def reason(text: str, code: str) -> SafeString:
 def ago(moment: datetime | None, nothing: str = words.DASH) -> SafeString | str:
     """Render ``12 s ago``, updated by the page's clock; UTC on hover."""
     if moment is None:
-        return str(said(nothing + ""))  # a literal of a template is not a plain text
+        return str(translated(nothing + ""))  # a literal of a template is not a plain text
     return format_html(
         '<time datetime="{}" title="{}" data-ago>{}</time>',
         moment.isoformat(),
@@ -97,7 +97,7 @@ register.simple_tag(words.running_time)
 @register.filter
 def run_warning(code: str) -> str:
     """Return the sentence of a warning code of a run; an unknown code is returned unchanged."""
-    return str(said(RUN_WARNINGS.get(code, code)))
+    return str(translated(RUN_WARNINGS.get(code, code)))
 
 
 @register.filter
@@ -161,7 +161,7 @@ def plural(number: int, forms: str) -> str:
 def estimate(p10: float | None, p90: float | None) -> str:
     """Render a start or an end (seconds from now) as a range, or as unknown."""
     if p10 is None or p90 is None:
-        return str(said(NOT_KNOWN))
+        return str(translated(NOT_KNOWN))
     return words.estimate(p10, p90, estimated_now())
 
 
@@ -169,7 +169,7 @@ def estimate(p10: float | None, p90: float | None) -> str:
 def estimate_bar(p10: float | None, p50: float | None, p90: float | None) -> dict[str, Any]:
     """Render the range as text over its bar on the shared log axis."""
     if p10 is None or p50 is None or p90 is None:
-        return {"text": said(NOT_KNOWN), "bar": None}
+        return {"text": translated(NOT_KNOWN), "bar": None}
     text = words.estimate(p10, p90, estimated_now())
     return {"text": text, "bar": bars.estimate_bar(p10, p50, p90)}
 

@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
 from portal.addresses import address
-from portal.i18n import said, word
+from portal.i18n import translated, word
 from portal.web.components import words
 from portal.web.components.states import NODE_STATES
 from portal.web.viewing import PageRequest, page
@@ -119,7 +119,7 @@ def value_words(value: object) -> str:
     if value is None or value in ("", [], {}):
         return _("none")
     if isinstance(value, bool):
-        return str(said(_("yes") if value else _("no")))
+        return str(translated(_("yes") if value else _("no")))
     if isinstance(value, Mapping) and set(value) == QUOTA:
         text = f"{value['count']} × {word(str(value['level']))}"
     elif isinstance(value, Mapping):

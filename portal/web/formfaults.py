@@ -6,7 +6,7 @@ from http import HTTPStatus
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
-from portal.i18n import said
+from portal.i18n import translated
 from tenants.errors import DomainError, FieldError, ForbiddenError
 from tenants.services import FormSentError
 from tessera.messages import follow
@@ -50,7 +50,7 @@ def fault_text(fault: FieldError) -> str:
 
 def error_text(error: DomainError) -> str:
     """All faults of an error in one text, in the language of the page."""
-    return str(said(follow(*map(fault_text, error.errors))))
+    return str(translated(follow(*map(fault_text, error.errors))))
 
 
 def shown_version(text: str) -> int | None:

@@ -11,7 +11,7 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.api.documents import ground_for
-from portal.i18n import said
+from portal.i18n import translated
 from portal.web.form_tokens import once_of
 from portal.web.viewing import PageRequest, page
 from scheduling.jobs.queries.jobs import visible_job
@@ -57,7 +57,7 @@ def clone(request: PageRequest, job_id: int) -> HttpResponse:
         request.http, gettext("Job %(pk)s is a clone of %(pk2)s.") % {"pk": copy.pk, "pk2": job.pk}
     )
     for warning in copy.warnings:
-        messages.warning(request.http, said(warning))
+        messages.warning(request.http, translated(warning))
     return _to_job(copy.pk)
 
 
@@ -130,7 +130,7 @@ def _refuse(request: PageRequest, error: DomainError) -> None:
         raise error
     messages.error(
         request.http,
-        gettext("Job not cloned: %(message)s") % {"message": said(error.message)},
+        gettext("Job not cloned: %(message)s") % {"message": translated(error.message)},
     )
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
-from portal.i18n import said
+from portal.i18n import translated
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.job_goodput import Pace
@@ -32,9 +32,9 @@ def _devices(detail: JobDetail) -> Stat:
     kind = _("opportunistic") if row.is_opportunistic else _("guaranteed")
     held = _held(detail)
     asked = (
-        said(row.wants)
+        translated(row.wants)
         if held in (0, row.devices)
-        else _("%(wants)s requested") % {"wants": said(row.wants)}
+        else _("%(wants)s requested") % {"wants": translated(row.wants)}
     )
     return Stat(
         label=_("Devices"),

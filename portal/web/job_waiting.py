@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.api.documents import ground_for, round_config
-from portal.i18n import said
+from portal.i18n import translated
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
 from scheduling.core.jobspec.amending import AmendError, amended
@@ -53,7 +53,8 @@ def amend(request: PageRequest, job_id: int) -> HttpResponse:
             messages.success(request.http, _done(job))  # sent twice
         else:
             messages.error(
-                request.http, _("Job not changed: %(message)s") % {"message": said(error.message)}
+                request.http,
+                _("Job not changed: %(message)s") % {"message": translated(error.message)},
             )
     else:
         messages.success(request.http, done)

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.utils.translation import gettext as _
 
 from portal.addresses import address, job_url
-from portal.i18n import said
+from portal.i18n import translated
 from portal.web.components import words
 from portal.web.job_goodput import Pace, pace_of
 from scheduling.enums import FailureClassChoice
@@ -104,7 +104,7 @@ def end_in_words(row: JobRow) -> str:
         return ""
     parts = []
     if row.failure_class:
-        parts.append(said(str(FailureClassChoice(row.failure_class).label)))
+        parts.append(translated(str(FailureClassChoice(row.failure_class).label)))
     if row.exit_code is not None:
         parts.append(_("exit %(exit_code)s") % {"exit_code": row.exit_code})
     text = _(", ").join(parts)

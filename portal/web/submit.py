@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.api.documents import ground_for, round_config, submission_of, submission_of_import
 from portal.api.imports import import_context, submit_import
-from portal.i18n import said
+from portal.i18n import translated
 from portal.web import submit_fields, submit_secrets
 from portal.web.job_calls import submit_calls
 from portal.web.job_text import to_yaml
@@ -100,9 +100,9 @@ def check_typed(request: PageRequest) -> JsonResponse:
     answer: dict[str, Any] = {
         "yaml": posted.typed.text,
         "errors": [fault.to_json() for fault in checked.faults],
-        "says": said(faults_in_words(checked)),
+        "says": translated(faults_in_words(checked)),
         "plan": _panel_html(request, panel),
-        "verdict": said(panel.verdict) + _(": ") + said(panel.headline),
+        "verdict": translated(panel.verdict) + _(": ") + translated(panel.headline),
     }
     if posted.typed.document is not None:
         answer |= _form_answer(request, checked, ground, posted.had_roles)
@@ -148,7 +148,7 @@ def _send(request: PageRequest, checked: SubmitCheck, ground: SubmitContext) -> 
         )
         return _page(request, checked, ground, status=error.status)
     except DomainError as error:
-        messages.error(request.http, said(error.message))
+        messages.error(request.http, translated(error.message))
         return _page(request, checked, ground, key=_key(request), status=error.status)
     if is_new:
         messages.success(request.http, gettext("Job %(pk)s queued.") % {"pk": job.pk})

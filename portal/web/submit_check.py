@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from portal.i18n import said
+from portal.i18n import translated
 from portal.web.components import words
 from portal.web.submit_fields import fields_for, roles_of
 from portal.web.submit_secrets import secrets_of
@@ -45,8 +45,8 @@ class Fault:
 
     def to_json(self) -> dict[str, Any]:
         """Serialise for the page's script, in the language of the page."""
-        found: dict[str, Any] = {"field": self.field, "message": said(self.message)}
-        optional = {"remedy": said(self.remedy), "use": self.use, "line": self.line}
+        found: dict[str, Any] = {"field": self.field, "message": translated(self.message)}
+        optional = {"remedy": translated(self.remedy), "use": self.use, "line": self.line}
         return found | {key: value for key, value in optional.items() if value}
 
 
@@ -89,7 +89,7 @@ def faults_in_words(checked: SubmitCheck) -> str:
         return _("No errors")
     first = checked.faults[0]
     if "line" in message_of(first.message).params:
-        return str(said(first.message))
+        return str(translated(first.message))
     lines = sorted({fault.line for fault in checked.faults if fault.line})
     count = words.plural(len(checked.faults), "error", "errors")
     if not lines:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from portal.addresses import job_url
-from portal.i18n import gettext_lazy, is_english, said
+from portal.i18n import gettext_lazy, is_english, translated
 from portal.web.components import words
 from portal.web.submit_check import Fault, SubmitCheck
 from scheduling.compat.formats import TITLES
@@ -153,7 +153,7 @@ def panel_of_draft(draft: ValidatedJob, plan: JobPlan | None, tasks: int) -> Pan
         when = words.estimate(p10, latest, database_now(), soonest=plan.gate)
         headline = _("Starts %(p10)s") % {"p10": when}
     elif plan.fits is Fits.LATER and plan.no_starts:
-        headline = said(plan.no_starts)
+        headline = translated(plan.no_starts)
     if tasks > 1:
         headline = _of_tasks(headline, plan, tasks)
     return Panel(
@@ -203,7 +203,7 @@ def _where(plan: JobPlan, tasks: int) -> str:
     first = _cells(plan.placement)
     text = _("First job: %(where)s") % {"where": _in_a_sentence(first)}
     if plan.fits is Fits.LATER:
-        text += _(" The others wait: %(reason)s") % {"reason": said(plan.text)}
+        text += _(" The others wait: %(reason)s") % {"reason": translated(plan.text)}
     return text
 
 
@@ -252,7 +252,7 @@ def _facts(draft: ValidatedJob, tasks: int) -> tuple[tuple[str, str], ...]:
     spec, demand = draft.spec, draft.demand
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     cluster = draft.virtual_cluster.name
-    wants = said(wants_in_words(demand))
+    wants = translated(wants_in_words(demand))
     facts = [
         (
             _("Requested"),

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url, node_url
 from portal.api.queries import instant_in_query
-from portal.i18n import gettext_lazy, said, word
+from portal.i18n import gettext_lazy, translated, word
 from portal.web.cluster_drawing import tenants_in_order
 from portal.web.components import words
 from portal.web.components.gantt import GanttNode, GanttRun, gantt, legend, used_share
@@ -245,7 +245,7 @@ def _node(node: TimelineNode, runs: Sequence[GanttRun], window: Window, closed: 
 
 @lru_cache(maxsize=256)
 def _node_says(word: str, devices: int, device_type: str, _language: str | None) -> str:
-    return f"{said(word)}{_(', ')}{words.devices(devices, [device_type])}"
+    return f"{translated(word)}{_(', ')}{words.devices(devices, [device_type])}"
 
 
 def _toggled(closed: str, opened: frozenset[int]) -> str:

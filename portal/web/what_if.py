@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url
 from portal.api.rounds import what_if_out, what_if_state
-from portal.i18n import gettext_lazy, said
+from portal.i18n import gettext_lazy, translated
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.form_tokens import made_before, make_once
@@ -245,7 +245,8 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
         "jobs": [_job(row, names.get(row["job"])) for row in rows[:MOST_SHOWN]],
         "not_shown": max(0, len(rows) - MOST_SHOWN) + result["jobs_not_told"],
         "left_out": gettext(", ").join(
-            gettext("%(count)s %(state)s") % {"count": words.count(count), "state": said(why)}
+            gettext("%(count)s %(state)s")
+            % {"count": words.count(count), "state": translated(why)}
             for why, count in result["left_out"].items()
         ),
     }

@@ -12,7 +12,7 @@ from django import forms
 from django.template.loader import render_to_string
 from django.utils import translation
 
-from portal.i18n import said
+from portal.i18n import translated
 from portal.i18n.phrases import PHRASES
 from portal.i18n.scripts import WORDS, script_words
 from portal.i18n.vocabulary import VOCABULARY
@@ -91,9 +91,11 @@ def test_every_template_of_a_message_is_in_the_catalogue(path: Path) -> None:
 
 
 def test_no_template_says_what_a_filter_has_marked_safe() -> None:
-    # ``said`` leaves it as it is: it cannot tell markup from a sentence.
+    # ``translated`` leaves it as it is: it cannot tell markup from a sentence.
     for path in (ROOT / "templates").rglob("*.html"):
-        assert not re.search(r"\|(join|escape|safe|urlize)\b[^}]*\|said", path.read_text()), path
+        assert not re.search(
+            r"\|(join|escape|safe|urlize)\b[^}]*\|translated", path.read_text()
+        ), path
 
 
 def test_the_faults_of_a_form_are_said_one_by_one() -> None:
@@ -104,7 +106,10 @@ def test_the_faults_of_a_form_are_said_one_by_one() -> None:
 
     with translation.override("zh-hans"):
         told = render_to_string("components/_form_faults.html", {"form": Whole({})})
-        wanted = said(sentence("no-such-tenant")), said("The token's scopes do not cover this.")
+        wanted = (
+            translated(sentence("no-such-tenant")),
+            translated("The token's scopes do not cover this."),
+        )
 
     assert " ".join(wanted) in told
     assert "There is" not in told
@@ -125,19 +130,19 @@ def test_a_message_is_rendered_in_the_language_of_the_page() -> None:
     )
 
     with translation.override("zh-hans"):
-        assert said(waits) == (
+        assert translated(waits) == (
             "虚拟集群 devices 的保障为 2 × node；其 8 个设备中有 7 个在使用，"
             "而它需要 2 个各有 4 个设备的实例。"
         )
     with translation.override("en"):
-        assert said(waits) == str(waits)
+        assert translated(waits) == str(waits)
 
 
 def test_a_moment_is_written_as_the_language_writes_dates() -> None:
     opens = sentence(message("not-before", not_before=Moment(1_700_000_000)))
 
     with translation.override("zh-hans"):
-        assert said(opens) == "最早启动时间：2023年11月14日 22:13:20 UTC。"
+        assert translated(opens) == "最早启动时间：2023年11月14日 22:13:20 UTC。"
 
 
 def test_a_message_of_another_version_keeps_the_text_of_its_time() -> None:
@@ -145,24 +150,26 @@ def test_a_message_of_another_version_keeps_the_text_of_its_time() -> None:
     changed = Sentence("It waits for node n-1.", Message("repair-node", {"name": "n-1"}))
 
     with translation.override("zh-hans"):
-        assert said(gone) == "It waits for a tape."
-        assert said(changed) == "It waits for node n-1."
+        assert translated(gone) == "It waits for a tape."
+        assert translated(changed) == "It waits for node n-1."
 
 
 def test_a_reason_is_said_with_the_facts_of_the_english_one() -> None:
     with translation.override("zh-hans"):
-        told = said(
+        told = translated(
             sentence("too-many-live-jobs-of-person", name="ada", n=1, live=1, new=2, most=2)
         )
         assert told == "ada 有 1 个活动作业；再加 2 个将超过每人 2 个的上限。"
-        assert said(sentence(message("held"))) == "它被保留。"
+        assert translated(sentence(message("held"))) == "它被保留。"
 
 
 def test_what_has_no_translation_stays_and_english_is_left_alone() -> None:
     with translation.override("zh-hans"):
-        assert said("qqq has no such shape") == "qqq has no such shape"
-        assert said(endless := f"n{'9' * 600} has 1 live job; 2 more are too many.") == endless
-        assert said(7) == 7
+        assert translated("qqq has no such shape") == "qqq has no such shape"
+        assert (
+            translated(endless := f"n{'9' * 600} has 1 live job; 2 more are too many.") == endless
+        )
+        assert translated(7) == 7
     with translation.override("en"):
-        assert said("queued") == "queued"
+        assert translated("queued") == "queued"
         assert script_words() == {}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.utils import translation
 
-from portal.i18n import said
+from portal.i18n import translated
 from portal.templatetags.cluster import wants
 from scheduling.core.jobspec import Demand, MemberDemand, Within
 from scheduling.core.messages import message, sentence
@@ -44,7 +44,7 @@ def test_what_a_job_wants_is_said_whole(members: tuple[MemberDemand, ...], engli
     assert text == english
 
     with translation.override("zh-hans"):
-        shown = f"{said(text)} {' '.join(wants(text))}"
+        shown = f"{translated(text)} {' '.join(wants(text))}"
 
     assert english_in(shown, frozenset(("worker", "ps", "corner", "pcie"))) == []
 
@@ -65,4 +65,4 @@ def test_what_a_job_wants_is_said_whole(members: tuple[MemberDemand, ...], engli
 )
 def test_what_would_help_is_rendered_whole(how: Message, told: str) -> None:
     with translation.override("zh-hans"):
-        assert said(sentence(message("starts-now", how=how))) == told
+        assert translated(sentence(message("starts-now", how=how))) == told

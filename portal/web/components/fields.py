@@ -5,7 +5,7 @@ from typing import Any
 from django.forms import BoundField
 from django.utils.safestring import SafeString
 
-from portal.i18n import said
+from portal.i18n import translated
 
 
 def widget(bound: BoundField, *, mono: bool) -> SafeString:
@@ -31,5 +31,5 @@ def _say_choices(bound: BoundField) -> None:
     choices = getattr(widget, "choices", None)
     if isinstance(choices, list):
         widget.choices = [
-            (value, label if value == label else said(label)) for value, label in choices
+            (value, label if value == label else translated(label)) for value, label in choices
         ]

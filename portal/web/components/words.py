@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language, npgettext, pgettext
 from django.utils.translation import gettext as _
 
-from portal.i18n import is_english, said
+from portal.i18n import is_english, translated
 from tenants.clock import estimated_now
 from tenants.viewers import ANOTHER_TENANT
 from tessera.ranges import DAY, HOUR, MINUTE, StartRange, start_range, units
@@ -74,7 +74,7 @@ def plural(number: int, one: str, many: str) -> str:
 
 def tenant(name: str) -> str:
     """Return the name of a tenant, or a placeholder for one that the reader may not know."""
-    return str(said(name)) if name == ANOTHER_TENANT else name
+    return str(translated(name)) if name == ANOTHER_TENANT else name
 
 
 def devices(number: int, types: Sequence[str] = ()) -> str:

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone, translation
 
-from portal.i18n import said
+from portal.i18n import translated
 from portal.web.policy_fields import policy_names
 from scheduling.clusters.models import PriorityClass
 from scheduling.core.policies import COMBINATORS, POLICIES, parameters_of
@@ -189,7 +189,7 @@ def test_every_page_speaks_the_chosen_language_and_no_english(
     }
     names = frozenset(names_in_use(stage))
     with translation.override("zh-hans"):
-        translated = [str(said(name)) for name in (*RENAMED.values(), "issue")]
+        translated = [str(translated(name)) for name in (*RENAMED.values(), "issue")]
     assert not names.intersection(translated)
     left: dict[str, list[str]] = {}
     for page in PAGES:

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import translation
 
-from portal.i18n import said
+from portal.i18n import translated
 from scheduling.compat.messages import phrase
 from tenants.models import User
 from tenants.roles import Role
@@ -58,7 +58,7 @@ def test_what_was_not_understood_is_said_in_the_panel(alice: Client) -> None:
     panel = check_specification(alice, source="yaml", yaml="run: ls\nwarp: 1\n")["plan"]
 
     with translation.override("zh-hans"):
-        wanted = str(said(phrase("import-unknown", key="warp")))
+        wanted = str(translated(phrase("import-unknown", key="warp")))
     assert wanted == "导入器不认识 warp。"
     assert wanted in html.unescape(re.sub(r"<[^>]+>", "", panel))
 

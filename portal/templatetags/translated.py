@@ -1,17 +1,17 @@
-"""The filters ``said`` and ``fault``, built into every template."""
+"""The filters ``translated`` and ``fault``, built into every template."""
 
 from typing import Any
 
 from django import template
 
-from portal.i18n import said as in_the_language
+from portal.i18n import translated as in_the_language
 from tenants.errors import MOST_SAID, cut
 
 register = template.Library()
 
 
 @register.filter
-def said(text: Any) -> Any:
+def translated(text: Any) -> Any:
     """Translate an English sentence or word; names and numbers are unchanged."""
     return in_the_language(text)
 

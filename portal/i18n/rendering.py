@@ -26,7 +26,7 @@ class Name(str):
     __slots__ = ()
 
 
-def said(text: Any) -> Any:
+def translated(text: Any) -> Any:
     """Translate a message value, or a text that is in the catalogue as a whole.
 
     Args:
