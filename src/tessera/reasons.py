@@ -17,6 +17,7 @@ class _Row:
         slurm: the name that ``tessera slurm squeue`` shows.
         kueue: the name in Kueue; empty: Kueue has none.
         runs: when a job with this reason runs.
+        meaning: one sentence for the documentation.
         is_final: no amount of waiting starts the job.
         is_gate: the owner can remove the reason by an amendment; other devices do not help.
         only_time_helps: no change of the job removes the reason; the job starts by itself.
@@ -26,13 +27,14 @@ class _Row:
     slurm: str
     kueue: str
     runs: str
+    meaning: str
     is_final: bool = False
     is_gate: bool = False
     only_time_helps: bool = False
 
 
 class ReasonCode(StrEnum):
-    """The public codes; below each row its meaning."""
+    """The public codes."""
 
     row: _Row
 
@@ -43,101 +45,207 @@ class ReasonCode(StrEnum):
         member.row = row
         return member
 
+    @staticmethod
+    def table() -> str:
+        """All codes as a table in Markdown, as in ``docs/reasons.md``."""
+        lines = ["| code | when it runs | meaning | Slurm | Kueue |", "|---|---|---|---|---|"]
+        lines += [
+            f"| `{row.code}` | {row.runs} | {row.meaning} | {row.slurm} | {row.kueue or '-'} |"
+            for row in (code.row for code in ReasonCode)
+        ]
+        return "\n".join(lines)
+
     INVALID_SPEC = _Row(
-        "invalid-spec", "BadConstraints", "Misconfigured", "never, correct it", is_final=True
+        "invalid-spec",
+        "BadConstraints",
+        "Misconfigured",
+        "never, correct it",
+        "The document is not valid, or its pinned cell was removed.",
+        is_final=True,
     )
-    """The document is not valid, or its pinned cell was removed."""
     UNKNOWN_VC = _Row(
-        "unknown-vc", "InvalidAccount", "Misconfigured", "never, correct it", is_final=True
+        "unknown-vc",
+        "InvalidAccount",
+        "Misconfigured",
+        "never, correct it",
+        "The virtual cluster does not exist, or you may not use it.",
+        is_final=True,
     )
-    """The virtual cluster does not exist, or you may not use it."""
     UNKNOWN_TYPE = _Row(
-        "unknown-type", "BadConstraints", "NoMatchingFlavor", "never, correct it", is_final=True
+        "unknown-type",
+        "BadConstraints",
+        "NoMatchingFlavor",
+        "never, correct it",
+        "The cluster has no devices of that type.",
+        is_final=True,
     )
-    """The cluster has no devices of that type."""
-    UNSUPPORTED_FIELD = _Row("unsupported-field", "BadConstraints", "", "never, correct it")
-    """A field that is not supported yet."""
+    UNSUPPORTED_FIELD = _Row(
+        "unsupported-field",
+        "BadConstraints",
+        "",
+        "never, correct it",
+        "A field that is not supported yet.",
+    )
     EXCEEDS_VC_MAX = _Row(
         "exceeds-vc-max",
         "AssocMaxGRESPerJob",
         "ExceedsMaxQuota",
         "never, ask for quota",
+        "More than the virtual cluster guarantees in total.",
         is_final=True,
     )
-    """More than the virtual cluster guarantees in total."""
     EXCEEDS_USER_MAX = _Row(
         "exceeds-user-max",
         "QOSMaxGRESPerUser",
         "ExceedsMaxQuota",
         "never, ask for a cap",
+        "More than the person may ever hold.",
         is_final=True,
     )
-    """More than the person may ever hold."""
-    DEADLINE_INFEASIBLE = _Row("deadline-infeasible", "DeadLine", "", "never", is_final=True)
-    """It cannot end before its deadline on any devices."""
-    VC_GUARANTEE_IN_USE = _Row("vc-guarantee-in-use", "AssocGrpGRES", "WaitingForQuota", "later")
-    """Jobs of the same virtual cluster hold the guarantee."""
-    USER_CAP_REACHED = _Row("user-cap-reached", "QOSMaxGRESPerUser", "", "later")
-    """The person is at the limit of devices."""
-    NO_CELL_OF_LEVEL = _Row("no-cell-of-level", "Resources", "TopologyPlacementFailed", "later")
-    """Enough devices, but not together."""
+    DEADLINE_INFEASIBLE = _Row(
+        "deadline-infeasible",
+        "DeadLine",
+        "",
+        "never",
+        "It cannot end before its deadline on any devices.",
+        is_final=True,
+    )
+    VC_GUARANTEE_IN_USE = _Row(
+        "vc-guarantee-in-use",
+        "AssocGrpGRES",
+        "WaitingForQuota",
+        "later",
+        "Jobs of the same virtual cluster hold the guarantee.",
+    )
+    USER_CAP_REACHED = _Row(
+        "user-cap-reached",
+        "QOSMaxGRESPerUser",
+        "",
+        "later",
+        "The person is at the limit of devices.",
+    )
+    NO_CELL_OF_LEVEL = _Row(
+        "no-cell-of-level",
+        "Resources",
+        "TopologyPlacementFailed",
+        "later",
+        "Enough devices, but not together.",
+    )
     CELLS_UNHEALTHY = _Row(
-        "cells-unhealthy", "ReqNodeNotAvail", "TopologyPlacementFailed", "after repair"
+        "cells-unhealthy",
+        "ReqNodeNotAvail",
+        "TopologyPlacementFailed",
+        "after repair",
+        "The cells that fit are unhealthy, or on cordoned nodes.",
     )
-    """The cells that fit are unhealthy, or on cordoned nodes."""
-    CPU_OR_MEMORY = _Row("cpu-or-memory", "Resources", "", "never, correct it", is_final=True)
-    """More CPUs or memory than its devices bring."""
+    CPU_OR_MEMORY = _Row(
+        "cpu-or-memory",
+        "Resources",
+        "",
+        "never, correct it",
+        "More CPUs or memory than its devices bring.",
+        is_final=True,
+    )
     NO_NODE_WITH_DOCKER = _Row(
-        "no-node-with-docker", "ReqNodeNotAvail", "", "never, ask an admin", is_final=True
+        "no-node-with-docker",
+        "ReqNodeNotAvail",
+        "",
+        "never, ask an admin",
+        "It has an image and no node has a container engine.",
+        is_final=True,
     )
-    """It has an image and no node has a container engine."""
     NODE_NOT_ISOLATED = _Row(
-        "node-not-isolated", "ReqNodeNotAvail", "", "when a node has no other tenant"
+        "node-not-isolated",
+        "ReqNodeNotAvail",
+        "",
+        "when a node has no other tenant",
+        "It must not share a node with another tenant, or no node reaches its minimum isolation "
+        "level.",
     )
-    """It must not share a node with another tenant, or no node reaches its minimum isolation level
-    (docs/isolation.md)."""
-    NODE_DEDICATED = _Row("node-dedicated", "ReqNodeNotAvail", "", "later")
-    """The nodes with room are dedicated to other tenants."""
-    BEHIND_HIGHER_PRIORITY = _Row("behind-higher-priority", "Priority", "WaitingForQuota", "later")
-    """Other jobs are before it in the queue."""
+    NODE_DEDICATED = _Row(
+        "node-dedicated",
+        "ReqNodeNotAvail",
+        "",
+        "later",
+        "The nodes with room are dedicated to other tenants.",
+    )
+    BEHIND_HIGHER_PRIORITY = _Row(
+        "behind-higher-priority",
+        "Priority",
+        "WaitingForQuota",
+        "later",
+        "Other jobs are before it in the queue.",
+    )
     WAITING_VICTIM_CHECKPOINT = _Row(
         "waiting-victim-checkpoint",
         "Resources",
         "WaitingForPreemptedWorkloads",
         "soon",
+        "The jobs on its cells are saving their work.",
         only_time_helps=True,
     )
-    """The jobs on its cells are saving their work."""
-    HELD = _Row("held", "JobHeldUser", "Suspended", "when released", is_gate=True)
-    """A person holds it, or its sweep until its turn."""
-    HELD_BY_POLICY = _Row("held-by-policy", "JobHeldAdmin", "", "by rule")
-    """The policy gives it no devices now, although they exist."""
-    NOT_BEFORE = _Row("not-before", "BeginTime", "", "at its time", is_gate=True)
-    """It has an earliest start."""
-    AFTER_JOB = _Row("after-job", "Dependency", "", "by rule", is_gate=True)
-    """It depends on other jobs."""
-    RESERVATION = _Row("reservation", "Reservation", "", "by rule")
-    """Cells are reserved for another job."""
-    OPPORTUNISTIC_NO_IDLE = _Row(
-        "opportunistic-no-idle", "Resources", "WaitingForQuota", "best effort"
+    HELD = _Row(
+        "held",
+        "JobHeldUser",
+        "Suspended",
+        "when released",
+        "A person holds it, or its sweep until its turn.",
+        is_gate=True,
     )
-    """No devices are idle."""
-    OPPORTUNISTIC_CAP = _Row("opportunistic-cap", "QOSGrpGRES", "", "later")
-    """The virtual cluster is at its limit of borrowed devices."""
+    HELD_BY_POLICY = _Row(
+        "held-by-policy",
+        "JobHeldAdmin",
+        "",
+        "by rule",
+        "The policy gives it no devices now, although they exist.",
+    )
+    NOT_BEFORE = _Row(
+        "not-before", "BeginTime", "", "at its time", "It has an earliest start.", is_gate=True
+    )
+    AFTER_JOB = _Row(
+        "after-job", "Dependency", "", "by rule", "It depends on other jobs.", is_gate=True
+    )
+    RESERVATION = _Row(
+        "reservation", "Reservation", "", "by rule", "Cells are reserved for another job."
+    )
+    OPPORTUNISTIC_NO_IDLE = _Row(
+        "opportunistic-no-idle",
+        "Resources",
+        "WaitingForQuota",
+        "best effort",
+        "No devices are idle.",
+    )
+    OPPORTUNISTIC_CAP = _Row(
+        "opportunistic-cap",
+        "QOSGrpGRES",
+        "",
+        "later",
+        "The virtual cluster is at its limit of borrowed devices.",
+    )
     BACKOFF_AFTER_FAILURE = _Row(
         "backoff-after-failure",
         "BeginTime",
         "PodsReadyTimeout",
         "at its time",
+        "The next attempt is due later.",
         only_time_helps=True,
     )
-    """The next attempt is due later."""
     SCHEDULER_NOT_RUNNING = _Row(
-        "scheduler-not-running", "SchedDown", "", "when it runs again", only_time_helps=True
+        "scheduler-not-running",
+        "SchedDown",
+        "",
+        "when it runs again",
+        "No round for three intervals.",
+        only_time_helps=True,
     )
-    """No round for three intervals."""
-    WAITING_FOR_ROUND = _Row("waiting-for-round", "None", "", "in seconds", only_time_helps=True)
-    """Just submitted or changed; the next round is due."""
+    WAITING_FOR_ROUND = _Row(
+        "waiting-for-round",
+        "None",
+        "",
+        "in seconds",
+        "Just submitted or changed; the next round is due.",
+        only_time_helps=True,
+    )
 
 
 REASONS: Final[Mapping[str, Template]] = {
@@ -312,3 +420,7 @@ REMEDIES: Final[Mapping[str, Template]] = {
     "job-ends": fixed("One blocking job ends; it has %(size)s."),
     "jobs-end": fixed("%(ends)s blocking jobs end; they have %(size)s together."),
 }
+
+
+if __name__ == "__main__":
+    print(ReasonCode.table())

@@ -26,6 +26,10 @@ def test_every_state_is_described():
     assert set(JobStateChoice.values) == {state.value for state in JobState}
 
 
+def test_the_table_of_reasons_is_the_generated_one():
+    assert ReasonCode.table() in (DOCS / "reasons.md").read_text()
+
+
 @pytest.mark.parametrize("name", sorted(KNOWN))
 def test_every_setting_is_in_the_operations_page(name):
     assert f"`{name}`" in (DOCS / "operations.md").read_text()
