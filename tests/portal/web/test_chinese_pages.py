@@ -189,8 +189,8 @@ def test_every_page_speaks_the_chosen_language_and_no_english(
     }
     names = frozenset(names_in_use(stage))
     with translation.override("zh-hans"):
-        translated = [str(translated(name)) for name in (*RENAMED.values(), "issue")]
-    assert not names.intersection(translated)
+        chinese = [str(translated(name)) for name in (*RENAMED.values(), "issue")]
+    assert not names.intersection(chinese)
     left: dict[str, list[str]] = {}
     for page in PAGES:
         response = client.get(page.format(**numbers))
@@ -199,7 +199,7 @@ def test_every_page_speaks_the_chosen_language_and_no_english(
         assert '<html lang="zh-hans"' in text, page
         if english := english_in(text, names):
             left[page] = english
-        if said_anew := [word for word in translated if word in text]:
+        if said_anew := [word for word in chinese if word in text]:
             left[page] = said_anew
 
     assert left == {}
