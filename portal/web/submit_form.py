@@ -10,11 +10,9 @@ from portal.web.submit_check import Fault, SubmitCheck
 from portal.web.submit_fields import posted_values, roles_in, roles_of, value_at, values_of
 from portal.web.submit_secrets import NEW, secrets_in, secrets_of, written_out
 from scheduling.clusters.queries.priority_classes import PriorityClassRow
-from scheduling.core.jobspec import SPEC_FIELDS, ElasticMode, JobClass, Within
+from scheduling.core.jobspec import ElasticMode, JobClass, Within
 from scheduling.core.jobspec.watching import NO_POLICY
 from scheduling.jobs.queries.submit_context import SubmitContext
-
-_HELP = {info.path: info.help for info in SPEC_FIELDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +34,6 @@ class Input:
         value: its text, or whether it is ticked.
         faults: its faults.
         options: valid choices, if known.
-        hint: its purpose.
     """
 
     name: str
@@ -44,7 +41,6 @@ class Input:
     value: str | bool
     faults: tuple[Fault, ...]
     options: tuple[SelectOption, ...] = ()
-    hint: str = ""
 
     @property
     def id(self) -> str:
@@ -337,14 +333,12 @@ def _input(
 ) -> Input:
     parts = name.split(".")
     key = ".".join(parts[2:]) if parts[0] == "roles" else name
-    path = f"roles.<name>.{key}" if parts[0] == "roles" else name
     return Input(
         name=name,
         label=_LABELS[key],
         value=value,
         faults=faults.get(name, ()),
         options=_options(choices.get(key, ()), str(value)),
-        hint=_HELP.get(path, ""),
     )
 
 

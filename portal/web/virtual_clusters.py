@@ -309,6 +309,6 @@ def _list_stats(uses: Iterable[VcBarUse], unassigned: Mapping[str, int]) -> tupl
             label=_("Not assigned"),
             value=words.count(free),
             unit=_("devices"),
-            context=_("unassigned"),
+            context=_("guaranteed to no virtual cluster"),
         ),
     )
