@@ -1,14 +1,51 @@
-"""Supervision of a set of programs, ended in order: the loop behind ``tessera up``."""
+"""Supervision of a set of programs, ended in order: the loop, and the signals that wake it."""
 
+import select
+import signal
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
-from portal.supervisor.children import Child, ChildProgram, end_text, last_lines
-from portal.supervisor.leftovers import record_children
-from portal.supervisor.signals import SignalWatch
+from portal.supervisor.children import Child, ChildProgram, end_text, last_lines, record_children
+
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class SignalWatch:
+    """Counts requests to stop, and ends a wait when one arrives or a child changes.
+
+    Attributes:
+        stop_requests: number of TERM, INT and HUP received.
+    """
+
+    def __init__(self) -> None:
+        self.stop_requests = 0
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def install(self) -> None:
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, self._note)
+        for number in STOPPING:
+            # A start with `nohup` means that the end of the terminal must not stop us.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._note)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a signal, at most for this time."""
+        ready, _, _ = select.select([self._reader], [], [], max(0.0, seconds))
+        if ready:
+            self._reader.recv(4096)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if number != signal.SIGCHLD:
+            self.stop_requests += 1
+
 
 TICK: Final = 0.2
 ROTATE_EVERY: Final = 20.0

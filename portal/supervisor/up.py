@@ -14,15 +14,14 @@ from typing import Any, Final
 
 from portal.supervisor import startup
 from portal.supervisor.blocking import BlockWatch, groups_that_write
+from portal.supervisor.children import end_leftovers
 from portal.supervisor.files import DataDir
-from portal.supervisor.leftovers import end_leftovers
 from portal.supervisor.options import Options, OptionsError, child_environment, read_options
-from portal.supervisor.prepared import fingerprint, is_prepared, note_prepared
 from portal.supervisor.processes import ProcessTable
 from portal.supervisor.redis_server import NoRedisError
-from portal.supervisor.signals import SignalWatch
 from portal.supervisor.silence import SILENT_SECONDS, SilenceWatch, read_heartbeats, with_probes
-from portal.supervisor.supervisor import StartupError, StoppedError, Supervisor
+from portal.supervisor.startup import fingerprint, is_prepared, note_prepared
+from portal.supervisor.supervisor import SignalWatch, StartupError, StoppedError, Supervisor
 
 EX_FAILED: Final = 1
 EX_USAGE: Final = 2

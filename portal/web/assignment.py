@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from portal.web.components import words
 from portal.web.components.mapvalues import DeviceMap, LegendItem, MapGroup, NodeTile, Rack, Tile
 from portal.web.devicemap import tenant_categories
-from scheduling.core.cells.assignment import AssignedCell
+from scheduling.core.cells.feasibility import AssignedCell
 from scheduling.topology.current import CellView, TopologyNow
 
 

@@ -21,7 +21,7 @@ from portal.web.components.mapvalues import (
 from portal.web.devicemap import device_map, tenant_categories
 from portal.web.levels import level_word
 from scheduling.clusters.queries.vc_cells import BoundNode, CellOwner, VcCell, VcCells, VcLeaf
-from scheduling.core.cells.bindings import LeafUse
+from scheduling.core.cells.views import LeafUse
 from scheduling.topology.current import CellView, TopologyNow
 from tenants.viewers import ANOTHER_TENANT
 

@@ -25,8 +25,14 @@ from portal.web.submit_check import SubmitCheck, check, faults_in_words
 from portal.web.submit_form import form_of, pins_offered
 from portal.web.submit_panel import Panel, panel_of
 from portal.web.submit_templates import SAMPLES, sample_text, text_of_job, tidy
-from portal.web.submit_text import Typed, read_typed, with_changes, with_role, without_role
-from portal.web.submit_upload import with_upload
+from portal.web.submit_text import (
+    Typed,
+    read_typed,
+    with_changes,
+    with_role,
+    with_upload,
+    without_role,
+)
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.names import (
     device_type_names,

@@ -1,4 +1,4 @@
-"""The YAML pane: parse the typed text, write the form's changes into it, find lines."""
+"""The YAML pane: parse the typed text, write the form's changes and uploads into it."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +11,16 @@ from django.utils.translation import gettext
 from portal.api.documents import read_document, recognise, translate
 from portal.web import submit_fields
 from portal.web.job_text import plain, to_yaml
+from portal.web.viewing import PageRequest
 from portal.web.yaml_edits import composed, entry_of, with_value
 from scheduling.compat.context import Context
 from scheduling.compat.result import Imported, ImportRefusedError
+from scheduling.jobs.queries.submit_context import SubmitContext
+from scheduling.jobs.services.archives import store_archive
 from scheduling.jobs.validation import from_spec_error
-from tenants.errors import FieldError
+from tenants.errors import DomainError, FieldError
 from tessera.messages import message_of
+from workers.conf import ARCHIVES_DIR, worker_settings
 
 MOST_EDITED_BYTES: Final = 64 << 10
 MOST_EDITS: Final = 20
@@ -169,3 +173,47 @@ def _edited(
             return None
         edited = with_value(edited, keys, expected)
     return edited
+
+
+PIECE_BYTES = 1 << 20
+FIELD = "source.archive"
+
+
+def with_upload(
+    request: PageRequest, typed: Typed, ground: SubmitContext
+) -> tuple[Typed, tuple[FieldError, ...]]:
+    """Store the archive, if any, and name it in the document.
+
+    It belongs to the tenant of the document's virtual cluster.
+
+    Returns:
+        The text, and the faults of the archive.
+    """
+    upload = request.http.FILES.get("upload")
+    if upload is None or typed.document is None:
+        return typed, ()
+    cluster = ground.clusters.get(str(typed.document.get("virtual_cluster")))
+    if cluster is None:
+        fault = FieldError(
+            field=FIELD,
+            value=upload.name,
+            message=gettext("The tenant of the archive is not known."),
+            remedy=gettext("Select a virtual cluster first, then the file."),
+        )
+        return typed, (fault,)
+    try:
+        row, _ = store_archive(
+            viewer=request.viewer,
+            tenant_id=cluster.tenant_id,
+            name=upload.name or "source",
+            content=upload.chunks(PIECE_BYTES),
+            archives_dir=worker_settings().data_dir / ARCHIVES_DIR,
+            now=request.now,
+            tenant_bytes=worker_settings().archive_bytes,
+        )
+    except DomainError as error:
+        fault = FieldError(
+            field=FIELD, value=upload.name, message=error.message, remedy=error.remedy
+        )
+        return typed, (fault,)
+    return with_changes(typed, [(("source",), {"archive": row.sha256})]), ()

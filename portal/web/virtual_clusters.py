@@ -35,7 +35,7 @@ from scheduling.clusters.queries.virtual_clusters import (
     virtual_cluster_detail,
     virtual_cluster_for,
 )
-from scheduling.core.cells.assignment import AssignedCell
+from scheduling.core.cells.feasibility import AssignedCell
 from scheduling.topology.current import TopologyNow, current_topology
 from tenants.roles import Permission
 from tenants.selectors import audit_page

@@ -24,7 +24,7 @@ from scheduling.core.simulator import (
 from scheduling.core.simulator.archives import text_of
 from scheduling.core.simulator.cellular import Shares, read_shares, split
 from scheduling.core.simulator.readers import FORMATS, read_trace
-from scheduling.core.simulator.recording import Recorder
+from scheduling.core.simulator.results import Recorder
 from scheduling.core.simulator.rules import RULES
 from scheduling.core.simulator.worlds import FAIR_WEATHER
 

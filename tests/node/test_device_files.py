@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.node.device_files import device_files
+from tessera.node.plans import device_files
 
 ADDRESSES = ("0000:07:00.0", "0000:0f:00.0")
 COMMON = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]

@@ -16,10 +16,10 @@ from scheduling.core.cells import (
     feasible,
     fitting_sizes,
 )
-from scheduling.core.cells.assignment import AssignedCell, assign
-from scheduling.core.cells.bindings import VirtualCell, cells_of
+from scheduling.core.cells.feasibility import AssignedCell, assign
 from scheduling.core.cells.largest_gangs import LargestGang, largest_gangs
 from scheduling.core.cells.reconfiguration import Health, RunningGang, take_over
+from scheduling.core.cells.views import VirtualCell, cells_of
 from scheduling.core.round.engine_setup import SameSpec, empty_engine
 from scheduling.runs.queries.running import placeable_now, running_now
 from scheduling.topology.current import ChainView, TopologyNow

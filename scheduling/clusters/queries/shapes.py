@@ -8,7 +8,7 @@ from scheduling.clusters.queries.current_engine import proof_of
 from scheduling.clusters.queries.reconfiguration import Effect, effect_of
 from scheduling.clusters.queries.virtual_clusters import QuotaRow, shape_rows, spec_in_force
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec, feasible
-from scheduling.core.cells.assignment import AssignedCell
+from scheduling.core.cells.feasibility import AssignedCell
 from scheduling.topology.current import TopologyNow, current_topology
 from tenants.roles import Permission
 from tenants.viewers import Viewer

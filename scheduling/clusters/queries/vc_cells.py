@@ -8,8 +8,8 @@ from typing import Final
 from scheduling.clusters.models import Device, VirtualCluster
 from scheduling.clusters.queries.current_engine import EngineInForce, FitRow, engine_in_force
 from scheduling.clusters.queries.virtual_clusters import AskedVc, asked_vc
-from scheduling.core.cells.bindings import BoundLeaf, LeafUse, VirtualCell
 from scheduling.core.cells.largest_gangs import LargestGang
+from scheduling.core.cells.views import BoundLeaf, LeafUse, VirtualCell
 from scheduling.core.round.gang_requests import job_of_group
 from scheduling.enums import NodeState
 from scheduling.jobs.models import Job

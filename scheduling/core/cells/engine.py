@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from scheduling.core.cells import explain, lifecycle, views
-from scheduling.core.cells.admission import candidate_chains
+from scheduling.core.cells.admission import candidate_chains, never_fit_together
 from scheduling.core.cells.books import Books
 from scheduling.core.cells.decisions import (
     RefusalCache,
@@ -16,7 +16,6 @@ from scheduling.core.cells.decisions import (
 from scheduling.core.cells.doomed_cells import update_doomed_cells
 from scheduling.core.cells.errors import RequestError, StaleDecisionError
 from scheduling.core.cells.gangs import Gang
-from scheduling.core.cells.multi_role_fit import never_fit_together
 from scheduling.core.cells.preemption import PlacementPlan
 from scheduling.core.cells.remedies import Remedies, remedies
 from scheduling.core.cells.requests import (

@@ -1,12 +1,18 @@
-"""Checking that the quotas of a specification fit its physical cells, with a witness."""
+"""Checking that the quotas of a specification fit its physical cells, with an assignment as proof.
+
+The engine binds cells only when jobs start, so the real assignment may differ. The algorithm goes
+from the top level down and splits a cell only if no cell of the level is left (HiveD, OSDI '20,
+section 3.2).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scheduling.core.cells.buddy import BuddyAllocator
 from scheduling.core.cells.build import build_ledgers
-from scheduling.core.cells.errors import SpecError
+from scheduling.core.cells.errors import InfeasibleSpecError, SpecError
 from scheduling.core.cells.spec import ClusterSpec
-from scheduling.core.cells.topology import ClusterTopology
+from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +75,90 @@ def fitting_sizes(
             size = chain.sizes[low][1]
             by_size[size] = by_size.get(size, 0) + quota.count * chain.sizes[level][low]
     return sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedCell:
+    """A physical cell assigned to one cell of a virtual cluster's guarantee.
+
+    Attributes:
+        vc: name of the virtual cluster.
+        address: of the cell.
+        leaves: addresses of its devices.
+        pinned: whether it is a pinned cell.
+    """
+
+    vc: str
+    address: str
+    leaves: tuple[str, ...]
+    pinned: bool
+
+
+def assign(spec: ClusterSpec) -> tuple[AssignedCell, ...]:
+    """Assign a physical cell to each cell of each guarantee, without overlap.
+
+    Raises:
+        InfeasibleSpecError: the guarantees do not fit together.
+        SpecError: the specification is invalid.
+    """
+    answer = feasible(spec)
+    if not answer.ok:
+        raise InfeasibleSpecError(
+            answer.witness,
+            field=answer.field,
+            value=answer.witness,
+            remedy="lower a quota at or above that level, or add cells",
+        )
+    topology = ClusterTopology(spec)
+    taken: list[AssignedCell] = []
+    for name, chain in topology.chains.items():
+        buddy = BuddyAllocator(chain)
+        places = {address: cell for cell, address in enumerate(chain.address)}
+        for vc, shares in sorted(spec.virtual_clusters.items()):
+            here = [places[address] for address in shares.pinned.values() if address in places]
+            taken.extend(_take(buddy, vc, cell, pinned=True) for cell in sorted(here))
+        for level, vc, count in _wanted(spec, chain, name):
+            taken.extend(
+                _take(buddy, vc, _free_cell(buddy, level), pinned=False) for _ in range(count)
+            )
+    return tuple(taken)
+
+
+def _wanted(spec: ClusterSpec, chain: ChainTopology, name: str) -> list[tuple[int, str, int]]:
+    """Quotas in one chain as (level, virtual cluster, cells), the largest cells first."""
+    found = [
+        (level, vc, quota.count)
+        for vc, shares in spec.virtual_clusters.items()
+        for quota in shares.quotas
+        if quota.chain == name and (level := chain.level_named(quota.level)) is not None
+    ]
+    return sorted(found, key=lambda want: (-want[0], want[1]))
+
+
+def _free_cell(buddy: BuddyAllocator, level: int) -> int:
+    """The first free cell of the level, else the first inside the smallest larger one.
+
+    There is one, since all quotas fit and larger cells were given before smaller ones.
+    """
+    topology = buddy.topology
+    higher = next(n for n in range(level, topology.levels + 1) if buddy.free_cells(n))
+    cell = buddy.free_cells(higher)[0]
+    while topology.level[cell] > level:
+        cell = topology.child_lo[cell]
+    return cell
+
+
+def _take(buddy: BuddyAllocator, vc: str, cell: int, *, pinned: bool) -> AssignedCell:
+    topology = buddy.topology
+    low, high = topology.leaf_lo[cell], topology.leaf_hi[cell]
+    # A pinned cell may lack devices; then the whole cells inside it are what it is made of.
+    whole = [cell] if topology.complete[cell] else topology.roots
+    for part in whole:
+        if low <= topology.leaf_lo[part] and topology.leaf_hi[part] <= high:
+            buddy.allocate(part)
+    return AssignedCell(
+        vc=vc,
+        address=topology.address[cell],
+        leaves=tuple(topology.address[topology.base[1] + leaf] for leaf in range(low, high)),
+        pinned=pinned,
+    )

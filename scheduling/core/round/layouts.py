@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from scheduling.core.performance.executors import executors_on
-from scheduling.core.policies.easyscale.intra import Threads, Workers, best_threads
+from scheduling.core.policies.easyscale.planning import Threads, Workers, best_threads
 from scheduling.core.values import RunObservation
 
 Layout: TypeAlias = list[list[int]]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from portal.supervisor.children import Child, ChildProgram
-from portal.supervisor.signals import SignalWatch
-from portal.supervisor.supervisor import Supervisor
+from portal.supervisor.supervisor import SignalWatch, Supervisor
 
 MakeChild = Callable[..., Child]
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from django.db import OperationalError
 
-from portal.supervisor.children import Child
+from portal.supervisor.children import Child, end_leftovers, record_children, start_ticks
 from portal.supervisor.files import DataDir
-from portal.supervisor.leftovers import end_leftovers, record_children, start_ticks
 from portal.supervisor.options import Options, OptionsError, child_environment, read_options
 from portal.supervisor.redis_server import answers, find_redis, redis_command, socket_path
 from portal.supervisor.silence import (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.supervisor.prepared import fingerprint, is_prepared, note_prepared
+from portal.supervisor.startup import fingerprint, is_prepared, note_prepared
 
 
 @pytest.fixture

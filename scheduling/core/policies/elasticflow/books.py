@@ -115,7 +115,7 @@ class Books:
             profiles = satisfy(contracts, horizon)
             if profiles is None and len(contracts) <= self.exact_jobs:
                 # The solver is not needed, nor loaded, where filling backwards finds a way.
-                from scheduling.core.policies.elasticflow.exact import any_way  # noqa: PLC0415
+                from scheduling.core.policies.elasticflow.shares import any_way  # noqa: PLC0415
 
                 profiles = any_way(contracts, horizon)
             if profiles is not None:

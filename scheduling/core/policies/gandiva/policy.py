@@ -22,8 +22,7 @@ from scheduling.core.policies.engines.room import (
 )
 from scheduling.core.policies.engines.sizes import rates_by_size
 from scheduling.core.policies.engines.sorting import meant, serve_rest
-from scheduling.core.policies.gandiva.packs import Packs
-from scheduling.core.policies.gandiva.slots import PackedGang, Seat, in_turn, seat
+from scheduling.core.policies.gandiva.packing import PackedGang, Packs, Seat, in_turn, seat
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import Alloc, Kind, Part, Plan, PolicyJob, Share, Snapshot
 

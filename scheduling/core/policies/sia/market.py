@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from scheduling.core.jobspec import Within
 from scheduling.core.policies.engines.assignment import assign
-from scheduling.core.policies.sia.columns import Ints, SiaColumns
+from scheduling.core.policies.sia.program import Ints, SiaColumns
 from scheduling.core.policy_interface import Alloc, Part, Plan, PolicyJob
 
 Floats = NDArray[np.float64]

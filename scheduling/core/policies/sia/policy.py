@@ -17,9 +17,8 @@ from scheduling.core.messages import sentence
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.room import present, shape_of
 from scheduling.core.policies.parameters import parameter
-from scheduling.core.policies.sia.columns import SiaColumns, columns_of
 from scheduling.core.policies.sia.market import Market
-from scheduling.core.policies.sia.rows import NOTHING, scaled_goodputs
+from scheduling.core.policies.sia.program import NOTHING, SiaColumns, columns_of, scaled_goodputs
 from scheduling.core.policy_interface import Kind, Plan, PolicyJob, Snapshot
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.cells import ClusterSpec, Quota, SpecError, VcSpec, feasible
-from scheduling.core.cells.assignment import assign
+from scheduling.core.cells.feasibility import assign
 from scheduling.core.cells.topology import ClusterTopology
 from tests.strategies.cells import MIXED, PINNED, SPECS
 

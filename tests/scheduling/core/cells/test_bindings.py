@@ -19,10 +19,10 @@ from scheduling.core.cells import (
     RequestError,
     VcSpec,
 )
-from scheduling.core.cells.bindings import LeafUse, cells_of
 from scheduling.core.cells.largest_gangs import largest_gangs
 from scheduling.core.cells.recommendation import PastGang, recommend
 from scheduling.core.cells.topology import ClusterTopology
+from scheduling.core.cells.views import LeafUse, cells_of
 from tests.strategies.cells import SPECS, wishes
 
 TYPES = {

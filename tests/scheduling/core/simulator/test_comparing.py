@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduling.core.simulator import SimulationError
 from scheduling.core.simulator.comparing import METRICS, ComparisonRun, compare, ratio, t_interval
-from scheduling.core.simulator.recording import HoldSpan, Recorder
+from scheduling.core.simulator.results import HoldSpan, Recorder
 
 
 def run(policy, workload, seconds, seed=0, **figures):

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.policies.easyscale.inter import Trainee, share_out
-from scheduling.core.policies.easyscale.intra import Workers, best_threads, growths
+from scheduling.core.policies.easyscale.planning import (
+    Trainee,
+    Workers,
+    best_threads,
+    growths,
+    share_out,
+)
 
 KINDS = ("v100", "p100", "t4")
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.policies import make_policy
-from scheduling.core.policies.elasticflow.exact import any_way
 from scheduling.core.policies.elasticflow.shares import (
     Contract,
     Horizon,
     ShareSpan,
+    any_way,
     minimum_share,
     satisfy,
 )

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.policies import make_policy
-from scheduling.core.policies.gandiva.slots import PackedGang, in_turn, seat
+from scheduling.core.policies.gandiva.packing import PackedGang, in_turn, seat
 from scheduling.core.policy_interface import JobPhase, Kind, LinearModel, Scale
 from tests.strategies.policy_views import TYPES, applied, make_job, make_view
 

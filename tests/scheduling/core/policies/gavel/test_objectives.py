@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.policies.gavel.objectives import (
+    EntityPolicy,
     finish_time_fairness,
     in_order,
     least_makespan,
     max_min_fairness,
     max_sum_throughput,
+    water_fill,
 )
 from scheduling.core.policies.gavel.problem import (
     Fractions,
@@ -23,7 +25,6 @@ from scheduling.core.policies.gavel.problem import (
     jobs_alone,
     with_pairs,
 )
-from scheduling.core.policies.gavel.waterfill import EntityPolicy, water_fill
 
 
 def instance(rates: object, scale: object, capacity: object) -> Fractions:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from scheduling.core.policies import make_policy
-from scheduling.core.policies.sia.columns import columns_of
-from scheduling.core.policies.sia.rows import scaled_goodputs
+from scheduling.core.policies.sia.program import columns_of, scaled_goodputs
 from scheduling.core.policy_interface import (
     Alloc,
     JobPhase,
