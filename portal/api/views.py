@@ -188,7 +188,7 @@ class ToldOnceError(ConflictError):
 
     @classmethod
     def of(cls, kind: str, made: int | None, remedy: str) -> "ToldOnceError":
-        """Build the error for a repetition; ``remedy``: how to get another secret."""
+        """Build the error for a repeated request; ``remedy``: how to create a new secret."""
         message = f"The key has made {kind} {made}, whose secret stood in that answer alone."
         return cls(errors=(FieldError(field="id", value=made, message=message, remedy=remedy),))
 

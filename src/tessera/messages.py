@@ -211,10 +211,10 @@ ENGLISH: Final = English()
 
 
 class Table(Mapping[str, Template]):
-    """The templates of a room by code, those of the rooms below it included.
+    """The templates of a room by code, with those of the rooms below it.
 
     Raises:
-        ValueError: two parts have a template for one code.
+        ValueError: a code has more than one template.
     """
 
     def __init__(self, *parts: Mapping[str, Template]) -> None:

@@ -29,7 +29,7 @@ _NEEDED: Final[Mapping[ElasticMode, tuple[str, ...]]] = {
 
 
 def read_elastic(value: object, place: DocumentPlace) -> Elastic | None:
-    """Read ``elastic``; None where something in it is wrong, which is noted."""
+    """Read ``elastic``; None if it is invalid; its errors are collected."""
     faults = len(place.errors)
     given = read_object(value, ELASTIC_FIELDS, place)
     if len(place.errors) != faults:

@@ -26,7 +26,7 @@ class JobClass(StrEnum):
 
 
 class Within(StrEnum):
-    """The smallest cell that must hold all devices of one instance (rack: of all instances)."""
+    """The cell level that must contain all devices of one instance; ``RACK``: of all instances."""
 
     DEVICE = "device"
     PCIE = "pcie"

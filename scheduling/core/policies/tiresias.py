@@ -83,7 +83,7 @@ class Tiresias:
         now: float,
         index: "_GittinsIndex | None",
     ) -> "_Entry":
-        """Present queue entry of a job."""
+        """Current queue entry of a job."""
         before = _Entry(since=now) if known is None else _Entry.from_json(known)
         entry = self._promoted(job, before, now)
         service = job.facts.gpu_seconds - entry.base_service

@@ -106,7 +106,7 @@ class LinearModel:
         return self._speed(device_type)
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
-        """Present devices by type."""
+        """Current number of devices by type."""
         parts = job.alloc.parts if job.alloc else ()
         return {part.type: part.n for part in parts if part.type is not None}
 

@@ -27,11 +27,11 @@ class MemberView:
     """One rank of one role on its node.
 
     Attributes:
-        rank: counts within the role; ``node_rank`` through the gang.
+        rank: index within the role; ``node_rank``: index within the gang.
         devices: indices on the node.
         cells: addresses of the devices' leaves, in the same order.
-        stopping: it has been asked to leave.
-        isolation: the level at which the node runs it; empty before.
+        stopping: the notice to leave was sent.
+        isolation: the level at which it runs; empty until then.
         network: ``own`` or ``shared`` with its node; empty before it runs.
         warnings: codes: protections that the node does not give.
     """

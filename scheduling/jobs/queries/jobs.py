@@ -211,7 +211,7 @@ def page_of_queue(
     cursor: str | None = None,
     limit: int = DEFAULT_ROWS,
 ) -> Page[JobRow]:
-    """The queued jobs that the viewer may see, the most important and oldest first."""
+    """The queued jobs visible to the viewer, by descending priority, then by age."""
     limit = page_limit(limit)
     key = read_cursor(cursor, parts=2)
     jobs = _filtered(viewer, filters).filter(state=JobState.QUEUED).order_by("-priority", "id")

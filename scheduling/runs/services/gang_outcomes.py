@@ -174,7 +174,7 @@ def _end_or_retry_jobs(
     evicted_by: Mapping[int, str],
     now: datetime,
 ) -> set[int]:
-    """Move the jobs and add the device-seconds that they used; returns those that have ended."""
+    """Apply the transitions of the jobs and add their device-seconds; returns those that ended."""
     succeeded = [attempt for attempt in attempts if attempt.outcome == "succeeded"]
     failed = [
         attempt for attempt in attempts if attempt.outcome == "failed" and not _may_leave(attempt)

@@ -218,7 +218,7 @@ class Gavel:
         room: FreeDevices,
         state: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """New fractions if the jobs have changed; the time that each job's work is worth alone."""
+        """New fractions if the set of jobs has changed, and each job's isolated run time."""
         # The programs need arrays, which the portal's own processes do without.
         from scheduling.core.policies.gavel.fractions import GavelView  # noqa: PLC0415
 

@@ -55,7 +55,7 @@ def columns_of(snapshot: Snapshot, jobs: Iterable[PolicyJob], finer: int) -> Siz
     Args:
         snapshot: for the pool.
         jobs: that are to be planned for.
-        finer: sizes between two powers of two inside a node, at most.
+        finer: maximum number of sizes between consecutive powers of two inside a node, at most.
     """
     pool = snapshot.pool
     types = tuple(

@@ -53,7 +53,7 @@ class Tessera:
         spread: factor for several nodes if a job was only measured on one.
         fairness: finish-time fairness above which a job counts more.
         rise: growth of that weight beyond it.
-        finer: sizes between two powers of two.
+        finer: maximum number of sizes between consecutive powers of two.
         remember: estimate a job by its application's past jobs.
         gap: distance from the optimum at which the search may stop.
     """
