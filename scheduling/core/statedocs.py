@@ -44,7 +44,8 @@ WORDS: Final[Mapping[JobState, StateWords]] = {
         "A node of the job is unreachable. The scheduler kills no process and releases no "
         "device. When the node answers, the job is running again. The scheduler starts the job "
         "elsewhere only when the fence has passed (last confirmed lease renewal + lease + grace "
-        "+ 60 s) or an admin declares the node dead.",
+        "+ 60 s) or an admin declares the node dead. A job that has not begun on the node is "
+        "released as soon as the node is `down`.",
         "As running. On the node the runner's own lease deadline continues.",
     ),
     JobState.PREEMPTING: StateWords(
