@@ -76,9 +76,11 @@ def test_an_open_socket_of_an_engine_that_runs_as_root_is_a_warning(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(os, "getuid", lambda: uid)
+    warnings: list[str] = []
     with listening(tmp_path / "docker.sock", DOCKER, rootless=rootless):
-        inventory = probe.inventory(str(tmp_path))
+        chosen = probe.chosen_engine(warnings)
 
-    assert (inventory.engine, inventory.rootless) == ("docker", rootless)
-    assert inventory.docker_socket == str(tmp_path / "docker.sock")
-    assert (protocol.ENGINE_SOCKET_OPEN in inventory.warnings) is warned
+    assert chosen is not None
+    assert (chosen.kind, chosen.rootless) == ("docker", rootless)
+    assert chosen.socket == str(tmp_path / "docker.sock")
+    assert (protocol.ENGINE_SOCKET_OPEN in warnings) is warned

@@ -31,7 +31,7 @@ def inventory(root: str) -> Inventory:
     warnings: List[str] = []
     declared = _declared(os.path.join(root, protocol.DEVICES_FILE), warnings)
     devices, levels, cpus, memory, driver = declared or _gpus(warnings)
-    chosen = _engine(warnings)
+    chosen = chosen_engine(warnings)
     return Inventory(
         devices=devices,
         levels=levels,
@@ -55,8 +55,8 @@ def inventory(root: str) -> Inventory:
     )
 
 
-def _engine(warnings: List[str]) -> Optional[Engine]:
-    """The engine for containers, preferably a rootless one."""
+def chosen_engine(warnings: List[str]) -> Optional[Engine]:
+    """The engine for containers, preferably rootless; an open socket of root is a warning."""
     engines = engine.find_engines(engine.sockets())
     if os.getuid() != 0 and not all(one.rootless for one in engines):
         warnings.append(protocol.ENGINE_SOCKET_OPEN)

@@ -72,15 +72,16 @@ async def test_after_a_gap_each_page_is_notified_once(how):
 
 async def test_a_gap_counts_as_a_message_of_whole_pages():
     own, one = Hub(Counter(), tick_seconds=0.01), Listener()
-    await own.follow(overview_group(), "overview", one)
-    await until(lambda: one.texts)
-    before = one.newest()
+    with layer_of(InMemoryChannelLayer()):
+        await own.follow(overview_group(), "overview", one)
+        await until(lambda: one.texts)
+        before = one.newest()
 
-    own.missed()
+        own.missed()
 
-    await until(lambda: one.newest()["version"] > before["version"])
-    assert one.newest()["data"] == {"in_use": 1}
-    await own.leave(overview_group(), one)
+        await until(lambda: one.newest()["version"] > before["version"])
+        assert one.newest()["data"] == {"in_use": 1}
+        await own.leave(overview_group(), one)
 
 
 @pytest.fixture
