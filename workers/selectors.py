@@ -225,9 +225,9 @@ def _read(viewer: Viewer, job_id: int, logs_dir: Path, asked: _Stretch) -> tuple
             role=first_role, rank=asked.rank, attempt=0, text="", offset=0, next_offset=0,
             size=0, first=0, end=job.is_over,
         ), b""  # fmt: skip
-    stream = LogStream.objects.filter(member=member).first()
-    if stream is None or stream.pruned_at is not None:
-        return _empty(member, stream), b""
+    stream = LogStream.objects.filter(member=member).first() or _stored_first(member, job_id)
+    if stream.pruned_at is not None:
+        return _empty(member, stream.end), b""
     is_final = stream.closed or member.step == MemberStep.RELEASED
     directory = logs_dir / stream.path
     return _piece(member, stream, directory, asked.offset, asked.limit, is_final=is_final)
@@ -257,8 +257,17 @@ def _require_planned(
         raise NotFoundError(sentence("no-such-attempt"), field="attempt", value=attempt)
 
 
-def _empty(member: Member, stream: LogStream | None) -> LogPiece:
-    end = stream.end if stream else 0
+def _stored_first(member: Member, job_id: int) -> LogStream:
+    """Return the row of a log whose bytes are stored before their row is.
+
+    Live updates carry bytes as soon as they are stored. A page that subscribes after them fetches
+    them here, and no later message may come.
+    """
+    path = logs.relative_path(job_id, member.attempt.number, member.role, member.rank)
+    return LogStream(member=member, job_id=job_id, path=path)
+
+
+def _empty(member: Member, end: int) -> LogPiece:
     return LogPiece(
         role=member.role,
         rank=member.rank,
@@ -268,7 +277,7 @@ def _empty(member: Member, stream: LogStream | None) -> LogPiece:
         next_offset=end,
         size=end,
         first=end,
-        end=stream is not None or member.step == MemberStep.RELEASED,
+        end=True,
     )
 
 

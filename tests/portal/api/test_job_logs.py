@@ -72,6 +72,18 @@ def test_a_job_without_an_attempt_has_an_empty_log(api: Any, job: Job) -> None:
     assert (body["text"], body["next_offset"], body["end"], body["size"]) == ("", 0, False, 0)
 
 
+def test_bytes_are_read_as_soon_as_they_are_stored(api: Any, job: Job) -> None:
+    # Live messages carry them before the row is written; who subscribes between the two reads.
+    member = member_of(job)
+    write_log(member, b"early")
+    LogStream.objects.filter(member=member).delete()
+
+    body = api("alice").get(url(job)).json()
+
+    assert (body["text"], body["next_offset"], body["end"]) == ("early", 5, False)
+    assert api("alice").get(url(job), {"offset": 5}).json()["text"] == ""
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 7, 64])
 def test_pieces_of_any_size_join_to_the_whole_log(api: Any, job: Job, limit: int) -> None:
     write_log(member_of(job), TEXT.encode(), closed=True)
