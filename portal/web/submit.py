@@ -36,11 +36,12 @@ from portal.web.submit_text import (
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.names import (
     device_type_names,
+    idlest_virtual_cluster,
     last_virtual_cluster,
     virtual_cluster_names,
 )
 from scheduling.clusters.queries.priority_classes import list_priority_classes
-from scheduling.estimates.services.submit_plans import JobPlan, plan_job, soonest_cluster
+from scheduling.estimates.services.submit_plans import JobPlan, plan_job
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.job_detail import job_detail
 from scheduling.jobs.queries.submit_context import SubmitContext
@@ -267,27 +268,17 @@ def _beginning(request: PageRequest, ground: SubmitContext) -> tuple[Typed, tupl
     clusters = virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS)
     wanted = query.get("virtual_cluster", "")
     sample = query.get("template", "")
-    cluster = wanted if wanted in clusters else usual_cluster(request, ground, clusters, sample)
+    cluster = wanted if wanted in clusters else usual_cluster(request, ground, clusters)
     return read_typed(sample_text(sample, cluster)), ()
 
 
-def usual_cluster(
-    request: PageRequest, ground: SubmitContext, clusters: Sequence[str], sample: str = ""
-) -> str:
-    """Return the viewer's last virtual cluster, else the one where the sample starts soonest."""
+def usual_cluster(request: PageRequest, ground: SubmitContext, clusters: Sequence[str]) -> str:
+    """Return the viewer's last virtual cluster, else the one with most idle guaranteed devices."""
     if len(clusters) < 2:
         return next(iter(clusters), "")
     last = last_virtual_cluster(request.viewer, clusters)
-    if last:
-        return last
-    return soonest_cluster(
-        document=read_typed(sample_text(sample, clusters[0])).complete or {},
-        names=clusters,
-        viewer=request.viewer,
-        ground=ground,
-        config=round_config(),
-        now=request.now,
-    )
+    usable = [name for name in clusters if ground.may_use(ground.clusters[name])]
+    return last or idlest_virtual_cluster(usable)
 
 
 def _page(

@@ -153,8 +153,7 @@ def _find_cluster(spec: JobSpec, ground: SubmitContext) -> VirtualCluster:
 
 
 def _check_limit(virtual_cluster: VirtualCluster, ground: SubmitContext) -> None:
-    allowed = ground.limited.get(virtual_cluster.tenant_id)
-    if allowed is not None and virtual_cluster.pk not in allowed:
+    if not ground.may_use(virtual_cluster):
         raise InvalidJobError(
             sentence("you-are-limited-to-others"),
             field="virtual_cluster",

@@ -50,7 +50,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/usage/": 11,
     "/policies/": 9,
     "/policies/what-if/": 10,
-    # Without one, the cluster where the sample starts soonest is sought for new people.
+    # Without one, the cluster with most idle devices is sought for new people.
     "/submit/?virtual_cluster=vision-a": 19,
     "/api/v1/cluster/": 16,
     "/api/v1/jobs/": 7,

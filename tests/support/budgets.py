@@ -21,7 +21,6 @@ BUDGETS = {
     "scheduling.estimates.services.run_times": ("POLICY_SECONDS",),
     "scheduling.estimates.services.submit_plans": (
         "ALTERNATIVES_SECONDS",
-        "CHOICE_SECONDS",
         "POLICY_SECONDS",
         "STARTS_SECONDS",
     ),

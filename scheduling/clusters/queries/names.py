@@ -2,9 +2,14 @@
 
 from collections.abc import Collection
 
-from scheduling.clusters.models import Device, VirtualCluster
+from django.db.models import Sum
+
+from scheduling.clusters.models import Device, VcQuota, VirtualCluster
+from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.messages import sentence
+from scheduling.enums import JobClass
 from scheduling.jobs.models import Job
+from scheduling.topology.current import current_topology
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -23,6 +28,34 @@ def last_virtual_cluster(viewer: Viewer, among: Collection[str]) -> str:
         owner_id=viewer.user_id, virtual_cluster__name__in=list(among)
     )
     return jobs.order_by("-id").values_list("virtual_cluster__name", flat=True).first() or ""
+
+
+def idlest_virtual_cluster(among: Collection[str]) -> str:
+    """The one of ``among`` with most idle guaranteed devices; empty for none; two queries.
+
+    Idle is what no unfinished guaranteed job demands. Of equal ones, those with a guarantee come
+    first, then by name. Pinned cells do not count: only jobs that name them use them.
+    """
+    chains = current_topology().chains
+    idle = dict.fromkeys(sorted(among), 0)
+    quotas = VcQuota.objects.filter(virtual_cluster__name__in=list(among))
+    guaranteed = set()
+    for name, chain, level, count in quotas.values_list(
+        "virtual_cluster__name", "chain", "level", "count"
+    ):
+        guaranteed.add(name)
+        levels = chains[chain].levels if chain in chains else ()
+        idle[name] += count * sum(one.devices for one in levels if one.level == level)
+    jobs = Job.objects.unscoped().filter(
+        virtual_cluster__name__in=list(among),
+        job_class=JobClass.GUARANTEED,
+        state__in=[state.value for state in JobState if state not in TERMINAL],
+        held=False,
+    )
+    demanded = jobs.order_by().values("virtual_cluster__name").annotate(devices=Sum("devices"))
+    for name, devices in demanded.values_list("virtual_cluster__name", "devices"):
+        idle[name] -= devices
+    return max(idle, key=lambda name: (idle[name], name in guaranteed), default="")
 
 
 def device_type_names(viewer: Viewer) -> tuple[str, ...]:

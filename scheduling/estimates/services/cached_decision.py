@@ -6,7 +6,7 @@ the same until something changes. A few cheap numbers detect a change.
 
 import threading
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -32,12 +32,10 @@ class CachedDecision:
 
     Attributes:
         moving: jobs that would start, or for which others would have to leave.
-        chosen: virtual clusters that were sought for samples; each search decides many rounds.
     """
 
     snapshot: ClusterSnapshot
     moving: frozenset[int]
-    chosen: dict[Hashable, str] = field(default_factory=dict, compare=False)
 
     def without_bystanders(self, job: QueuedJob) -> ClusterSnapshot:
         """The snapshot as far as it matters to one more job at the end of the queue.

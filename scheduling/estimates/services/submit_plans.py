@@ -5,14 +5,11 @@ If it would wait, a second round on the same cluster, empty and healthy, decides
 ever start. Nothing is stored.
 """
 
-import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from math import inf
-from operator import itemgetter
 from typing import Any, Final
 
 from scheduling.common.time_limits import time_limit
@@ -48,7 +45,6 @@ ALTERNATIVES_SECONDS: Final = 0.15
 POLICY_SECONDS: Final = 2.0
 STARTS_SECONDS: Final = 0.4
 MOST_TASKS: Final = 200
-CHOICE_SECONDS: Final = 1.0
 
 
 class Fits(StrEnum):
@@ -140,73 +136,6 @@ def plan_job(
     if fault is not None:
         return planning.refuse(fault, viewer, ground, warnings)
     return planning.answer(viewer, ground, warnings, tasks=min(tasks, MOST_TASKS))
-
-
-def soonest_cluster(
-    *,
-    document: Mapping[str, Any],
-    names: Sequence[str],
-    viewer: Viewer,
-    ground: SubmitContext,
-    config: RoundConfig,
-    now: datetime,
-) -> str:
-    """The virtual cluster in which a document would start first; empty for no names.
-
-    Those with a guarantee are tried first, then by name, for ``CHOICE_SECONDS`` in all. The first
-    of equal ones wins.
-
-    Args:
-        document: the native specification; its own virtual cluster does not matter.
-        names: of virtual clusters that the viewer may submit to.
-        viewer: its submitter.
-        ground: the submit context.
-        config: the settings of rounds.
-        now: the present.
-    """
-
-    def order(name: str) -> tuple[bool, str]:
-        found = ground.clusters.get(name)
-        return found is None or found.pk not in ground.guaranteed, name
-
-    standing = standing_now(config=config, now=now)
-    asked = (
-        viewer.user_id, tuple(names), json.dumps(document, sort_keys=True),
-        ground.guaranteed, tuple(sorted(ground.limited.items())),
-    )  # fmt: skip
-    if asked not in standing.chosen:
-        found = _soonest(document, sorted(names, key=order), viewer, ground, standing)
-        standing.chosen[asked] = found
-    return standing.chosen[asked]
-
-
-def _soonest(
-    document: Mapping[str, Any],
-    names: Sequence[str],
-    viewer: Viewer,
-    ground: SubmitContext,
-    standing: CachedDecision,
-) -> str:
-    deadline = time.monotonic() + CHOICE_SECONDS
-    waits: list[tuple[float, str]] = []
-    for name in names:
-        try:
-            draft = check_draft(
-                document={**document, "virtual_cluster": name}, viewer=viewer, ground=ground
-            )
-        except DomainError:
-            continue
-        job = _pretended(draft, viewer, standing.snapshot)
-        planning = _Planning(_knowing(standing, job, draft), job, document)
-        _, reason = planning.try_job(job)
-        if reason is None:
-            return name
-        plan = JobPlan(fits=Fits.LATER, code=reason.code, text=reason.text)
-        if time.monotonic() < deadline:
-            plan = planning.with_starts(plan, viewer)
-        waits.append((plan.starts[1] if plan.starts is not None else inf, name))
-    # Of equal ones, the first in the order above.
-    return min(waits, key=itemgetter(0))[1] if waits else next(iter(names), "")
 
 
 class _Planning:

@@ -172,6 +172,11 @@ class SubmitContext:
     host_network: bool = True
     nodes: tuple[NodeKind, ...] = ()
 
+    def may_use(self, virtual_cluster: VirtualCluster) -> bool:
+        """Whether the viewer's membership is not limited to other virtual clusters."""
+        allowed = self.limited.get(virtual_cluster.tenant_id)
+        return allowed is None or virtual_cluster.pk in allowed
+
     def pinned_in(self, virtual_cluster: object) -> tuple[str, ...]:
         """Names of the pinned cells of a virtual cluster; none of one that is not there."""
         found = self.clusters.get(virtual_cluster) if isinstance(virtual_cluster, str) else None

@@ -11,17 +11,15 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from portal.api.documents import ground_for, round_config
+from portal.api.documents import ground_for
 from portal.web.submit_check import check as check_text
 from portal.web.submit_panel import panel_of
 from portal.web.submit_text import read_typed
-from scheduling.clusters.models import Node, Topology, VcQuota
+from scheduling.clusters.models import Node, Topology, VcLimit, VcQuota
 from scheduling.core.explanations.variants import JobChange
 from scheduling.core.messages import message
-from scheduling.estimates.services.cached_decision import standing_now
 from scheduling.estimates.services.submit_plans import Fits, JobPlan
 from scheduling.jobs.models import Job, SourceArchive
-from tenants.clock import database_now
 from tenants.models import Membership, Tenant
 from tenants.roles import Role
 from tests.factories.cluster import (
@@ -670,7 +668,7 @@ def test_the_form_begins_with_the_cluster_that_was_used_last(alice: Client) -> N
     assert chosen_cluster(alice) == "a-first-by-name"
 
 
-def test_without_jobs_it_begins_where_the_sample_starts_soonest(alice: Client) -> None:
+def test_without_jobs_it_begins_with_most_idle_guaranteed_devices(alice: Client) -> None:
     # Both have a guarantee of one node; that of the first by name is in use.
     vision = Tenant.objects.unscoped().get(name="vision")
     make_virtual_cluster("a-first-by-name", vision)
@@ -684,23 +682,35 @@ def test_without_jobs_it_begins_where_the_sample_starts_soonest(alice: Client) -
     assert chosen_cluster(alice) == "vision-a"
 
 
-def test_where_the_sample_starts_soonest_is_sought_once_until_something_changes(
-    alice: Client,
-) -> None:
+def test_jobs_that_wait_count_as_demand_of_the_cluster_to_begin_with(alice: Client) -> None:
     make_virtual_cluster("a-first-by-name", Tenant.objects.unscoped().get(name="vision"))
     VcQuota.objects.filter(virtual_cluster__name="language").delete()
-    first = chosen_cluster(alice)
-    chosen = standing_now(config=round_config(), now=database_now()).chosen
+    Membership.objects.create(
+        tenant=Tenant.objects.unscoped().get(name="vision"),
+        user=make_user("bea"), role=Role.MEMBER, created_at=NOW,
+    )  # fmt: skip
 
-    assert list(chosen.values()) == [first]
+    assert chosen_cluster(alice) == "a-first-by-name"
 
-    chosen.update(dict.fromkeys(chosen, "vision-a"))
+    held = make_job("bea", job_document(virtual_cluster="a-first-by-name", held=True))
+    assert held.held
+    assert chosen_cluster(alice) == "a-first-by-name"
 
-    assert (first, chosen_cluster(alice)) == ("a-first-by-name", "vision-a")
+    make_job("bea", job_document(virtual_cluster="a-first-by-name"))
+    assert chosen_cluster(alice) == "vision-a"
 
-    make_job("alice", job_document(virtual_cluster="vision-a", worker={"devices": 1}))
 
-    assert not standing_now(config=round_config(), now=database_now()).chosen
+def test_a_limited_person_begins_with_a_cluster_that_may_be_used(alice: Client) -> None:
+    vision = Tenant.objects.unscoped().get(name="vision")
+    make_virtual_cluster("a-first-by-name", vision)
+    limited = make_virtual_cluster("z-without-guarantee", vision, cells=0)
+    VcQuota.objects.filter(virtual_cluster__name="language").delete()
+    VcLimit.objects.create(
+        membership=Membership.objects.unscoped().get(tenant=vision, user__username="alice"),
+        virtual_cluster=limited,
+    )
+
+    assert chosen_cluster(alice) == "z-without-guarantee"
 
 
 def test_the_panel_tells_what_is_left_out_from_what_is_not_supported(alice: Client) -> None:
