@@ -47,7 +47,13 @@ def _chip(look: StateLook, detail: str) -> SafeString:
 @register.simple_tag
 def state_chip(state: str, detail: str = "") -> SafeString:
     """Render a job state: icon, word and tone."""
-    return _chip(job_state(str(state)), detail)
+    return _state_chip(str(state), detail, get_language() or "")
+
+
+@lru_cache(maxsize=256)
+def _state_chip(state: str, detail: str, _language: str) -> SafeString:
+    # Cached: a list of jobs renders few different ones.
+    return _chip(job_state(state), detail)
 
 
 @register.simple_tag

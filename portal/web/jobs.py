@@ -108,13 +108,12 @@ def listed_jobs(viewer: Viewer, rows: Iterable[JobRow], *, now: datetime) -> tup
 
 def hours_in_words(hours: DeviceHours) -> str:
     """``39.3 GPU-hours``; CPU slots are slot-hours and never mixed in; empty for none."""
-    parts = (
-        (hours.gpu, _("%(hours)s GPU-hours")),
-        (hours.slot, _("%(hours)s slot-hours")),
-    )
-    return _(", ").join(
-        text % {"hours": words.gpu_hours(value)} for value, text in parts if value >= 0.05
-    )
+    parts = []
+    if hours.gpu >= 0.05:
+        parts.append(_("%(hours)s GPU-hours") % {"hours": words.gpu_hours(hours.gpu)})
+    if hours.slot >= 0.05:
+        parts.append(_("%(hours)s slot-hours") % {"hours": words.gpu_hours(hours.slot)})
+    return _(", ").join(parts) if parts else ""
 
 
 def end_in_words(row: JobRow) -> str:

@@ -277,8 +277,10 @@ def usual_cluster(request: PageRequest, ground: SubmitContext, clusters: Sequenc
     if len(clusters) < 2:
         return next(iter(clusters), "")
     last = last_virtual_cluster(request.viewer, clusters)
-    usable = [name for name in clusters if ground.may_use(ground.clusters[name])]
-    return last or idlest_virtual_cluster(usable)
+    usable = {name: ground.clusters[name] for name in clusters}
+    return last or idlest_virtual_cluster(
+        {name: cluster.pk for name, cluster in usable.items() if ground.may_use(cluster)}
+    )
 
 
 def _page(

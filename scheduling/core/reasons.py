@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduling.core.messages import sentence
-from tessera.messages import Message, Sentence, message_from, sentence_from
+from tessera.messages import Message, Sentence, sentence_from
 from tessera.reasons import ReasonCode
 
 
@@ -55,7 +55,7 @@ def stored_text(text: str, detail: Mapping[str, Any]) -> str:
         text: the English text of its time.
         detail: as ``Reason.to_json``.
     """
-    return Sentence(text, message_from(detail["message"])) if "message" in detail else text
+    return Sentence(text, detail["message"]) if "message" in detail else text
 
 
 def stored_steps(detail: Mapping[str, Any]) -> tuple[str, ...]:

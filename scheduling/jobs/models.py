@@ -149,6 +149,7 @@ class Job(models.Model):
                 name="job_counts",
             ),
             models.Index(fields=["finished_at"], name="job_finished"),
+            models.Index(fields=["name", "note"], name="job_search"),
             models.Index(
                 fields=["first_started_at"],
                 condition=Q(first_started_at__isnull=False),

@@ -15,6 +15,9 @@ from typing import Any, Final, Literal, Protocol, Union
 Parameter = Union[str, int, float, "Message", "Listing", "Moment"]
 """Names and numbers are used unchanged; other values are rendered in the message's language."""
 
+StoredMessage = Mapping[str, Any] | str
+"""The output of ``Message.to_json``, or the text of a plain message."""
+
 PLAIN: Final = "text"
 """Code of a message that is only a text, written by a policy or a person."""
 
@@ -69,12 +72,24 @@ def plain(text: str) -> Message:
 class Sentence(str):
     """The English text of a message, and the message for readers of other languages."""
 
-    message: Message
+    _message: "Message | StoredMessage"
 
-    def __new__(cls, text: str, message: Message) -> "Sentence":
+    def __new__(cls, text: str, message: "Message | StoredMessage") -> "Sentence":
+        """Args: message: or its stored form, read on first use: English needs no message."""
         made = super().__new__(cls, text)
-        made.message = message
+        made._message = message
         return made
+
+    @property
+    def message(self) -> Message:
+        """The message.
+
+        Raises:
+            TypeError: the stored form is not one of a message.
+        """
+        if not isinstance(self._message, Message):
+            self._message = message_from(self._message)
+        return self._message
 
     def __str__(self) -> str:
         """Itself: the conversion to a text preserves the message."""
@@ -348,7 +363,7 @@ def sentence_from(document: Any) -> str:
     """Read a stored message with its English text; rows from before messages have only a text."""
     if isinstance(document, str):
         return document
-    return Sentence(str(document["text"]), message_from(document))
+    return Sentence(str(document["text"]), document)
 
 
 def _to_json(value: Parameter) -> Any:

@@ -1,13 +1,12 @@
 """Choices of names for forms and filters, filtered by the viewer's rights."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 from django.db.models import Sum
 
 from scheduling.clusters.models import Device, VcQuota, VirtualCluster
-from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.messages import sentence
-from scheduling.enums import JobClass
 from scheduling.jobs.models import Job
 from scheduling.topology.current import current_topology
 from tenants.roles import Permission
@@ -30,32 +29,35 @@ def last_virtual_cluster(viewer: Viewer, among: Collection[str]) -> str:
     return jobs.order_by("-id").values_list("virtual_cluster__name", flat=True).first() or ""
 
 
-def idlest_virtual_cluster(among: Collection[str]) -> str:
+def idlest_virtual_cluster(among: Mapping[str, int]) -> str:
     """The one of ``among`` with most idle guaranteed devices; empty for none; two queries.
 
-    Idle is what no unfinished guaranteed job demands. Of equal ones, those with a guarantee come
-    first, then by name. Pinned cells do not count: only jobs that name them use them.
+    Idle is what no unfinished job demands. Of equal ones, those with a guarantee come first, then
+    by name. Pinned cells do not count: only jobs that name them use them.
+
+    Args:
+        among: ids of virtual clusters by name.
     """
     chains = current_topology().chains
-    idle = dict.fromkeys(sorted(among), 0)
-    quotas = VcQuota.objects.filter(virtual_cluster__name__in=list(among))
-    guaranteed = set()
-    for name, chain, level, count in quotas.values_list(
-        "virtual_cluster__name", "chain", "level", "count"
+    guaranteed: Counter[int] = Counter()
+    quotas = VcQuota.objects.filter(virtual_cluster__in=among.values()).order_by()
+    for cluster, chain, level, count in quotas.values_list(
+        "virtual_cluster", "chain", "level", "count"
     ):
-        guaranteed.add(name)
         levels = chains[chain].levels if chain in chains else ()
-        idle[name] += count * sum(one.devices for one in levels if one.level == level)
-    jobs = Job.objects.unscoped().filter(
-        virtual_cluster__name__in=list(among),
-        job_class=JobClass.GUARANTEED,
-        state__in=[state.value for state in JobState if state not in TERMINAL],
-        held=False,
+        guaranteed[cluster] += count * sum(one.devices for one in levels if one.level == level)
+    # The columns of one index, which is read instead of the rows of all unfinished jobs.
+    jobs = Job.objects.unscoped().live().order_by()
+    sums = jobs.values("virtual_cluster").annotate(devices=Sum("devices"))
+    demanded = dict(sums.values_list("virtual_cluster", "devices"))
+    return max(
+        sorted(among),
+        key=lambda name: (
+            guaranteed[among[name]] - demanded.get(among[name], 0),
+            among[name] in guaranteed,
+        ),
+        default="",
     )
-    demanded = jobs.order_by().values("virtual_cluster__name").annotate(devices=Sum("devices"))
-    for name, devices in demanded.values_list("virtual_cluster__name", "devices"):
-        idle[name] -= devices
-    return max(idle, key=lambda name: (idle[name], name in guaranteed), default="")
 
 
 def device_type_names(viewer: Viewer) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from scheduling.core.messages import sentence
 from scheduling.jobs.models import TEXT_MESSAGE, Job, JobEvent
 from tenants.errors import NotFoundError
 from tenants.viewers import ANOTHER_TENANT, Viewer
-from tessera.messages import Sentence, message_from
+from tessera.messages import Sentence
 
 FOR_JOB: Final = "for_job"
 
@@ -102,7 +102,7 @@ def _view(row: JobEvent, known: frozenset[int]) -> EventView:
         kind=row.kind,
         state=row.state,
         attempt=row.attempt,
-        text=Sentence(row.text, message_from(told)) if told is not None else row.text,
+        text=Sentence(row.text, told) if told is not None else row.text,
         detail=detail,
     )
 

@@ -1,6 +1,7 @@
 """Columns of job lists: requested devices, queue position, and the right to release a hold."""
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Final
 
 from scheduling.core.jobspec import Demand, MemberDemand, Within
@@ -58,13 +59,18 @@ _EACH = {
 
 def wants_in_words(demand: Demand) -> str:
     """A demand for display: ``2 × 4 × A100 in one node each``."""
-    if len(demand.members) == 1:
-        return sentence(_member(demand.members[0]))
-    members = tuple(
-        message("wanted-by-role", role=member.role, wanted=_member(member))
-        for member in demand.members
+    return _wanted(demand.members)
+
+
+@lru_cache(maxsize=4096)
+def _wanted(members: tuple[MemberDemand, ...]) -> str:
+    # Cached: a list of jobs contains few different demands.
+    if len(members) == 1:
+        return sentence(_member(members[0]))
+    roles = tuple(
+        message("wanted-by-role", role=member.role, wanted=_member(member)) for member in members
     )
-    return sentence(message("wanted-together", members=Listing(members)))
+    return sentence(message("wanted-together", members=Listing(roles)))
 
 
 def _member(member: MemberDemand) -> Message:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from django.db.models import F
+
 from scheduling.core.jobspec.amending import version_of
 from scheduling.core.lifecycle import EVICTED, EndReason, end_reason, end_sentence
 from scheduling.jobs.models import Job, JobDependency
@@ -224,7 +226,7 @@ def _attempts(job_id: int) -> tuple[AttemptView, ...]:
     cells = _cells(job_id)
     for row in (
         Member.objects.filter(attempt__job_id=job_id)
-        .select_related("node")
+        .annotate(node_name=F("node__name"))
         .order_by("attempt_id", "node_rank")
     ):
         members[row.attempt_id].append(_member(row, cells))
@@ -301,7 +303,7 @@ def _member(row: Member, cells: Mapping[int, Mapping[int, str]]) -> MemberView:
         rank=row.rank,
         node_rank=row.node_rank,
         node_id=row.node_id,
-        node=row.node.name,
+        node=row.node_name,  # type: ignore[attr-defined]  # annotated
         devices=tuple(row.devices),
         cells=tuple(addresses.get(index, "") for index in row.devices),
         ports=row.ports,

@@ -315,7 +315,9 @@ def _searched(jobs: "QuerySet[Job]", text: str) -> "QuerySet[Job]":
     if equals and label:
         jobs = jobs.annotate(wanted_label=KeyTransform(label.strip(), "labels"))
         return jobs.filter(wanted_label=value.strip())
-    wanted = Q(name__icontains=text) | Q(note__icontains=text)
+    found = Q(name__icontains=text) | Q(note__icontains=text)
+    # A subquery of its own reads names and notes from their index, not the rows of all jobs.
+    wanted = Q(pk__in=Job.objects.unscoped().filter(found).order_by().values("id"))
     if text.isascii() and text.isdecimal() and len(text) < 19:
         wanted |= Q(pk=int(text))
     return jobs.filter(wanted)

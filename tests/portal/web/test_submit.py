@@ -692,10 +692,6 @@ def test_jobs_that_wait_count_as_demand_of_the_cluster_to_begin_with(alice: Clie
 
     assert chosen_cluster(alice) == "a-first-by-name"
 
-    held = make_job("bea", job_document(virtual_cluster="a-first-by-name", held=True))
-    assert held.held
-    assert chosen_cluster(alice) == "a-first-by-name"
-
     make_job("bea", job_document(virtual_cluster="a-first-by-name"))
     assert chosen_cluster(alice) == "vision-a"
 
