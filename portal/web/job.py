@@ -1,22 +1,30 @@
-"""The pages of one job: overview, logs, attempts, events, specification, and calls."""
+"""The pages of one job, and the parts that they fetch: devices, and search in a log."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from django.http import HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
+from portal.i18n import gettext_lazy
+from portal.web.components.devicecharts import device_rows
 from portal.web.job_calls import calls_for, first_rank
-from portal.web.job_context import head_context, overview_context, streams
-from portal.web.job_goodput import goodput_figure, goodput_in_words
-from portal.web.job_history import marks_of
+from portal.web.job_context import head_context, marks_of, overview_context, streams
 from portal.web.job_text import to_yaml
+from portal.web.job_training import goodput_figure, goodput_in_words
 from portal.web.submit_templates import json_object
 from portal.web.viewing import PageRequest, page
+from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.events import JobLife, events_of_job, life_of_job
 from scheduling.jobs.queries.jobs import JobRow, visible_job
+from scheduling.jobs.services.ownership import note_log_read
+from tenants.errors import InvalidError
+from workers.conf import worker_settings
 from workers.curves import CurvePoint, goodput_curve
+from workers.device_curves import USUAL_RANKS, device_curves
+from workers.selectors import search_log
+from workers.services.logs import MOST_HITS, LogHit
 
 
 @require_safe
@@ -124,4 +132,91 @@ def _figure(
         end=job.finished_at or request.now,
         marks=marks_of(life),
         checkpoints=life.checkpoints,
+    )
+
+
+MOST_RANK: Final = 100_000
+SPANS: Final = {
+    60: gettext_lazy("a minute"),
+    600: gettext_lazy("ten minutes"),
+    3600: gettext_lazy("an hour"),
+}
+
+
+@require_safe
+@page
+def devices(request: PageRequest, job_id: int) -> HttpResponse:
+    """Load and memory of the devices of some ranks, over the job's life."""
+    job = visible_job(request.viewer, job_id)
+    asked = request.http.GET.get("first", "")
+    first = min(int(asked), MOST_RANK) if asked.isascii() and asked.isdecimal() else 0
+    curves = device_curves(request.viewer, job.pk, now=request.now, first=first)
+    rows = device_rows(curves)
+    last = first + len(curves.ranks)
+    is_measured = any(row.device.points for row in rows)
+    context = {
+        "job_id": job.pk,
+        "curves": curves,
+        "rows": rows,
+        "is_over": JobState(job.state) in TERMINAL,
+        "is_measured": is_measured,
+        # Some ranks may have no data, others much.
+        "is_table": is_measured or bool(first) or last < curves.total,
+        "has_slots": any(not row.device.is_gpu for row in rows),
+        "span": SPANS[curves.span_seconds],
+        "first": first,
+        "from_rank": first + 1,
+        "to_rank": last,
+        "previous": max(0, first - USUAL_RANKS) if first else None,
+        "more": max(0, curves.total - last),
+    }
+    return request.render("job/_devices.html", context)
+
+
+MOST_STRETCHES: Final = 4
+"""Of 1 MiB each, looked at for one request; the part asks for the next ones by itself."""
+
+
+@require_safe
+@page
+def search(request: PageRequest, job_id: int) -> HttpResponse:
+    """Return matching lines, and the end of the searched range."""
+    query = request.http.GET
+    role, _, rank = query.get("stream", "").rpartition(":")
+    offset = begun = _number(query.get("offset", "0"))
+    hits: list[LogHit] = []
+    for _ in range(MOST_STRETCHES):
+        piece, found = search_log(
+            request.viewer,
+            job_id,
+            wanted=query.get("q", ""),
+            logs_dir=worker_settings().logs_dir,
+            role=role,
+            rank=_number(rank or "0"),
+            offset=offset,
+        )
+        hits += found
+        has_more = not piece.end and piece.next_offset > offset
+        offset = piece.next_offset
+        if not has_more or len(hits) >= MOST_HITS:
+            break
+    note_log_read(viewer=request.viewer, job_id=job_id)
+    context = {
+        "job_id": job_id,
+        "hits": hits,
+        "more": {"q": query.get("q", ""), "stream": query.get("stream", ""), "offset": offset}
+        if has_more
+        else None,
+        "looked": offset,
+        "size": piece.size,
+        "is_first": begun == 0,
+    }
+    return request.render("job/_log_hits.html", context)
+
+
+def _number(given: str) -> int:
+    if given.isascii() and given.isdecimal() and len(given) < 16:
+        return int(given)
+    raise InvalidError(
+        "This is not a number that can be used here.", field="offset", value=given[:40]
     )

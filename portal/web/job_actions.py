@@ -1,26 +1,33 @@
-"""Actions on a job's page: stop, clone, release, and download of a log."""
+"""Actions on jobs: one from its page, several from the list, each with its own result."""
 
-from collections.abc import AsyncIterator
-from functools import partial
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Final
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
+from portal.addresses import job_url
 from portal.api.documents import ground_for
-from portal.i18n import translated
+from portal.i18n import gettext_lazy, translated
 from portal.web.form_tokens import once_of
 from portal.web.viewing import PageRequest, page
+from scheduling.common.paging import MOST_ROWS
+from scheduling.jobs.models import Job
 from scheduling.jobs.queries.jobs import visible_job
-from scheduling.jobs.services.amendments import release_hold
+from scheduling.jobs.services.amendments import hold_job, release_hold
 from scheduling.jobs.services.ownership import note_log_read
 from scheduling.jobs.services.submission import clone_job
 from scheduling.jobs.validation import InvalidJobError
 from scheduling.runs.services.stopping import stop_job
-from tenants.errors import DomainError, ForbiddenError
+from tenants.errors import DomainError, ForbiddenError, InvalidError
 from workers.conf import worker_settings
 from workers.selectors import read_log
 
@@ -136,3 +143,114 @@ def _refuse(request: PageRequest, error: DomainError) -> None:
 
 def _to_job(job_id: int) -> HttpResponseRedirect:
     return HttpResponseRedirect(reverse("job", args=[job_id]))
+
+
+TITLES: Final = {
+    "stop": gettext_lazy("Stop"),
+    "hold": gettext_lazy("Hold"),
+    "release": gettext_lazy("Release"),
+    "clone": gettext_lazy("Clone"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionResult:
+    """The result for one job; ``tone`` is ok, bad, or empty for nothing to do."""
+
+    job: str
+    name: str
+    url: str
+    says: str
+    tone: str
+
+
+@require_POST
+@page
+def stop_one(request: PageRequest) -> HttpResponse:
+    """Stop the job of one row of the list, and show the list again."""
+    form = request.http.POST
+    stop_and_say(request, _number(form.get("only", "")))
+    return HttpResponseRedirect(_back(form.get("next", "")))
+
+
+@require_POST
+@page
+def act_on_many(request: PageRequest) -> HttpResponse:
+    """Apply one action to all selected jobs, and report the result of each."""
+    form = request.http.POST
+    act = form.get("act", "")
+    if act not in TITLES:
+        raise InvalidError(
+            _("Unknown action."),
+            field="act",
+            value=act[:40],
+            remedy=_("Use one of: %(TITLES)s.") % {"TITLES": ", ".join(TITLES)},
+        )
+    picked = form.getlist("selected")[:MOST_ROWS]
+    back = _back(form.get("next", ""))
+    if not picked:
+        return HttpResponseRedirect(back)
+    do = _acts(request, form.get("reason", "")[:LONGEST_REASON])[act]
+    results = [_result(request, word, do) for word in picked]
+    context = {
+        "title": TITLES[act],
+        "results": results,
+        "done": sum(result.tone == "ok" for result in results),
+        "refused": sum(result.tone == "bad" for result in results),
+        "back": back,
+    }
+    return request.render("jobs/acted.html", context)
+
+
+def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
+    """Return the actions on a job; each returns its result, empty for none."""
+    viewer, now = request.viewer, request.now
+    once = once_of(request.http.POST)
+
+    def stop(job: Job) -> str:
+        before = job.state
+        after = stop_job(job=job, viewer=viewer, now=now, message=reason)
+        return (
+            ""
+            if after == before
+            else (_("stopped") if after == "stopped" else _("stop requested"))
+        )
+
+    def hold(job: Job) -> str:
+        return _("on hold") if hold_job(job=job, viewer=viewer) else ""
+
+    def release(job: Job) -> str:
+        return _("released") if release_hold(job=job, viewer=viewer) else ""
+
+    def clone(job: Job) -> str:
+        key = f"{once}:{job.pk}" if once else ""
+        copy, is_new = clone_job(
+            job=job, viewer=viewer, ground=ground(), now=now, idempotency_key=key
+        )
+        return _("cloned as job %(pk)s") % {"pk": copy.pk} if is_new else ""
+
+    # Read once, and only if something is cloned.
+    ground = cache(partial(ground_for, viewer))
+    return {"stop": stop, "hold": hold, "release": release, "clone": clone}
+
+
+def _result(request: PageRequest, word: str, do: Callable[[Job], str]) -> ActionResult:
+    name, url = "", ""
+    try:
+        job = visible_job(request.viewer, _number(word))
+        name, url = job.name, job_url(job.pk)
+        done = do(job)
+    except DomainError as error:
+        says, tone = error.message, "bad"
+    else:
+        says, tone = (done, "ok") if done else (_("no change needed"), "")
+    return ActionResult(job=word[:19], name=name, url=url, says=says, tone=tone)
+
+
+def _number(word: str) -> int:
+    return int(word) if word.isascii() and word.isdecimal() and len(word) < 19 else 0
+
+
+def _back(wanted: str) -> str:
+    is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) and wanted[:1] == "/"
+    return wanted if is_ours else reverse("jobs")

@@ -1,28 +1,34 @@
-"""Actions on a waiting job: apply a remedy, and check the reason."""
+"""Actions on a waiting job: apply a remedy, check the reason, edit limits and note."""
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.api.documents import ground_for, round_config
-from portal.i18n import translated
+from portal.i18n import Name, gettext_lazy, translated
+from portal.web.formfaults import put_faults, status_of
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
-from scheduling.core.jobspec.amending import AmendError, amended
+from scheduling.clusters.queries.priority_classes import list_priority_classes
+from scheduling.core.jobspec.amending import AmendError, amended, version_of
 from scheduling.core.lifecycle import JobState
 from scheduling.estimates.services.explanations import CheckedCertificate, checked_reason, seek_now
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.jobs import visible_job
 from scheduling.jobs.services.amendments import amend_job
+from scheduling.jobs.services.ownership import require_own
 from tenants.errors import DomainError, InvalidError, NotFoundError, StaleEditError
+from tenants.viewers import Viewer
 
 MOST_BYTES = 16_384
 
@@ -118,3 +124,160 @@ def _changes(text: str) -> dict[str, object]:
             remedy=_("Reload the page."),
         )
     return found
+
+
+FIELDS = ("priority", "max_duration", "note")
+
+
+class _LinesField(forms.CharField):
+    """A multi-line text: browsers send line ends as two characters, and a note has one."""
+
+    def to_python(self, value: Any) -> str:
+        return str(super().to_python(value)).replace("\r\n", "\n")
+
+
+class JobEditForm(forms.Form):
+    """Editable fields of a waiting job; an empty value removes a field."""
+
+    priority = forms.ChoiceField(label=gettext_lazy("Priority"), required=False)
+    max_duration = forms.CharField(
+        label=gettext_lazy("Time limit"),
+        required=False,
+        max_length=40,
+        help_text=gettext_lazy("Seconds, or 90m, 2h, 1d12h. Leave empty for no limit."),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    note = _LinesField(
+        label=gettext_lazy("Note"),
+        required=False,
+        max_length=500,
+        widget=forms.Textarea(attrs={"rows": 3}),
+    )
+    seen = forms.CharField(widget=forms.HiddenInput, required=False, max_length=64)
+
+    def __init__(self, *args: Any, viewer: Viewer, spec: Mapping[str, Any], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.fields["priority"].choices = _priorities(viewer, spec)  # type: ignore[attr-defined]
+        if spec.get("class") == "opportunistic":
+            del self.fields["priority"]
+
+    @classmethod
+    def of(cls, job: Job, viewer: Viewer) -> "JobEditForm":
+        """The form with the job as it is."""
+        return cls(initial=_values(job), viewer=viewer, spec=job.spec)
+
+    def changes(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the differences from the job, by path; None removes a field."""
+        given = {name: self.cleaned_data[name].strip() for name in FIELDS if name in self.fields}
+        return {
+            name: _typed(name, value) if value else None
+            for name, value in given.items()
+            if value != before[name]
+        }
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def edit(request: PageRequest, job_id: int) -> HttpResponse:
+    """Show the form, or the result of its submit."""
+    job = visible_job(request.viewer, job_id)
+    require_own(job=job, viewer=request.viewer)
+    if request.http.method != "POST":
+        return _form(request, job, JobEditForm.of(job, request.viewer))
+    form = JobEditForm(request.http.POST, viewer=request.viewer, spec=job.spec)
+    if not form.is_valid():
+        return _form(request, job, form)
+    try:
+        done = _change(request, job, form)
+    except StaleEditError:
+        return _form(request, job, JobEditForm.of(job, request.viewer), theirs=_sent(form))
+    except DomainError as error:
+        if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            raise
+        put_faults(form, error)
+        return _form(request, job, form)
+    messages.success(request.http, done)
+    if request.wants_part:
+        return HttpResponse(status=HTTPStatus.NO_CONTENT, headers={"HX-Redirect": _page_of(job)})
+    return HttpResponseRedirect(_page_of(job))
+
+
+def _change(request: PageRequest, job: Job, form: JobEditForm) -> str:
+    changes = form.changes(_values(job))
+    seen = form.cleaned_data["seen"]
+    if not changes:
+        return _("Job %(pk)s not changed: the values are the same.") % {"pk": job.pk}
+    # Sent twice, the second finds the job already changed, and changes nothing.
+    return amend_and_say(request, job, changes, seen=seen)
+
+
+def _form(
+    request: PageRequest, job: Job, form: JobEditForm, *, theirs: Mapping[str, str] | None = None
+) -> HttpResponse:
+    waits = job.state == JobState.QUEUED
+    faulty = [name for name in form.fields if name in form.errors] or list(form.fields)
+    form.fields[faulty[0]].widget.attrs["autofocus"] = True
+    context: dict[str, Any] = {
+        "form": form,
+        "job_id": job.pk,
+        "waits": waits,
+        "lost": tuple((form.fields[name].label, value) for name, value in (theirs or {}).items()),
+        "was_stale": theirs is not None,
+    }
+    if request.wants_part:
+        return request.render("job/_edit_form.html", context, status=status_of(form))
+    context |= head_context(request, job.pk, "job-edit")
+    return request.render("job/edit.html", context, status=status_of(form))
+
+
+def _sent(form: JobEditForm) -> Mapping[str, str]:
+    return {name: form.cleaned_data[name] for name in FIELDS if name in form.fields}
+
+
+def _values(job: Job) -> dict[str, str]:
+    """Return the fields as form texts."""
+    spec = job.spec
+    limit = spec.get("max_duration")
+    priority = spec.get("priority")
+    return {
+        "priority": "" if priority is None else str(priority),
+        "max_duration": "" if limit is None else _duration_text(int(limit)),
+        "note": spec.get("note") or "",
+        "seen": version_of(spec),
+    }
+
+
+def _duration_text(seconds: int) -> str:
+    """Format ``1d12h`` as in a specification, without loss."""
+    found = ""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        found += f"{count}{unit}" if count else ""
+    return found
+
+
+def _typed(name: str, text: str) -> str | int:
+    is_number = name != "note" and text.isascii() and text.isdecimal()
+    return int(text) if is_number else text
+
+
+def _priorities(viewer: Viewer, spec: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    rows = [row for row in list_priority_classes(viewer) if row.value >= 0]
+    usual = next(
+        (
+            _("default (%(name)s, %(value)s)") % {"name": row.name, "value": row.value}
+            for row in rows
+            if row.is_default
+        ),
+        "",
+    )
+    found: list[tuple[str, Any]] = [("", usual or _("default"))]
+    found += [(row.name, Name(f"{row.name} ({row.value})")) for row in rows]
+    now = spec.get("priority")
+    if now is not None and str(now) not in dict(found):
+        found.append((str(now), Name(str(now))))
+    return found
+
+
+def _page_of(job: Job) -> str:
+    return reverse("job", args=[job.pk])

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from portal.addresses import address, job_url
 from portal.i18n import translated
 from portal.web.components import words
-from portal.web.job_goodput import Pace, pace_of
+from portal.web.job_training import Pace, pace_of
 from portal.web.jobs_filters import filter_bar, read_filters, total_of
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.names import virtual_cluster_names

@@ -12,7 +12,7 @@ from django.test import AsyncClient, Client
 
 from portal.web.components import words
 from portal.web.components.words import NO_BREAK
-from portal.web.job_elastic import layout_words
+from portal.web.job_training import layout_words
 from scheduling.clusters.models import Node
 from scheduling.core.forecast.horizon import HORIZON
 from scheduling.core.lifecycle import PreemptionRule
