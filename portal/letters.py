@@ -9,7 +9,7 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 
 from portal.i18n import is_english, translated
-from portal.web.zones import zone_named
+from portal.web.preferences import zone_named
 from scheduling.core.notices import EVENT_WORDS, PARTS, NoticeEvent, mail_text, subject_of
 
 

@@ -5,7 +5,7 @@ from django.urls import include, path
 
 from portal import health
 from portal.api.metrics import MetricsView
-from portal.web.api_docs import docs
+from portal.web.api_calls import docs
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),

@@ -14,7 +14,7 @@ from django.utils.translation import get_language
 from portal.addresses import address
 from portal.i18n import is_english, translated
 from portal.identity import Same
-from portal.web import levels
+from portal.web import cluster_drawing
 from portal.web.components.words import tenant
 from portal.web.policy_fields import bound_policy_fields
 from portal.web.vc_forms import cell_name
@@ -148,13 +148,13 @@ def hidden_value(form: Form, name: str) -> SafeString:
 @register.filter
 def level_word(level: str) -> str:
     """A level by its own name."""
-    return levels.level_word(level)
+    return cluster_drawing.level_word(level)
 
 
 @register.filter
 def level_words(level: str) -> str:
     """Several cells of a level."""
-    return levels.level_word(level, 2)
+    return cluster_drawing.level_word(level, 2)
 
 
 @register.simple_tag

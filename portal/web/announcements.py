@@ -12,8 +12,14 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
 from portal.i18n import gettext_lazy
-from portal.web.form_tokens import made_before, make_once
-from portal.web.formfaults import error_text, put_faults, shown_version, status_of
+from portal.web.forms import (
+    error_text,
+    made_before,
+    make_once,
+    put_faults,
+    shown_version,
+    status_of,
+)
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.announcements import AnnouncementRow, announcements_for
 from tenants.errors import DomainError, NotFoundError, StaleEditError

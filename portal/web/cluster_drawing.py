@@ -1,14 +1,17 @@
-"""Conversion of cluster data from the selectors to the input of the drawings."""
+"""Conversion of cluster data from the selectors to drawings, names of levels, and charts."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from typing import Any, Final
 
 from django.utils.translation import get_language
+from django.utils.translation import gettext as _
 
 from portal.addresses import address, job_url, node_url
+from portal.i18n import gettext_lazy, word
 from portal.identity import Same
-from portal.web.components import bars
+from portal.web.components import bars, words
 from portal.web.components.mapvalues import (
     DeviceMap,
     DeviceNow,
@@ -22,6 +25,7 @@ from scheduling.clusters.queries import cluster, occupancy
 from scheduling.topology.current import CellView
 from tenants.selectors import tenants_for
 from tenants.viewers import ANOTHER_TENANT, Viewer
+from workers.day import DayPoint
 from workers.services.current import current_readings
 
 Readings = Mapping[int, Sequence[float | None]]
@@ -193,3 +197,103 @@ def vc_uses(
         )
         for use in uses
     )
+
+
+PLURALS: Final = {"device": "devices", "socket": "sockets", "node": "nodes", "rack": "racks"}
+
+
+def level_word(level: str, count: int = 1) -> str:
+    """Return the name of a level, or its plural form for ``count`` cells."""
+    if count == 1:
+        return word(level)
+    if level in PLURALS:
+        return word(PLURALS[level])
+    return _("%(level)s cells") % {"level": word(level)}
+
+
+def cells_in_words(count: int, device_type: str, level: str) -> str:
+    """``4 A100 nodes``."""
+    return _("%(count)s %(kind)s %(level)s") % {
+        "count": words.count(count),
+        "kind": device_type,
+        "level": level_word(level, count),
+    }
+
+
+Take = Callable[[DayPoint], float | None]
+NOTHING: Final = gettext_lazy(
+    "No data yet. Nodes report utilisation every minute; jobs that use tessera.train report "
+    "efficiency."
+)
+FEW: Final = 6
+LINES: Final[tuple[tuple[str, str, Take], ...]] = (
+    ("in use", "text-3", lambda point: point.in_use),
+    ("utilisation", "c1", lambda point: point.utilisation),
+    ("efficiency", "text", lambda point: point.efficiency),
+)
+
+
+def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
+    """Build the figure in percent with its sentence; without traces if nothing is known.
+
+    Unknown time at the start is omitted, so that a young cluster fills its chart.
+    """
+    points = _since_known(points)
+    # A line needs two points; a marker shows a single one.
+    mode = "lines" if len(points) > FEW else "lines+markers"
+    traces = []
+    for name, colour, take in LINES:
+        shares = [take(point) for point in points]
+        if any(share is not None for share in shares):
+            traces.append(
+                {
+                    "x": [words.on_chart(point.at) for point in points],
+                    "y": [None if share is None else round(100 * share, 1) for share in shares],
+                    "name": word(name),
+                    "type": "scatter",
+                    "mode": mode,
+                    "connectgaps": False,
+                    "colour": colour,
+                    **({"line": {"dash": "dot"}} if name == "in use" else {}),
+                }
+            )
+    ticks = (0, 25, 50, 75, 100)
+    axis = {
+        "range": [0, 104],
+        "tickvals": ticks,
+        "ticktext": [words.percent(tick / 100) for tick in ticks],
+    }
+    return {"data": traces, "layout": {"yaxis": axis}, "says": day_says(points)}
+
+
+def _since_known(points: Sequence[DayPoint]) -> Sequence[DayPoint]:
+    """Return the points from the first known one, and at least the last hour."""
+    first = next(
+        (
+            place
+            for place, point in enumerate(points)
+            if point.in_use or point.utilisation is not None or point.efficiency is not None
+        ),
+        len(points),
+    )
+    return points[max(0, min(first, len(points) - FEW)) :]
+
+
+def day_says(points: Sequence[DayPoint]) -> str:
+    """Describe the chart in a sentence."""
+    parts = []
+    for name, _colour, take in LINES:
+        known = [share for share in map(take, points) if share is not None]
+        if known:
+            mean = sum(known) / len(known)
+            parts.append(
+                _("%(name)s %(known)s now, %(mean)s on average")
+                % {
+                    "name": word(name),
+                    "known": words.percent(known[-1]),
+                    "mean": words.percent(mean),
+                }
+            )
+    if not parts:
+        return str(NOTHING)
+    return _("%(sentence)s.") % {"sentence": _("; ").join(parts).capitalize()}

@@ -13,8 +13,7 @@ from portal.i18n import gettext_lazy
 from portal.i18n.scripts import script_words
 from portal.web.components.bars import TickerBar, ticker_bars
 from portal.web.frame import Frame, get_frame
-from portal.web.language import chosen_language
-from portal.web.zones import abbreviation, chosen_zone, in_words
+from portal.web.preferences import abbreviation, chosen_language, chosen_zone, in_words
 from tenants.clock import estimated_now
 from tenants.models import Language
 

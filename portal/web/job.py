@@ -7,8 +7,8 @@ from django.http import HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
 from portal.i18n import gettext_lazy
+from portal.web.api_calls import calls_for, first_rank
 from portal.web.components.devicecharts import device_rows
-from portal.web.job_calls import calls_for, first_rank
 from portal.web.job_context import head_context, marks_of, overview_context, streams
 from portal.web.job_text import to_yaml
 from portal.web.job_training import goodput_figure, goodput_in_words

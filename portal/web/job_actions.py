@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.addresses import job_url
 from portal.api.documents import ground_for
 from portal.i18n import gettext_lazy, translated
-from portal.web.form_tokens import once_of
+from portal.web.forms import once_of
 from portal.web.viewing import PageRequest, page
 from scheduling.common.paging import MOST_ROWS
 from scheduling.jobs.models import Job

@@ -9,12 +9,12 @@ from django.utils.translation import gettext as _
 
 from portal.addresses import address, job_url, node_url
 from portal.i18n import gettext_lazy, translated
+from portal.web.api_calls import first_rank
 from portal.web.cluster_drawing import cell
 from portal.web.components import words
 from portal.web.components.history import Held, HistoryDrawing, Mark, StateSpan, history
 from portal.web.components.placement import Placement, placement
 from portal.web.components.stats import Stat
-from portal.web.job_calls import first_rank
 from portal.web.job_training import (
     Pace,
     elastic_words,

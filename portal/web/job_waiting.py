@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.api.documents import ground_for, round_config
 from portal.i18n import Name, gettext_lazy, translated
-from portal.web.formfaults import put_faults, status_of
+from portal.web.forms import put_faults, status_of
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.priority_classes import list_priority_classes

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from portal.i18n import gettext_lazy
-from portal.web.formfaults import error_text
+from portal.web.forms import error_text
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.clusters.queries.nodes import NodeRow, node_detail
 from scheduling.clusters.services import nodes as services

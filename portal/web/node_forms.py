@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext
 
 from portal.i18n import gettext_lazy
-from portal.web.formfaults import error_text, put_faults, status_of
+from portal.web.forms import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.node_isolation import PathView
 from scheduling.clusters.queries.nodes import NodeDetail, node_detail

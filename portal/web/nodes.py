@@ -9,12 +9,17 @@ from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
 from portal.i18n import word
-from portal.web.cluster_drawing import map_node, node_strip, tenants_in_order, utilisation_now
+from portal.web.cluster_drawing import (
+    level_word,
+    map_node,
+    node_strip,
+    tenants_in_order,
+    utilisation_now,
+)
 from portal.web.components import words
 from portal.web.components.mapvalues import MapGroup
 from portal.web.components.stats import Stat
 from portal.web.devicemap import device_map
-from portal.web.levels import level_word
 from portal.web.node_acts import ACTS, acts_for
 from portal.web.node_forms import portal_key
 from portal.web.overview import COLOURS, query_of_page

@@ -11,17 +11,16 @@ from django.utils.translation import ngettext, pgettext
 from portal.i18n import word
 from portal.web.cluster_drawing import (
     Readings,
+    day_figure,
     drawn_cluster,
+    level_word,
     tenants_in_order,
     utilisation_now,
     vc_uses,
 )
 from portal.web.components import words
 from portal.web.components.stats import Stat
-from portal.web.day import day_figure
-from portal.web.levels import level_word
-from portal.web.shared_parts import once_a_version
-from portal.web.viewing import PageRequest, page
+from portal.web.viewing import PageRequest, once_a_version, page
 from scheduling.clusters.queries.cluster import ClusterView, Totals, cluster_snapshot
 from scheduling.clusters.queries.shares import FreeChain
 from scheduling.jobs.queries.jobs import JobFilter, JobRow, counts_by_reason, page_of_queue

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.i18n import Name
 from portal.web.components import words
 from portal.web.components.stats import Stat
-from portal.web.formfaults import error_text, put_faults, shown_version
+from portal.web.forms import error_text, put_faults, shown_version
 from portal.web.policy_fields import (
     policy_args_text,
     policy_names,

@@ -1,32 +1,293 @@
-"""Live reconfiguration: all quotas on one page, the preview of a change, and its application."""
+"""Live reconfiguration: the form of quotas, pinned cells and nodes, preview, application."""
 
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import messages
+from django.http import QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from portal.web.components import words
-from portal.web.formfaults import error_text
-from portal.web.reconfigure_form import (
-    EMPTY,
-    Sent,
-    edits_of,
-    new_pins,
-    pin_rows,
-    read_form,
-    share_rows,
-)
+from portal.web.forms import error_text, shown_version
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.reconfiguration import Effect
 from scheduling.clusters.queries.virtual_clusters import spec_in_force
+from scheduling.clusters.services.cluster_edits import (
+    ChangeVc,
+    CordonNode,
+    Edit,
+    Pin,
+    RemoveNode,
+    UncordonNode,
+    Unpin,
+)
 from scheduling.clusters.services.reconfiguration import Reconfigured, reconfigure
-from scheduling.topology.current import current_topology
-from tenants.errors import DomainError, StaleEditError
+from scheduling.core.cells import ClusterSpec
+from scheduling.topology.current import TopologyNow, current_topology
+from tenants.errors import DomainError, FieldError, InvalidError, StaleEditError
 from tenants.roles import Permission
+
+PREFIX: Final = "share:"
+MOST_FIELDS: Final = 5000
+NEW_PINS: Final = 2
+_COUNT: Final = re.compile(r"[0-9]{1,6}")
+_NAMES: Final = re.compile(r"[\s,]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareCell:
+    """One stepper: the number of cells of a level in the quota of a virtual cluster."""
+
+    vc: str
+    field: str
+    count: int
+    promised: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareRow:
+    """One level of a chain with a stepper for each virtual cluster.
+
+    Attributes:
+        cells: complete cells in the cluster.
+    """
+
+    chain: str
+    device_type: str
+    level: str
+    type: str
+    devices: int
+    cells: int
+    shares: tuple[ShareCell, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinRow:
+    """An existing pinned cell, with the choice to unpin it."""
+
+    vc: str
+    name: str
+    address: str
+    field: str
+    is_going: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPin:
+    """A line for a cell to pin; empty at first."""
+
+    number: int
+    vc: str = ""
+    name: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """Input of the form.
+
+    Attributes:
+        counts: by virtual cluster, chain and cell type; without an entry unchanged.
+        unpinned: virtual cluster and name.
+        removed, cordoned, uncordoned: names of nodes.
+        version: of the topology that the form was made from.
+    """
+
+    counts: Mapping[tuple[str, str, str], int]
+    unpinned: frozenset[tuple[str, str]]
+    pins: tuple[NewPin, ...]
+    removed: tuple[str, ...]
+    cordoned: tuple[str, ...]
+    uncordoned: tuple[str, ...]
+    reason: str
+    version: int | None
+
+    def digest(self) -> str:
+        """Identifies a preview, so that the applied change is the previewed one."""
+        parts = [
+            sorted((*key, count) for key, count in self.counts.items()),
+            sorted(self.unpinned),
+            [(pin.vc, pin.name, pin.address) for pin in self.pins],
+            [self.removed, self.cordoned, self.uncordoned],
+            self.version,
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+EMPTY: Final = Sent(
+    counts={},
+    unpinned=frozenset(),
+    pins=(),
+    removed=(),
+    cordoned=(),
+    uncordoned=(),
+    reason="",
+    version=None,
+)
+
+
+def field_name(*parts: str) -> str:
+    """Return the name of a field; virtual clusters, chains and levels may have any character."""
+    return PREFIX + json.dumps(parts, separators=(",", ":"))
+
+
+def read_form(sent: QueryDict) -> Sent:
+    """Read the posted form, before the comparison with stored rows.
+
+    Raises:
+        InvalidError: an invalid number, or an unknown field.
+    """
+    faults: list[FieldError] = []
+    counts: dict[tuple[str, str, str], int] = {}
+    unpinned: set[tuple[str, str]] = set()
+    for name in [name for name in sent if name.startswith(PREFIX)][:MOST_FIELDS]:
+        key, text = _parts(name), (sent.get(name) or "0").strip()
+        if len(key) == 2:
+            unpinned.add((key[0], key[1]))
+        elif len(key) == 3 and _COUNT.fullmatch(text):
+            counts[key[0], key[1], key[2]] = int(text)
+        else:
+            faults.append(
+                FieldError(
+                    field="cells",
+                    value=text[:40],
+                    message=gettext("%(value)s is not a valid number of cells.")
+                    % {"value": text[:40] or "–"},
+                    remedy=gettext("Enter a whole number of at least 0."),
+                )
+            )
+    InvalidError.raise_if(faults)
+    return Sent(
+        counts=counts,
+        unpinned=frozenset(unpinned),
+        pins=tuple(_pins(sent)),
+        removed=_names(sent, "removed"),
+        cordoned=_names(sent, "cordoned"),
+        uncordoned=_names(sent, "uncordoned"),
+        reason=(sent.get("reason") or "").strip(),
+        version=shown_version(sent.get("version") or ""),
+    )
+
+
+def edits_of(sent: Sent, spec: ClusterSpec) -> tuple[Edit, ...]:
+    """Return the differences between form and guarantees as edits."""
+    edits: list[Edit] = [*_changes(sent, spec)]
+    edits += [Unpin(virtual_cluster=vc, name=name) for vc, name in sorted(sent.unpinned)]
+    edits += [Pin(virtual_cluster=pin.vc, name=pin.name, address=pin.address) for pin in sent.pins]
+    reason = sent.reason or "reconfigured"
+    edits += [RemoveNode(node=name) for name in sent.removed]
+    edits += [CordonNode(node=name, reason=reason) for name in sent.cordoned]
+    edits += [UncordonNode(node=name, reason=sent.reason) for name in sent.uncordoned]
+    return tuple(edits)
+
+
+def share_rows(topology: TopologyNow, spec: ClusterSpec, sent: Sent) -> tuple[ShareRow, ...]:
+    """Return the steppers, with posted values in place of stored ones."""
+    promised = _promised(spec)
+    return tuple(
+        ShareRow(
+            chain=chain.name,
+            device_type=chain.device_type,
+            level=level.level,
+            type=level.type,
+            devices=level.devices,
+            cells=level.cells,
+            shares=tuple(
+                ShareCell(
+                    vc=vc,
+                    field=field_name(vc, chain.name, level.type),
+                    promised=promised.get((vc, chain.name, level.type), 0),
+                    count=sent.counts.get(
+                        (vc, chain.name, level.type),
+                        promised.get((vc, chain.name, level.type), 0),
+                    ),
+                )
+                for vc in spec.virtual_clusters
+            ),
+        )
+        for chain in topology.chains.values()
+        for level in reversed(chain.levels)
+    )
+
+
+def pin_rows(spec: ClusterSpec, sent: Sent) -> tuple[PinRow, ...]:
+    return tuple(
+        PinRow(
+            vc=vc,
+            name=name,
+            address=address,
+            field=field_name(vc, name),
+            is_going=(vc, name) in sent.unpinned,
+        )
+        for vc, share in spec.virtual_clusters.items()
+        for name, address in share.pinned.items()
+    )
+
+
+def new_pins(sent: Sent) -> tuple[NewPin, ...]:
+    """Return the lines for new pins: filled ones, then empty ones."""
+    filled = [
+        NewPin(number=number, vc=pin.vc, name=pin.name, address=pin.address)
+        for number, pin in enumerate(sent.pins)
+    ]
+    empty = [NewPin(number=number) for number in range(len(filled), max(NEW_PINS, len(filled)))]
+    return (*filled, *empty)
+
+
+def _changes(sent: Sent, spec: ClusterSpec) -> Iterator[ChangeVc]:
+    promised = _promised(spec)
+    for vc in spec.virtual_clusters:
+        wanted = {key: count for key, count in promised.items() if key[0] == vc}
+        wanted |= {key: count for key, count in sent.counts.items() if key[0] == vc}
+        if all(count == promised.get(key, 0) for key, count in wanted.items()):
+            continue
+        yield ChangeVc(
+            virtual_cluster=vc,
+            cells=[
+                {"chain": chain, "level": level, "count": count}
+                for (_, chain, level), count in sorted(wanted.items())
+            ],
+        )
+
+
+def _promised(spec: ClusterSpec) -> dict[tuple[str, str, str], int]:
+    return {
+        (vc, quota.chain, quota.level): quota.count
+        for vc, share in spec.virtual_clusters.items()
+        for quota in share.quotas
+    }
+
+
+def _pins(sent: QueryDict) -> Iterator[NewPin]:
+    for number in range(NEW_PINS):
+        vc, name, address = (
+            (sent.get(f"pin-{part}-{number}") or "").strip() for part in ("vc", "name", "address")
+        )
+        if name or address:
+            yield NewPin(number=number, vc=vc, name=name, address=address)
+
+
+def _names(sent: QueryDict, field: str) -> tuple[str, ...]:
+    words: Sequence[str] = _NAMES.split((sent.get(field) or "").strip())
+    return tuple(dict.fromkeys(word for word in words if word))
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    try:
+        key = json.loads(name.removeprefix(PREFIX))
+    except ValueError:
+        return ()
+    if isinstance(key, list) and all(isinstance(part, str) for part in key):
+        return tuple(key)
+    return ()
 
 
 @page

@@ -23,7 +23,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from portal.i18n import gettext_lazy
 from portal.sign_in import source_of
 from portal.web.context import THEMES
-from portal.web.formfaults import put_faults, status_of
+from portal.web.forms import put_faults, status_of
 from tenants.clock import database_now
 from tenants.errors import DomainError, NotFoundError
 from tenants.models import User

@@ -19,7 +19,7 @@ from portal.api.documents import ground_for, round_config, submission_of, submis
 from portal.api.imports import import_context, submit_import
 from portal.i18n import translated
 from portal.web import submit_fields, submit_secrets
-from portal.web.job_calls import submit_calls
+from portal.web.api_calls import submit_calls
 from portal.web.job_text import to_yaml
 from portal.web.submit_check import SubmitCheck, check, faults_in_words
 from portal.web.submit_form import form_of, pins_offered

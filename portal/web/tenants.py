@@ -15,7 +15,7 @@ from portal.i18n import gettext_lazy, word
 from portal.web.cluster_drawing import tenants_in_order, vc_uses
 from portal.web.components import words
 from portal.web.components.stats import Stat
-from portal.web.formfaults import error_text, put_faults, status_of
+from portal.web.forms import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.clusters.queries.cluster import VcUse
 from scheduling.clusters.queries.cluster import vc_uses as uses_for

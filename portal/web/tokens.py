@@ -14,8 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from portal.i18n import Name, gettext_lazy
-from portal.web.form_tokens import made_before, make_once
-from portal.web.formfaults import error_text, put_faults, status_of
+from portal.web.forms import error_text, made_before, make_once, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.errors import DomainError, NotFoundError
 from tenants.roles import Scope, grantable_scopes

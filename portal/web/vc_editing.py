@@ -10,9 +10,9 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from portal.web.cluster_drawing import cells_in_words
 from portal.web.components import words
-from portal.web.formfaults import error_text, put_faults, shown_version, status_of
-from portal.web.levels import cells_in_words
+from portal.web.forms import error_text, put_faults, shown_version, status_of
 from portal.web.policy_fields import policy_names
 from portal.web.vc_forms import (
     CapsForm,

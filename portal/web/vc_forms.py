@@ -10,7 +10,7 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from portal.i18n import gettext_lazy
-from portal.web.levels import cells_in_words
+from portal.web.cluster_drawing import cells_in_words
 from portal.web.policy_fields import add_policy_fields, policy_args_of, policy_names
 from scheduling.clusters.models import VC_COLUMNS
 from scheduling.clusters.queries.virtual_clusters import QuotaRow

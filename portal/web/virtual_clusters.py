@@ -9,15 +9,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import npgettext, pgettext
 
 from portal.i18n import gettext_lazy, word
-from portal.web.assignment import assignment_map, owners_of
 from portal.web.audit import shown_entries
-from portal.web.cell_trees import CellTrees, cell_trees
 from portal.web.cluster_drawing import tenants_in_order, vc_uses
 from portal.web.components import words
 from portal.web.components.bars import VcBarUse
 from portal.web.components.mapvalues import DeviceMap
 from portal.web.components.stats import Stat
 from portal.web.policy_fields import policy_summary
+from portal.web.vc_drawings import CellTrees, assignment_map, cell_trees, owners_of
 from portal.web.vc_forms import CapsForm, PolicyForm, counts_in_words
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries import cluster as selected

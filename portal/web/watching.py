@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
 from portal.i18n import gettext_lazy
-from portal.web.formfaults import error_text, put_faults, status_of
+from portal.web.forms import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.clusters.queries.priority_classes import list_priority_classes
 from scheduling.core.watching.log_rules import LONGEST_NAME, LONGEST_PATTERN

@@ -19,8 +19,7 @@ from portal.api.rounds import what_if_out, what_if_state
 from portal.i18n import gettext_lazy, translated
 from portal.web.components import words
 from portal.web.components.stats import Stat
-from portal.web.form_tokens import made_before, make_once
-from portal.web.formfaults import put_faults, status_of
+from portal.web.forms import made_before, make_once, put_faults, status_of
 from portal.web.policy_fields import policy_args_asked, policy_args_text, policy_summary
 from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from portal.web import shared_parts
+from portal.web import viewing
 from scheduling.clusters.queries import cluster, cluster_facts
 from scheduling.usage.queries import usage
 
@@ -32,7 +32,7 @@ def fresh_process() -> Iterator[None]:
         patch.setattr(cluster, "_GIVEN", {})
         patch.setattr(cluster_facts, "_NEWEST", cluster_facts._Newest())
         patch.setattr(cluster_facts, "_DEVICES", cluster_facts._Devices())
-        patch.setattr(shared_parts, "_KNOWN", OrderedDict())
+        patch.setattr(viewing, "_KNOWN", OrderedDict())
         patch.setattr(usage, "_KEPT", usage._Kept())
         for module, name, made in _remembering():
             patch.setattr(module, name, made)

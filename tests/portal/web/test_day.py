@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from portal.web.day import day_figure
+from portal.web.cluster_drawing import day_figure
 from workers.day import DayPoint
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

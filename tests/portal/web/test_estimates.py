@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from portal.web.estimates import calibration_figure
+from portal.web.reports import calibration_figure
 from scheduling.estimates.queries import EstimateAccuracy
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)

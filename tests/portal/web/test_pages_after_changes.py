@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from portal.live.access import overview_group
-from portal.web.shared_parts import KEPT_FOR
+from portal.web.viewing import KEPT_FOR
 from scheduling.clusters.models import Node
 from scheduling.clusters.services.cluster_edits import ChangeVc
 from scheduling.clusters.services.node_holds import cordon_node, set_device_health, uncordon_node

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from portal.web.reconfigure_form import field_name, read_form
+from portal.web.reconfiguring import field_name, read_form
 from scheduling.clusters.models import Node, PinnedCell, Topology, VcQuota
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Lease

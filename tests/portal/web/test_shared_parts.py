@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
-from portal.web import shared_parts
-from portal.web.shared_parts import KEPT_FOR
+from portal.web import viewing
+from portal.web.viewing import KEPT_FOR
 from scheduling.clusters.models import Node
 from tenants.roles import Role
 from tests.conftest import PROJECT_ROOT
@@ -52,7 +52,7 @@ def test_who_names_a_version_shares_it_and_who_names_none_gets_what_is(stage) ->
 
 @pytest.mark.parametrize("jump", [KEPT_FOR, timedelta(days=1), -KEPT_FOR])
 def test_what_was_shared_is_made_anew_after_some_seconds(stage, clock, jump) -> None:
-    shared_parts._KNOWN.clear()
+    viewing._KNOWN.clear()
     version = f"1800000000{abs(int(jump.total_seconds())):08}{jump < timedelta(0):d}"
     first = part("root", version)
     Node.objects.update(state="down")
@@ -61,7 +61,7 @@ def test_what_was_shared_is_made_anew_after_some_seconds(stage, clock, jump) -> 
     clock[0] += jump
 
     assert part("root", version) == part("root") != first
-    assert len(shared_parts._KNOWN) == 1
+    assert len(viewing._KNOWN) == 1
 
 
 @pytest.mark.parametrize("name", ["live", "queue"])

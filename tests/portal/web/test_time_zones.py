@@ -11,7 +11,7 @@ from django.utils import timezone
 from portal.letters import letter
 from portal.web.components import words
 from portal.web.components.gantt import ticks
-from portal.web.zones import COOKIE, zone_named
+from portal.web.preferences import COOKIE, zone_named
 from scheduling.jobs.models import Job
 from tenants.models import User
 from tenants.roles import Role

@@ -1,16 +1,20 @@
-"""The cells of a virtual cluster, drawn twice: as virtual cells, and at their physical cells."""
+"""Drawings of cells of virtual clusters: virtual, physical, and an assignment that fits."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from portal.addresses import job_url
 from portal.web.cluster_drawing import cell as drawn_cell
+from portal.web.cluster_drawing import level_word
 from portal.web.components import words
 from portal.web.components.mapvalues import (
     DeviceMap,
     DeviceNow,
+    LegendItem,
     MapGroup,
     MapNode,
     MapOccupant,
@@ -19,8 +23,8 @@ from portal.web.components.mapvalues import (
     Tile,
 )
 from portal.web.devicemap import device_map, tenant_categories
-from portal.web.levels import level_word
 from scheduling.clusters.queries.vc_cells import BoundNode, CellOwner, VcCell, VcCells, VcLeaf
+from scheduling.core.cells.feasibility import AssignedCell
 from scheduling.core.cells.views import LeafUse
 from scheduling.topology.current import CellView, TopologyNow
 from tenants.viewers import ANOTHER_TENANT
@@ -56,7 +60,9 @@ def cell_trees(
     return CellTrees(
         virtual=_virtual(topology, found, tenants),
         physical=_map(
-            Rack(name="", index=None, rows=tuple(_node_row(node, colour) for node in found.nodes))
+            Rack(
+                name="", index=None, rows=tuple(_bound_node(node, colour) for node in found.nodes)
+            )
         ),
         says=_("%(bound)s of %(total)s bound")
         % {
@@ -152,24 +158,13 @@ def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeTile]]:
         )
 
 
-def _node_row(node: BoundNode, colour: int) -> NodeTile:
-    part = _part(node.name, node.tree, node.owners, colour)
-    width = len(_leaves(node.tree))
-    cells = part if isinstance(part, MapGroup) else MapGroup(width=width, gap=1, parts=(part,))
-    return NodeTile(
-        name=node.name, url="", icon="", tone="", says=node.name, devices=width, cells=cells
+def _bound_node(node: BoundNode, colour: int) -> NodeTile:
+    return _row(
+        node.name,
+        node.tree,
+        node.owners.get,
+        lambda leaf, width: _tile(node.name, width, node.owners.get(leaf), colour),
     )
-
-
-def _part(
-    node: str, cell: CellView, owners: Mapping[str, CellOwner], colour: int
-) -> Tile | MapGroup:
-    leaves = _leaves(cell)
-    if len({owners.get(leaf) for leaf in leaves}) > 1 and cell.children:
-        parts = tuple(_part(node, child, owners, colour) for child in cell.children)
-        gap = min(3, max(map(_height, cell.children)) + 1)
-        return MapGroup(width=len(leaves), gap=gap, parts=parts)
-    return _tile(node, len(leaves), owners.get(leaves[0]), colour)
 
 
 def _tile(node: str, width: int, owner: CellOwner | None, colour: int) -> Tile:
@@ -195,6 +190,34 @@ def _tile(node: str, width: int, owner: CellOwner | None, colour: int) -> Tile:
     )
 
 
+def _row(
+    name: str, tree: CellView, holder: Callable[[str], object], tile: Callable[[str, int], Tile]
+) -> NodeTile:
+    """Draw a node; leaves with one holder are one tile.
+
+    Args:
+        name: of the node.
+        tree: its cells.
+        holder: of a leaf; equal values are one holder.
+        tile: draws some leaves of one holder, given the first of them and their number.
+    """
+    part = _part(tree, holder, tile)
+    width = len(_leaves(tree))
+    cells = part if isinstance(part, MapGroup) else MapGroup(width=width, gap=1, parts=(part,))
+    return NodeTile(name=name, url="", icon="", tone="", says=name, devices=width, cells=cells)
+
+
+def _part(
+    cell: CellView, holder: Callable[[str], object], tile: Callable[[str, int], Tile]
+) -> Tile | MapGroup:
+    leaves = _leaves(cell)
+    if len({holder(leaf) for leaf in leaves}) > 1 and cell.children:
+        parts = tuple(_part(child, holder, tile) for child in cell.children)
+        gap = min(3, max(map(_height, cell.children)) + 1)
+        return MapGroup(width=len(leaves), gap=gap, parts=parts)
+    return tile(leaves[0], len(leaves))
+
+
 def _leaves(cell: CellView) -> tuple[str, ...]:
     if not cell.children:
         return (cell.address,)
@@ -203,3 +226,123 @@ def _leaves(cell: CellView) -> tuple[str, ...]:
 
 def _height(cell: CellView) -> int:
     return 1 + max(map(_height, cell.children)) if cell.children else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The owner of a cell in the drawing: its label and colour."""
+
+    name: str
+    category: int
+
+
+def assignment_map(
+    topology: TopologyNow, assigned: Sequence[AssignedCell], owners: Mapping[str, Owner]
+) -> DeviceMap:
+    """Draw the nodes with the cells assigned to virtual clusters.
+
+    Args:
+        topology: all cells.
+        assigned: the virtual cluster of each guaranteed cell.
+        owners: by name of the virtual cluster.
+    """
+    return _drawn(topology, tuple(assigned), tuple(owners.items()), get_language())
+
+
+@lru_cache(maxsize=8)
+def _drawn(
+    topology: TopologyNow,
+    assigned: tuple[AssignedCell, ...],
+    named: tuple[tuple[str, Owner], ...],
+    _language: str | None,
+) -> DeviceMap:
+    """Draw once for all viewers with the same visible names; cached until guarantees change."""
+    owners = dict(named)
+    by_leaf = {leaf: cell for cell in assigned for leaf in cell.leaves}
+    rows = tuple(
+        _assigned_node(name, tree, by_leaf, owners)
+        for name, tree in sorted(topology.trees.items())
+    )
+    by_size: dict[int, list[NodeTile]] = {}
+    for row in rows:
+        by_size.setdefault(row.devices, []).append(row)
+    seen = {cell.vc for cell in assigned}
+    return DeviceMap(
+        racks=tuple(
+            Rack(name="", index=None, rows=part)
+            for _, same in sorted(by_size.items(), reverse=True)
+            for part in _columns(same)
+        ),
+        table=(),
+        density="square" if len(rows) > 40 else "",
+        tenants=tuple(
+            LegendItem(name=owner.name, category=owner.category)
+            for vc, owner in owners.items()
+            if vc in seen
+        ),
+        kinds=(),
+        devices=sum(row.devices for row in rows),
+        colour="tenant",
+    )
+
+
+def owners_of(
+    names: Mapping[str, str], tenants: Sequence[str], *, own: str, label: str
+) -> Mapping[str, Owner]:
+    """Return label and colour of each virtual cluster in the drawing.
+
+    Args:
+        names: tenant by name of the virtual cluster.
+        tenants: in order of creation.
+        own: the virtual cluster that is being edited.
+        label: its label.
+    """
+    categories = tenant_categories(tenants)
+    return {
+        vc: Owner(name=label if vc == own else vc, category=categories.get(tenant, 6))
+        for vc, tenant in names.items()
+    }
+
+
+def _columns(rows: Sequence[NodeTile]) -> list[tuple[NodeTile, ...]]:
+    """Split into at most three columns of about the same height."""
+    height = max(4, -(-len(rows) // 3))
+    return [tuple(rows[at : at + height]) for at in range(0, len(rows), height)]
+
+
+def _assigned_node(
+    name: str,
+    tree: CellView,
+    by_leaf: Mapping[str, AssignedCell],
+    owners: Mapping[str, Owner],
+) -> NodeTile:
+    return _row(
+        name,
+        tree,
+        lambda leaf: by_leaf[leaf].address if leaf in by_leaf else "",
+        lambda leaf, width: _assigned_tile(name, width, by_leaf.get(leaf), owners),
+    )
+
+
+def _assigned_tile(
+    node: str, width: int, held: AssignedCell | None, owners: Mapping[str, Owner]
+) -> Tile:
+    facts = {"node": node, "devices": words.plural(width, "device", "devices")}
+    if held is None:
+        text = _("%(width)s left") % {"width": width} if width > 1 else "1"
+        title = _("%(node)s: %(devices)s not assigned") % facts
+        return Tile(width=width, kind="free", title=title, text=text)
+    owner = owners[held.vc]
+    facts["owner"] = owner.name
+    shape = (
+        _("%(node)s: %(devices)s for %(owner)s, pinned")
+        if held.pinned
+        else _("%(node)s: %(devices)s for %(owner)s")
+    )
+    return Tile(
+        width=width,
+        kind="used",
+        title=shape % facts,
+        text=owner.name if width > 1 else "",
+        tenant=owner.category,
+    )
