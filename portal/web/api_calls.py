@@ -16,6 +16,7 @@ from scheduling.jobs.queries.job_detail import JobDetail
 
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
 _DEEPEST: Final = 4
+TOKEN: Final = "Authorization: Token $TESSERA_TOKEN"  # noqa: S105 the name of a variable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +159,6 @@ def _resolved(described: Mapping[str, Any], schema: Mapping[str, Any]) -> Mappin
         found: Mapping[str, Any] = schema["components"]["schemas"][name]
         return found
     return described
-
-
-TOKEN: Final = "Authorization: Token $TESSERA_TOKEN"  # noqa: S105 the name of a variable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,18 @@ from workers.services.current import current_readings
 
 Readings = Mapping[int, Sequence[float | None]]
 """Utilisation in [0, 1] by device index, by node id."""
+PLURALS: Final = {"device": "devices", "socket": "sockets", "node": "nodes", "rack": "racks"}
+Take = Callable[[DayPoint], float | None]
+NOTHING: Final = gettext_lazy(
+    "No data yet. Nodes report utilisation every minute; jobs that use tessera.train report "
+    "efficiency."
+)
+FEW: Final = 6
+LINES: Final[tuple[tuple[str, str, Take], ...]] = (
+    ("in use", "text-3", lambda point: point.in_use),
+    ("utilisation", "c1", lambda point: point.utilisation),
+    ("efficiency", "text", lambda point: point.efficiency),
+)
 
 
 def tenants_in_order(viewer: Viewer) -> tuple[str, ...]:
@@ -199,9 +211,6 @@ def vc_uses(
     )
 
 
-PLURALS: Final = {"device": "devices", "socket": "sockets", "node": "nodes", "rack": "racks"}
-
-
 def level_word(level: str, count: int = 1) -> str:
     """Return the name of a level, or its plural form for ``count`` cells."""
     if count == 1:
@@ -218,19 +227,6 @@ def cells_in_words(count: int, device_type: str, level: str) -> str:
         "kind": device_type,
         "level": level_word(level, count),
     }
-
-
-Take = Callable[[DayPoint], float | None]
-NOTHING: Final = gettext_lazy(
-    "No data yet. Nodes report utilisation every minute; jobs that use tessera.train report "
-    "efficiency."
-)
-FEW: Final = 6
-LINES: Final[tuple[tuple[str, str, Take], ...]] = (
-    ("in use", "text-3", lambda point: point.in_use),
-    ("utilisation", "c1", lambda point: point.utilisation),
-    ("efficiency", "text", lambda point: point.efficiency),
-)
 
 
 def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:

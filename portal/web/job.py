@@ -10,9 +10,8 @@ from portal.i18n import gettext_lazy
 from portal.web.api_calls import calls_for, first_rank
 from portal.web.components.devicecharts import device_rows
 from portal.web.job_context import head_context, marks_of, overview_context, streams
-from portal.web.job_text import to_yaml
+from portal.web.job_documents import json_object, to_yaml
 from portal.web.job_training import goodput_figure, goodput_in_words
-from portal.web.submit_templates import json_object
 from portal.web.viewing import PageRequest, page
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.jobs.models import Job
@@ -25,6 +24,15 @@ from workers.curves import CurvePoint, goodput_curve
 from workers.device_curves import USUAL_RANKS, device_curves
 from workers.selectors import search_log
 from workers.services.logs import MOST_HITS, LogHit
+
+MOST_RANK: Final = 100_000
+SPANS: Final = {
+    60: gettext_lazy("a minute"),
+    600: gettext_lazy("ten minutes"),
+    3600: gettext_lazy("an hour"),
+}
+MOST_STRETCHES: Final = 4
+"""Of 1 MiB each, looked at for one request; the part asks for the next ones by itself."""
 
 
 @require_safe
@@ -135,14 +143,6 @@ def _figure(
     )
 
 
-MOST_RANK: Final = 100_000
-SPANS: Final = {
-    60: gettext_lazy("a minute"),
-    600: gettext_lazy("ten minutes"),
-    3600: gettext_lazy("an hour"),
-}
-
-
 @require_safe
 @page
 def devices(request: PageRequest, job_id: int) -> HttpResponse:
@@ -171,10 +171,6 @@ def devices(request: PageRequest, job_id: int) -> HttpResponse:
         "more": max(0, curves.total - last),
     }
     return request.render("job/_devices.html", context)
-
-
-MOST_STRETCHES: Final = 4
-"""Of 1 MiB each, looked at for one request; the part asks for the next ones by itself."""
 
 
 @require_safe

@@ -33,6 +33,12 @@ from workers.selectors import read_log
 
 LONGEST_REASON = 500
 CHUNK_BYTES = 1 << 20
+TITLES: Final = {
+    "stop": gettext_lazy("Stop"),
+    "hold": gettext_lazy("Hold"),
+    "release": gettext_lazy("Release"),
+    "clone": gettext_lazy("Clone"),
+}
 
 
 @require_POST
@@ -143,14 +149,6 @@ def _refuse(request: PageRequest, error: DomainError) -> None:
 
 def _to_job(job_id: int) -> HttpResponseRedirect:
     return HttpResponseRedirect(reverse("job", args=[job_id]))
-
-
-TITLES: Final = {
-    "stop": gettext_lazy("Stop"),
-    "hold": gettext_lazy("Hold"),
-    "release": gettext_lazy("Release"),
-    "clone": gettext_lazy("Clone"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

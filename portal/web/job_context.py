@@ -46,6 +46,16 @@ TABS = (
     ("job-spec", gettext_lazy("Spec")),
     ("job-calls", gettext_lazy("REST and CLI")),
 )
+_MARKS: Final = {
+    "preempt": "preempted",
+    "retry": gettext_lazy("retried"),
+    "contact-lost": gettext_lazy("no contact to node"),
+}
+_CAUSES: Final[Mapping[str, str]] = {
+    PreemptionRule.RESIZE: gettext_lazy("resized"),
+    PreemptionRule.MOVE: gettext_lazy("moved"),
+    PreemptionRule.REVERT: gettext_lazy("reverted"),
+}
 
 
 def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
@@ -277,18 +287,6 @@ def _lost_hours(detail: JobDetail, now: datetime) -> float:
         if attempt.outcome == "failed"
         for member in attempt.members
     )
-
-
-_MARKS: Final = {
-    "preempt": "preempted",
-    "retry": gettext_lazy("retried"),
-    "contact-lost": gettext_lazy("no contact to node"),
-}
-_CAUSES: Final[Mapping[str, str]] = {
-    PreemptionRule.RESIZE: gettext_lazy("resized"),
-    PreemptionRule.MOVE: gettext_lazy("moved"),
-    PreemptionRule.REVERT: gettext_lazy("reverted"),
-}
 
 
 def history_of(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 MOST_CHECKPOINTS: Final = 200
+MOST_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +136,6 @@ def _with_gaps(samples: Sequence[CurvePoint]) -> list[tuple[datetime, CurvePoint
         points.append((sample.at, sample))
         before = sample
     return points
-
-
-MOST_SHOWN: Final = 8
 
 
 def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:

@@ -31,6 +31,7 @@ from tenants.errors import DomainError, InvalidError, NotFoundError, StaleEditEr
 from tenants.viewers import Viewer
 
 MOST_BYTES = 16_384
+FIELDS = ("priority", "max_duration", "note")
 
 
 @require_safe
@@ -124,9 +125,6 @@ def _changes(text: str) -> dict[str, object]:
             remedy=_("Reload the page."),
         )
     return found
-
-
-FIELDS = ("priority", "max_duration", "note")
 
 
 class _LinesField(forms.CharField):

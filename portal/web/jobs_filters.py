@@ -39,6 +39,7 @@ VIEWS: Final = (
 )
 _NAMED: Final = frozenset(("virtual_cluster", "user"))
 GROUPS: Final[Mapping[str, frozenset[JobState]]] = {"live": LIVE, "ended": TERMINAL}
+MOST_QUERY: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +214,6 @@ def _chips(query: Mapping[str, str]) -> tuple[Chip, ...]:
         for key, name in words.items()
         if query[key] and not (key == "state" and query[key] in in_tabs)
     )
-
-
-MOST_QUERY: Final = 1000
 
 
 @require_POST

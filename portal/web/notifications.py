@@ -43,6 +43,8 @@ from tenants.roles import Permission, Role
 from tenants.services import set_email
 
 SHOWN: Final = 25
+ROWS: Final = 25
+CLUSTER: Final = ""
 
 
 class NotificationsForm(forms.Form):
@@ -108,10 +110,6 @@ def _save(asked: PageRequest, form: NotificationsForm) -> bool:
     set_mail_events(viewer=asked.viewer, events=form.chosen())
     messages.success(asked.http, _("Settings saved."))
     return True
-
-
-ROWS: Final = 25
-CLUSTER: Final = ""
 
 
 class HookForm(forms.Form):

@@ -43,6 +43,12 @@ from tenants.services import (
     update_member,
 )
 
+ROLES = [
+    (Role.VIEWER.value, gettext_lazy("viewer: reads jobs of the tenant")),
+    (Role.MEMBER.value, gettext_lazy("member: submits jobs, manages own jobs")),
+    (Role.LEAD.value, gettext_lazy("lead: manages members, limits and all jobs")),
+]
+
 
 class PersonForm(forms.Form):
     """A person who is to be able to sign in."""
@@ -160,13 +166,6 @@ def _user(asked: PageRequest, user_id: int) -> User:
     if user is None:
         raise NotFoundError(_("User not found."), field="user", value=user_id)
     return user
-
-
-ROLES = [
-    (Role.VIEWER.value, gettext_lazy("viewer: reads jobs of the tenant")),
-    (Role.MEMBER.value, gettext_lazy("member: submits jobs, manages own jobs")),
-    (Role.LEAD.value, gettext_lazy("lead: manages members, limits and all jobs")),
-]
 
 
 class MemberForm(forms.Form):

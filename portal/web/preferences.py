@@ -26,6 +26,9 @@ from tenants.viewers import Viewer
 YEAR_SECONDS: Final = 365 * 24 * 3600
 PROGRAM_PATHS: Final = ("/api/v1/", "/admin/", "/healthz", "/readyz", "/metrics")
 """For programs and for those who run the portal: English, whatever a browser asks for."""
+COOKIE: Final = "tessera_zone"
+"""Set by the page's script (``static/js/zone.js``), read here."""
+_LONGEST: Final = 64
 
 
 class LanguageMiddleware(LocaleMiddleware):
@@ -79,12 +82,6 @@ def switch(request: HttpRequest) -> HttpResponse:
         httponly=True,
     )
     return response
-
-
-COOKIE: Final = "tessera_zone"
-"""Set by the page's script (``static/js/zone.js``), read here."""
-
-_LONGEST: Final = 64
 
 
 class ZoneMiddleware(MiddlewareMixin):

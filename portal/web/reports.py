@@ -31,6 +31,9 @@ TABS: Final = (
     ("day", gettext_lazy("Days")),
 )
 _MONTH: Final = re.compile(r"2[01][0-9]{2}-(0[1-9]|1[0-2])")
+TICKS = (1, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
+SHORTEST = 1.0
+LEAST_TICKS = 3
 
 
 @require_safe
@@ -163,11 +166,6 @@ def _share(part: float, whole: float) -> str:
         if whole
         else gettext("no usage")
     )
-
-
-TICKS = (1, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
-SHORTEST = 1.0
-LEAST_TICKS = 3
 
 
 @require_safe

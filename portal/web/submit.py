@@ -18,13 +18,12 @@ from django.views.decorators.http import require_http_methods, require_POST
 from portal.api.documents import ground_for, round_config, submission_of, submission_of_import
 from portal.api.imports import import_context, submit_import
 from portal.i18n import translated
-from portal.web import submit_fields, submit_secrets
+from portal.web import submit_check, submit_fields
 from portal.web.api_calls import submit_calls
-from portal.web.job_text import to_yaml
+from portal.web.job_documents import SAMPLES, sample_text, text_of_job, tidy, to_yaml
 from portal.web.submit_check import SubmitCheck, check, faults_in_words
 from portal.web.submit_form import form_of, pins_offered
 from portal.web.submit_panel import Panel, panel_of
-from portal.web.submit_templates import SAMPLES, sample_text, text_of_job, tidy
 from portal.web.submit_text import (
     Typed,
     read_typed,
@@ -125,13 +124,13 @@ def _form_answer(
     document = checked.typed.document
     roles = submit_fields.roles_of(document)
     fields = submit_fields.values_of(document, roles)
-    answer: dict[str, Any] = {"fields": fields | submit_secrets.written_out(document)}
+    answer: dict[str, Any] = {"fields": fields | submit_check.written_out(document)}
     shown = tuple(request.http.POST.getlist("pins"))
-    had_secrets = submit_secrets.secrets_in(request.http.POST).keys()
+    had_secrets = submit_check.secrets_in(request.http.POST).keys()
     if (
         roles != had_roles
         or pins_offered(document, ground) != shown
-        or submit_secrets.secrets_of(document).keys() != had_secrets
+        or submit_check.secrets_of(document).keys() != had_secrets
     ):
         context = _form_context(request, checked, ground)
         answer["fields_html"] = render_to_string("submit/_fields.html", context, request.http)
@@ -216,13 +215,13 @@ def _posted(request: PageRequest, ground: SubmitContext, *, is_sent: bool = Fals
     if _source(form, text) == FORM and had_roles and (typed.document or not text.strip()):
         before = typed.document or {}
         made = submit_fields.changes(form, before, had_roles)
-        typed = with_changes(typed, [*made, *submit_secrets.taken_out(form, before)])
+        typed = with_changes(typed, [*made, *submit_check.taken_out(form, before)])
     change = form.get("change", "")
-    for role, name in submit_secrets.names_begun(form):
+    for role, name in submit_check.names_begun(form):
         if change == f"add-secret:{role}" or (is_sent and not change):
-            typed = submit_secrets.with_secret(typed, role, name)
+            typed = submit_check.with_secret(typed, role, name)
     typed, faults = with_upload(request, _changed(typed, change), ground)
-    typed = submit_secrets.filled_in(typed, form)
+    typed = submit_check.filled_in(typed, form)
     return Posted(typed=typed, had_roles=had_roles, change=change, faults=faults)
 
 
@@ -241,7 +240,7 @@ def _changed(typed: Typed, change: str) -> Typed:
         return without_role(typed, role)
     if act == "remove-secret":
         role, _, name = role.partition(":")
-        return submit_secrets.without_secret(typed, role, name)
+        return submit_check.without_secret(typed, role, name)
     if act == "translate" and typed.imported is not None:
         return read_typed(to_yaml(tidy(typed.imported.spec)))
     return typed

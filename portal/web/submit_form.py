@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from django.utils.translation import gettext
 
 from portal.i18n import Name, gettext_lazy
-from portal.web.submit_check import Fault, SubmitCheck
+from portal.web.submit_check import (
+    NEW_NAME,
+    Fault,
+    SubmitCheck,
+    secrets_in,
+    secrets_of,
+    written_out,
+)
 from portal.web.submit_fields import posted_values, roles_in, roles_of, value_at, values_of
-from portal.web.submit_secrets import NEW, secrets_in, secrets_of, written_out
 from scheduling.clusters.queries.priority_classes import PriorityClassRow
 from scheduling.core.jobspec import ElasticMode, JobClass, Within
 from scheduling.core.jobspec.watching import NO_POLICY
@@ -308,7 +314,7 @@ def _role(
         name=role,
         fields=fields,
         secrets=kept,
-        new_secret=f"{NEW}{role}",
+        new_secret=f"{NEW_NAME}{role}",
         has_more=bool(kept) or any(found.value or found.faults for found in folded),
     )
 

@@ -19,10 +19,10 @@ from portal.web.components import words
 from portal.web.components.states import job_state
 from portal.web.components.stats import Stat
 from portal.web.forms import once_of
+from portal.web.job_documents import sample_text
 from portal.web.submit import usual_cluster
 from portal.web.submit_check import Fault
 from portal.web.submit_panel import Panel, panel_of_draft, panel_of_faults
-from portal.web.submit_templates import sample_text
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.names import virtual_cluster_names
 from scheduling.compat.result import ImportRefusedError

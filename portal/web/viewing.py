@@ -47,6 +47,12 @@ _PAGES: Final = {
     HTTPStatus.FORBIDDEN: errors.forbidden,
     HTTPStatus.NOT_FOUND: errors.not_found,
 }
+PageView = Callable[..., HttpResponseBase]
+KEPT: Final = 64
+KEPT_FOR: Final = timedelta(seconds=10)
+_VERSION: Final = re.compile(r"[0-9]{10,20}")
+_KNOWN: Final[OrderedDict[Hashable, tuple[datetime, HttpResponse]]] = OrderedDict()
+_LOCK: Final = Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +112,6 @@ class PageRequest:
         for name, value in (headers or {}).items():
             response.headers[name] = value
         return response
-
-
-PageView = Callable[..., HttpResponseBase]
 
 
 def page(view: PageView) -> PageView:
@@ -246,17 +249,14 @@ def _problem(
     )
 
 
-KEPT: Final = 64
-KEPT_FOR: Final = timedelta(seconds=10)
-_VERSION: Final = re.compile(r"[0-9]{10,20}")
-_KNOWN: Final[OrderedDict[Hashable, tuple[datetime, HttpResponse]]] = OrderedDict()
-_LOCK: Final = Lock()
-
-
 def once_a_version(
     asked: PageRequest, look: Hashable, make: Callable[[], HttpResponse]
 ) -> HttpResponse:
     """Return the cached or new result of ``make`` for viewers with the same rights.
+
+    A page sends the version of the message for which it fetches a part (``v``). The cache lasts
+    only as long as viewers spread their fetches: use of devices, waits and names change without
+    a version, and a page opened in a quiet hour would get old ones.
 
     Args:
         asked: the request; without a version it is not cached.

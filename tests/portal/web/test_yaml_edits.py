@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.web.job_text import plain, to_yaml
+from portal.web.job_documents import plain, to_yaml
 from portal.web.submit_fields import apply
 from portal.web.submit_text import MOST_EDITS, read_typed, with_changes
 from scheduling.compat.documents import parse_document
