@@ -77,7 +77,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "portal.web.context.frame",
             ],
-            "builtins": ["portal.templatetags.translated"],
+            "builtins": ["portal.templatetags.translated", "portal.templatetags.layout"],
         },
     }
 ]
