@@ -31,21 +31,6 @@ from portal.web.components.mapvalues import (
 from portal.web.components.states import job_state, node_state
 from tenants.viewers import ANOTHER_TENANT
 
-__all__ = [
-    "DeviceMap",
-    "DeviceNow",
-    "DrawnNode",
-    "MapCell",
-    "MapNode",
-    "MapOccupant",
-    "device_map",
-    "draw_node",
-    "map_of",
-    "node_tiles",
-    "tenant_categories",
-    "utilisation_step",
-]
-
 SQUARES_ABOVE: Final = 40
 DOTS_ABOVE: Final = 250
 NAME_FROM_DEVICES: Final = 4

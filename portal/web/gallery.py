@@ -11,10 +11,11 @@ from django.shortcuts import render
 
 from portal.web.components.bars import RoundTick, VcBarUse
 from portal.web.components.history import Held, Mark, StateSpan, history
+from portal.web.components.mapvalues import DeviceNow, MapCell, MapNode, MapOccupant
 from portal.web.components.placement import placement
 from portal.web.components.states import JOB_STATES, NODE_STATES
 from portal.web.components.stats import Stat
-from portal.web.devicemap import DeviceNow, MapCell, MapNode, MapOccupant, device_map, node_tiles
+from portal.web.devicemap import device_map, node_tiles
 from portal.web.frame import Frame, set_frame
 from tenants.clock import estimated_now
 

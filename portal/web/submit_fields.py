@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from portal.i18n import gettext_lazy
 from scheduling.core.lifecycle import FailureClass
 from scheduling.core.watching.log_rules import LONGEST_NAME
 
@@ -35,6 +36,64 @@ _ROLE_FIELD: Final = re.compile(r"roles\.([a-z][a-z0-9-]{0,31})\.")
 FIRST_ROLE: Final = "worker"
 # Default of a choice without an empty value while the document does not have it.
 _CHOSEN: Final = {"class": "guaranteed", "within": "node"}
+LABELS: Final = {
+    "name": gettext_lazy("Name"),
+    "virtual_cluster": gettext_lazy("Virtual cluster"),
+    "priority": gettext_lazy("Priority"),
+    "class": gettext_lazy("Class"),
+    "note": gettext_lazy("Note"),
+    "labels": gettext_lazy("Labels"),
+    "max_duration": gettext_lazy("Time limit"),
+    "deadline": gettext_lazy("Deadline"),
+    "not_before": gettext_lazy("Not before"),
+    "after": gettext_lazy("Depends on jobs"),
+    "held": gettext_lazy("On hold until released"),
+    "gang": gettext_lazy("Instance scheduling"),
+    "retries.user": gettext_lazy("Command failed"),
+    "retries.resource-limit": gettext_lazy("Memory or disk limit exceeded"),
+    "retries.node": gettext_lazy("Node failure"),
+    "retries.image": gettext_lazy("Image failure"),
+    "retries.preempted": gettext_lazy("Preemption"),
+    "retries.timeout": gettext_lazy("Time limit exceeded"),
+    "retries.platform": gettext_lazy("Platform failure"),
+    "grace_seconds": gettext_lazy("Grace period"),
+    "elastic.mode": gettext_lazy("Elastic mode"),
+    "elastic.min": gettext_lazy("Minimum devices"),
+    "elastic.max": gettext_lazy("Maximum devices"),
+    "elastic.logical_workers": gettext_lazy("Logical workers"),
+    "elastic.determinism": gettext_lazy("Determinism"),
+    "elastic.executors": gettext_lazy("Processes per device"),
+    "elastic.initial_batch": gettext_lazy("Initial batch"),
+    "elastic.max_batch": gettext_lazy("Maximum batch"),
+    "elastic.max_local_batch": gettext_lazy("Maximum batch per device"),
+    "elastic.total_steps": gettext_lazy("Total steps"),
+    "elastic.epochs": gettext_lazy("Epochs"),
+    "checkpoint_dir": gettext_lazy("Checkpoint directory"),
+    "notify.on": gettext_lazy("E-mail on events"),
+    "notify.to": gettext_lazy("Additional recipients"),
+    "idle_policy": gettext_lazy("Idle policy"),
+    "idle_policy.below": gettext_lazy("Idle threshold"),
+    "idle_policy.warn_after": gettext_lazy("Warn after"),
+    "idle_policy.stop_after": gettext_lazy("Stop after"),
+    "log_rules": gettext_lazy("Log rules"),
+    "source.git.url": gettext_lazy("Git repository"),
+    "source.git.ref": gettext_lazy("Branch, tag or commit"),
+    "source.archive": gettext_lazy("Uploaded archive"),
+    "instances": gettext_lazy("Instances"),
+    "devices": gettext_lazy("Devices per instance"),
+    "device_types": gettext_lazy("Device type"),
+    "within": gettext_lazy("Placement level"),
+    "pinned_cell": gettext_lazy("Pinned cell"),
+    "cpus": gettext_lazy("CPUs"),
+    "memory": gettext_lazy("Memory"),
+    "image": gettext_lazy("Image"),
+    "command": gettext_lazy("Command"),
+    "env": gettext_lazy("Environment variables"),
+    "ports": gettext_lazy("Ports"),
+    "image_secret": gettext_lazy("Registry secret"),
+    "completion.min_failed": gettext_lazy("Fails after"),
+    "completion.min_succeeded": gettext_lazy("Succeeds after"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

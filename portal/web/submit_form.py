@@ -14,7 +14,7 @@ from portal.web.submit_check import (
     secrets_of,
     written_out,
 )
-from portal.web.submit_fields import posted_values, roles_in, roles_of, value_at, values_of
+from portal.web.submit_fields import LABELS, posted_values, roles_in, roles_of, value_at, values_of
 from scheduling.clusters.queries.priority_classes import PriorityClassRow
 from scheduling.core.jobspec import ElasticMode, JobClass, Within
 from scheduling.core.jobspec.watching import NO_POLICY
@@ -94,64 +94,6 @@ class SubmitForm:
     count: int
 
 
-_LABELS = {
-    "name": gettext_lazy("Name"),
-    "virtual_cluster": gettext_lazy("Virtual cluster"),
-    "priority": gettext_lazy("Priority"),
-    "class": gettext_lazy("Class"),
-    "note": gettext_lazy("Note"),
-    "labels": gettext_lazy("Labels"),
-    "max_duration": gettext_lazy("Time limit"),
-    "deadline": gettext_lazy("Deadline"),
-    "not_before": gettext_lazy("Not before"),
-    "after": gettext_lazy("Depends on jobs"),
-    "held": gettext_lazy("On hold until released"),
-    "gang": gettext_lazy("Instance scheduling"),
-    "retries.user": gettext_lazy("Command failed"),
-    "retries.resource-limit": gettext_lazy("Memory or disk limit exceeded"),
-    "retries.node": gettext_lazy("Node failure"),
-    "retries.image": gettext_lazy("Image failure"),
-    "retries.preempted": gettext_lazy("Preemption"),
-    "retries.timeout": gettext_lazy("Time limit exceeded"),
-    "retries.platform": gettext_lazy("Platform failure"),
-    "grace_seconds": gettext_lazy("Grace period"),
-    "elastic.mode": gettext_lazy("Elastic mode"),
-    "elastic.min": gettext_lazy("Minimum devices"),
-    "elastic.max": gettext_lazy("Maximum devices"),
-    "elastic.logical_workers": gettext_lazy("Logical workers"),
-    "elastic.determinism": gettext_lazy("Determinism"),
-    "elastic.executors": gettext_lazy("Processes per device"),
-    "elastic.initial_batch": gettext_lazy("Initial batch"),
-    "elastic.max_batch": gettext_lazy("Maximum batch"),
-    "elastic.max_local_batch": gettext_lazy("Maximum batch per device"),
-    "elastic.total_steps": gettext_lazy("Total steps"),
-    "elastic.epochs": gettext_lazy("Epochs"),
-    "checkpoint_dir": gettext_lazy("Checkpoint directory"),
-    "notify.on": gettext_lazy("E-mail on events"),
-    "notify.to": gettext_lazy("Additional recipients"),
-    "idle_policy": gettext_lazy("Idle policy"),
-    "idle_policy.below": gettext_lazy("Idle threshold"),
-    "idle_policy.warn_after": gettext_lazy("Warn after"),
-    "idle_policy.stop_after": gettext_lazy("Stop after"),
-    "log_rules": gettext_lazy("Log rules"),
-    "source.git.url": gettext_lazy("Git repository"),
-    "source.git.ref": gettext_lazy("Branch, tag or commit"),
-    "source.archive": gettext_lazy("Uploaded archive"),
-    "instances": gettext_lazy("Instances"),
-    "devices": gettext_lazy("Devices per instance"),
-    "device_types": gettext_lazy("Device type"),
-    "within": gettext_lazy("Placement level"),
-    "pinned_cell": gettext_lazy("Pinned cell"),
-    "cpus": gettext_lazy("CPUs"),
-    "memory": gettext_lazy("Memory"),
-    "image": gettext_lazy("Image"),
-    "command": gettext_lazy("Command"),
-    "env": gettext_lazy("Environment variables"),
-    "ports": gettext_lazy("Ports"),
-    "image_secret": gettext_lazy("Registry secret"),
-    "completion.min_failed": gettext_lazy("Fails after"),
-    "completion.min_succeeded": gettext_lazy("Succeeds after"),
-}
 _MODES = (
     ("", gettext_lazy("none")),
     (ElasticMode.LOGICAL_WORKERS.value, gettext_lazy("logical workers")),
@@ -341,7 +283,7 @@ def _input(
     key = ".".join(parts[2:]) if parts[0] == "roles" else name
     return Input(
         name=name,
-        label=_LABELS[key],
+        label=LABELS[key],
         value=value,
         faults=faults.get(name, ()),
         options=_options(choices.get(key, ()), str(value)),

@@ -1,8 +1,9 @@
-"""Forms of virtual clusters (shape, policy, caps), and their values for the services."""
+"""Forms of virtual clusters (shape, policy, caps, what-if), and their values for services."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
 from django import forms
@@ -22,6 +23,15 @@ from tessera.isolation import LEVELS
 CELL_PREFIX: Final = "cells:"
 MOST_LEVELS: Final = 500
 _COUNT: Final = re.compile(r"[0-9]{1,6}")
+PERIODS: Final = {
+    "1": gettext_lazy("The last 24 hours"),
+    "3": gettext_lazy("The last 3 days"),
+    "7": gettext_lazy("The last 7 days"),
+    "14": gettext_lazy("The last 14 days"),
+    "": gettext_lazy("Custom range"),
+}
+DEVICES: Final = "devices-"
+MOMENT: Final = "%Y-%m-%dT%H:%M"
 
 
 class PolicyForm(forms.Form):
@@ -59,6 +69,58 @@ class PolicyForm(forms.Form):
     def values(self) -> dict[str, Any]:
         """The columns in the valid form."""
         return {"policy": self.cleaned_data["policy"], "policy_args": self.args()}
+
+
+class WhatIfForm(PolicyForm):
+    """Days, virtual cluster and changes of a what-if."""
+
+    virtual_cluster = forms.ChoiceField(label=gettext_lazy("Virtual cluster"))
+    period = forms.ChoiceField(
+        label=gettext_lazy("Period"), choices=list(PERIODS.items()), required=False
+    )
+    since = forms.DateTimeField(label=gettext_lazy("From"), required=False, input_formats=[MOMENT])
+    until = forms.DateTimeField(label=gettext_lazy("To"), required=False, input_formats=[MOMENT])
+    size_aware = forms.BooleanField(
+        label=gettext_lazy("Policies know the remaining work of each job"), required=False
+    )
+
+    def __init__(
+        self, *args: Any, clusters: tuple[str, ...], types: tuple[str, ...], **kwargs: Any
+    ) -> None:
+        """Offer ``clusters``, and a number of devices for each of ``types``."""
+        super().__init__(*args, **kwargs)
+        choice = self.fields["virtual_cluster"]
+        assert isinstance(choice, forms.ChoiceField)  # noqa: S101 narrows the type only
+        choice.choices = [(name, name) for name in clusters]
+        for kind in types:
+            self.fields[DEVICES + kind] = forms.IntegerField(
+                label=_("%(kind)s devices") % {"kind": kind},
+                required=False,
+                min_value=0,
+                max_value=100_000,
+            )
+        for name in ("since", "until"):
+            self.fields[name].widget = forms.DateTimeInput(attrs={"type": "datetime-local"})
+
+    def span(self, now: datetime) -> tuple[datetime, datetime]:
+        """Return start and end of the valid form."""
+        days = self.cleaned_data["period"]
+        if days:
+            return now - timedelta(days=int(days)), now
+        since, until = self.cleaned_data["since"], self.cleaned_data["until"]
+        return since or now - timedelta(days=1), until or now
+
+    def guarantee(self) -> dict[str, int]:
+        """Return the devices by type, where given."""
+        return {
+            name.removeprefix(DEVICES): value
+            for name, value in self.cleaned_data.items()
+            if name.startswith(DEVICES) and value is not None
+        }
+
+    def device_fields(self) -> list[forms.BoundField]:
+        """The fields of the guarantee, for the template."""
+        return [self[name] for name in self.fields if name.startswith(DEVICES)]
 
 
 class CapsForm(forms.Form):

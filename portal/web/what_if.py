@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from django import forms
 from django.contrib import messages
 from django.http import QueryDict
 from django.http.response import HttpResponseBase
@@ -21,7 +20,7 @@ from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.forms import made_before, make_once, put_faults, status_of
 from portal.web.policy_fields import policy_args_asked, policy_args_text, policy_summary
-from portal.web.vc_forms import PolicyForm
+from portal.web.vc_forms import MOMENT, PolicyForm, WhatIfForm
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.names import device_type_names, virtual_cluster_names
 from scheduling.jobs.queries.jobs import JobRow, rows_of_jobs
@@ -29,77 +28,26 @@ from scheduling.what_if.models import WhatIf
 from scheduling.what_if.services.what_if import KEPT, STEPS, ask_what_if, what_if_for, what_ifs_of
 from tenants.errors import DomainError
 
-PERIODS: Final = {
-    "1": gettext_lazy("The last 24 hours"),
-    "3": gettext_lazy("The last 3 days"),
-    "7": gettext_lazy("The last 7 days"),
-    "14": gettext_lazy("The last 14 days"),
-    "": gettext_lazy("Custom range"),
-}
 MOST_SHOWN: Final = 200
 MOST_LISTED: Final = 20
-DEVICES: Final = "devices-"
 VERDICTS: Final = {
     "winner": (gettext_lazy("Winner"), gettext_lazy("Winners"), "ok", "succeeded"),
     "loser": (gettext_lazy("Loser"), gettext_lazy("Losers"), "bad", "failed"),
     "same": (gettext_lazy("Unchanged"), gettext_lazy("Unchanged"), "", "stopped"),
     "unknown": (gettext_lazy("Unknown"), gettext_lazy("Unknown"), "", "suspect"),
 }
-_MOMENT: Final = "%Y-%m-%dT%H:%M"
-
-
-class WhatIfForm(PolicyForm):
-    """Days, virtual cluster and changes of a what-if."""
-
-    virtual_cluster = forms.ChoiceField(label=gettext_lazy("Virtual cluster"))
-    period = forms.ChoiceField(
-        label=gettext_lazy("Period"), choices=list(PERIODS.items()), required=False
-    )
-    since = forms.DateTimeField(
-        label=gettext_lazy("From"), required=False, input_formats=[_MOMENT]
-    )
-    until = forms.DateTimeField(label=gettext_lazy("To"), required=False, input_formats=[_MOMENT])
-    size_aware = forms.BooleanField(
-        label=gettext_lazy("Policies know the remaining work of each job"), required=False
-    )
-
-    def __init__(
-        self, *args: Any, clusters: tuple[str, ...], types: tuple[str, ...], **kwargs: Any
-    ) -> None:
-        """Offer ``clusters``, and a number of devices for each of ``types``."""
-        super().__init__(*args, **kwargs)
-        choice = self.fields["virtual_cluster"]
-        assert isinstance(choice, forms.ChoiceField)  # noqa: S101 narrows the type only
-        choice.choices = [(name, name) for name in clusters]
-        for kind in types:
-            self.fields[DEVICES + kind] = forms.IntegerField(
-                label=gettext("%(kind)s devices") % {"kind": kind},
-                required=False,
-                min_value=0,
-                max_value=100_000,
-            )
-        for name in ("since", "until"):
-            self.fields[name].widget = forms.DateTimeInput(attrs={"type": "datetime-local"})
-
-    def span(self, now: datetime) -> tuple[datetime, datetime]:
-        """Return start and end of the valid form."""
-        days = self.cleaned_data["period"]
-        if days:
-            return now - timedelta(days=int(days)), now
-        since, until = self.cleaned_data["since"], self.cleaned_data["until"]
-        return since or now - timedelta(days=1), until or now
-
-    def guarantee(self) -> dict[str, int]:
-        """Return the devices by type, where given."""
-        return {
-            name.removeprefix(DEVICES): value
-            for name, value in self.cleaned_data.items()
-            if name.startswith(DEVICES) and value is not None
-        }
-
-    def device_fields(self) -> list[forms.BoundField]:
-        """The fields of the guarantee, for the template."""
-        return [self[name] for name in self.fields if name.startswith(DEVICES)]
+_MEASURES: Final = (
+    ("avg_jct_h", gettext_lazy("Mean time to completion"), True, True),
+    ("p50_jct_h", gettext_lazy("Median time to completion"), True, True),
+    ("p90_jct_h", gettext_lazy("p90 time to completion"), True, True),
+    ("p99_jct_h", gettext_lazy("p99 time to completion"), True, True),
+    ("makespan_h", gettext_lazy("Total time (makespan)"), True, True),
+    ("avg_restarts", gettext_lazy("Restarts per job"), False, True),
+    ("worst_ftf", gettext_lazy("Worst unfairness (1 is a fair share)"), False, True),
+    ("avg_gpus_busy", gettext_lazy("Average devices busy"), False, False),
+    ("completed", gettext_lazy("Jobs completed"), False, False),
+    ("failed_decisions", gettext_lazy("Failed policy decisions"), False, True),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,8 +154,8 @@ def _form(asked: PageRequest) -> WhatIfForm:
             "policy": policy,
             "virtual_cluster": query.get("vc", ""),
             "period": "1",
-            "since": f"{words.local(asked.now) - timedelta(days=1):{_MOMENT}}",
-            "until": f"{words.local(asked.now):{_MOMENT}}",
+            "since": f"{words.local(asked.now) - timedelta(days=1):{MOMENT}}",
+            "until": f"{words.local(asked.now):{MOMENT}}",
         },
     )
 
@@ -293,20 +241,6 @@ def _stats(result: Mapping[str, Any]) -> tuple[Stat, ...]:
             },
         ),
     )
-
-
-_MEASURES: Final = (
-    ("avg_jct_h", gettext_lazy("Mean time to completion"), True, True),
-    ("p50_jct_h", gettext_lazy("Median time to completion"), True, True),
-    ("p90_jct_h", gettext_lazy("p90 time to completion"), True, True),
-    ("p99_jct_h", gettext_lazy("p99 time to completion"), True, True),
-    ("makespan_h", gettext_lazy("Total time (makespan)"), True, True),
-    ("avg_restarts", gettext_lazy("Restarts per job"), False, True),
-    ("worst_ftf", gettext_lazy("Worst unfairness (1 is a fair share)"), False, True),
-    ("avg_gpus_busy", gettext_lazy("Average devices busy"), False, False),
-    ("completed", gettext_lazy("Jobs completed"), False, False),
-    ("failed_decisions", gettext_lazy("Failed policy decisions"), False, True),
-)
 
 
 def _measures(was: Mapping[str, Any], would_be: Mapping[str, Any]) -> list[Measure]:

@@ -8,17 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portal.templatetags.tessera import map_row
-from portal.web.components.mapvalues import MapGroup, Tile
-from portal.web.devicemap import (
+from portal.web.components.mapvalues import (
     DeviceNow,
     MapCell,
+    MapGroup,
     MapNode,
     MapOccupant,
-    device_map,
-    node_tiles,
-    tenant_categories,
-    utilisation_step,
+    Tile,
 )
+from portal.web.devicemap import device_map, node_tiles, tenant_categories, utilisation_step
 
 TENANTS = ("vision", "language")
 
