@@ -2,32 +2,28 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import urlencode
 
-from django.http import HttpResponse, QueryDict
-from django.urls import get_script_prefix, reverse
+from django.http import HttpResponse
+from django.urls import get_script_prefix
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.addresses import job_url, node_url
-from portal.api.queries import instant_in_query
-from portal.i18n import gettext_lazy, translated, word
+from portal.i18n import translated, word
 from portal.web.cluster_drawing import tenants_in_order
 from portal.web.components import words
 from portal.web.components.gantt import GanttNode, GanttRun, gantt, legend, used_share
 from portal.web.components.states import job_state, node_state
 from portal.web.components.stats import Stat
 from portal.web.devicemap import tenant_categories
+from portal.web.timeline_window import Window, address_of, read_window, span_query, ways
 from portal.web.viewing import PageRequest, page
 from scheduling.clusters.queries.names import virtual_cluster_names
 from scheduling.usage.queries.timeline import (
-    LONGEST_SPAN,
-    SHORTEST_SPAN,
     Timeline,
     TimelineNode,
     TimelineRun,
@@ -37,50 +33,12 @@ from scheduling.usage.queries.timeline import (
 )
 from tenants.viewers import ANOTHER_TENANT
 
-SPANS: Final = {
-    "15m": timedelta(minutes=15),
-    "1h": timedelta(hours=1),
-    "6h": timedelta(hours=6),
-    "24h": timedelta(hours=24),
-    "7d": timedelta(days=7),
-}
-DEFAULT_SPAN: Final = "6h"
-"""Of an address without a span, unless all runs are younger: then the least that shows them."""
-
-AHEAD: Final = 0.08
-"""How much of a span that follows the present lies ahead of it."""
-
-COLOURS: Final = (
-    ("tenant", gettext_lazy("Tenant")),
-    ("state", gettext_lazy("State")),
-    ("vc", gettext_lazy("Virtual cluster")),
-)
 _EARLY: Final = ("preempted", "resized", "moved", "reverted", "drained", "failed")
 """Ends of runs that did not finish their work, in the order in which they are counted."""
 _ALWAYS_SHOWN: Final = frozenset({"preempted", "failed"})
-MOST_OPEN: Final = 16
 MOST_WORDS: Final = 200
 RUNS_KEPT: Final = 4096
 """Drawn runs, which are the same each time that the page is drawn."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """The window in the address.
-
-    Attributes:
-        span: the preset that follows the present; empty for a fixed window.
-        opened: nodes with visible devices.
-        wanted: part of a node's name.
-    """
-
-    since: datetime
-    until: datetime
-    span: str
-    opened: frozenset[int]
-    wanted: str
-    colour: str
-    view: str
 
 
 @require_safe
@@ -109,84 +67,16 @@ def timeline_page(request: PageRequest) -> HttpResponse:
         "gantt": drawn,
         "found": found,
         "stats": _stats(found, nodes, window, request.now),
-        **_ways(window, request.now),
+        **ways(window, request.now),
         "legend": legend(runs, categories),
         "rows": _table(found) if window.view == "table" else (),
         "shown": min(len(found.runs), MOST_WORDS),
         "has_borrowed": any(run.borrowed for run in runs),
         "has_reserved": any(run.reserved for run in runs),
         "has_others": any(run.tenant is None for run in runs),
-        "twin": f"/api/v1/timeline/?{_span_query(window)}",
+        "twin": f"/api/v1/timeline/?{span_query(window)}",
     }
     return request.render("timeline/timeline.html", context)
-
-
-def _ways(window: Window, now: datetime) -> dict[str, Any]:
-    """Return the addresses of other windows, and of other drawings of this one."""
-    return {
-        "spans": [
-            (
-                words.duration(length.total_seconds()),
-                _address(window, span=name),
-                name == window.span,
-            )
-            for name, length in SPANS.items()
-        ],
-        "moves": _moves(window, now),
-        "colours": [
-            (key, text, _address(window, colour=key), key == window.colour)
-            for key, text in COLOURS
-        ],
-        "views": [
-            (key, text, _address(window, view=key), key == window.view)
-            for key, text in (("", gettext("Drawing")), ("table", gettext("Table")))
-        ],
-    }
-
-
-def read_window(query: QueryDict, now: datetime, *, first: datetime | None = None) -> Window:
-    """Read the window of an address; by default 6 hours, or less in a young cluster.
-
-    Args:
-        query: of the address.
-        now: the current time.
-        first: start of the oldest run; None: irrelevant, or no runs.
-
-    Raises:
-        InvalidError: an invalid time, or a span too short or too long.
-    """
-    since, until = instant_in_query(query, "since"), instant_in_query(query, "until")
-    span = query.get("span", "")
-    if span not in SPANS:
-        span = "" if since else _least_span(first, now)
-    if span:
-        length = SPANS[span]
-        until = now + AHEAD * length
-        since = until - length
-    opened = [int(word) for word in query.get("open", "").split(",") if _is_number(word)]
-    colour = query.get("colour", "")
-    return Window(
-        since=since or now - SPANS[DEFAULT_SPAN],
-        until=until or now,
-        span=span,
-        opened=frozenset(opened[:MOST_OPEN]),
-        wanted=query.get("q", "").strip()[:63],
-        colour=colour if colour in {key for key, _ in COLOURS} else "tenant",
-        view="table" if query.get("view") == "table" else "",
-    )
-
-
-def _least_span(first: datetime | None, now: datetime) -> str:
-    """The shortest preset that shows all since ``first``, up to the usual one."""
-    if first is None:
-        return DEFAULT_SPAN
-    long_enough = (name for name in SPANS if now - first <= (1 - AHEAD) * SPANS[name])
-    found = next(long_enough, DEFAULT_SPAN)
-    return min(found, DEFAULT_SPAN, key=SPANS.__getitem__)
-
-
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and len(word) < 19
 
 
 def _narrowed(found: Timeline, wanted: str) -> Timeline:
@@ -207,7 +97,7 @@ def _nodes(
     tenants = tenant_categories(names)
     vcs = tenant_categories(virtual_cluster_names(request.viewer))
     runs = runs_by_node(found.runs)
-    closed = _address(window, opened=frozenset())
+    closed = address_of(window, opened=frozenset())
     here = get_language(), get_script_prefix()
     return [
         _node(
@@ -327,59 +217,6 @@ def _stats(
 
 def _holds(run: TimelineRun, at: datetime) -> bool:
     return not run.reserved and run.start <= at and (run.end is None or run.end > at)
-
-
-def _moves(window: Window, now: datetime) -> list[tuple[str, str, str, str]]:
-    """Return earlier, later, in and out: key, icon, label and address.
-
-    A zoom is centred on the present, or on the middle where the present is not shown: most people
-    look at current runs, which a zoom into the middle would push out.
-    """
-    length = window.until - window.since
-    fixed = now if window.since <= now <= window.until else window.since + length / 2
-
-    def zoomed(wanted: timedelta) -> str:
-        return _at(window, fixed - (fixed - window.since) * (wanted / length), wanted)
-
-    return [
-        ("ArrowLeft", "left", gettext("Earlier"), _at(window, window.since - length / 2, length)),
-        ("ArrowRight", "right", gettext("Later"), _at(window, window.since + length / 2, length)),
-        ("+", "plus", gettext("Zoom in"), zoomed(max(length / 2, SHORTEST_SPAN))),
-        ("-", "minus", gettext("Zoom out"), zoomed(min(length * 2, LONGEST_SPAN))),
-    ]
-
-
-def _at(window: Window, since: datetime, length: timedelta) -> str:
-    return _address(window, since=since, until=since + length)
-
-
-def _address(window: Window, **changes: Any) -> str:
-    query: dict[str, str] = {}
-    span = changes.get("span", "" if "since" in changes else window.span)
-    if span:
-        query["span"] = span
-    else:
-        query["since"] = _stamp(changes.get("since", window.since))
-        query["until"] = _stamp(changes.get("until", window.until))
-    opened = changes.get("opened", window.opened)
-    colour, view = changes.get("colour", window.colour), changes.get("view", window.view)
-    if opened:
-        query["open"] = ",".join(map(str, sorted(opened)))
-    if window.wanted:
-        query["q"] = window.wanted
-    if colour != "tenant":
-        query["colour"] = colour
-    if view:
-        query["view"] = view
-    return f"{reverse('timeline')}?{urlencode(query, safe=',:')}"
-
-
-def _span_query(window: Window) -> str:
-    return urlencode({"since": _stamp(window.since), "until": _stamp(window.until)}, safe=":")
-
-
-def _stamp(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _table(found: Timeline) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from django.http import QueryDict
 from django.test import Client
 from django.utils import timezone
 
-from portal.web.timeline import read_window
+from portal.web.timeline_window import read_window
 from scheduling.runs.models import Attempt, Lease
 from scheduling.usage.queries.timeline import timeline
 from tests.factories.running import run_attempt
