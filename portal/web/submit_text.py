@@ -170,10 +170,13 @@ def _edited(
     # Each edit composes the whole text, and a form may post 1,000 fields.
     if len(places) > MOST_EDITS or _tree(text) is None:
         return None
-    for keys in places:
-        if edited is None:
-            return None
-        edited = with_value(edited, keys, expected)
+    try:
+        for keys in places:
+            if edited is None:
+                return None
+            edited = with_value(edited, keys, expected)
+    except yaml.YAMLError:  # an edit before this one broke rare syntax
+        return None
     return edited
 
 

@@ -9,6 +9,16 @@ const WAIT_MS = 400;
 
 const counted = ({ length: number }) => (number === 1 ? say("{number} error", { number }) : say("{number} errors", { number }));
 
+// Whether a field differs from what the server sent.
+function isTouched(field) {
+  if (field instanceof HTMLSelectElement) {
+    const chosen = [...field.options].filter((option) => option.defaultSelected);
+    return chosen.length ? chosen.some((option) => !option.selected) : field.selectedIndex > 0;
+  }
+  if (["checkbox", "radio"].includes(field.type)) return field.checked !== field.defaultChecked;
+  return "defaultValue" in field && field.value !== field.defaultValue;
+}
+
 class Submit {
   constructor(root) {
     this.root = root;
@@ -18,13 +28,19 @@ class Submit {
     this.plan = $("[data-submit-plan]", root);
     this.verdict = $("[data-submit-verdict]", root);
     this.button = $("[data-submit-send]", root);
-    this.source = root.dataset.source ?? "yaml";
+    this.source = this.typedEarlier() ?? root.dataset.source ?? "yaml";
     this.errors = [];
     this.says = "";
     this.check = debounce(WAIT_MS, () => this.ask());
     this.listen();
     this.number([]);
     this.ask();
+  }
+
+  // The pane in which somebody typed before this script was loaded: the first check must not overwrite it.
+  typedEarlier() {
+    if (isTouched(this.text)) return "yaml";
+    return [...this.form.elements].some(isTouched) ? "form" : null;
   }
 
   listen() {

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.support.browsing import SLOW_MS, RunningPortal, ready
 
@@ -45,6 +45,29 @@ def test_a_job_is_submitted_by_form_its_log_streams_in_and_it_succeeds(
     assert steps == [f"step {number}" for number in range(1, 21)]
     expect(alice.locator("[data-log-says]")).to_contain_text("no gaps")
     assert alice.evaluate("window.sameDocument") is True
+
+
+def test_what_is_typed_before_the_script_is_loaded_is_kept(
+    alice: Page, running_portal: RunningPortal
+) -> None:
+    waiting: list[Route] = []
+
+    def hold(route: Route) -> None:
+        waiting.append(route)
+
+    alice.route("**/js/submit.js", hold)
+    alice.goto(f"{running_portal.url}/submit/")
+    ready(alice)
+    alice.fill("[name=name]", "typed early")
+    alice.fill("[name='roles.worker.command']", "echo typed early")
+    assert len(waiting) == 1
+
+    waiting[0].continue_()
+
+    expect(alice.locator("[data-submit-yaml]")).to_have_value(
+        re.compile("echo typed early"), timeout=SLOW_MS
+    )
+    expect(alice.locator("[name=name]")).to_have_value("typed early")
 
 
 def test_a_job_is_cloned_by_its_yaml_with_a_change(
