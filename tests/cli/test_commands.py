@@ -11,7 +11,7 @@ import pytest
 from tenants.roles import Scope
 from tessera.bundle import build_helper
 from tessera.cli.exits import UsageError
-from tessera.cli.logs import harmless
+from tessera.cli.job_details import harmless
 from tessera.cli.nodes import parse_address, parse_visible_path
 from tests.support.prepared_portal import CommandLine, Portal
 

@@ -12,19 +12,21 @@ from rich.markup import escape
 from typer.core import TyperCommand
 
 from tessera.cli.exits import Exit, UsageError, exit_of_job
-from tessera.cli.logs import follow
+from tessera.cli.job_details import follow
 from tessera.cli.output import (
     AsJson,
+    Utc,
+    clock,
     err,
     out,
     print_json,
     print_table,
     say_warnings,
+    shown,
     state_text,
 )
 from tessera.cli.session import Session
 from tessera.cli.specs import InlineJob, spec_of
-from tessera.cli.times import Utc, clock, shown
 from tessera.client import Client
 from tessera.ranges import StartRange, start_range, units
 from tessera.results import Job

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tessera.cli import account, importing, job_limits, job_status, jobs, logs, nodes, up, vcs
+from tessera.cli import importing, job_details, job_limits, jobs, nodes, session, up, vcs
 from tessera.cli.exits import EXIT_HELP, run_and_exit
 from tessera.cli.output import AsJson, print_json
-from tessera.cli.session import Session
 from tessera.cli.slurm import commands as slurm
 
 app = typer.Typer(
@@ -54,7 +53,7 @@ def options(
     ] = False,
 ) -> None:
     """Read the options of every command; the token comes from TESSERA_TOKEN or ``login``."""
-    context.obj = Session(url=url, token=os.environ.get("TESSERA_TOKEN", ""))
+    context.obj = session.Session(url=url, token=os.environ.get("TESSERA_TOKEN", ""))
 
 
 @app.command()
@@ -67,11 +66,11 @@ def version(*, as_json: AsJson = False) -> None:
 
 
 up.register(app)
-account.register(app)
+session.register(app)
 jobs.register(app)
-job_status.register(app)
+app.command()(job_details.status)
 importing.register(app)
-logs.register(app)
+app.command()(job_details.logs)
 nodes.register(app)
 vcs.register(app)
 job_limits.register(app)

@@ -1,7 +1,8 @@
-"""How results are shown: tables for people, JSON for programs."""
+"""Output of commands: tables and times for people, JSON for programs."""
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the response of the API as JSON.")]
+Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC, not in the local time zone.")]
 
 STATE_STYLES = {
     "queued": "yellow",
@@ -65,3 +67,19 @@ def say_warnings(warnings: Iterable[str]) -> None:
     """Warnings go to standard error, each on its line."""
     for warning in warnings:
         err().print(f"[yellow]warning:[/] {escape(warning)}")
+
+
+def moment(value: Any) -> datetime | None:
+    """A time of the API; None where there is none."""
+    return datetime.fromisoformat(value) if isinstance(value, str) and value else None
+
+
+def shown(at: datetime, *, utc: bool) -> datetime:
+    """The same moment in UTC or in the local time zone (variable ``TZ``, else the machine's)."""
+    return at.astimezone(UTC) if utc else at.astimezone()
+
+
+def clock(value: Any, *, utc: bool = False) -> str:
+    """``2026-03-01 11:00:00 CET``; empty where there is no time."""
+    found = moment(value)
+    return f"{shown(found, utc=utc):%Y-%m-%d %H:%M:%S %Z}" if found else ""

@@ -1,13 +1,31 @@
-"""Which portal a command speaks to, and as whom: options, environment, stored credentials."""
+"""Sign-in: ``login``, ``logout``, ``token``, ``password-link``, credentials and the session."""
 
 import json
 import os
+import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tessera.cli.exits import UsageError
-from tessera.client import DEFAULT_URL, Client
+from tessera.cli.output import AsJson, out, print_json
+from tessera.client import DEFAULT_URL, ApiError, Client
+from tessera.results import Token
+
+JOB_SCOPES = ("jobs:read", "jobs:write")
+ALL_SCOPES = (*JOB_SCOPES, "vc:admin", "nodes:admin", "audit:read", "tenant:admin")
+_SCOPES = f"Scope; repeatable: {', '.join(ALL_SCOPES)}. Default: {' and '.join(JOB_SCOPES)}."
+
+User = Annotated[str, typer.Option("--user", "-u", help="User name.")]
+PasswordStdin = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+]
+Days = Annotated[int | None, typer.Option("--days", min=1, help="Days until the token expires.")]
+
+token_app = typer.Typer(help="Tokens for scripts.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,3 +94,124 @@ class Session:
             stored = load_credentials()
             token = stored.token if stored.url.rstrip("/") == self.address().rstrip("/") else ""
         return Client(self.address(), token)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(login)
+    app.command()(logout)
+    app.command("password-link")(password_link)
+    app.add_typer(token_app, name="token")
+
+
+def login(
+    context: typer.Context,
+    user: User = "",
+    *,
+    password_stdin: PasswordStdin = False,
+    days: Days = 90,
+    as_json: AsJson = False,
+) -> None:
+    """Sign in: create a token with name and password, and store it for later commands."""
+    session: Session = context.obj
+    address = session.address()
+    name = user or _ask("User")
+    with Client(address) as client:
+        token = _token_of_all_allowed(
+            client,
+            name=f"tessera login on {socket.gethostname()}"[:100],
+            user=name,
+            password=_password(from_stdin=password_stdin),
+            expires_in_days=days,
+        )
+    path = store_credentials(Credentials(url=address, token=token.key))
+    if as_json:
+        print_json({"url": address, "user": name, "prefix": token.prefix, "stored": str(path)})
+    else:
+        out().print(f"Signed in to {address} as {name}; token stored in {path}.", markup=False)
+
+
+def logout() -> None:
+    """Delete the stored token. The portal accepts the token until it expires."""
+    credentials_path().unlink(missing_ok=True)
+
+
+def password_link(
+    context: typer.Context,
+    username: Annotated[str, typer.Argument(help="User whose password the link sets.")],
+    user: Annotated[str, typer.Option("--user", "-u", help="User name of a cluster admin.")] = "",
+    *,
+    password_stdin: PasswordStdin = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a one-time link with which a user sets a password, and print it once.
+
+    Needs the name and password of a cluster admin; a token is not accepted.
+    """
+    session: Session = context.obj
+    with Client(session.address()) as client:
+        link = client.create_password_link(
+            username, user=user or _ask("User"), password=_password(from_stdin=password_stdin)
+        )
+    if as_json:
+        print_json(dict(link))
+    else:
+        typer.echo(link["url"])
+
+
+@token_app.command("create")
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Purpose of the token.")],
+    user: User = "",
+    scope: Annotated[list[str] | None, typer.Option("--scope", help=_SCOPES)] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Restrict the token to one tenant.")
+    ] = None,
+    *,
+    days: Days = None,
+    password_stdin: PasswordStdin = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a token and print its key once."""
+    session: Session = context.obj
+    with Client(session.address()) as client:
+        token = client.create_token(
+            name=name,
+            scopes=scope or list(JOB_SCOPES),
+            user=user or _ask("User"),
+            password=_password(from_stdin=password_stdin),
+            expires_in_days=days,
+            tenant=tenant,
+        )
+    if as_json:
+        print_json(dict(token.body))
+    else:
+        typer.echo(token.key)
+
+
+def _token_of_all_allowed(client: Client, **wanted: Any) -> Token:
+    """A token with every scope that the user's roles allow."""
+    try:
+        return client.create_token(scopes=list(ALL_SCOPES), **wanted)
+    except ApiError as error:
+        refused = {found.value for found in error.errors if found.field == "scopes"}
+        allowed = [scope for scope in ALL_SCOPES if scope not in refused]
+        if not refused or not allowed:
+            raise
+    return client.create_token(scopes=allowed, **wanted)
+
+
+def _password(*, from_stdin: bool) -> str:
+    """The password: never an argument, where everybody on the machine could read it."""
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    if not sys.stdin.isatty():
+        raise UsageError("the password prompt needs a terminal: use --password-stdin")
+    return str(typer.prompt("Password", hide_input=True, err=True))
+
+
+def _ask(what: str) -> str:
+    if not sys.stdin.isatty():
+        raise UsageError(f"the prompt needs a terminal: use --{what.lower()}")
+    return str(typer.prompt(what, default=os.environ.get("USER", ""), err=True))

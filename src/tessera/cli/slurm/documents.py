@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tessera.cli.exits import UsageError
+from tessera.cli.output import moment
+from tessera.cli.slurm.arguments import Parser
 from tessera.cli.slurm.columns import node_count, nodes_of, resources
-from tessera.cli.slurm.parser import Parser
 from tessera.cli.slurm.words import (
     IN_USE,
     LONG_NODE_STATES,
@@ -20,7 +21,6 @@ from tessera.cli.slurm.words import (
     reason_of,
     state_of,
 )
-from tessera.cli.times import moment
 
 PARSER: Final = "v0.0.41"
 _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -10,15 +10,22 @@ from typing import Any, Final
 import typer
 
 from tessera.cli.exits import UsageError
+from tessera.cli.output import moment
 from tessera.cli.session import Session
+from tessera.cli.slurm.arguments import Parser, in_order, joined, number_of, numbers_of, sort_keys
 from tessera.cli.slurm.columns import (
     DETAILED,
     NAMES,
     accounting_columns,
+    by_letters,
+    by_names,
     job_columns,
+    keys_of,
+    lines_of,
     needs_details,
     node_count,
     nodes_of,
+    printable,
 )
 from tessera.cli.slurm.documents import (
     accounted_job,
@@ -27,10 +34,6 @@ from tessera.cli.slurm.documents import (
     take_json,
     wants_json,
 )
-from tessera.cli.slurm.parser import Parser
-from tessera.cli.slurm.sorting import in_order, joined, sort_keys
-from tessera.cli.slurm.tables import by_letters, by_names, keys_of, lines_of
-from tessera.cli.slurm.tasks import number_of, numbers_of
 from tessera.cli.slurm.words import (
     ARRAY,
     STATES,
@@ -41,7 +44,6 @@ from tessera.cli.slurm.words import (
     span,
     state_of,
 )
-from tessera.cli.times import moment
 from tessera.client import Client
 
 Span = tuple[datetime | None, datetime | None]
@@ -205,7 +207,7 @@ def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
         ("TresPerJob", f"gres/gpu:{row.get('devices', 0)}"),
         ("ExitCode", f"{row.get('exit_code') or 0}:0"),
     )  # fmt: skip
-    _echo([f"   {name}={_printable(str(value))}" for name, value in pairs])
+    _echo([f"   {name}={printable(str(value))}" for name, value in pairs])
 
 
 def _filters(parser: Parser) -> None:
@@ -285,10 +287,6 @@ def _shown(
     )
     typer.echo(f"{command}: {words}", err=True)
     return found, (words,)
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _echo(lines: Sequence[str]) -> None:

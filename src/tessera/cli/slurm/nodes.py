@@ -6,9 +6,9 @@ from typing import Any, Final
 import typer
 
 from tessera.cli.session import Session
+from tessera.cli.slurm.arguments import Parser
+from tessera.cli.slurm.columns import Column, by_letters, keys_of, lines_of
 from tessera.cli.slurm.documents import document, node_group, take_json, wants_json
-from tessera.cli.slurm.parser import Parser
-from tessera.cli.slurm.tables import Column, by_letters, keys_of, lines_of
 from tessera.cli.slurm.words import IN_USE, LONG_NODE_STATES, node_state, read_node_states
 
 _GROUPS: Final = "%12P %.5D %6t %N"

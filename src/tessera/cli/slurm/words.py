@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tessera.cli.exits import UsageError
-from tessera.cli.times import moment
+from tessera.cli.output import moment
 from tessera.reasons import ReasonCode
 
 STATES: Final[Mapping[str, tuple[str, str]]] = {
