@@ -34,7 +34,7 @@ from tessera.isolation import NONE, USER
 from tessera.node import logs, reports, runs, secret_files
 from tessera.node.reports import Collector, Inbox
 from tessera.protocol import RunSpec
-from tessera.train import channel
+from tessera.train import reports as job_reports
 
 PLACES = [*SANDBOXES, (NONE, ROOT), (NONE, ORDINARY)]
 TOKEN = b"5" * 32
@@ -61,7 +61,7 @@ class Place:
         self.file = Path(self.run.file(protocol.REPORTS_FILE))
         self.sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.sender.setblocking(False)
-        channel._connect(self.sender, self.run.file(protocol.REPORTS_SOCKET))
+        job_reports._connect(self.sender, self.run.file(protocol.REPORTS_SOCKET))
         self.warnings: list[str] = []
         self.now = 100.0
 

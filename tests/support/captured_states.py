@@ -18,8 +18,8 @@ from torch import nn
 from tessera.train import randomness
 from tessera.train.adaptive import AdaptiveBatch
 from tessera.train.codec import read_state, write_state
-from tessera.train.feeding import Feed
 from tessera.train.logical import LogicalWorkers
+from tessera.train.workers import Feed
 from tests.support.elastic_models import Convolutions, Drawn, loss_of, numpy_draw
 
 BEFORE, AFTER = 3, 1

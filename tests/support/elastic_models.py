@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from tessera.train import contexts, randomness
-from tessera.train.feeding import Feed, Order
+from tessera.train import randomness
 from tessera.train.logical import LogicalWorkers
+from tessera.train.workers import Contexts, Feed, Order
 from tests.support.elastic_training import BATCH, SAMPLES
 
 CLASSES = 4
@@ -125,9 +125,9 @@ def forget(state: str) -> None:
 
         randomness.restore = restore
     elif state == "buffers":
-        contexts.Contexts.show = lambda *_: None  # type: ignore[method-assign]
+        Contexts.show = lambda *_: None  # type: ignore[method-assign]
     elif state == "contexts":
-        contexts.Contexts.take_up = lambda *_: None  # type: ignore[method-assign]
+        Contexts.take_up = lambda *_: None  # type: ignore[method-assign]
     elif state == "shared":
         take_up = LogicalWorkers._take_up
 

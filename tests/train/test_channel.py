@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.train import channel, reports
-from tessera.train.channel import Channel
-from tessera.train.reports import Reporter
+from tessera.train import reports
+from tessera.train.reports import Channel, Reporter
 
 TOKEN = b"5" * 32
 
@@ -20,11 +19,11 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root, self.path = root, root / "reports.jsonl"
         (root / "secrets").mkdir()
-        (root / "secrets" / channel.TOKEN_NAME).write_bytes(TOKEN)
+        (root / "secrets" / reports.TOKEN_NAME).write_bytes(TOKEN)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.setblocking(False)
         here = os.open(root, os.O_PATH)
-        self.socket.bind(f"/proc/self/fd/{here}/{channel.SOCKET_NAME}")
+        self.socket.bind(f"/proc/self/fd/{here}/{reports.SOCKET_NAME}")
         os.close(here)
 
     def lines(self) -> list[bytes]:
@@ -83,7 +82,7 @@ def test_lines_wait_in_order_while_the_queue_is_full(a_node: Node) -> None:
 
 def test_lines_that_are_not_received_go_to_the_file(a_node: Node) -> None:
     reporter = Reporter(str(a_node.path))
-    for number in range(channel.MOST_WAITING + 100):
+    for number in range(reports.MOST_WAITING + 100):
         reporter.tell("line", {"number": number})
     reporter.close()
 
@@ -91,7 +90,7 @@ def test_lines_that_are_not_received_go_to_the_file(a_node: Node) -> None:
 
     assert 0 < len(sent) < 50
     numbers = [int(line.rsplit(b":", 1)[1].rstrip(b"}\n")) for line in (*sent, *in_file)]
-    assert numbers == list(range(channel.MOST_WAITING + 100))
+    assert numbers == list(range(reports.MOST_WAITING + 100))
 
 
 def test_without_a_receiver_lines_go_to_the_file_at_once(a_node: Node) -> None:
@@ -105,14 +104,14 @@ def test_without_a_receiver_lines_go_to_the_file_at_once(a_node: Node) -> None:
 
 
 def test_without_the_token_only_the_file_is_used(a_node: Node) -> None:
-    (a_node.root / "secrets" / channel.TOKEN_NAME).unlink()
+    (a_node.root / "secrets" / reports.TOKEN_NAME).unlink()
 
     assert Channel(str(a_node.path)).send(b"1\n") == [b"1\n"]
     assert a_node.lines() == []
 
 
 def test_a_line_above_the_limit_goes_to_the_file(a_node: Node) -> None:
-    sender, line = Channel(str(a_node.path)), b"x" * channel.LONGEST_LINE + b"\n"
+    sender, line = Channel(str(a_node.path)), b"x" * reports.LONGEST_LINE + b"\n"
 
     assert sender.send(line) == [line]
     assert sender.send(line[2:]) == []

@@ -43,7 +43,7 @@ for case in sys.argv[1:]:
     try:
         elastic = train.LogicalWorkers(
             model, torch.optim.SGD(model.parameters(), lr=0.1), feed, workers=2, level=level,
-            saver=train.saving.Saver(f"{level}-{name}"),
+            saver=train.checkpoints.Saver(f"{level}-{name}"),
         )
         for step in elastic.steps(3):
             elastic.step(lambda batch: model(batch[0].unsqueeze(1)).mean()

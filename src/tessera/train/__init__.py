@@ -6,11 +6,11 @@ use.
 
 from typing import Any
 
+from tessera.train.checkpoints import checkpoint, resume
 from tessera.train.control import notice, should_yield
 from tessera.train.environment import Job, device, job, secret
 from tessera.train.loop import Loop
 from tessera.train.reports import report
-from tessera.train.saving import checkpoint, resume
 
 __all__ = [
     "AdaptiveBatch",
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
         return LogicalWorkers
     if name == "Feed":
-        from tessera.train.feeding import Feed  # noqa: PLC0415 - imports PyTorch
+        from tessera.train.workers import Feed  # noqa: PLC0415 - imports PyTorch
 
         return Feed
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,11 +15,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from tessera.train import control, randomness
+from tessera.train.checkpoints import Saver
 from tessera.train.elastic import Elastic, ResumeError
-from tessera.train.feeding import Order
 from tessera.train.noise import NoiseScale, rate_factor
 from tessera.train.reports import report, tell
-from tessera.train.saving import Saver
+from tessera.train.workers import Order
 
 VERSION = 1
 

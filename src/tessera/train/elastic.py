@@ -12,10 +12,10 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 import torch
 
 from tessera.train import control
+from tessera.train.checkpoints import Saver
 from tessera.train.lending import wait_for_threads
 from tessera.train.memory import keep_freed_memory
 from tessera.train.peers import Peers, newest
-from tessera.train.saving import Saver
 
 
 class ResumeError(ValueError):

@@ -17,12 +17,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import torch
 
 from tessera.train import control, determinism, randomness, reduction
+from tessera.train.checkpoints import Saver
 from tessera.train.codec import read_state, write_state
-from tessera.train.contexts import Contexts
 from tessera.train.elastic import Elastic, ResumeError
-from tessera.train.feeding import Feed
 from tessera.train.reports import report, tell
-from tessera.train.saving import Saver
+from tessera.train.workers import Contexts, Feed
 
 VERSION = 1
 Gradients = List[torch.Tensor]

@@ -12,9 +12,9 @@ import time
 from typing import Any, Callable, Iterator, Optional
 
 from tessera.train import control
+from tessera.train.checkpoints import checkpoint, resume
 from tessera.train.lending import exchange, keep_group, wait_for_threads
 from tessera.train.reports import report
-from tessera.train.saving import checkpoint, resume
 
 
 class Loop:
