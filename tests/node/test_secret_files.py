@@ -9,7 +9,7 @@ import pytest
 from session import Session, make_spec, wait_until
 
 from tessera import protocol
-from tessera.node import runs, secret_files, system
+from tessera.node import directories, runs, secret_files, system
 from tessera.protocol import RunSpec
 
 SECRET = "hunter2-of-this-test"
@@ -32,7 +32,7 @@ def on_disk(home: Path) -> list[Path]:
 
 
 needs_memory = pytest.mark.skipif(
-    not secret_files._is_memory(runs.SECRETS_TOP), reason="no file system in memory here"
+    not secret_files._is_memory(directories.SECRETS_TOP), reason="no file system in memory here"
 )
 
 

@@ -13,7 +13,8 @@ from typing import Dict
 
 from tessera import protocol
 from tessera.node import removal, system
-from tessera.node.runs import SECRETS_SECONDS, SECRETS_TOP, Run, Store, is_private
+from tessera.node.directories import SECRETS_SECONDS, SECRETS_TOP, is_private
+from tessera.node.runs import Run, Store
 
 TOKEN_BYTES = 16
 
