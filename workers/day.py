@@ -16,8 +16,10 @@ from scheduling.runs.models import Lease
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from workers.models import GoodputSample, NodeTelemetry
+from workers.services.telemetry import floored
 
 SPAN: Final = timedelta(minutes=10)
+SPAN_SECONDS: Final = int(SPAN.total_seconds())
 DAY: Final = timedelta(hours=24)
 RECENT: Final = timedelta(minutes=10)
 MOST_ROWS: Final = 40_000
@@ -46,7 +48,7 @@ class DayPoint:
 def cluster_day(viewer: Viewer, *, now: datetime) -> tuple[DayPoint, ...]:
     """The last 24 hours, oldest first, in five queries; empty where nothing at all is known."""
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
-    first = _floor(now - DAY) + SPAN
+    first = floored(now - DAY, SPAN_SECONDS) + SPAN
     spans = [first + SPAN * step for step in range(int(DAY / SPAN))]
     utilisation = _utilisation(first)
     efficiency = _efficiency(viewer, first)
@@ -101,7 +103,7 @@ def _in_use(spans: Sequence[datetime], now: datetime) -> Mapping[datetime, float
 
 def _utilisation(first: datetime) -> Mapping[datetime, float]:
     """Rolled-up rows, and minutes without a roll-up yet."""
-    rolled = _means(_telemetry(int(SPAN.total_seconds()), first))
+    rolled = _means(_telemetry(SPAN_SECONDS, first))
     since = max(rolled, default=first - SPAN) + SPAN
     return {**_means(_telemetry(60, since)), **rolled}
 
@@ -115,7 +117,7 @@ def _means(rows: Iterable[tuple[datetime, list[Any]]]) -> dict[datetime, float]:
     sums: dict[datetime, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for at, shares in rows:
         known = [share for share in shares if share is not None]
-        total = sums[_floor(at)]
+        total = sums[floored(at, SPAN_SECONDS)]
         total[0] += sum(known)
         total[1] += len(known)
     return {at: total / count for at, (total, count) in sums.items() if count}
@@ -154,9 +156,3 @@ def _samples(viewer: Viewer) -> Any:
 
 def _weighted(sums: Mapping[str, Any]) -> float | None:
     return sums["useful"] / sums["whole"] if sums["whole"] else None
-
-
-def _floor(at: datetime) -> datetime:
-    seconds = int(SPAN.total_seconds())
-    stamp = int(at.timestamp())
-    return datetime.fromtimestamp(stamp - stamp % seconds, UTC)

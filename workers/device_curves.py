@@ -18,7 +18,7 @@ from scheduling.jobs.queries.events import require_visible_job
 from scheduling.runs.models import Member
 from tenants.viewers import Viewer
 from workers.models import NodeTelemetry
-from workers.services.telemetry import KEEP
+from workers.services.telemetry import KEEP, floored
 
 #: Of one device, unless its job is older than half a year: then one a day, for a year at most.
 MOST_POINTS: Final = 180
@@ -282,7 +282,7 @@ def _spans(
     folded = {each.at for each in within if each.seconds == span}
     groups: dict[datetime, list[_Reading]] = defaultdict(list)
     for each in within:
-        start = each.at if each.seconds == span else _floor(each.at, span)
+        start = each.at if each.seconds == span else floored(each.at, span)
         if each.seconds == span or start not in folded:
             groups[max(start, one.since)].append(each)
     return sorted(groups.items())
@@ -304,11 +304,6 @@ def _points(
 
 def _told(values: Iterable[Sequence[float | None]]) -> list[float]:
     return [value for some in values for value in some if value is not None]
-
-
-def _floor(at: datetime, seconds: int) -> datetime:
-    stamp = int(at.timestamp())
-    return datetime.fromtimestamp(stamp - stamp % seconds, UTC)
 
 
 def _any(conditions: Iterable[Q]) -> Q:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from scheduling.signals import orders_changed
-from workers.services.current import keep_current
+from workers.services.telemetry import keep_current
 from workers.signals import telemetry_seen
 from workers.waking import wake
 

@@ -26,7 +26,7 @@ from scheduling.topology.current import CellView
 from tenants.selectors import tenants_for
 from tenants.viewers import ANOTHER_TENANT, Viewer
 from workers.day import DayPoint
-from workers.services.current import current_readings
+from workers.services.telemetry import current_readings
 
 Readings = Mapping[int, Sequence[float | None]]
 """Utilisation in [0, 1] by device index, by node id."""

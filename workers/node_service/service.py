@@ -20,7 +20,7 @@ from workers.node_service.backoffs import Backoffs
 from workers.node_service.connection import NodeConnection
 from workers.node_service.ports import Connect, NodeAddress
 from workers.node_service.writer import ReportWriter, end_threads
-from workers.services import heartbeats, node_leases, reap
+from workers.services import heartbeats, node_leases, reconcile
 from workers.services.heartbeats import process_name
 from workers.services.node_leases import NodeClaim
 from workers.services.node_reports import NodeReport
@@ -306,7 +306,7 @@ class NodeService:
                 self.post(news)
 
     def _find_gone(self, node_ids: Collection[int]) -> list[NodeReport]:
-        return reap.find_gone(node_ids=node_ids, settings=self._settings, now=database_now())
+        return reconcile.find_gone(node_ids=node_ids, settings=self._settings, now=database_now())
 
     async def _end(self) -> None:
         tasks = list(self._tasks.values())

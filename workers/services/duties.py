@@ -42,7 +42,7 @@ def take_duty(
 
     Args:
         name: of the duty.
-        owner: this process (``identity.process_name``).
+        owner: this process (``heartbeats.process_name``).
         now: the database's time.
         state: state for the next holder; written if this process holds the duty already.
         lease: lifetime without renewal.

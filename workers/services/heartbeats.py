@@ -122,11 +122,6 @@ def beats_of_host(*, host: str) -> list[tuple[int, datetime]]:
     return list(Heartbeat.objects.filter(host=host).values_list("pid", "at"))
 
 
-def silent_processes(*, now: datetime, after: timedelta) -> list[Heartbeat]:
-    """Return processes whose last heartbeat is older than ``after``."""
-    return list(Heartbeat.objects.filter(at__lt=now - after).order_by("process"))
-
-
 def forget_processes(*, now: datetime, after: timedelta) -> int:
     """Delete the rows of long silent processes; returns how many."""
     deleted, _ = Heartbeat.objects.filter(at__lt=now - after).delete()

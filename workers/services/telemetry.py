@@ -1,19 +1,27 @@
 """Telemetry: a row for each node and minute, current values in Redis, and roll-ups."""
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
 from typing import Any, Final
 
+import redis
 from django.db import transaction
 
 from workers.models import NodeTelemetry
 from workers.transports.base import NodeLoad
+from workers.waking import has_redis, redis_client
+
+log = logging.getLogger(__name__)
 
 MINUTE: Final = 60
 KEEP: Final = {60: timedelta(hours=24), 600: timedelta(days=30), 3600: timedelta(days=365)}
 ROLL_UPS: Final = ((60, 600), (600, 3600))
 MOST_ROWS: Final = 20_000
+REDIS_KEY: Final = "tessera:telemetry"
+STALE: Final = timedelta(minutes=3)
 
 
 def as_json(reading: NodeLoad) -> dict[str, Any]:
@@ -39,6 +47,48 @@ def keep_minute(*, node_id: int, readings: Sequence[NodeLoad], at: datetime) -> 
     )
 
 
+def keep_current(*, node_id: int, at: datetime, reading: Mapping[str, Any]) -> None:
+    """Cache a node's newest reading; without Redis the minute's row is used."""
+    if not has_redis():
+        return
+    try:
+        redis_client().hset(REDIS_KEY, str(node_id), json.dumps({"at": at.timestamp(), **reading}))
+    except redis.RedisError as error:
+        log.warning("the newest telemetry is not kept: %s", error)
+
+
+def current_readings(*, node_ids: Collection[int], now: datetime) -> dict[int, dict[str, Any]]:
+    """Newest readings by node, as ``as_json`` shapes them, with ``at``.
+
+    A node without a reading for three minutes is left out.
+    """
+    found = _from_redis(node_ids)
+    missing = [node_id for node_id in node_ids if node_id not in found]
+    rows = NodeTelemetry.objects.filter(
+        node_id__in=missing, span_seconds=60, at__gt=now - STALE
+    ).order_by("at")
+    for row in rows:
+        found[row.node_id] = {"at": row.at, **_reading_of(row)}
+    return {node_id: one for node_id, one in found.items() if one["at"] > now - STALE}
+
+
+def _from_redis(node_ids: Collection[int]) -> dict[int, dict[str, Any]]:
+    if not node_ids or not has_redis():
+        return {}
+    ids = list(node_ids)
+    try:
+        values = redis_client().hmget(REDIS_KEY, [str(node_id) for node_id in ids])
+    except redis.RedisError as error:
+        log.warning("the newest telemetry cannot be read: %s", error)
+        return {}
+    found: dict[int, dict[str, Any]] = {}
+    for node_id, value in zip(ids, values, strict=True):
+        if value is not None:
+            reading = json.loads(value)
+            found[node_id] = {**reading, "at": datetime.fromtimestamp(reading["at"], UTC)}
+    return found
+
+
 def roll_up(*, now: datetime) -> int:
     """Average complete spans into the next longer ones; returns how many rows were written."""
     return sum(_roll_up(short, long, now) for short, long in ROLL_UPS)
@@ -55,7 +105,7 @@ def prune(*, now: datetime) -> int:
 
 @transaction.atomic
 def _roll_up(short: int, long: int, now: datetime) -> int:
-    until = _floor(now, long)
+    until = floored(now, long)
     # A day back is enough: after a longer outage retention has deleted the short rows anyway.
     since = until - timedelta(days=1)
     done = set(
@@ -64,7 +114,7 @@ def _roll_up(short: int, long: int, now: datetime) -> int:
     groups: dict[tuple[int, datetime], list[NodeTelemetry]] = {}
     rows = NodeTelemetry.objects.filter(span_seconds=short, at__gte=since, at__lt=until)
     for row in rows.order_by("node_id", "at")[:MOST_ROWS]:
-        key = (row.node_id, _floor(row.at, long))
+        key = (row.node_id, floored(row.at, long))
         if key not in done:
             groups.setdefault(key, []).append(row)
     NodeTelemetry.objects.bulk_create(
@@ -75,20 +125,19 @@ def _roll_up(short: int, long: int, now: datetime) -> int:
 
 
 def _rolled(node_id: int, at: datetime, span: int, rows: list[NodeTelemetry]) -> NodeTelemetry:
-    averages = _average(
-        [
-            {
-                "utilisation": row.utilisation,
-                "memory_bytes": row.memory_bytes,
-                "temperature": row.temperature,
-                "cpu_load": row.cpu_load,
-                "memory_used_bytes": row.memory_used_bytes,
-            }
-            for row in rows
-        ]
-    )
+    averages = _average([_reading_of(row) for row in rows])
     samples = sum(row.samples for row in rows)
     return NodeTelemetry(node_id=node_id, at=at, span_seconds=span, samples=samples, **averages)
+
+
+def _reading_of(row: NodeTelemetry) -> dict[str, Any]:
+    return {
+        "utilisation": row.utilisation,
+        "memory_bytes": row.memory_bytes,
+        "temperature": row.temperature,
+        "cpu_load": row.cpu_load,
+        "memory_used_bytes": row.memory_used_bytes,
+    }
 
 
 def _average(readings: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -123,6 +172,7 @@ def _by_index(reading: NodeLoad, take: Callable[[Any], float | None]) -> list[fl
     return found
 
 
-def _floor(at: datetime, seconds: int) -> datetime:
+def floored(at: datetime, seconds: int) -> datetime:
+    """Return the beginning of the span of ``seconds`` that contains ``at``."""
     stamp = int(at.timestamp())
     return datetime.fromtimestamp(stamp - stamp % seconds, UTC)

@@ -83,7 +83,8 @@ def obtain(engine: docker.APIClient, run_id: str, container: Container, progress
     found = _inspect(engine, container.image)
     if found is None:
         raise PrepareError("image-not-found", container.image, protocol.IMAGE)
-    _grant(engine, container.tenant if container.login else EVERYBODY, found)
+    grantee = container.tenant if container.login else EVERYBODY
+    engine.tag(found["Id"], GRANTS, tag=_grant_tag(grantee, found))
     return str(found["Id"])
 
 
@@ -163,7 +164,3 @@ def _grant_tag(who: str, image: dict[str, Any]) -> str:
 def _granted(engine: docker.APIClient, who: str, image: dict[str, Any]) -> bool:
     found = _inspect(engine, f"{GRANTS}:{_grant_tag(who, image)}")
     return found is not None and found["Id"] == image["Id"]
-
-
-def _grant(engine: docker.APIClient, who: str, image: dict[str, Any]) -> None:
-    engine.tag(image["Id"], GRANTS, tag=_grant_tag(who, image))

@@ -8,7 +8,7 @@ from scheduling.clusters.models import Node
 from tests.factories.cluster import make_cluster
 from workers.models import NodeTelemetry
 from workers.services import telemetry
-from workers.services.current import current_readings
+from workers.services.telemetry import current_readings
 from workers.transports.base import DeviceReading, NodeLoad
 
 pytestmark = pytest.mark.django_db
