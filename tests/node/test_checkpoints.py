@@ -7,7 +7,7 @@ import pytest
 from session import Session, make_spec, wait_until
 
 from tessera import protocol
-from tessera.node import checkpoints, handover
+from tessera.node import checkpoints
 from tessera.node.runs import Store
 
 SAVE = """python3 - <<'END'
@@ -108,15 +108,15 @@ def test_names_that_a_job_has_made_without_end_are_not_all_read(
     store = Store(str(session.home / protocol.ROOT_DIR))
     folder = Path(protocol.checkpoint_dir(store.root, make_spec(job_id="44")))
     folder.mkdir(parents=True)
-    for number in range(handover.MOST_NAMES + 50):
+    for number in range(checkpoints.MOST_NAMES + 50):
         (folder / f"step-{number:012d}").touch()
     here = os.open(folder, os.O_RDONLY)
 
     try:
-        found = handover._names(here)
-        again = handover._names(here)
+        found = checkpoints._names(here)
+        again = checkpoints._names(here)
     finally:
         os.close(here)
 
-    assert len(found) == handover.MOST_NAMES
+    assert len(found) == checkpoints.MOST_NAMES
     assert again == found

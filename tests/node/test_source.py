@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from session import Session, make_spec
 
-from tessera.node import archives, source
+from tessera.node import source
 from tessera.protocol import ArchiveSource, GitSource, ProtocolError
 
 HOSTILE_URLS = [
@@ -235,7 +235,7 @@ def unpack(tmp_path: Path, content: bytes, **limits: int) -> Path:
     work.mkdir(parents=True)
     sha256 = hashlib.sha256(content).hexdigest()
     (blobs / sha256).write_bytes(content)
-    archives.unpack(ArchiveSource(sha256=sha256), str(work), str(blobs), **limits)
+    source.unpack(ArchiveSource(sha256=sha256), str(work), str(blobs), **limits)
     return work
 
 

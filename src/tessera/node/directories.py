@@ -28,6 +28,22 @@ def is_private(path: str) -> bool:
     return mine and not stat.S_IMODE(found.st_mode) & 0o077
 
 
+def names_in(path: str) -> List[str]:
+    """The names in a directory, sorted; none if it cannot be read."""
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []
+
+
+def changed_at(path: str) -> float:
+    """Time of the last change of a file or directory; 0 if there is none."""
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
 class Directories:
     """The directories below one root.
 
@@ -104,17 +120,10 @@ def _removed(path: str, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     if removal.remove_tree(path, seconds):
         return True
-    tops = [path, *(os.path.join(path, name) for name in _names(path))]
+    tops = [path, *(os.path.join(path, name) for name in names_in(path))]
     for top in filter(helped.is_of_job, tops):
         left = deadline - time.monotonic()
         if left <= 0:
             break
         helped.empty(top, left)
     return removal.remove_tree(path, max(0.0, deadline - time.monotonic()))
-
-
-def _names(path: str) -> List[str]:
-    try:
-        return os.listdir(path)
-    except OSError:
-        return []

@@ -20,6 +20,7 @@ from tessera.node import (
     system,
 )
 from tessera.node.container_output import LAST_OUTPUT_SECONDS, REST_SECONDS
+from tessera.node.directories import changed_at
 from tessera.node.runs import Loss, Run
 from tessera.protocol import ContainerRef, ProtocolError, RunStatus
 
@@ -58,7 +59,7 @@ def _why_lost(run: Run, status: RunStatus) -> Optional[str]:
 
 
 def _age(path: str) -> float:
-    changed = _changed_at(path)
+    changed = changed_at(path)
     return time.time() - changed if changed else 0.0
 
 
@@ -145,10 +146,10 @@ def _last_evidence(run: Run, status: RunStatus, loss: Loss) -> float:
     """
     if loss.killed_at is not None:
         return loss.killed_at
-    signs = [_changed_at(path) for _, path in logs.segments(run.file(protocol.LOG_DIR))[-1:]]
+    signs = [changed_at(path) for _, path in logs.segments(run.file(protocol.LOG_DIR))[-1:]]
     signs.append(_container_end(run))
-    writer = _changed_at(run.file(protocol.WRITER_FILE))
-    signs += [writer or _changed_at(run.file(protocol.STATE_FILE)), status.started_at or 0.0]
+    writer = changed_at(run.file(protocol.WRITER_FILE))
+    signs += [writer or changed_at(run.file(protocol.STATE_FILE)), status.started_at or 0.0]
     latest = time.time()
     if status.boot_id != system.boot_id():
         latest -= system.boot_clock()
@@ -163,13 +164,6 @@ def _container_end(run: Run) -> float:
     except engine.EngineError:
         return 0.0
     return float(output.seconds(str(found).encode("ascii", "replace")) or 0)
-
-
-def _changed_at(path: str) -> float:
-    try:
-        return os.lstat(path).st_mtime
-    except OSError:
-        return 0.0
 
 
 def _container(run: Run) -> Optional[ContainerRef]:

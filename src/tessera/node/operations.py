@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import hashlib
 import os
 import signal
 import time
@@ -13,10 +11,10 @@ from typing import Callable, Dict, Optional
 from tessera import protocol
 from tessera.node import (
     background,
+    checkpoints,
     confinement,
     engine,
     fence,
-    handover,
     helped,
     networks,
     prepare,
@@ -25,6 +23,7 @@ from tessera.node import (
     system,
     telemetry,
     tuning,
+    uploads,
     versions,
     visibility,
 )
@@ -34,7 +33,6 @@ from tessera.protocol import Inventory, Json, NodeHello, ProtocolError, RunSpec,
 from tessera.wire import Fields
 
 STATUS_PAGE = 500
-BLOB_SECONDS = 3 * 86_400
 
 
 class Operations:
@@ -120,10 +118,7 @@ class Operations:
                 run.discard()
         versions.put_away(self._store, self._session.bundle)
         self._session.sweep_soon(whole=True)
-        for name in os.listdir(self._store.blobs):
-            path = os.path.join(self._store.blobs, name)
-            if time.time() - os.stat(path).st_mtime > BLOB_SECONDS:
-                system.remove_quietly(path)
+        uploads.remove_old(self._store)
 
     def _probe(self, number: int, take: Fields) -> None:
         root = self._store.root
@@ -319,42 +314,22 @@ class Operations:
             return {"removed": False}
         return {"removed": True}
 
-    # -- checkpoints -----------------------------------------------------------------------------
+    # -- checkpoints and uploads -----------------------------------------------------------------
 
     def _saved(self, take: Fields) -> Json:
-        return handover.newest(self._store, take)
+        return checkpoints.newest(self._store, take)
 
     def _read_saved(self, take: Fields) -> Json:
-        return handover.read(self._store, take)
+        return checkpoints.read(self._store, take)
+
+    def _blob(self, number: int, take: Fields) -> Optional[Json]:
+        return uploads.receive(self._session, number, take)
 
     def _put_saved(self, number: int, take: Fields) -> None:
         """In a child: copying takes as long as the disk does."""
-        self._session.work(number, lambda: handover.put(self._store, take), lambda _outcome: None)
-
-    # -- uploads ---------------------------------------------------------------------------------
-
-    def _blob(self, number: int, take: Fields) -> Optional[Json]:
-        """Store a piece of an upload; without data, return its size.
-
-        With ``job_id`` it is a checkpoint's state, separate from other uploads of the job.
-        """
-        sha256 = protocol.check_sha256(take.text("sha256", None, 64))
-        job_id, installation = take.text("job_id", "", 128), take.text("installation", "", 64)
-        name = handover.upload_name(installation, job_id, sha256) if job_id else sha256
-        path = os.path.join(self._store.blobs, name)
-        if os.path.exists(path):
-            os.utime(path)
-            return {"have": os.stat(path).st_size, "complete": True}
-        have = _size(path + ".part")
-        data = take.text("data", "", protocol.MAX_LINE_BYTES)
-        if data:
-            if take.integer("offset", None, 0, 1 << 50) != have:
-                return {"have": have, "complete": False}
-            have = _append(path + ".part", data)
-        if not take.boolean("last", default=False):
-            return {"have": have, "complete": False}
-        self._session.work(number, lambda: _complete(path, sha256), lambda _outcome: None)
-        return None
+        self._session.work(
+            number, lambda: checkpoints.put(self._store, take), lambda _outcome: None
+        )
 
 
 def _clocks() -> Json:
@@ -369,43 +344,3 @@ def _may_have_container(run: Run) -> bool:
     """Whether the engine must be queried, which may block."""
     found = run.stored_spec()
     return found is None or found.get("container") is not None
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
-def _append(path: str, data: str) -> int:
-    try:
-        content = base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        raise ProtocolError("bad-field", "blob.data: must be base64") from None
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.SAFE_OPEN
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        system.write_all(descriptor, content)
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
-
-
-def _complete(path: str, sha256: str) -> Json:
-    """Verify an upload and move it to its path; two members with one archive may race here."""
-    digest = hashlib.sha256()
-    try:
-        with open(path + ".part", "rb") as file:
-            for piece in iter(lambda: file.read(1 << 20), b""):
-                digest.update(piece)
-        if digest.hexdigest() == sha256:
-            os.rename(path + ".part", path)
-    except FileNotFoundError:
-        if not os.path.exists(path):
-            raise ProtocolError("no-blob", "nothing was uploaded") from None
-    else:
-        if digest.hexdigest() != sha256:
-            system.remove_quietly(path + ".part")
-            raise ProtocolError("bad-blob", "the upload does not have this SHA-256; send it again")
-    return {"have": os.stat(path).st_size, "complete": True}

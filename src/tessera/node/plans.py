@@ -9,6 +9,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 from tessera import protocol
 from tessera.isolation import SHARED_UID, USER
 from tessera.node import networks, probe, system, visibility
+from tessera.node.directories import names_in
 from tessera.node.networks import NODE_NETWORK, Choice
 from tessera.node.runs import Run
 from tessera.node.sandbox_root import ACCOUNT, Bind, Plan
@@ -44,7 +45,7 @@ def device_files(root: str, indices: List[int], machine: str = "") -> List[str]:
 def _gpu_numbers(machine: str) -> Dict[int, int]:
     """The number of each GPU's device file; the driver counts GPUs by their bus address."""
     found = {}
-    for index, address in enumerate(_names(machine + _GPUS)):
+    for index, address in enumerate(names_in(machine + _GPUS)):
         text = system.read_text(f"{machine}{_GPUS}/{address}/information")
         number = _GPU_NUMBER.search(text)
         if number is not None:
@@ -58,19 +59,12 @@ def _instance_files(machine: str, gpu: int) -> Iterator[str]:
     Those that grant its configuration and its monitoring are not among them.
     """
     top = f"{machine}{_CAPABILITIES}/gpu{gpu}/mig"
-    for instance in filter(_GPU_INSTANCE.fullmatch, _names(top)):
-        parts = filter(_COMPUTE_INSTANCE.fullmatch, _names(f"{top}/{instance}"))
+    for instance in filter(_GPU_INSTANCE.fullmatch, names_in(top)):
+        parts = filter(_COMPUTE_INSTANCE.fullmatch, names_in(f"{top}/{instance}"))
         for place in (instance, *(f"{instance}/{part}" for part in parts)):
             number = _FILE_NUMBER.search(system.read_text(f"{top}/{place}/access"))
             if number is not None:
                 yield f"/dev/nvidia-caps/nvidia-cap{number.group(1)}"
-
-
-def _names(path: str) -> List[str]:
-    try:
-        return sorted(os.listdir(path))
-    except OSError:
-        return []
 
 
 HOME_DIR = "home"

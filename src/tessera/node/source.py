@@ -1,20 +1,26 @@
-"""Fetches a job's source into its working directory: a git repository or an uploaded archive.
+"""Source of a job in its working directory: a git repository or an uploaded archive.
 
-Addresses come from users. Git gets an allow-list of protocols, never prompts, and gets
-no argument that could be an option.
+Addresses and archives come from users. Git gets an allow-list of protocols, never prompts, and
+gets no argument that could be an option. Of an archive only plain files and directories with paths
+that stay inside are written, plus links that point inside.
+
+``tarfile`` and ``zipfile`` are imported on use: loading them would make each fork of the server
+take 0.8 ms longer.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Dict, List
+import stat
+from typing import IO, Dict, List, Optional
 
 from tessera import protocol
-from tessera.node import archives
-from tessera.node.archives import refused
-from tessera.protocol import GitSource, ProtocolError, RunSpec
+from tessera.protocol import ArchiveSource, GitSource, ProtocolError, RunSpec
 
+MAX_FILES = 200_000
+MAX_BYTES = 32 << 30
+_CHUNK = 1 << 20
 GIT_SECONDS = 900
 _HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
 _HTTPS = re.compile(rf"https://{_HOST}/[^\s\x00-\x1f]*")
@@ -35,7 +41,12 @@ def fetch(spec: RunSpec, work: str, blobs: str) -> None:
     if spec.source_git is not None:
         fetch_git(spec.source_git, work)
     elif spec.source_archive is not None:
-        archives.unpack(spec.source_archive, work, blobs)
+        unpack(spec.source_archive, work, blobs)
+
+
+def refused(code: str, message: str) -> ProtocolError:
+    """The error of a source that its user has to fix."""
+    return ProtocolError(code, message, protocol.USER)
 
 
 # -- git -----------------------------------------------------------------------------------------
@@ -123,3 +134,170 @@ def _git_error(output: str) -> ProtocolError:
 
 def _without_credentials(text: str) -> str:
     return re.sub(r"(://)[^/\s@]*@", r"\1", text)
+
+
+# -- archives ------------------------------------------------------------------------------------
+
+
+def unpack(source: ArchiveSource, work: str, blobs: str, most_bytes: int = MAX_BYTES) -> None:
+    """Unpack an uploaded archive to at most ``most_bytes`` bytes.
+
+    Raises:
+        ProtocolError: it was not uploaded, is not an archive, or tries to leave the directory.
+    """
+    import zipfile  # noqa: PLC0415 - see above
+
+    path = os.path.join(blobs, protocol.check_sha256(source.sha256))
+    if not os.path.isfile(path):
+        raise ProtocolError("no-blob", f"archive {source.sha256} was not uploaded")
+    os.utime(path)
+    writer = _Writer(work, most_bytes)
+    try:
+        if zipfile.is_zipfile(path):
+            _unzip(path, writer)
+        else:
+            _untar(path, writer)
+    except ProtocolError:
+        raise
+    except OSError as error:
+        if error.errno is None:  # gzip raises it for a damaged stream
+            raise refused("bad-archive", "the archive is damaged") from None
+        raise
+    except Exception as error:  # each packer has its own errors for hostile input
+        message = f"not a readable tar.gz or zip archive ({type(error).__name__})"
+        raise refused("bad-archive", message) from None
+
+
+def _untar(path: str, writer: _Writer) -> None:
+    import tarfile  # noqa: PLC0415 - see above
+
+    with tarfile.open(path, "r:*") as archive:
+        for member in archive:
+            if member.isdir():
+                writer.directory(member.name)
+            elif member.issym():
+                writer.link(member.name, member.linkname)
+            elif member.isreg():
+                content = archive.extractfile(member)
+                if content is not None:
+                    writer.file(member.name, content, executable=bool(member.mode & 0o100))
+            else:
+                raise refused(
+                    "unsafe-archive", f"{member.name!r} is not a file, directory or link"
+                )
+    writer.finish()
+
+
+def _unzip(path: str, writer: _Writer) -> None:
+    import zipfile  # noqa: PLC0415 - see above
+
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            mode = member.external_attr >> 16
+            if stat.S_ISLNK(mode):
+                if member.file_size > 4096:
+                    raise refused("unsafe-archive", f"{member.filename!r}: link too long")
+                writer.link(member.filename, archive.read(member).decode("utf-8"))
+            elif member.is_dir():
+                writer.directory(member.filename)
+            elif stat.S_IFMT(mode) in (0, stat.S_IFREG):
+                with archive.open(member) as content:
+                    writer.file(member.filename, content, executable=bool(mode & 0o100))
+            else:
+                name = member.filename
+                raise refused("unsafe-archive", f"{name!r} is not a file, directory or link")
+    writer.finish()
+
+
+class _Writer:
+    """Writes archive members below one directory only.
+
+    Links are created last, so that no member can be written through one.
+    """
+
+    def __init__(self, work: str, most_bytes: int) -> None:
+        self._work = work
+        self._links: Dict[str, str] = {}
+        self._files = 0
+        disk = os.statvfs(work)
+        self._room = min(most_bytes, disk.f_bavail * disk.f_frsize)
+
+    def _inside(self, name: str) -> Optional[str]:
+        """The checked path of a member; None for the directory itself."""
+        parts = [part for part in name.split("/") if part not in ("", ".")]
+        if name.startswith("/") or ".." in parts or "\0" in name or "\\" in name:
+            raise refused("unsafe-archive", f"{name[:200]!r} would leave the directory")
+        self._files += 1
+        if self._files > MAX_FILES:
+            raise refused("archive-too-large", f"more than {MAX_FILES} files")
+        return os.path.join(self._work, *parts) if parts else None
+
+    def directory(self, name: str) -> None:
+        path = self._inside(name)
+        if path is not None:
+            self._make(path)
+
+    def _make(self, path: str) -> None:
+        try:
+            os.makedirs(path, mode=0o755, exist_ok=True)
+        except FileExistsError:
+            raise refused("unsafe-archive", "a file and a directory have one name") from None
+        except NotADirectoryError:
+            raise refused("unsafe-archive", "a file and a directory have one name") from None
+
+    def file(self, name: str, content: IO[bytes], *, executable: bool) -> None:
+        path = self._inside(name)
+        if path is None:
+            raise refused("unsafe-archive", "a file needs a name")
+        self._make(os.path.dirname(path))
+        if os.path.isdir(path):
+            raise refused("unsafe-archive", "a file and a directory have one name")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        mode = 0o755 if executable else 0o644
+        with os.fdopen(os.open(path, flags, mode), "wb") as target:
+            self._copy(content, target)
+
+    def _copy(self, content: IO[bytes], target: IO[bytes]) -> None:
+        while True:
+            chunk = content.read(_CHUNK)
+            if not chunk:
+                return
+            self._room -= len(chunk)
+            if self._room < 0:
+                raise refused("archive-too-large", "the archive unpacks to more than is allowed")
+            target.write(chunk)
+
+    def link(self, name: str, target: str) -> None:
+        path = self._inside(name)
+        if path is None:
+            raise refused("unsafe-archive", "a link needs a name")
+        aim = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        if target.startswith("/") or "\0" in target or not _below(aim, self._work):
+            raise refused("unsafe-archive", f"the link {name[:200]!r} points outside")
+        self._links[path] = target
+
+    def finish(self) -> None:
+        """Create the links, and check that none of them, through others, leads outside."""
+        for path in self._links:
+            if self._through_a_link(os.path.dirname(path)):
+                raise refused("unsafe-archive", "a link lies below another link")
+        for path, target in self._links.items():
+            self._make(os.path.dirname(path))
+            if os.path.lexists(path):
+                raise refused("unsafe-archive", "a link and a file have one name")
+            os.symlink(target, path)
+        work = os.path.realpath(self._work)
+        for path in self._links:
+            if not _below(os.path.realpath(path), work):
+                raise refused("unsafe-archive", "a link leads outside through another link")
+
+    def _through_a_link(self, path: str) -> bool:
+        while len(path) > len(self._work):
+            if path in self._links:
+                return True
+            path = os.path.dirname(path)
+        return False
+
+
+def _below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

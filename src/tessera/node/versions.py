@@ -15,6 +15,7 @@ from typing import List, Optional, Set
 
 from tessera import protocol
 from tessera.node import system
+from tessera.node.directories import changed_at
 from tessera.node.runs import Run, Store
 from tessera.protocol import ProtocolError
 
@@ -93,10 +94,7 @@ def _versions(store: Store) -> List[str]:
 
 
 def _touched(store: Store, version: str) -> float:
-    try:
-        return os.lstat(os.path.join(store.root, version)).st_mtime
-    except OSError:
-        return 0.0
+    return changed_at(os.path.join(store.root, version))
 
 
 def _needed(store: Store) -> Optional[Set[str]]:
