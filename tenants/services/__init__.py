@@ -11,9 +11,7 @@ from tenants.services.members import (
     UNCHANGED,
     LastLeadError,
     add_member,
-    change_role,
     remove_member,
-    set_member_cap,
     update_member,
 )
 from tenants.services.passwords import (
@@ -60,7 +58,6 @@ __all__ = [
     "add_member",
     "archive_tenant",
     "authenticate_token",
-    "change_role",
     "create_announcement",
     "create_tenant",
     "create_user",
@@ -81,7 +78,6 @@ __all__ = [
     "revoke_token",
     "rotate_token",
     "set_email",
-    "set_member_cap",
     "set_password",
     "set_preferences",
     "set_user_active",

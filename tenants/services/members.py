@@ -158,31 +158,6 @@ def update_member(
     return membership
 
 
-def change_role(
-    *, viewer: Viewer, membership_id: int, role: str, expected_version: int | None = None
-) -> Membership:
-    """Change a member's role; see ``update_member``."""
-    return update_member(
-        viewer=viewer, membership_id=membership_id, role=role, expected_version=expected_version
-    )
-
-
-def set_member_cap(
-    *,
-    viewer: Viewer,
-    membership_id: int,
-    max_devices: int | None,
-    expected_version: int | None = None,
-) -> Membership:
-    """Set the cap on a member's devices, None for no cap; see ``update_member``."""
-    return update_member(
-        viewer=viewer,
-        membership_id=membership_id,
-        max_devices=max_devices,
-        expected_version=expected_version,
-    )
-
-
 @transaction.atomic
 def remove_member(
     *, viewer: Viewer, membership_id: int, expected_version: int | None = None

@@ -16,9 +16,7 @@ from tenants.services import (
     LastLeadError,
     add_member,
     archive_tenant,
-    change_role,
     remove_member,
-    set_member_cap,
     update_member,
 )
 from tests.factories.tenants import (
@@ -89,11 +87,11 @@ def test_a_member_manages_nobody_and_a_stranger_learns_nothing(vision):
     bob = member(vision, "bob")
 
     with pytest.raises(ForbiddenError):
-        change_role(viewer=make_viewer("bob"), membership_id=bob.pk, role="lead")
+        update_member(viewer=make_viewer("bob"), membership_id=bob.pk, role="lead")
     with pytest.raises(ForbiddenError):
-        set_member_cap(viewer=make_viewer("bob"), membership_id=bob.pk, max_devices=None)
+        update_member(viewer=make_viewer("bob"), membership_id=bob.pk, max_devices=None)
     with pytest.raises(NotFoundError):
-        change_role(viewer=make_viewer("carol"), membership_id=bob.pk, role="lead")
+        update_member(viewer=make_viewer("carol"), membership_id=bob.pk, role="lead")
     with pytest.raises(NotFoundError):
         add_member(viewer=make_viewer("carol"), tenant_id=vision.pk, username="carol")
     with pytest.raises(NotFoundError):
@@ -137,28 +135,28 @@ def test_role_and_cap_change_in_one_edit(vision):
 
 def test_a_cap_can_be_taken_away_and_left_alone(vision):
     bob = member(vision, "bob")
-    set_member_cap(viewer=SYSTEM, membership_id=bob.pk, max_devices=2)
+    update_member(viewer=SYSTEM, membership_id=bob.pk, max_devices=2)
 
-    assert change_role(viewer=SYSTEM, membership_id=bob.pk, role="viewer").max_devices == 2
-    assert set_member_cap(viewer=SYSTEM, membership_id=bob.pk, max_devices=None).role == "viewer"
+    assert update_member(viewer=SYSTEM, membership_id=bob.pk, role="viewer").max_devices == 2
+    assert update_member(viewer=SYSTEM, membership_id=bob.pk, max_devices=None).role == "viewer"
     assert member(vision, "bob").max_devices is None
 
 
 @pytest.mark.parametrize("cap", [0, -1, 1_000_001])
 def test_a_cap_is_at_least_one_device(vision, cap):
     with pytest.raises(InvalidError) as refusal:
-        set_member_cap(viewer=SYSTEM, membership_id=member(vision, "bob").pk, max_devices=cap)
+        update_member(viewer=SYSTEM, membership_id=member(vision, "bob").pk, max_devices=cap)
 
     assert (refusal.value.field, refusal.value.value) == ("max_devices", cap)
 
 
 def test_an_edit_of_an_old_reading_changes_nothing(vision):
     bob = member(vision, "bob")
-    set_member_cap(viewer=SYSTEM, membership_id=bob.pk, max_devices=2)
+    update_member(viewer=SYSTEM, membership_id=bob.pk, max_devices=2)
     count = AuditEntry.objects.unscoped().count()
 
     with pytest.raises(StaleEditError):
-        set_member_cap(viewer=SYSTEM, membership_id=bob.pk, max_devices=3, expected_version=1)
+        update_member(viewer=SYSTEM, membership_id=bob.pk, max_devices=3, expected_version=1)
     with pytest.raises(StaleEditError):
         remove_member(viewer=SYSTEM, membership_id=bob.pk, expected_version=1)
 
@@ -171,12 +169,12 @@ def test_the_last_lead_stays_unless_an_admin_says_otherwise(vision):
     viewer = make_viewer("alice")
 
     with pytest.raises(LastLeadError):
-        change_role(viewer=viewer, membership_id=alice.pk, role="member")
+        update_member(viewer=viewer, membership_id=alice.pk, role="member")
     with pytest.raises(LastLeadError):
         remove_member(viewer=viewer, membership_id=alice.pk)
     make_member(vision, make_user("carol"), Role.LEAD)
-    change_role(viewer=viewer, membership_id=alice.pk, role="member")
-    change_role(viewer=SYSTEM, membership_id=member(vision, "carol").pk, role="member")
+    update_member(viewer=viewer, membership_id=alice.pk, role="member")
+    update_member(viewer=SYSTEM, membership_id=member(vision, "carol").pk, role="member")
 
     assert not vision.memberships.filter(role="lead").exists()
 
@@ -213,8 +211,8 @@ def test_an_archived_tenant_takes_no_members(vision):
 def test_each_edit_of_the_list_raises_its_version(vision):
     before = Tenant.objects.unscoped().get().members_version
 
-    set_member_cap(viewer=SYSTEM, membership_id=member(vision, "bob").pk, max_devices=2)
-    set_member_cap(viewer=SYSTEM, membership_id=member(vision, "bob").pk, max_devices=2)
+    update_member(viewer=SYSTEM, membership_id=member(vision, "bob").pk, max_devices=2)
+    update_member(viewer=SYSTEM, membership_id=member(vision, "bob").pk, max_devices=2)
     remove_member(viewer=SYSTEM, membership_id=member(vision, "bob").pk)
 
     assert Tenant.objects.unscoped().get().members_version == before + 2

@@ -8,10 +8,10 @@ from tenants.roles import Role
 from tenants.services import (
     add_member,
     authenticate_token,
-    change_role,
     create_tenant,
     create_user,
     revoke_cluster_admin,
+    update_member,
     update_tenant,
 )
 from tests.factories.tenants import (
@@ -54,7 +54,7 @@ def test_two_leads_who_demote_each_other_leave_one():
     viewers = {name: make_viewer(name) for name in keys}
 
     def demote(actor, other):
-        return lambda: change_role(
+        return lambda: update_member(
             viewer=viewers[actor], membership_id=keys[other], role=Role.MEMBER
         )
 

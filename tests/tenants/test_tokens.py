@@ -12,11 +12,11 @@ from tenants.roles import Permission, Role, Scope
 from tenants.selectors import tokens_for, tokens_in_tenant, viewer_of
 from tenants.services import (
     authenticate_token,
-    change_role,
     issue_token,
     revoke_token,
     rotate_token,
     set_user_active,
+    update_member,
 )
 from tests.factories.tenants import (
     NOW,
@@ -190,7 +190,7 @@ def test_a_token_loses_what_its_owner_loses(alice, vision):
     issued = make_token(alice, Scope.JOBS_WRITE)
     member = vision.memberships.get(user=alice)
 
-    change_role(viewer=SYSTEM, membership_id=member.pk, role=Role.VIEWER)
+    update_member(viewer=SYSTEM, membership_id=member.pk, role=Role.VIEWER)
 
     viewer = viewer_of(alice, issued.token)
     assert not viewer.can(Permission.SUBMIT_JOBS, vision.pk)
@@ -223,7 +223,7 @@ def test_a_rotated_token_is_the_same_with_another_key(alice, vision):
 def test_a_rotation_that_fails_leaves_the_old_key(alice, vision):
     old = make_token(alice, Scope.JOBS_WRITE)
     member = vision.memberships.get(user=alice)
-    change_role(viewer=SYSTEM, membership_id=member.pk, role=Role.VIEWER)
+    update_member(viewer=SYSTEM, membership_id=member.pk, role=Role.VIEWER)
 
     with pytest.raises(InvalidError):
         rotate_token(viewer=viewer_of(alice), token_id=old.token.pk, now=NOW)
