@@ -170,7 +170,7 @@ class ReportWriter:
         tries = 0
         while True:
             try:
-                return await self.write(_at_database_time, take)
+                return await self.write(lambda: take(now=database_now()))
             except OperationalError as error:
                 pause = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
                 tries += 1
@@ -223,10 +223,6 @@ def end_threads(threads: ThreadPoolExecutor, count: int) -> None:
     for _ in range(count):
         threads.submit(close)
     threads.shutdown(wait=True)
-
-
-def _at_database_time(take: Callable[..., Turn]) -> Turn:
-    return take(now=database_now())
 
 
 def _call(call: Callable[[], T]) -> T:

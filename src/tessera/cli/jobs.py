@@ -128,7 +128,9 @@ def submit(
         if as_json:
             print_json(dict(job.body))
     if wait or follow_log:
-        raise typer.Exit(_say_end(job, quiet=as_json))
+        if not as_json:
+            err().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
+        raise typer.Exit(exit_of_job(job.state))
 
 
 def plan(
@@ -284,12 +286,6 @@ def _wait(client: Client, job_id: int) -> Job:
         if job.has_ended:
             return job
         time.sleep(POLL_SECONDS)
-
-
-def _say_end(job: Job, *, quiet: bool) -> Exit:
-    if not quiet:
-        err().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
-    return exit_of_job(job.state)
 
 
 def in_words(seconds: Mapping[str, Any], now: datetime, *, utc: bool = False) -> str:
