@@ -18,7 +18,7 @@ from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import MapGroup, NodeTile
 from portal.web.components.states import StateLook, job_state, node_state
 from tenants.clock import estimated_now
-from tessera.run_warnings import RUN_WARNINGS
+from tessera.isolation import RUN_WARNINGS
 
 register = template.Library()
 

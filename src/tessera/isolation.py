@@ -1,4 +1,4 @@
-"""Isolation levels of a node, the result of probing them, and the paths that a job may see.
+"""Isolation of jobs on a node: levels, results of probes, warnings, and visible paths.
 
 Part of the bundle for nodes: Python 3.8, standard library only.
 """
@@ -24,6 +24,14 @@ NOT_AVAILABLE = "isolation-not-available"
 NOT_ISOLATED = "not-isolated"
 NETWORK_SHARED = "network-shared"
 NETWORK_ISOLATED = "network-isolated"
+LIMITS_NOT_ENFORCED = "limits-not-enforced"
+RUN_WARNINGS: Dict[str, str] = {
+    NOT_ISOLATED: "Not isolated from other jobs on its node",
+    LIMITS_NOT_ENFORCED: "CPU and memory limits are not enforced",
+    NETWORK_SHARED: "Network shared with its node",
+    NETWORK_ISOLATED: "No network connection to the outside",
+}
+"""Texts by code; other codes are shown unchanged."""
 
 # Causes for which a level is not available; REMEDIES has the text for people
 NOT_TRIED = "not-tried"

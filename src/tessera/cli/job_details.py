@@ -21,8 +21,8 @@ from tessera.cli.output import (
 )
 from tessera.cli.session import Session
 from tessera.client import Client
+from tessera.isolation import RUN_WARNINGS
 from tessera.results import Job
-from tessera.run_warnings import RUN_WARNINGS
 
 _COLOUR = r"\x1b\[[0-9;]*m"
 _DRIVING = re.compile(rf"(?!{_COLOUR})[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")

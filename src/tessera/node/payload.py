@@ -15,7 +15,6 @@ from tessera.node.helped import HelpedBox
 from tessera.node.runs import Run
 from tessera.protocol import ProtocolError, RunSpec
 
-NOT_ENFORCED = "limits-not-enforced"
 LEFTOVER_SECONDS = 30.0
 _NOT_HELD = b"\0"
 """Written by a child that could not enter the control groups of the job."""
@@ -231,8 +230,8 @@ class ProcessPayload(Payload):
             return isolation.MOST_PROCESSES  # the node's declaration is malformed
 
     def _warn_of_limits(self) -> None:
-        if self._has_limits() and NOT_ENFORCED not in self.warnings:
-            self.warnings.append(NOT_ENFORCED)
+        if self._has_limits() and isolation.LIMITS_NOT_ENFORCED not in self.warnings:
+            self.warnings.append(isolation.LIMITS_NOT_ENFORCED)
 
     def _invocation(self) -> Invocation:
         run, spec = self._run, self._spec
