@@ -15,6 +15,14 @@ from workers.services.dispatch import Directive
 from workers.services.node_reports import Cancelled, Lost, Prepared, PrepareFailed, Tuned
 from workers.transports.base import Preparation, PrepareError, RefusedError, Transport
 
+log = logging.getLogger(__name__)
+
+MOST_PREPARING: Final = 16
+SPEC_DIFFERS: Final = "spec-differs"
+ALREADY_STARTED: Final = "already-started"
+NOT_STARTED: Final = "not-started"
+UNKNOWN_RUN: Final = "unknown-run"
+
 
 def begin(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> bool:
     """Start ``work`` in ``tasks``; if the group is ending, close ``work`` and return False."""
@@ -24,15 +32,6 @@ def begin(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> bool:
         work.close()
         return False
     return True
-
-
-log = logging.getLogger(__name__)
-
-MOST_PREPARING: Final = 16
-SPEC_DIFFERS: Final = "spec-differs"
-ALREADY_STARTED: Final = "already-started"
-NOT_STARTED: Final = "not-started"
-UNKNOWN_RUN: Final = "unknown-run"
 
 
 class DirectiveRunner:

@@ -25,6 +25,10 @@ from workers.services.training_events import TrainingEvents, read_happening
 from workers.signals import log_grew
 from workers.transports.base import Chunk, RefusedError, Transport
 
+log = logging.getLogger(__name__)
+
+FETCHERS: Final = 4
+MOST_FINISHING: Final = 8
 CHUNK_BYTES: Final = 128 << 10
 
 
@@ -207,12 +211,6 @@ class StreamFollower:
             next_offset=next_offset,
             end=end,
         )
-
-
-log = logging.getLogger(__name__)
-
-FETCHERS: Final = 4
-MOST_FINISHING: Final = 8
 
 
 class Fetching:

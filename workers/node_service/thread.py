@@ -15,6 +15,9 @@ from django.conf import settings
 from workers import waking
 from workers.node_service.service import NodeService
 
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS: Final = 2.0
 AGAIN_SECONDS: Final = 2.0
 SILENCE_SECONDS: Final = 30.0
 
@@ -40,11 +43,6 @@ async def _listen(wake: Callable[[], None]) -> None:
             message = await calls.get_message(timeout=SILENCE_SECONDS)
             if message is not None and waking.decode(message["data"]):
                 wake()
-
-
-log = logging.getLogger(__name__)
-
-RESTART_SECONDS = 2.0
 
 
 class NodeServiceThread:

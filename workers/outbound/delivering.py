@@ -17,6 +17,10 @@ from scheduling.notices.services.addresses import Network
 from scheduling.notices.services.deliveries import Outcome, Parcel, claim, due, settle
 from workers.outbound.posting import post
 
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 100
+LONGEST_PASS_SECONDS: Final = 60.0
 Letter = Callable[[Mapping[str, Any], str, str], tuple[str, str]]
 """Subject and text of a mail: from the event, and the language and time zone of the person."""
 
@@ -73,12 +77,6 @@ def _failed(words: str, begun: float, *, is_of_one: bool = False) -> Outcome:
 def _line(text: str) -> str:
     """Names of jobs are free text; a subject is one line."""
     return "".join(c if c.isprintable() else " " for c in text)[:200]
-
-
-log = logging.getLogger(__name__)
-
-AT_ONCE: Final = 100
-LONGEST_PASS_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,19 @@ from scheduling.core.notices import sign
 from scheduling.notices.services.addresses import Network, is_allowed, is_in
 from scheduling.notices.services.deliveries import Outcome, Parcel
 
+CONNECT_SECONDS: Final = 5.0
+WHOLE_SECONDS: Final = 15.0
+MOST_BYTES: Final = 64 << 10
+"""Bytes read of an answer; its content is not stored."""
+LARGEST_BODY: Final = 64 << 10
+GONE: Final = 410
+_WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (TimeoutError, sentence("undelivered-timeout")),
+    (ssl.SSLError, sentence("undelivered-no-tls")),
+    (ConnectionRefusedError, sentence("undelivered-connection-refused")),
+    (http.client.HTTPException, "the answer is no HTTP"),
+)
+
 
 class RefusedAddressError(Exception):
     """A request may not go there; nothing has been sent."""
@@ -68,20 +81,6 @@ def resolve(url: str, allowed: Sequence[Network]) -> Target:
         raise RefusedAddressError("without TLS only networks that an admin allows are told")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(host=host, port=port, ip=str(addresses[0]), tls=tls, path=path)
-
-
-CONNECT_SECONDS: Final = 5.0
-WHOLE_SECONDS: Final = 15.0
-MOST_BYTES: Final = 64 << 10
-"""Bytes read of an answer; its content is not stored."""
-LARGEST_BODY: Final = 64 << 10
-GONE: Final = 410
-_WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (TimeoutError, sentence("undelivered-timeout")),
-    (ssl.SSLError, sentence("undelivered-no-tls")),
-    (ConnectionRefusedError, sentence("undelivered-connection-refused")),
-    (http.client.HTTPException, "the answer is no HTTP"),
-)
 
 
 def post(

@@ -18,6 +18,12 @@ from workers.models import LogStream
 from workers.services.dispatch import MemberRef
 
 LONGEST_CHARACTER: Final = 4
+SEGMENT_BYTES: Final = 4 << 20
+DIGITS: Final = 16
+MOST_HITS: Final = 200
+LONGEST_HIT: Final = 1000
+_LEAD: Final = 200
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 def unfinished(data: bytes) -> int:
@@ -52,10 +58,6 @@ def _length(first_byte: int) -> int:
     if first_byte >= 0xF0:
         return 4
     return 3 if first_byte >= 0xE0 else 2
-
-
-SEGMENT_BYTES: Final = 4 << 20
-DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +212,6 @@ def close_logs(ends: Mapping[MemberRef, tuple[int, int]]) -> None:
     for rank, (first, end) in ends.items():
         if rank.member_id in known:
             keep_log(rank, first=first, end=end, closed=True)
-
-
-MOST_HITS: Final = 200
-LONGEST_HIT: Final = 1000
-_LEAD: Final = 200
-_ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,11 @@ from tessera.node.runs import Run
 from tessera.node.sandbox_root import ACCOUNT, Bind, Plan
 from tessera.protocol import RunSpec
 
+HOME_DIR = "home"
+HOME = f"{protocol.CONTAINER_ROOT}/{HOME_DIR}"
+LEAST_BYTES = 64 << 20
+_SECRETS = f"{protocol.CONTAINER_ROOT}/{protocol.SECRETS_DIR}"
+_SHARE_WITHOUT_LIMIT = 8  # of the node's memory, for a job that has no limit of its own
 _OF_ALL_GPUS = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _GPUS = "/proc/driver/nvidia/gpus"
 _CAPABILITIES = "/proc/driver/nvidia/capabilities"
@@ -65,13 +70,6 @@ def _instance_files(machine: str, gpu: int) -> Iterator[str]:
             number = _FILE_NUMBER.search(system.read_text(f"{top}/{place}/access"))
             if number is not None:
                 yield f"/dev/nvidia-caps/nvidia-cap{number.group(1)}"
-
-
-HOME_DIR = "home"
-HOME = f"{protocol.CONTAINER_ROOT}/{HOME_DIR}"
-LEAST_BYTES = 64 << 20
-_SECRETS = f"{protocol.CONTAINER_ROOT}/{protocol.SECRETS_DIR}"
-_SHARE_WITHOUT_LIMIT = 8  # of the node's memory, for a job that has no limit of its own
 
 
 def plan_for(
