@@ -23,14 +23,8 @@ from scheduling.runs.queries.receipts import (
 from tenants.clock import database_now
 from workers.conf import worker_settings
 from workers.device_curves import MOST_RANKS, USUAL_RANKS, JobCurves, device_curves
-from workers.selectors import (
-    MOST_LOG_BYTES,
-    GoodputRow,
-    LogPiece,
-    goodput_of_job,
-    read_log,
-    search_log,
-)
+from workers.goodput import GoodputRow, goodput_of_job
+from workers.job_logs import MOST_LOG_BYTES, LogPiece, read_log, search_log
 from workers.services.logs import LogHit
 
 _ATTEMPT: Final = OpenApiParameter(

@@ -20,9 +20,9 @@ from scheduling.jobs.queries.jobs import JobRow, visible_job
 from scheduling.jobs.services.ownership import note_log_read
 from tenants.errors import InvalidError
 from workers.conf import worker_settings
-from workers.curves import CurvePoint, goodput_curve
 from workers.device_curves import USUAL_RANKS, device_curves
-from workers.selectors import search_log
+from workers.goodput import CurvePoint, goodput_curve
+from workers.job_logs import search_log
 from workers.services.logs import MOST_HITS, LogHit
 
 MOST_RANK: Final = 100_000

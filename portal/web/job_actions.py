@@ -29,7 +29,7 @@ from scheduling.jobs.validation import InvalidJobError
 from scheduling.runs.services.stopping import stop_job
 from tenants.errors import DomainError, ForbiddenError, InvalidError
 from workers.conf import worker_settings
-from workers.selectors import read_log
+from workers.job_logs import read_log
 
 LONGEST_REASON = 500
 CHUNK_BYTES = 1 << 20

@@ -35,7 +35,7 @@ from scheduling.jobs.queries.why import why
 from scheduling.runs.queries.predictions import outlook_of_job
 from scheduling.usage.queries.device_hours import DeviceHours, hours_of_jobs
 from scheduling.watching.queries import idling_of
-from workers.curves import newest_points
+from workers.goodput import newest_points
 
 TABS = (
     ("job", gettext_lazy("Overview")),

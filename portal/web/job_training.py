@@ -12,7 +12,7 @@ from portal.web.components import words
 from portal.web.components.history import Mark
 from scheduling.core.performance.executors import executors_in
 from scheduling.runs.queries.predictions import Outlook
-from workers.curves import CurvePoint
+from workers.goodput import CurvePoint
 
 if TYPE_CHECKING:
     from scheduling.core.performance.saturation import Prediction

@@ -34,7 +34,7 @@ from tenants.errors import InvalidError
 from tenants.roles import Permission
 from tenants.selectors import users_for
 from tenants.viewers import Viewer
-from workers.curves import trends_of
+from workers.goodput import trends_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

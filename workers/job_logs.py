@@ -1,20 +1,17 @@
-"""Logs and goodput for pages and REST; each function takes the viewer."""
+"""Logs of jobs for pages and REST; each function takes the viewer."""
 
 import socket
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Final
 
-from scheduling.common.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
 from scheduling.core.messages import message, sentence
 from scheduling.enums import MemberStep
-from scheduling.jobs.queries.events import require_visible_job
 from scheduling.jobs.queries.jobs import visible_job
-from scheduling.runs.models import Attempt, Member
+from scheduling.runs.models import Member
 from tenants.errors import DomainError, InvalidError, NotFoundError
 from tenants.viewers import Viewer
-from workers.models import GoodputSample, LogStream
+from workers.models import LogStream
 from workers.services import logs
 
 MOST_LOG_BYTES: Final = 1 << 20
@@ -72,31 +69,6 @@ class LogElsewhereError(DomainError):
             where, remedy = message("log-on-another-host"), _ASK_THERE
         fault = sentence("log-part-held", held=held, end=stream.end, where=where)
         return cls(fault, field="offset", remedy=remedy)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoodputRow:
-    """Goodput of an attempt in one interval of ``seconds``.
-
-    Attributes:
-        throughput: samples per second.
-        efficiency: value of one sample, up to 1.
-        goodput: their product.
-    """
-
-    id: int
-    attempt: int
-    at: datetime
-    seconds: float
-    step: int
-    steps: int
-    samples: float
-    step_seconds: float | None
-    loss: float | None
-    throughput: float
-    efficiency: float
-    goodput: float
-    devices: int
 
 
 def read_log(
@@ -184,25 +156,6 @@ def search_log(
         ),
         found.hits,
     )
-
-
-def goodput_of_job(
-    viewer: Viewer, job_id: int, *, cursor: str | None = None, limit: int = DEFAULT_ROWS
-) -> Page[GoodputRow]:
-    """Return a job's reported goodput by interval, oldest first.
-
-    Raises:
-        NotFoundError: the job does not exist, or the viewer may not see it.
-    """
-    limit = page_limit(limit)
-    key = read_cursor(cursor)
-    require_visible_job(viewer, job_id)
-    samples = GoodputSample.objects.filter(job_id=job_id).order_by("id")
-    if key:
-        samples = samples.filter(id__gt=key[0])
-    numbers = dict(Attempt.objects.filter(job_id=job_id).values_list("id", "number"))
-    rows = [_goodput_row(sample, numbers) for sample in samples[: limit + 1]]
-    return cut(rows, limit, lambda row: row.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,21 +273,3 @@ def _piece(
         end=is_final and start + len(kept) >= max(there.end, stream.end),
     )
     return piece, kept
-
-
-def _goodput_row(sample: GoodputSample, numbers: dict[int, int]) -> GoodputRow:
-    return GoodputRow(
-        id=sample.pk,
-        attempt=numbers.get(sample.attempt_id, 0),
-        at=sample.at,
-        seconds=sample.seconds,
-        step=sample.step,
-        steps=sample.steps,
-        samples=sample.samples,
-        step_seconds=sample.step_seconds,
-        loss=sample.loss,
-        throughput=sample.throughput,
-        efficiency=sample.efficiency,
-        goodput=sample.goodput,
-        devices=sample.devices,
-    )

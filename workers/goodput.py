@@ -1,4 +1,4 @@
-"""Goodput for charts and sparklines: a bounded number of points, whatever the job's age."""
+"""Goodput of jobs: rows for REST, and a bounded number of points for charts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,9 @@ from typing import Any, Final
 from django.db.models import F
 from django.db.models.functions import Mod
 
+from scheduling.common.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
 from scheduling.jobs.queries.events import require_visible_job
+from scheduling.runs.models import Attempt
 from tenants.viewers import Viewer
 from workers.models import GoodputSample
 
@@ -26,6 +28,31 @@ _COLUMNS: Final = (
     "step_seconds",
     "loss",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodputRow:
+    """Goodput of an attempt in one interval of ``seconds``.
+
+    Attributes:
+        throughput: samples per second.
+        efficiency: value of one sample, up to 1.
+        goodput: their product.
+    """
+
+    id: int
+    attempt: int
+    at: datetime
+    seconds: float
+    step: int
+    steps: int
+    samples: float
+    step_seconds: float | None
+    loss: float | None
+    throughput: float
+    efficiency: float
+    goodput: float
+    devices: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +73,25 @@ class CurvePoint:
     goodput: float
     step_seconds: float | None
     loss: float | None
+
+
+def goodput_of_job(
+    viewer: Viewer, job_id: int, *, cursor: str | None = None, limit: int = DEFAULT_ROWS
+) -> Page[GoodputRow]:
+    """Return a job's reported goodput by interval, oldest first.
+
+    Raises:
+        NotFoundError: the job does not exist, or the viewer may not see it.
+    """
+    limit = page_limit(limit)
+    key = read_cursor(cursor)
+    require_visible_job(viewer, job_id)
+    samples = GoodputSample.objects.filter(job_id=job_id).order_by("id")
+    if key:
+        samples = samples.filter(id__gt=key[0])
+    numbers = dict(Attempt.objects.filter(job_id=job_id).values_list("id", "number"))
+    rows = [_goodput_row(sample, numbers) for sample in samples[: limit + 1]]
+    return cut(rows, limit, lambda row: row.id)
 
 
 def goodput_curve(
@@ -92,6 +138,24 @@ def trends_of(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, tuple[Cu
     for row in recent.order_by("job_id", "at").values_list(*_COLUMNS):
         found[row[0]].append(_point(row))
     return {job_id: _spread(points) for job_id, points in found.items()}
+
+
+def _goodput_row(sample: GoodputSample, numbers: dict[int, int]) -> GoodputRow:
+    return GoodputRow(
+        id=sample.pk,
+        attempt=numbers.get(sample.attempt_id, 0),
+        at=sample.at,
+        seconds=sample.seconds,
+        step=sample.step,
+        steps=sample.steps,
+        samples=sample.samples,
+        step_seconds=sample.step_seconds,
+        loss=sample.loss,
+        throughput=sample.throughput,
+        efficiency=sample.efficiency,
+        goodput=sample.goodput,
+        devices=sample.devices,
+    )
 
 
 def _spread(points: list[CurvePoint]) -> tuple[CurvePoint, ...]:
