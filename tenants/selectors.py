@@ -157,18 +157,12 @@ def users_for(viewer: Viewer) -> QuerySet[User]:
     return users.filter(Q(pk__in=shared) | Q(pk=viewer.user_id))
 
 
-def tokens_for(viewer: Viewer, *, user_id: int | None = None) -> tuple[TokenRow, ...]:
-    """The viewer's own tokens, newest first; a cluster admin may list those of others.
+def tokens_for(viewer: Viewer) -> tuple[TokenRow, ...]:
+    """The viewer's own tokens, newest first; with a token bound to a tenant, those of that tenant.
 
-    With a token bound to a tenant, only those of that tenant are returned.
-
-    Raises:
-        NotFoundError: of another person, and the viewer is not a cluster admin.
+    Tokens of others are listed by ``tokens_in_tenant`` alone.
     """
-    if user_id not in (None, viewer.user_id) and not viewer.can(Permission.MANAGE_USERS):
-        raise NotFoundError(sentence("no-such-user"), field="user", value=user_id)
-    owner = viewer.user_id if user_id is None else user_id
-    tokens = ApiToken.objects.select_related("user").defer("digest").filter(user=owner)
+    tokens = ApiToken.objects.select_related("user").defer("digest").filter(user=viewer.user_id)
     if viewer.bound_tenant_id is not None:
         tokens = tokens.filter(tenant=viewer.bound_tenant_id)
     return tuple(TokenRow.of(token) for token in tokens)

@@ -94,10 +94,8 @@ def goodput_of_job(
     return cut(rows, limit, lambda row: row.id)
 
 
-def goodput_curve(
-    viewer: Viewer, job_id: int, *, most: int = MOST_POINTS
-) -> tuple[CurvePoint, ...]:
-    """Return about ``most`` points at most of the job's whole life, oldest first; 4 queries.
+def goodput_curve(viewer: Viewer, job_id: int) -> tuple[CurvePoint, ...]:
+    """Return about ``MOST_POINTS`` points at most of the job's life, oldest first; 4 queries.
 
     The newest points are always included.
 
@@ -106,7 +104,7 @@ def goodput_curve(
     """
     require_visible_job(viewer, job_id)
     samples = GoodputSample.objects.filter(job_id=job_id)
-    stride = -(-samples.count() // most) or 1
+    stride = -(-samples.count() // MOST_POINTS) or 1
     thinned = samples.annotate(turn=Mod(F("id"), stride)).filter(turn=0)
     newest = samples.order_by("-at")[:TREND_POINTS]
     points = {

@@ -16,6 +16,7 @@ from workers.services.heartbeats import has_ended
 logger = logging.getLogger(__name__)
 
 LEASE: Final = timedelta(seconds=9)
+"""Lifetime of a duty without renewal."""
 RENEW_SECONDS: Final = 3.0
 
 
@@ -32,9 +33,7 @@ class Taken:
     state: Mapping[str, Any]
 
 
-def take_duty(
-    *, name: str, owner: str, now: datetime, state: Mapping[str, Any], lease: timedelta = LEASE
-) -> Taken | None:
+def take_duty(*, name: str, owner: str, now: datetime, state: Mapping[str, Any]) -> Taken | None:
     """Take or renew a duty; one of several concurrent processes gets it.
 
     A holder that is proved to have ended, and one whose lease ends later than any clock allows,
@@ -45,17 +44,16 @@ def take_duty(
         owner: this process (``heartbeats.process_name``).
         now: the database's time.
         state: state for the next holder; written if this process holds the duty already.
-        lease: lifetime without renewal.
 
     Returns:
         None if another process holds it.
     """
     row, _ = DutyLease.objects.get_or_create(name=name, defaults={"expires_at": now})
-    in_force = is_in_force(row.expires_at, now, lease)
+    in_force = is_in_force(row.expires_at, now)
     if in_force and row.owner not in ("", owner) and not has_ended(row.owner):
         return None
     is_mine = in_force and row.owner == owner
-    values: dict[str, Any] = {"owner": owner, "expires_at": now + lease}
+    values: dict[str, Any] = {"owner": owner, "expires_at": now + LEASE}
     if is_mine:
         values["state"] = dict(state)
     as_read = DutyLease.objects.filter(name=name, owner=row.owner, expires_at=row.expires_at)
@@ -71,9 +69,9 @@ def release_duty(*, name: str, owner: str, now: datetime, state: Mapping[str, An
     )
 
 
-def is_in_force(expires_at: datetime, now: datetime, lease: timedelta = LEASE) -> bool:
+def is_in_force(expires_at: datetime, now: datetime) -> bool:
     """Return whether a lease holds; one that ends later than any clock allows does not."""
-    return now < expires_at <= now + lease + MOST_SKEW
+    return now < expires_at <= now + LEASE + MOST_SKEW
 
 
 class Duty:

@@ -168,10 +168,10 @@ def write_all(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def write_new(path: str, content: bytes, mode: int = 0o600) -> None:
-    """Create a file that must not exist, following no link."""
+def write_new(path: str, content: bytes) -> None:
+    """Create a private file that must not exist, following no link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, mode)
+    descriptor = os.open(path, flags, 0o600)
     try:
         write_all(descriptor, content)
     finally:

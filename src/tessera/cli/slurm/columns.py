@@ -147,9 +147,9 @@ def _fit(text: str, cell: Cell) -> str:
     return cut.rjust(cell.width) if cell.right else cut.ljust(cell.width)
 
 
-def job_columns(now: datetime | None = None) -> dict[str, Column]:
+def job_columns() -> dict[str, Column]:
     """Columns by the letters that ``squeue -o`` takes."""
-    at = now or datetime.now(tz=UTC)
+    now = datetime.now(tz=UTC)
     return {
         "A": ("JOBID", lambda row: str(row["id"])),
         "C": ("CPUS", _cpus),
@@ -157,8 +157,8 @@ def job_columns(now: datetime | None = None) -> dict[str, Column]:
         "E": ("DEPENDENCY", _dependency),
         "F": ("ARRAY_JOB_ID", lambda row: str(_env(row).get("SLURM_ARRAY_JOB_ID") or row["id"])),
         "K": ("ARRAY_TASK_ID", lambda row: str(_env(row).get("SLURM_ARRAY_TASK_ID") or "N/A")),
-        "L": ("TIME_LEFT", lambda row: _left(row, at)),
-        "M": ("TIME", lambda row: elapsed(row, at)),
+        "L": ("TIME_LEFT", lambda row: _left(row, now)),
+        "M": ("TIME", lambda row: elapsed(row, now)),
         "N": ("NODELIST", nodes_of),
         "P": ("PARTITION", lambda row: str(row["virtual_cluster"])),
         "Q": ("PRIORITY", _priority),
