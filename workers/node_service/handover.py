@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from workers.node_service.ports import Service
-from workers.services.checkpoints import is_to_leave
-from workers.services.dispatch import MemberRef
+from workers.services.dispatch import MemberRef, is_to_leave
 from workers.services.node_reports import Happened
 from workers.services.training_events import (
     CHECKPOINT_BROKEN,
