@@ -21,9 +21,8 @@ from scheduling.core.simulator import (
     read_cluster,
     simulate,
 )
-from scheduling.core.simulator.archives import text_of
 from scheduling.core.simulator.cellular import Shares, read_shares, split
-from scheduling.core.simulator.readers import FORMATS, read_trace
+from scheduling.core.simulator.readers import FORMATS, read_trace, text_of
 from scheduling.core.simulator.results import Recorder
 from scheduling.core.simulator.rules import RULES
 from scheduling.core.simulator.worlds import FAIR_WEATHER

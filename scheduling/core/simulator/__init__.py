@@ -2,9 +2,15 @@
 
 from scheduling.core.simulator.clusters import NodeGroup, SimCluster, read_cluster
 from scheduling.core.simulator.driver import simulate
-from scheduling.core.simulator.errors import SimulationError, TraceError
 from scheduling.core.simulator.results import Result
-from scheduling.core.simulator.traces import FileReader, Knowledge, Trace, TraceJob
+from scheduling.core.simulator.traces import (
+    FileReader,
+    Knowledge,
+    SimulationError,
+    Trace,
+    TraceError,
+    TraceJob,
+)
 from scheduling.core.simulator.worlds import Conditions, JobRecord, Rules, Setup, World
 
 __all__ = [

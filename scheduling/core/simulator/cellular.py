@@ -26,9 +26,8 @@ from scheduling.core.cells import (
 from scheduling.core.policies.base import Need, Policy
 from scheduling.core.policy_interface import Alloc, Plan, Pool, Snapshot
 from scheduling.core.simulator.clusters import SimCluster
-from scheduling.core.simulator.errors import SimulationError
 from scheduling.core.simulator.faults import NodeChange
-from scheduling.core.simulator.traces import Trace
+from scheduling.core.simulator.traces import SimulationError, Trace
 
 _SHARE: Final = r"[A-Za-z0-9._-]+:[0-9]{1,6}"
 _VC: Final = re.compile(rf"([^/=,\s]{{1,100}})=({_SHARE}(?:,{_SHARE})*)")

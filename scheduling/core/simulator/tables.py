@@ -1,11 +1,20 @@
-"""Tables of comma-separated values, read with every fault named by its line."""
+"""Tables of comma-separated values: each error names its line, and a line is one job."""
 
 import csv
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
-from scheduling.core.simulator.errors import TraceError
+from scheduling.core.simulator.traces import Trace, TraceError, TraceJob
+
+#: A gang of more devices than any cluster has is a slip of the pen.
+MOST_DEVICES: Final = 1_000_000
+#: Seconds; in larger values sums of times are no longer exact to the microsecond.
+MOST_SECONDS: Final = 1e10
+MOST_STEPS: Final = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,26 @@ class Row:
     def has(self, column: str) -> bool:
         """Whether a column is not empty."""
         return bool(self.cells.get(column, "").strip())
+
+    def devices(self, column: str) -> int:
+        """A gang's size."""
+        return self.whole(column, minimum=1, maximum=MOST_DEVICES)
+
+    def seconds(self, column: str, *, unit: float = 1.0) -> float:
+        """A time of 0 or more; ``unit`` is its length in seconds."""
+        return self.number(column, minimum=0.0, maximum=MOST_SECONDS / unit) * unit
+
+    def optional_seconds(self, column: str) -> float | None:
+        """A time, if present."""
+        return self.seconds(column) if self.has(column) else None
+
+    def steps(self, column: str) -> float | None:
+        """Iterations, if present."""
+        return self.number(column, minimum=0.0, maximum=MOST_STEPS) if self.has(column) else None
+
+    def batch(self, column: str) -> int | None:
+        """A total batch size, if present."""
+        return self.whole(column, minimum=1) if self.has(column) else None
 
     def fault(self, message: str) -> TraceError:
         """An error that names this line."""
@@ -113,3 +142,37 @@ def _header(
                 source, 1, f"has the unknown column {', '.join(unknown)}; it may have {known}"
             )
     return header
+
+
+def read_jobs(
+    rows: Iterable[Row], source: str, name: str, read: Callable[[Row], TraceJob | str]
+) -> Trace:
+    """The trace of a table's rows.
+
+    Args:
+        rows: the lines of the file.
+        source: its name.
+        name: the format's name.
+        read: returns a row's job, or in words why it cannot be simulated.
+
+    Raises:
+        TraceError: a row is malformed, or two jobs have one name.
+    """
+    jobs: list[TraceJob] = []
+    lines: dict[str, int] = {}
+    left_out: Counter[str] = Counter()
+    for row in rows:
+        job = read(row)
+        if isinstance(job, str):
+            left_out[job] += 1
+            continue
+        before = lines.setdefault(job.name, row.line)
+        if before != row.line:
+            raise row.fault(f"the job {job.name} stands in line {before} already")
+        jobs.append(job)
+    return Trace(
+        name=source,
+        format=name,
+        jobs=tuple(jobs),
+        left_out=MappingProxyType(dict(sorted(left_out.items()))),
+    )

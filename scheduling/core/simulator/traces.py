@@ -1,4 +1,4 @@
-"""The jobs of a simulation, whatever format they were read from."""
+"""The jobs of a simulation, whatever format they were read from, and errors in its input."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +9,30 @@ from scheduling.core.policy_interface import Kind, Scale
 
 #: The text of a file by its path below the profiles' directory; None: no such file.
 FileReader: TypeAlias = Callable[[str], str | None]
+
+
+class SimulationError(ValueError):
+    """The requested simulation cannot be run."""
+
+
+class TraceError(SimulationError):
+    """A file of a trace or a profile is wrong.
+
+    Attributes:
+        source: the file.
+        line: the line, counted from 1; 0: the file as a whole.
+    """
+
+    def __init__(self, source: str, line: int, message: str) -> None:
+        self.source = source
+        self.line = line
+        where = f"{source}:{line}" if line else source
+        self._message = message
+        super().__init__(f"{where}: {message}")
+
+    def __reduce__(self) -> tuple[type["TraceError"], tuple[str, int, str]]:
+        """Support for pickling between processes."""
+        return type(self), (self.source, self.line, self._message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,23 +1,40 @@
-"""Readers of traces: pure functions from text to jobs, one module per format."""
+"""Readers of traces: from the content of a file to jobs."""
 
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from types import MappingProxyType
 from typing import Final
 
-from scheduling.core.simulator.errors import SimulationError, TraceError
-from scheduling.core.simulator.readers import (
-    chronus,
-    crius,
-    gavel,
-    itp,
-    muri,
-    openb,
-    philly,
-    pollux,
-    sia,
+from scheduling.core.simulator.readers.cluster_logs import (
+    CHRONUS_COLUMNS,
+    ITP_COLUMNS,
+    ITP_OTHER_COLUMNS,
+    MURI_COLUMNS,
+    OPENB_COLUMNS,
+    PHILLY_COLUMNS,
+    read_chronus,
+    read_itp,
+    read_muri,
+    read_openb,
+    read_philly,
 )
-from scheduling.core.simulator.traces import Trace
+from scheduling.core.simulator.readers.experiments import (
+    CRIUS_COLUMNS,
+    SIA_COLUMNS,
+    is_gavel,
+    read_crius,
+    read_gavel,
+    read_pollux,
+    read_sia,
+)
+from scheduling.core.simulator.traces import SimulationError, Trace, TraceError
+
+_GZIP: Final = b"\x1f\x8b"
+_ZIP: Final = b"PK"
+_PIECE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +53,15 @@ class TraceFormat:
 
 FORMATS: Final[Mapping[str, TraceFormat]] = MappingProxyType(
     {
-        "sia": TraceFormat(read=sia.read_sia, headers=(sia.COLUMNS,)),
-        "pollux": TraceFormat(read=pollux.read_pollux),
-        "itp": TraceFormat(read=itp.read_itp, headers=(itp.COLUMNS, itp.OTHER_COLUMNS)),
-        "philly": TraceFormat(read=philly.read_philly, headers=(philly.COLUMNS,)),
-        "gavel": TraceFormat(read=gavel.read_gavel),
-        "openb": TraceFormat(read=openb.read_openb, headers=(openb.COLUMNS,)),
-        "chronus": TraceFormat(read=chronus.read_chronus, headers=(chronus.COLUMNS,)),
-        "muri": TraceFormat(read=muri.read_muri, headers=(muri.COLUMNS,)),
-        "crius": TraceFormat(read=crius.read_crius, headers=(crius.COLUMNS,)),
+        "sia": TraceFormat(read=read_sia, headers=(SIA_COLUMNS,)),
+        "pollux": TraceFormat(read=read_pollux),
+        "itp": TraceFormat(read=read_itp, headers=(ITP_COLUMNS, ITP_OTHER_COLUMNS)),
+        "philly": TraceFormat(read=read_philly, headers=(PHILLY_COLUMNS,)),
+        "gavel": TraceFormat(read=read_gavel),
+        "openb": TraceFormat(read=read_openb, headers=(OPENB_COLUMNS,)),
+        "chronus": TraceFormat(read=read_chronus, headers=(CHRONUS_COLUMNS,)),
+        "muri": TraceFormat(read=read_muri, headers=(MURI_COLUMNS,)),
+        "crius": TraceFormat(read=read_crius, headers=(CRIUS_COLUMNS,)),
     }
 )
 
@@ -83,7 +100,7 @@ def _reasons(trace: Trace) -> str:
 def _guess(text: str, source: str) -> str:
     """The format whose columns the header has, the one with most columns first."""
     first = text.partition("\n")[0]
-    if gavel.is_gavel(first):
+    if is_gavel(first):
         return "gavel"
     header = {cell.strip().lstrip("\ufeff") for cell in first.split(",")}
     fitting = [
@@ -99,3 +116,66 @@ def _guess(text: str, source: str) -> str:
             f"is of no known format; name one of {', '.join(sorted(FORMATS))}",
         )
     return max(fitting)[1]
+
+
+def text_of(content: bytes, source: str, *, most: int) -> str:
+    """Return the text of a plain, gzip or zip file; a zip file must contain one file.
+
+    Args:
+        content: the whole file.
+        source: its name, for errors.
+        most: maximum unpacked bytes.
+
+    Raises:
+        TraceError: cut off, damaged, larger than ``most`` bytes unpacked, or not valid UTF-8.
+    """
+    if content.startswith(_GZIP):
+        content = _gunzipped(content, source, most)
+    elif content.startswith(_ZIP):
+        content = _unzipped(content, source, most)
+    if len(content) > most:
+        raise TraceError(source, 0, f"is larger than {most} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise TraceError(source, line, "holds bytes that are no UTF-8 text") from error
+
+
+def _gunzipped(content: bytes, source: str, most: int) -> bytes:
+    """All members of a gzip file."""
+    found = bytearray()
+    while content:
+        unpacking = zlib.decompressobj(wbits=31)
+        try:
+            while content and not unpacking.eof:
+                found += unpacking.decompress(content, _PIECE)
+                content = unpacking.unconsumed_tail
+                if len(found) > most:
+                    raise TraceError(source, 0, f"unpacks to more than {most} bytes")
+        except zlib.error as error:
+            raise TraceError(
+                source, found.count(b"\n") + 1, "the packed file is damaged here"
+            ) from error
+        if not unpacking.eof:
+            raise TraceError(source, found.count(b"\n") + 1, "the packed file is cut off here")
+        content = unpacking.unused_data
+    return bytes(found)
+
+
+def _unzipped(content: bytes, source: str, most: int) -> bytes:
+    """The only file in a zip file."""
+    try:
+        with zipfile.ZipFile(BytesIO(content)) as archive:
+            names = [item for item in archive.infolist() if not item.is_dir()]
+            if len(names) != 1:
+                raise TraceError(source, 0, f"holds {len(names)} files; use one")
+            with archive.open(names[0]) as file:
+                found = file.read(most + 1)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
+        raise TraceError(
+            source, 0, f"cannot be unpacked: it is cut off, damaged or locked ({error})"
+        ) from error
+    if len(found) > most:
+        raise TraceError(source, 0, f"unpacks to more than {most} bytes")
+    return found

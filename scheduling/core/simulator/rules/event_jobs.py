@@ -2,50 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+import numpy as np
+
 from scheduling.core.policy_interface import (
-    NO_FACTS,
     Alloc,
     Facts,
     JobPhase,
-    Kind,
-    Part,
+    LinearModel,
     PolicyJob,
-    Scale,
-    Terms,
+    Shape,
+    TypeInfo,
 )
 from scheduling.core.simulator.traces import TraceJob
 
 DONE: Final = 1e-6
-_MOST_DEVICES: Final = 64
-
-
-class Asking:
-    """Demands of jobs: those that ask for the same share one."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, tuple[str, ...], int | None], tuple[Demand, Alloc]] = {}
-
-    def of(self, job: TraceJob) -> tuple[Demand, Alloc]:
-        """A job's demand, and the allocation that meets it."""
-        key = job.devices, job.types, job.batch
-        if key not in self._known:
-            member = MemberDemand(
-                role="worker",
-                count=job.devices,
-                devices=1,
-                device_types=job.types,
-                within=Within.RACK,
-            )
-            part = Part(
-                n=job.devices,
-                type=job.types[0] if job.types else None,
-                level=Within.RACK.value,
-            )
-            self._known[key] = Demand(members=(member,)), Alloc(parts=(part,), batch=job.batch)
-        return self._known[key]
 
 
 class EventJob:
@@ -204,54 +176,35 @@ class EventJob:
         return total * (alloc.share.fraction if alloc.share else 1.0)
 
 
-def waiting_view(
-    index: int, job: TraceJob, tenant: int, asking: Asking, estimate: float | None
-) -> PolicyJob:
-    """The policy's view of a job before its first start."""
-    demand, asked = asking.of(job)
-    scale = None
-    if job.kind is not Kind.RIGID:
-        scale = job.scale or Scale(minimum=1, maximum=max(_MOST_DEVICES, job.devices))
-    return PolicyJob(
-        id=index,
-        owner=0,
-        priority=job.priority,
-        job_class=JobClass.GUARANTEED,
-        submitted=job.submitted,
-        demand=demand,
-        phase=JobPhase.QUEUED,
-        since=job.submitted,
-        terms=Terms(
-            tenant=tenant,
-            kind=job.kind,
-            scale=scale,
-            deadline=job.deadline,
-            estimate=estimate,
-            application=job.application or None,
-            batch=job.batch,
-        ),
-        facts=NO_FACTS,
-        asked=asked,
-    )
+class EventModel(LinearModel):
+    """Linear speeds; with an oracle also the slowdown of a job on each type."""
 
+    def __init__(
+        self, types: Mapping[str, TypeInfo], jobs: "list[EventJob] | None", restart: float
+    ) -> None:
+        super().__init__(types)
+        self._jobs = jobs
+        self._restart = restart
 
-def why_never(
-    job: TraceJob, seconds: Mapping[str, float], capacity: Mapping[str, int]
-) -> str | None:
-    """The reason why a job can never run even alone, in words; None: it can.
+    def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
+        """Restart cost under these conditions."""
+        return self._restart
 
-    Args:
-        job: with its demand.
-        seconds: its run time by type.
-        capacity: all devices that it could use, by type.
-    """
-    if not seconds:
-        return "nothing was measured of it on these types"
-    kinds = [kind for kind in job.types or capacity if kind in capacity]
-    if not kinds:
-        return f"there is no {' or '.join(job.types)[:60]} in the cluster"
-    least = 1 if job.kind is not Kind.RIGID else job.devices
-    most = max(capacity[kind] for kind in kinds)
-    if least > most:
-        return f"asks for {job.devices} devices, of which there are {most} of one type"
-    return None
+    def speed(self, job: PolicyJob, device_type: str) -> float:
+        """Relative to the best type, as far as that is known."""
+        return 1.0 if self._jobs is None else self._jobs[job.id].speed(device_type)
+
+    def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
+        """Devices times the job's speed on their type."""
+        return shape.devices * self.speed(job, shape.type)
+
+    def goodputs(
+        self,
+        jobs: "Any",
+        shapes: "Any",
+        *,
+        within_request: bool = False,
+    ) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """Devices times speed, for every job."""
+        rows = [[self.rate(job, shape) for shape in shapes] for job in jobs]
+        return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))

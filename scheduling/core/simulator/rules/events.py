@@ -7,74 +7,29 @@ another size, costs the model's restart time; the first start is free. Nodes may
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
-from math import exp
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from scheduling.core.policies.plans import settle, settle_offer
 from scheduling.core.policy_interface import (
     Alloc,
     Event,
     Kind,
-    LinearModel,
     Plan,
-    PolicyJob,
     Pool,
-    Shape,
     Snapshot,
-    TypeInfo,
 )
-from scheduling.core.simulator.cellular import CellBook, assigned, guarantee
+from scheduling.core.simulator.cellular import CellBook, guarantee
 from scheduling.core.simulator.clusters import SimCluster
-from scheduling.core.simulator.durations import seconds_by_type
 from scheduling.core.simulator.faults import NodeBook, NodeFaults
-from scheduling.core.simulator.rules.event_jobs import (
-    DONE,
-    Asking,
-    EventJob,
-    waiting_view,
+from scheduling.core.simulator.rules.event_inputs import (
+    event_jobs,
+    virtual_clusters,
     why_never,
 )
+from scheduling.core.simulator.rules.event_jobs import DONE, EventJob, EventModel
 from scheduling.core.simulator.worlds import JobRecord, Setup
-
-_NOISE_STREAM: Final = 1_000_003
-
-
-class EventModel(LinearModel):
-    """Linear speeds; with an oracle also the slowdown of a job on each type."""
-
-    def __init__(
-        self, types: Mapping[str, TypeInfo], jobs: "list[EventJob] | None", restart: float
-    ) -> None:
-        super().__init__(types)
-        self._jobs = jobs
-        self._restart = restart
-
-    def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
-        """Restart cost under these conditions."""
-        return self._restart
-
-    def speed(self, job: PolicyJob, device_type: str) -> float:
-        """Relative to the best type, as far as that is known."""
-        return 1.0 if self._jobs is None else self._jobs[job.id].speed(device_type)
-
-    def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Devices times the job's speed on their type."""
-        return shape.devices * self.speed(job, shape.type)
-
-    def goodputs(
-        self,
-        jobs: "Any",
-        shapes: "Any",
-        *,
-        within_request: bool = False,
-    ) -> "np.ndarray[Any, np.dtype[np.float64]]":
-        """Devices times speed, for every job."""
-        rows = [[self.rate(job, shape) for shape in shapes] for job in jobs]
-        return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))
 
 
 class EventWorld:
@@ -83,8 +38,8 @@ class EventWorld:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._now = 0.0
-        self._vcs = _virtual_clusters(setup)
-        self._jobs = list(_event_jobs(setup, self._vcs))
+        self._vcs = virtual_clusters(setup)
+        self._jobs = list(event_jobs(setup, self._vcs))
         self._waiting = sorted(self._jobs, key=lambda run: (-run.job.submitted, -run.index))
         self._ids: list[int] = []
         self._held: dict[int, Alloc] = {}
@@ -356,30 +311,6 @@ class EventWorld:
         # The guarantee does not change: the engine knows which cells are unhealthy.
         if self._broke and not self._setup.shares:
             self._pool = Pool(capacity=MappingProxyType(book.capacity()), types=self.cluster.infos)
-
-
-def _virtual_clusters(setup: Setup) -> list[str]:
-    """Virtual cluster of each job, or, without any, its tenant."""
-    if setup.shares:
-        return assigned(setup.trace, setup.shares, setup.cluster, setup.seed)
-    return [job.tenant for job in setup.trace.jobs]
-
-
-def _event_jobs(setup: Setup, vcs: list[str]) -> Iterator[EventJob]:
-    """The jobs with their run times, and with their owners' declarations."""
-    names = sorted(setup.shares or set(vcs))
-    tenants = {name: number for number, name in enumerate(names, start=1)}
-    seconds = seconds_by_type(setup.trace, setup.cluster, setup.files)
-    noise = setup.conditions.estimate_noise
-    stream = np.random.default_rng([setup.seed, _NOISE_STREAM])
-    asking = Asking()
-    for index, job in enumerate(setup.trace.jobs):
-        wrong = exp(noise * float(stream.standard_normal())) if noise else 1.0
-        estimate = job.estimate
-        if setup.knowledge.size_aware and estimate is None and seconds[index]:
-            estimate = max(1.0, min(seconds[index].values()) * wrong)
-        view = waiting_view(index, job, tenants[vcs[index]], asking, estimate)
-        yield EventJob(index, job, seconds[index], view, wrong)
 
 
 def _sizes(alloc: Alloc | None) -> tuple[tuple[int, str | None], ...]:

@@ -19,18 +19,17 @@ from scheduling.core.policy_interface import (
     Scale,
     Terms,
 )
-from scheduling.core.simulator.errors import SimulationError
 from scheduling.core.simulator.profiles import AppProfile, TypeProfile
 from scheduling.core.simulator.rules.pollux_jobs import (
     PROGRAMS,
     RESTART_SECONDS,
     Application,
     PolluxJob,
+    PolluxModel,
 )
-from scheduling.core.simulator.rules.pollux_model import PolluxModel
 from scheduling.core.simulator.rules.rounds import RoundWorld
 from scheduling.core.simulator.tables import read_rows
-from scheduling.core.simulator.traces import FileReader, TraceJob
+from scheduling.core.simulator.traces import FileReader, SimulationError, TraceJob
 from scheduling.core.simulator.worlds import Setup
 
 _TIMES: Final = ("local_bsz", "step_time", "sync_time")

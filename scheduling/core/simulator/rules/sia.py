@@ -24,9 +24,7 @@ from scheduling.core.policy_interface import (
     Terms,
     TypeInfo,
 )
-from scheduling.core.simulator.clusters import SimCluster
-from scheduling.core.simulator.errors import SimulationError
-from scheduling.core.simulator.placing import keep, pack, shape_of, spread_evenly
+from scheduling.core.simulator.clusters import SimCluster, keep, pack, shape_of, spread_evenly
 from scheduling.core.simulator.profiles import AppProfile, read_type
 from scheduling.core.simulator.rules.rounds import RoundWorld
 from scheduling.core.simulator.rules.sia_jobs import (
@@ -36,6 +34,7 @@ from scheduling.core.simulator.rules.sia_jobs import (
     batch_limits,
     split_batch,
 )
+from scheduling.core.simulator.traces import SimulationError
 from scheduling.core.simulator.worlds import Setup
 
 _ANYWHERE: Final = (None, Within.RACK.value)

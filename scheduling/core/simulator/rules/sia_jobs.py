@@ -16,10 +16,9 @@ from scheduling.core.performance.fitting import Observation
 from scheduling.core.performance.goodput import BatchLimits, Noise, candidates
 from scheduling.core.performance.learned import LearnedModel
 from scheduling.core.policy_interface import Kind, Shape
-from scheduling.core.simulator.errors import SimulationError
 from scheduling.core.simulator.profiles import AppProfile, Placement, TypeProfile
-from scheduling.core.simulator.rules.epoch_jobs import EpochJob
-from scheduling.core.simulator.traces import TraceJob
+from scheduling.core.simulator.rules.rounds import EpochJob
+from scheduling.core.simulator.traces import SimulationError, TraceJob
 from tessera.efficiency import gain
 
 _ROUNDING: Final = 1e-8

@@ -16,7 +16,7 @@ from scheduling.core.simulator import (
     read_cluster,
     simulate,
 )
-from scheduling.core.simulator.placing import keep, pack, shape_of, spread_evenly
+from scheduling.core.simulator.clusters import keep, pack, shape_of, spread_evenly
 from scheduling.core.simulator.rules.sia import SiaWorld
 from tests.scheduling.core.simulator.made_up import profiles
 

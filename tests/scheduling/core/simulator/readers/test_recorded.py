@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.simulator import SimulationError, TraceError
-from scheduling.core.simulator.archives import text_of
-from scheduling.core.simulator.readers import FORMATS, read_trace
+from scheduling.core.simulator.readers import FORMATS, read_trace, text_of
 
 TAB = "\t"
 GAVEL7 = TAB.join(["LM (batch size 5)", "python3 run", "-n", "1", "400", "12.5", "2"])
