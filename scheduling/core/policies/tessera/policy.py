@@ -13,16 +13,21 @@ from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.assignment import assign
 from scheduling.core.policies.engines.room import present
 from scheduling.core.policies.parameters import parameter
-from scheduling.core.policies.tessera.columns import SizeColumns, allowed, columns_of
-from scheduling.core.policies.tessera.rates import predicted_rates
-from scheduling.core.policies.tessera.remaining import remembered, steps_left
+from scheduling.core.policies.tessera.columns import (
+    SizeColumns,
+    allowed,
+    columns_of,
+    predicted_rates,
+)
 from scheduling.core.policies.tessera.worth import (
     JobStanding,
     believed,
     fair_speeds,
     horizons,
     net_speeds,
+    remembered,
     restart_costs,
+    steps_left,
     unfairness,
     weights,
     worths,

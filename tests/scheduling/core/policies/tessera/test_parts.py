@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.policies.tessera.columns import allowed, columns_of
-from scheduling.core.policies.tessera.rates import Rates, predicted_rates
-from scheduling.core.policies.tessera.remaining import remembered, steps_left
+from scheduling.core.policies.tessera.columns import Rates, allowed, columns_of, predicted_rates
 from scheduling.core.policies.tessera.worth import (
     JobStanding,
     believed,
     fair_speeds,
     horizons,
     net_speeds,
+    remembered,
     restart_costs,
+    steps_left,
     unfairness,
     weights,
     worths,
