@@ -1,6 +1,10 @@
 """At most one choice per job under a few capacities, by prices and a small exact search."""
 
-from scheduling.core.policies.engines.assignment.solve import Assignment, assign
-from scheduling.core.policies.engines.assignment.whole import NoSolutionError, solve_whole
+from scheduling.core.policies.engines.assignment.solve import (
+    Assignment,
+    NoSolutionError,
+    assign,
+    solve_whole,
+)
 
 __all__ = ["Assignment", "NoSolutionError", "assign", "solve_whole"]
