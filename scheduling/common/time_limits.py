@@ -12,7 +12,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Final, cast
 
-from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.policies.base import TimeLimit
 
 _AGAIN = 0.25  # seconds until the next try, for code that swallows the first one
 

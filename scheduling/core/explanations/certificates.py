@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from scheduling.core.cells.requests import OPPORTUNISTIC
 from scheduling.core.jobspec import JobClass
-from scheduling.core.policies.fifo import Fifo
+from scheduling.core.policies.queues.ordered import Fifo
 from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import empty_engine, guaranteed_devices
 from scheduling.core.round.gates import closed_gate

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scheduling.core.jobspec import Demand
 from scheduling.core.policies import make_policy
-from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.policies.base import TimeLimit
 from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import engine_for

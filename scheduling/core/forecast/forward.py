@@ -15,7 +15,7 @@ from typing import Any, Final
 from scheduling.core.forecast.horizon import HORIZON
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.policies import make_policy
-from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.decide import decide
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import group_name, parts_of

@@ -13,7 +13,7 @@ from scheduling.core.forecast.durations import Lineage, RunTimes, stratified
 from scheduling.core.forecast.forward import ForecastCourse, SimulatedCluster
 from scheduling.core.jobspec import JobClass
 from scheduling.core.policies import make_policy
-from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.values import ClusterSnapshot, QueuedJob
 

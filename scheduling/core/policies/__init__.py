@@ -7,7 +7,6 @@ from typing import Any, Final
 from scheduling.core.policies.base import Policy
 from scheduling.core.policies.easyscale.policy import EasyScale
 from scheduling.core.policies.elasticflow.policy import ElasticFlow
-from scheduling.core.policies.fifo import Fifo
 from scheduling.core.policies.gandiva.policy import Gandiva
 from scheduling.core.policies.gavel.policy import Gavel
 from scheduling.core.policies.optimus import Optimus
@@ -21,9 +20,8 @@ from scheduling.core.policies.parameters import (
 )
 from scheduling.core.policies.pollux import Pollux
 from scheduling.core.policies.queues.backfilling import Backfill
-from scheduling.core.policies.queues.capacity import Capacity
-from scheduling.core.policies.queues.least import ShortestService, ShortestTime
-from scheduling.core.policies.queues.philly import Philly
+from scheduling.core.policies.queues.capacity import Capacity, Philly
+from scheduling.core.policies.queues.ordered import Fifo, ShortestService, ShortestTime
 from scheduling.core.policies.queues.shares import DominantShare, FairShare
 from scheduling.core.policies.queues.singularity import Singularity
 from scheduling.core.policies.sia import Sia

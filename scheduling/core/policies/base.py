@@ -1,13 +1,35 @@
-"""The interface of policies: pure functions of a snapshot and their own small state."""
+"""The interface of policies, pure functions of a snapshot and a small state, and of policy rules.
 
-from collections.abc import Mapping
+A policy rule is a policy around another one; its state is the inner policy's.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
-from scheduling.core.policies.plans import rigid_alloc
+from scheduling.core.policies.parameters import NO_PARAMETER
+from scheduling.core.policies.plans import IllegalPlanError, check_plan, keep_running, rigid_alloc
 from scheduling.core.policy_interface import Plan, Snapshot
 
-__all__ = ["Need", "Policy", "label_of", "rigid_alloc"]
+__all__ = [
+    "Combinator",
+    "Need",
+    "PlanCheck",
+    "Policy",
+    "TimeLimit",
+    "guarded_plan",
+    "label_of",
+    "rigid_alloc",
+    "without",
+]
+
+#: Bounds the time of a call; raises ``TimeoutError`` in it when the time is over.
+TimeLimit: TypeAlias = Callable[[], AbstractContextManager[None]]
+
+#: Raises ``IllegalPlanError`` for a plan that its driver cannot carry out.
+PlanCheck: TypeAlias = Callable[[Snapshot, Plan], None]
 
 
 class Need(StrEnum):
@@ -55,3 +77,77 @@ class Policy(Protocol):
 def label_of(policy: Policy) -> str:
     """A policy's name, with those of the combinators around it."""
     return str(getattr(policy, "label", policy.name))
+
+
+def guarded_plan(
+    policy: Policy,
+    snapshot: Snapshot,
+    state: Mapping[str, Any],
+    *,
+    limit: TimeLimit = nullcontext,
+    check: PlanCheck = check_plan,
+) -> tuple[Plan, Mapping[str, Any], str | None]:
+    """Return a legal plan, whatever the policy does.
+
+    Args:
+        policy: any implementation.
+        snapshot: input of the policy.
+        state: returned by its last call.
+        limit: from the driver, which has the clock.
+        check: the driver's check of a plan.
+
+    Returns:
+        The plan and the policy's new state; or, if the policy raises, exceeds its time or returns
+        an illegal plan, one that leaves running jobs alone, the old state, and the fault.
+    """
+    try:
+        with limit():
+            plan, after = policy.plan(snapshot, state)
+        check(snapshot, plan)
+    except IllegalPlanError as error:
+        fault = f"policy {label_of(policy)} returned an illegal plan: {error}"
+    except TimeoutError:
+        fault = f"policy {label_of(policy)} took too long"
+    except Exception as error:  # one policy's bug must not stop everybody's round
+        fault = f"policy {label_of(policy)} failed with {type(error).__name__}: {error}"
+    else:
+        return plan, after, None
+    return keep_running(snapshot), state, f"{fault}; running jobs keep their devices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combinator:
+    """A policy rule around another policy.
+
+    Attributes:
+        inner: its decisions apply but for one rule; not a parameter.
+    """
+
+    inner: Policy = field(metadata=NO_PARAMETER)
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[frozenset[Need]] = frozenset(Need)
+    stateless: ClassVar[bool] = False
+
+    @property
+    def label(self) -> str:
+        """The policy with all that is around it, as in ``sia+hysteresis``."""
+        return f"{label_of(self.inner)}+{self.name}"
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Return the inner plan."""
+        return self.inner.plan(snapshot, state)
+
+
+def without(plan: Plan, dropped: set[int], why: str) -> Plan:
+    """``plan`` without some jobs, which get the reason ``why``."""
+    if not dropped:
+        return plan
+    return replace(
+        plan,
+        allocs={job_id: alloc for job_id, alloc in plan.allocs.items() if job_id not in dropped},
+        order=tuple(job_id for job_id in plan.order if job_id not in dropped),
+        why={**plan.why, **dict.fromkeys(sorted(dropped), why)},
+    )

@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from scheduling.core.messages import sentence
 from scheduling.core.policies.base import Need
-from scheduling.core.policies.engines.marginal import greedy_marginal
+from scheduling.core.policies.engines.greedy import greedy_marginal, meant
 from scheduling.core.policies.engines.room import FreeDevices, borrows, present, shape_of
-from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import Alloc, Part, Plan, PolicyJob, Snapshot
 

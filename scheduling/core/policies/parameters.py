@@ -1,17 +1,19 @@
-"""Typed parameters of policies: type, bounds and help text."""
+"""Typed parameters of policies: type, bounds and help text, and prices of device-hours as text."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, get_type_hints
 
 from scheduling.core.jobspec.errors import shortened
 from scheduling.core.messages import sentence
+from scheduling.core.policy_interface import Snapshot, TypeInfo
 
 _KEY: Final = "parameter"
 _PART: Final = "part"
+#: Metadata of a dataclass field that is not a parameter: the creator of the policy sets it.
 NO_PARAMETER: Final[Mapping[str, bool]] = MappingProxyType({_PART: True})
-"""Metadata of a dataclass field that is not a parameter: the creator of the policy sets it."""
 
 _WORDS: Final = {
     bool: sentence("kind-boolean"),
@@ -20,6 +22,13 @@ _WORDS: Final = {
     str: sentence("kind-word"),
 }
 _TRUTH: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+#: Limits of a text of prices, and of a price; only the proportions of prices count.
+_PRICES_MOST_TYPES: Final = 64
+_PRICES_LONGEST: Final = 4_000
+_PRICE_LEAST: Final = 1e-3
+_PRICE_LARGEST: Final = 1e6
+_PRICES_FORM: Final = sentence("price-pairs")
 
 
 class UnknownPolicyError(ValueError):
@@ -189,3 +198,46 @@ def _parameter(item: Field[Any], kind: type) -> Parameter:
     return Parameter(
         name=item.name, kind=kind, default=item.default, **item.metadata.get(_KEY, {})
     )
+
+
+@lru_cache(maxsize=256)
+def read_prices(text: str) -> Mapping[str, float]:
+    """Parse prices by type from ``TYPE=PRICE,TYPE=PRICE``; an empty text has none.
+
+    Raises:
+        ValueError: wrong form; the message shows the right one.
+    """
+    if len(text) > _PRICES_LONGEST:
+        raise ValueError(_PRICES_FORM)
+    found: dict[str, float] = {}
+    for pair in filter(None, text.split(",")):
+        kind, _, price = (part.strip() for part in pair.rpartition("="))
+        try:
+            value = float(price)
+        except ValueError:
+            raise ValueError(_PRICES_FORM) from None
+        if not kind or kind in found or not _PRICE_LEAST <= value <= _PRICE_LARGEST:
+            raise ValueError(_PRICES_FORM)
+        found[kind] = value
+    if len(found) > _PRICES_MOST_TYPES:
+        raise ValueError(_PRICES_FORM)
+    return MappingProxyType(found)
+
+
+def prices_parameter() -> Any:
+    """The price parameter of a policy; empty: the view's prices."""
+    return parameter("", sentence("param-prices"), reads=read_prices)
+
+
+def priced(snapshot: Snapshot, prices: str) -> Snapshot:
+    """The view with these prices; types without one retain theirs."""
+    given = read_prices(prices)
+    if not given:
+        return snapshot
+    pool = snapshot.pool
+    known = {**dict.fromkeys([*pool.capacity, *pool.borrow], TypeInfo()), **pool.types}
+    types = {
+        kind: replace(info, price=given[kind]) if kind in given else info
+        for kind, info in known.items()
+    }
+    return replace(snapshot, pool=replace(pool, types=types))

@@ -16,8 +16,8 @@ import numpy as np
 from scheduling.core.messages import sentence
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.genetic import Floats, GeneticProblem, Genomes, search
+from scheduling.core.policies.engines.greedy import meant, serve_rest
 from scheduling.core.policies.engines.room import FreeDevices, borrows, is_pinned, present
-from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import (
     Alloc,

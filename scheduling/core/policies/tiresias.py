@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final
 
 from scheduling.core.messages import sentence
 from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.greedy import sorted_policy
 from scheduling.core.policies.engines.room import present
-from scheduling.core.policies.engines.sorting import sorted_policy
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 

@@ -1,4 +1,4 @@
-"""Policy rules around a policy, selected by name, with parameters.
+"""Policy rules around a policy, selected by name, and the one that replaces a failing policy.
 
 They are the value of one more parameter of every policy, ``wrap``, a mapping of names to
 parameters. The order of nesting is fixed, since most others are useless: a failing policy is
@@ -7,24 +7,86 @@ rule exceeds them.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from scheduling.core.policies.base import Policy
-from scheduling.core.policies.combinators import (
+from scheduling.core.messages import sentence
+from scheduling.core.policies.base import Combinator, Policy, TimeLimit, guarded_plan
+from scheduling.core.policies.combinators.holding import DeviceCeiling, Hysteresis
+from scheduling.core.policies.combinators.waiting import (
     Backfilled,
-    Combinator,
     DeadlineGuard,
-    DeviceCeiling,
-    Guarded,
-    Hysteresis,
     Opportunistic,
     ReserveHead,
 )
-from scheduling.core.policies.parameters import UnknownPolicyError, checked, read_args, shown
+from scheduling.core.policies.parameters import (
+    NO_PARAMETER,
+    UnknownPolicyError,
+    checked,
+    parameter,
+    read_args,
+    shown,
+)
+from scheduling.core.policies.queues.backfilling import Backfill
+from scheduling.core.policies.queues.capacity import Capacity
+from scheduling.core.policies.queues.ordered import Fifo, ShortestService, ShortestTime
+from scheduling.core.policies.queues.shares import DominantShare, FairShare
+from scheduling.core.policy_interface import Plan, Snapshot
+
+#: None of them takes long, whatever the view.
+FALLBACKS: Final[Mapping[str, type[Policy]]] = MappingProxyType(
+    {
+        policy.name: policy
+        for policy in (
+            Fifo,
+            Backfill,
+            Capacity,
+            DominantShare,
+            FairShare,
+            ShortestService,
+            ShortestTime,
+        )
+    }
+)
 
 #: The parameter of every policy with its policy rules.
 WRAP: Final = "wrap"
+
+Wraps = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded(Combinator):
+    """The inner policy, or ``fallback`` where it fails, is late or breaks a rule.
+
+    Attributes:
+        fallback: the name of another policy, of those that order jobs and need no time.
+        limit: bounds the time of a call; created by the driver, which has the clock.
+    """
+
+    fallback: str = parameter("fifo", sentence("param-fallback"), choices=tuple(FALLBACKS))
+    limit: TimeLimit = field(default=nullcontext, metadata=NO_PARAMETER)
+
+    name: ClassVar[str] = "guarded"
+    summary: ClassVar[str] = sentence("summary-guarded")
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Return the inner plan if it is legal; else its notes contain the fault.
+
+        ``instead`` in them names the policy that decides: if ``fallback`` fails too, running jobs
+        are left alone and the rest is first in, first out.
+        """
+        plan, after, fault = guarded_plan(self.inner, snapshot, state, limit=self.limit)
+        if fault is None:
+            return plan, after
+        fallback = FALLBACKS[self.fallback]()
+        instead, _, worse = guarded_plan(fallback, snapshot, {}, limit=self.limit)
+        faults = [fault] if worse is None else [fault, worse]
+        told = {"faults": faults, "instead": self.fallback if worse is None else Fifo.name}
+        return replace(instead, notes={**instead.notes, **told}), state
+
 
 #: By name, from the innermost to the outermost.
 COMBINATORS: Final[Mapping[str, type[Combinator]]] = MappingProxyType(
@@ -42,8 +104,6 @@ COMBINATORS: Final[Mapping[str, type[Combinator]]] = MappingProxyType(
     }
 )
 
-Wraps = Mapping[str, Mapping[str, Any]]
-
 
 def parted(args: Mapping[str, Any]) -> tuple[dict[str, Any], Wraps]:
     """Split off the policy's own parameters from its policy rules.
@@ -54,7 +114,9 @@ def parted(args: Mapping[str, Any]) -> tuple[dict[str, Any], Wraps]:
     own = {name: value for name, value in args.items() if name != WRAP}
     wraps = args.get(WRAP, {})
     whole = isinstance(wraps, Mapping) and all(
-        isinstance(name, str) and isinstance(given, Mapping) and all(map(_is_word, given))
+        isinstance(name, str)
+        and isinstance(given, Mapping)
+        and all(isinstance(key, str) for key in given)
         for name, given in wraps.items()
     )
     if not whole:
@@ -110,7 +172,3 @@ def _combinator(name: str) -> type[Combinator]:
             f"{', '.join(sorted(COMBINATORS))}"
         )
     return combinator
-
-
-def _is_word(value: object) -> bool:
-    return isinstance(value, str)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from scheduling.core.cells import CellEngine
 from scheduling.core.jobspec import JobClass
 from scheduling.core.policies import make_policy
-from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.blockers import name_hindrances
 from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.policy_answers import MakePolicy

@@ -18,10 +18,9 @@ from scheduling.core.messages import message, sentence
 from scheduling.core.performance.executors import fewer_are_faster
 from scheduling.core.performance.reverts import is_slower
 from scheduling.core.policies import WRAP, UnknownPolicyError, make_policy
-from scheduling.core.policies.base import Policy
-from scheduling.core.policies.fifo import Fifo
-from scheduling.core.policies.guarding import TimeLimit, guarded_plan
+from scheduling.core.policies.base import Policy, TimeLimit, guarded_plan
 from scheduling.core.policies.plans import IllegalPlanError, check_plan
+from scheduling.core.policies.queues.ordered import Fifo
 from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.reasons import Reason
 from scheduling.core.round.gang_sizes import sized

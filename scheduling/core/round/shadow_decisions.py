@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scheduling.core.policies import make_policy
-from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.decide import decide
 from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.values import ClusterSnapshot, RoundResult

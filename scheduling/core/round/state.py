@@ -16,7 +16,7 @@ from scheduling.core.cells import (
 from scheduling.core.jobspec import JobClass
 from scheduling.core.messages import message
 from scheduling.core.performance.reverts import with_reverts
-from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.policies.base import TimeLimit
 from scheduling.core.reasons import Reason
 from scheduling.core.round import starting
 from scheduling.core.round.caps import DeviceUse, cut_down, grown_within_caps

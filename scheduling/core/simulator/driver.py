@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scheduling.core.policies.base import Policy, label_of
-from scheduling.core.policies.guarding import guarded_plan
+from scheduling.core.policies.base import Policy, guarded_plan, label_of
 from scheduling.core.policies.plans import PlanChecker
 from scheduling.core.simulator.results import Result, finish_time_fairness
 from scheduling.core.simulator.worlds import World

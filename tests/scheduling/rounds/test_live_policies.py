@@ -8,7 +8,7 @@ import pytest
 from scheduling.clusters.models import Node, VirtualCluster
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import JobState
-from scheduling.core.policies.combinators import Guarded
+from scheduling.core.policies.wrapping import Guarded
 from scheduling.core.policy_interface import Alloc, Part, Plan
 from scheduling.core.reasons import Reason
 from scheduling.core.values import RunObservation

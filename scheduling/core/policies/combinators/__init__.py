@@ -3,20 +3,3 @@
 The state of a rule is the inner policy's, so that a virtual cluster may add or remove one without
 losing its policy's state.
 """
-
-from scheduling.core.policies.combinators.base import Combinator
-from scheduling.core.policies.combinators.filling import Backfilled, Opportunistic
-from scheduling.core.policies.combinators.guarded import Guarded
-from scheduling.core.policies.combinators.holding import DeviceCeiling, Hysteresis
-from scheduling.core.policies.combinators.urgency import DeadlineGuard, ReserveHead
-
-__all__ = [
-    "Backfilled",
-    "Combinator",
-    "DeadlineGuard",
-    "DeviceCeiling",
-    "Guarded",
-    "Hysteresis",
-    "Opportunistic",
-    "ReserveHead",
-]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from scheduling.core.messages import message, sentence
 from scheduling.core.performance.executors import sharing_gain
-from scheduling.core.policies.combinators.base import Combinator, without
+from scheduling.core.policies.base import Combinator, without
 from scheduling.core.policies.engines.filling import account_of
 from scheduling.core.policies.engines.room import FreeDevices, present, shape_of
 from scheduling.core.policies.parameters import NO_PARAMETER, parameter

@@ -13,8 +13,8 @@ from scheduling.core.messages import message, sentence
 from scheduling.core.performance.executors import executors_on
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.easyscale.planning import Threads, Trainee, Workers, share_out
+from scheduling.core.policies.engines.greedy import meant, serve_rest
 from scheduling.core.policies.engines.room import FreeDevices, borrows, one_type, present
-from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import Alloc, JobPhase, Kind, Part, Plan, PolicyJob, Snapshot
 

@@ -12,8 +12,7 @@ from scheduling.core.policies.elasticflow.shares import (
     satisfy,
     trimmed,
 )
-from scheduling.core.policies.engines.room import one_type
-from scheduling.core.policies.engines.sizes import rates_by_size
+from scheduling.core.policies.engines.room import one_type, rates_by_size
 from scheduling.core.policy_interface import PolicyJob, Snapshot
 
 

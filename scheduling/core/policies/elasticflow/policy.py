@@ -15,10 +15,15 @@ from scheduling.core.messages import message, sentence
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.elasticflow.books import Books, Promise
 from scheduling.core.policies.elasticflow.shares import at
-from scheduling.core.policies.engines.marginal import greedy_marginal
-from scheduling.core.policies.engines.room import FreeDevices, borrows, on_type, one_type, present
-from scheduling.core.policies.engines.sizes import rates_by_size
-from scheduling.core.policies.engines.sorting import meant, serve_rest
+from scheduling.core.policies.engines.greedy import greedy_marginal, meant, serve_rest
+from scheduling.core.policies.engines.room import (
+    FreeDevices,
+    borrows,
+    on_type,
+    one_type,
+    present,
+    rates_by_size,
+)
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import Alloc, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.reasons import Reason

@@ -1,12 +1,20 @@
-"""Free devices while a plan is built, and the allocation that a gang gets from them."""
+"""Free devices while a plan is built, the possible sizes of a gang, and its allocation."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import ceil
+from math import ceil, isfinite
 
 from scheduling.core.jobspec import JobClass
 from scheduling.core.policies.base import rigid_alloc
-from scheduling.core.policy_interface import Alloc, JobPhase, Part, PolicyJob, Shape, Snapshot
+from scheduling.core.policy_interface import (
+    Alloc,
+    JobPhase,
+    Part,
+    PolicyJob,
+    Shape,
+    Snapshot,
+    Step,
+)
 
 
 def present(snapshot: Snapshot) -> list[PolicyJob]:
@@ -145,3 +153,25 @@ class FreeDevices:
             return
         for member in job.demand.members:
             yield member.device_types
+
+
+def sizes_of(job: PolicyJob, most: int) -> list[int]:
+    """Sizes up to ``most``: the gang alone if it is rigid, else powers of two in its bounds.
+
+    Buddy cells fit powers of two without fragments (ElasticFlow, job placement); the gang's own
+    size and the smallest one are always among them.
+    """
+    scale = job.terms.scale
+    if scale is None or len(job.demand.members) > 1:
+        return [job.gang] if job.gang <= most else []
+    powers = {1 << bit for bit in range(scale.maximum.bit_length())}
+    if scale.step is Step.MULTIPLE:
+        powers = {power * scale.quantum for power in powers}
+    wanted = sorted(powers | {job.gang, scale.minimum})
+    return [n for n in wanted if n <= most and job.allows(n)]
+
+
+def rates_by_size(snapshot: Snapshot, job: PolicyJob, kind: str, most: int) -> dict[int, float]:
+    """Steps/s on n devices of a type, for the sizes at which the job can run."""
+    found = {n: snapshot.model.rate(job, shape_of(snapshot, kind, n)) for n in sizes_of(job, most)}
+    return {n: rate for n, rate in found.items() if isfinite(rate) and rate > 0}

@@ -12,16 +12,16 @@ from typing import Any, ClassVar, Final
 
 from scheduling.core.messages import message, sentence
 from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.greedy import meant, serve_rest
 from scheduling.core.policies.engines.room import (
     FreeDevices,
     borrows,
     on_type,
     one_type,
     present,
+    rates_by_size,
     shape_of,
 )
-from scheduling.core.policies.engines.sizes import rates_by_size
-from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.gandiva.packing import PackedGang, Packs, Seat, in_turn, seat
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import Alloc, Kind, Part, Plan, PolicyJob, Share, Snapshot

@@ -9,7 +9,6 @@ import numpy as np
 
 from scheduling.core.policies.engines.filling import account_of
 from scheduling.core.policies.engines.room import one_type, shape_of
-from scheduling.core.policies.engines.timeshare import Combination
 from scheduling.core.policies.gavel import objectives
 from scheduling.core.policies.gavel.objectives import EntityPolicy, water_fill
 from scheduling.core.policies.gavel.problem import (
@@ -20,6 +19,7 @@ from scheduling.core.policies.gavel.problem import (
     jobs_alone,
     with_pairs,
 )
+from scheduling.core.policies.gavel.rounds import Combination
 from scheduling.core.policy_interface import PolicyJob, Snapshot
 
 _MOST_PAIRS = 2000

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 from scheduling.core.messages import message, sentence
 from scheduling.core.policies.base import Need, rigid_alloc
-from scheduling.core.policies.engines.availability import Calendar
-from scheduling.core.policies.engines.backfill import Waiting, backfill
+from scheduling.core.policies.engines.backfill import Calendar, Waiting, backfill
 from scheduling.core.policies.engines.room import FreeDevices, borrows, on_type, present
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import (

@@ -1,28 +1,112 @@
-"""Queues with guarantees and ceilings: the capacity scheduler of Hadoop YARN.
+"""Queues with guarantees, ceilings and user limits: the capacity scheduler of Hadoop YARN.
 
-Vavilapalli et al., SoCC '13 (YARN); the substrate of Philly (Jeon et al., ATC '19, section 2.3).
+Vavilapalli et al., SoCC '13 (YARN).
 Tenants are queues in a tree. The child that uses the smallest part of its guarantee is offered
 devices first; the unused part of a queue is lent to the others, up to their limits. With
 preemption, queues above their ideal share return whole gangs, the youngest first.
+
+Each active user of a queue may use an equal part of its capacity, with at least
+``minimum-user-limit-percent`` of it; and at most ``user-limit-factor`` times the queue's
+guarantee, however idle the rest is (Hadoop's documentation, "Capacity Scheduler", queue
+properties). A queue's capacity is its guarantee, or its use if that is more.
+
+Philly (Jeon et al., ATC '19, section 2.3) adds locality. A gang first asks for the tightest domain
+that can hold it; each time it has waited in vain for a while it asks for the next wider one. Gangs
+that wait hold nothing, so smaller jobs may pass. Devices are taken back only when the cluster is
+nearly full. The times and the mark of fullness are parameters, with our own defaults.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
+from scheduling.core.jobspec import Within
 from scheduling.core.messages import message, sentence
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.filling import account_of, fill, tree
+from scheduling.core.policies.engines.greedy import meant
 from scheduling.core.policies.engines.room import borrows, is_pinned, present
-from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.queues.shares import in_turn
-from scheduling.core.policies.queues.users import ALL, UserLimits
-from scheduling.core.policy_interface import JobPhase, Plan, PolicyJob, Snapshot, Tenant
+from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, Snapshot, Tenant
+
+ALL: Final = 100
+#: A person without a tenant known to the view is a user of the whole pool.
+_POOL: Final = -1
+_SLACK: Final = 1e-9
+_TIGHTNESS: Final = {within: rank for rank, within in enumerate(Within)}
 
 _WAITS: Final = sentence(message("other-queues-first"))
 _USER: Final = sentence(message("user-limit-of-queue"))
 _GIVES_BACK: Final = sentence(message("queue-gives-back"))
+
+
+class UserLimits:
+    """Each person's devices in each queue, and the limit.
+
+    Borrowing is neither limited nor counted: it uses only idle devices.
+
+    Args:
+        snapshot: the private view.
+        percent: lower bound of a user's limit in percent of the queue; 100: no sharing.
+        factor: maximum of one user, in queue guarantees; 0: no bound.
+    """
+
+    def __init__(self, snapshot: Snapshot, percent: int, factor: float) -> None:
+        self._percent, self._factor = percent, factor
+        self._guarantees = _guarantees(snapshot)
+        users: dict[int, set[int]] = defaultdict(set)
+        for job in snapshot.jobs:
+            if job.phase is not JobPhase.LEAVING and not borrows(job):
+                users[self._queue(job)].add(job.owner)
+        self._active = {queue: len(owners) for queue, owners in users.items()}
+        self._used: dict[int, int] = defaultdict(int)
+        self._held: dict[tuple[int, int], int] = defaultdict(int)
+        self.refused: set[int] = set()
+
+    def take(self, job: PolicyJob, devices: int) -> None:
+        """Count the devices of a job."""
+        if not borrows(job):
+            queue = self._queue(job)
+            self._used[queue] += devices
+            self._held[queue, job.owner] += devices
+
+    def allows(self, job: PolicyJob, devices: int) -> bool:
+        """Whether its owner may have n more devices; an owner without any may start one gang.
+
+        Without that a gang above the limit would never start.
+        """
+        if borrows(job):
+            return True
+        queue = self._queue(job)
+        held = self._held[queue, job.owner]
+        if held == 0 or held + devices <= self.limit(queue, devices) + _SLACK:
+            return True
+        self.refused.add(job.id)
+        return False
+
+    def limit(self, queue: int, devices: int) -> float:
+        """The most that one user may hold of a queue which is to use ``devices`` more."""
+        guarantee = self._guarantees[queue]
+        capacity = max(guarantee, float(self._used[queue] + devices))
+        part = max(1.0 / max(1, self._active.get(queue, 1)), self._percent / ALL)
+        most = part * capacity
+        return min(most, self._factor * guarantee) if self._factor > 0.0 else most
+
+    def _queue(self, job: PolicyJob) -> int:
+        return job.terms.tenant if job.terms.tenant in self._guarantees else _POOL
+
+
+def _guarantees(snapshot: Snapshot) -> dict[int, float]:
+    """Guaranteed devices by queue: as promised, else by weight."""
+    devices = float(snapshot.pool.devices)
+    weights = sum(tenant.weight for tenant in snapshot.tenants)
+    found = {_POOL: devices}
+    for tenant in snapshot.tenants:
+        by_weight = devices * tenant.weight / weights if weights > 0.0 else 0.0
+        found[tenant.id] = by_weight if tenant.guarantee is None else tenant.guarantee
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,3 +233,62 @@ def _without(snapshot: Snapshot, back: frozenset[int]) -> Snapshot:
     if not back:
         return snapshot
     return replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.id not in back))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Philly:
+    """Quotas as in ``capacity``, with a locality that is relaxed by waiting.
+
+    Attributes:
+        relax_seconds: wait of a gang for one domain before it asks for a wider one.
+        full: from this part of devices in use on, queues above their share give back.
+    """
+
+    relax_seconds: float = parameter(
+        180.0, sentence("param-locality-wait"), low=0.0, high=86_400.0
+    )
+    full: float = parameter(0.9, sentence("param-preempt-from"), low=0.0, high=1.0)
+
+    name: ClassVar[str] = "philly"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "quotas, with locality relaxed while a gang waits"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.CELLS})
+    stateless: ClassVar[bool] = True
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """The plan of the queues, each start with the locality that it asks for now."""
+        running = [job for job in snapshot.jobs if job.phase is JobPhase.RUNNING]
+        used = sum(job.gang for job in running)
+        queues = Capacity(preempt=used >= self.full * snapshot.pool.devices)
+        plan, _ = queues.plan(snapshot, {})
+        jobs = {job.id: job for job in snapshot.jobs}
+        allocs = {
+            job_id: alloc
+            if jobs[job_id].phase is JobPhase.RUNNING
+            else self._localised(jobs[job_id], alloc, snapshot)
+            for job_id, alloc in plan.allocs.items()
+        }
+        return replace(plan, allocs=allocs), state
+
+    def _localised(self, job: PolicyJob, alloc: Alloc, snapshot: Snapshot) -> Alloc:
+        parts = tuple(
+            replace(part, level=self._level(job, member.within, part.type, part.n, snapshot))
+            for part, member in zip(alloc.parts, job.demand.members, strict=True)
+        )
+        return replace(alloc, parts=parts)
+
+    def _level(
+        self, job: PolicyJob, asked: Within, kind: str | None, n: int, snapshot: Snapshot
+    ) -> str:
+        """The tightest domain with ``n`` free devices, or as wide a one as the wait has earned.
+
+        The job's own ``within`` is never relaxed.
+        """
+        info = snapshot.pool.types.get(kind or "")
+        in_node = info is None or n <= info.node_devices
+        ladder = [Within.NODE, Within.RACK] if in_node else [Within.RACK]
+        waited = snapshot.now - (job.facts.last_queued or job.since)
+        step = int(waited / self.relax_seconds) if self.relax_seconds > 0 else len(ladder)
+        wanted = ladder[step] if step < len(ladder) else asked
+        # "rack" counts for all instances together, so it is the wish even of those within nodes.
+        return min(wanted, asked, key=_TIGHTNESS.__getitem__).value

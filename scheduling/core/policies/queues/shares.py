@@ -14,10 +14,9 @@ from typing import Any, ClassVar, Final
 from scheduling.core.messages import message, sentence
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.filling import FairAccount, account_of, fill, tree
+from scheduling.core.policies.engines.greedy import meant
 from scheduling.core.policies.engines.room import borrows, present
-from scheduling.core.policies.engines.sorting import meant
-from scheduling.core.policies.parameters import parameter
-from scheduling.core.policies.prices import priced, prices_parameter
+from scheduling.core.policies.parameters import parameter, priced, prices_parameter
 from scheduling.core.policy_interface import JobPhase, Plan, PolicyJob, Snapshot
 
 _WAITS: Final = sentence(message("share-is-used"))

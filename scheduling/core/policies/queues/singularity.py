@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final
 
 from scheduling.core.messages import message, sentence
 from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.greedy import meant
 from scheduling.core.policies.engines.room import FreeDevices, borrows, present
-from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policy_interface import Alloc, JobPhase, Part, Plan, PolicyJob, Snapshot
 

@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 
 from scheduling.core.jobspec import Within
 from scheduling.core.policies import make_policy
-from scheduling.core.policies.combinators import (
+from scheduling.core.policies.combinators.holding import DeviceCeiling, Hysteresis
+from scheduling.core.policies.combinators.waiting import (
     Backfilled,
     DeadlineGuard,
-    DeviceCeiling,
-    Guarded,
-    Hysteresis,
     Opportunistic,
     ReserveHead,
 )
 from scheduling.core.policies.engines.room import FreeDevices
 from scheduling.core.policies.plans import check_plan
+from scheduling.core.policies.wrapping import Guarded
 from scheduling.core.policy_interface import (
     Alloc,
     JobPhase,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduling.core.jobspec import JobClass
 from scheduling.core.policies import ALIASES, POLICIES, make_policy, parameters_of
-from scheduling.core.policies.guarding import guarded_plan
+from scheduling.core.policies.base import guarded_plan
 from scheduling.core.policies.plans import check_plan, settle
 from scheduling.core.policy_interface import JobPhase, Kind, Scale, Snapshot
 from tests.strategies.policy_views import TYPES, applied, make_job, make_view, views

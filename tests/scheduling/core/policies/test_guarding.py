@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from scheduling.core.policies.guarding import guarded_plan
+from scheduling.core.policies.base import guarded_plan
 from scheduling.core.policies.plans import (
     AllocationChange,
     IllegalPlanError,

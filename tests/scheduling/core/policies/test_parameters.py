@@ -11,8 +11,8 @@ from scheduling.core.policies import (
     policy_class,
     read_policy,
 )
-from scheduling.core.policies.fifo import Fifo
-from scheduling.core.policies.prices import read_prices
+from scheduling.core.policies.parameters import read_prices
+from scheduling.core.policies.queues.ordered import Fifo
 from scheduling.core.policies.sia import Sia
 from scheduling.core.policy_interface import JobPhase
 from tests.strategies.policy_views import make_job, make_view

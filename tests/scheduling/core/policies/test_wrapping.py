@@ -20,7 +20,8 @@ from scheduling.core.policies import (
     stand_in,
 )
 from scheduling.core.policies.base import label_of
-from scheduling.core.policies.combinators import DeviceCeiling, Hysteresis, ReserveHead
+from scheduling.core.policies.combinators.holding import DeviceCeiling, Hysteresis
+from scheduling.core.policies.combinators.waiting import ReserveHead
 from scheduling.core.policies.plans import check_plan, settle
 from scheduling.core.policies.tessera import Tessera
 from scheduling.core.policy_interface import JobPhase

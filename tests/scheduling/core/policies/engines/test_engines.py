@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.policies.engines.availability import Calendar
-from scheduling.core.policies.engines.backfill import Waiting, backfill
+from scheduling.core.policies.engines.backfill import Calendar, Waiting, backfill
+from scheduling.core.policies.engines.greedy import greedy_marginal
 from scheduling.core.policies.engines.lp import InfeasibleError, LinearProgram
-from scheduling.core.policies.engines.marginal import greedy_marginal
-from scheduling.core.policies.engines.timeshare import TimeShare, choose_round
+from scheduling.core.policies.gavel.rounds import TimeShare, choose_round
 
 
 def concave_tables(most: int = 4) -> st.SearchStrategy[list[float]]:

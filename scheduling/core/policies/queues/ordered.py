@@ -1,21 +1,80 @@
-"""Least first: shortest job, shortest remaining time, shortest remaining service.
+"""Jobs in one order: by arrival, by remaining time, or by remaining service.
 
-Shortest remaining processing time first is optimal for the mean completion time on one machine
-(Schrage, Operations Research 1968); for gangs the service, time multiplied by devices, takes its
-place (Tiresias, NSDI '19, compares with both).
+First in, first out backfills by default: smaller jobs pass a job that does not fit, as in HiveD
+under a default pod queue. Without it the queue's head blocks all jobs behind it, so that a large
+gang is never starved by small jobs. Shortest remaining processing time first is optimal for the
+mean completion time on one machine (Schrage, Operations Research 1968); for gangs the service,
+time multiplied by devices, takes its place (Tiresias, NSDI '19, compares with both).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from scheduling.core.messages import sentence
-from scheduling.core.policies.base import Need
+from scheduling.core.policies.base import Need, rigid_alloc
+from scheduling.core.policies.engines.greedy import sorted_policy
 from scheduling.core.policies.engines.room import shape_of
-from scheduling.core.policies.engines.sorting import sorted_policy
 from scheduling.core.policies.parameters import parameter
-from scheduling.core.policy_interface import Plan, PolicyJob, Snapshot
+from scheduling.core.policy_interface import JobPhase, Plan, PolicyJob, Snapshot
+
+
+class Arrived(Protocol):
+    """A job in the order of arrival."""
+
+    @property
+    def id(self) -> int:
+        """Breaks ties."""
+
+    @property
+    def priority(self) -> int:
+        """The higher comes first."""
+
+    @property
+    def submitted(self) -> float:
+        """Seconds since the epoch."""
+
+
+J = TypeVar("J", bound=Arrived)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fifo:
+    """Higher priority first, then the earlier submit, then the smaller id.
+
+    Attributes:
+        backfill: jobs may pass a head that does not fit.
+    """
+
+    backfill: bool = parameter(True, sentence("param-backfill"))
+
+    name: ClassVar[str] = "fifo"
+    aliases: ClassVar[tuple[str, ...]] = ("fcfs",)
+    summary: ClassVar[str] = "priority, then arrival; backfill lets smaller jobs pass"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    stateless: ClassVar[bool] = True
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Leave running jobs alone, and try all waiting ones in order."""
+        queued, leaving = JobPhase.QUEUED, JobPhase.LEAVING
+        ordered = self.in_order(job for job in snapshot.jobs if job.phase is queued)
+        allocs = {
+            job.id: job.alloc or job.asked or rigid_alloc(job)
+            for job in snapshot.jobs
+            if job.phase is not leaving
+        }
+        plan = Plan(
+            allocs=allocs,
+            order=tuple(job.id for job in ordered),
+            strict=not self.backfill,
+            offer=True,
+        )
+        return plan, state
+
+    def in_order(self, waiting: Iterable[J]) -> list[J]:
+        """This policy's whole order of waiting jobs, independent of other facts."""
+        return sorted(waiting, key=lambda job: (-job.priority, job.submitted, job.id))
 
 
 def remaining_seconds(job: PolicyJob, snapshot: Snapshot) -> float:
