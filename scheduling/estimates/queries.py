@@ -15,8 +15,6 @@ from tenants.viewers import Viewer
 from tessera.messages import Sentence
 
 MOST_RECORDS: Final = 5_000
-INSIDE: Final = 0.8
-"""Target share of actual starts inside the range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,11 +63,6 @@ class Demand:
         return sum(member.count * (member.memory or 0) for member in self.members)
 
     @property
-    def is_pinned(self) -> bool:
-        """Whether any member is for a pinned cell."""
-        return any(member.pinned_cell is not None for member in self.members)
-
-    @property
     def needs_image(self) -> bool:
         """Whether any member wants a container."""
         return any(member.image for member in self.members)

@@ -119,29 +119,6 @@ def _curve(points: tuple[tuple[float, float], ...]) -> LossCurve | None:
     return fit_losses(points)
 
 
-def fit_speed(samples: Sequence[tuple[int, float]], batch: float) -> tuple[float, float, float]:
-    """Step times by workers as ``c0 batch/w + c1 + c2 w`` (Optimus, section 3.2, without servers).
-
-    Args:
-        samples: workers and measured seconds per step.
-        batch: total batch size in samples.
-
-    Returns:
-        The three coefficients, none below 0.
-
-    Raises:
-        ValueError: no samples.
-    """
-    if not samples:
-        raise ValueError("no measured step to fit a speed to")
-    workers = np.array([n for n, _ in samples], dtype=np.float64)
-    seconds = np.array([time for _, time in samples], dtype=np.float64)
-    columns = np.column_stack((batch / workers, np.ones(len(workers)), workers))
-    # Relative errors, so that slow and fast steps count alike.
-    found, _ = scipy.optimize.nnls(columns / seconds[:, None], np.ones(len(seconds)))
-    return float(found[0]), float(found[1]), float(found[2])
-
-
 def _fit_above(steps: Floats, losses: Floats, floor: float) -> LossCurve | None:
     above = losses - floor
     # The inverse magnifies errors where the loss is small; weights take that back.

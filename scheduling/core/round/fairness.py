@@ -7,7 +7,6 @@ approached in steps: the tenant with least per unit of weight chooses next.
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import TypeVar
 
 from scheduling.core.cells import CellEngine
@@ -16,34 +15,6 @@ from scheduling.core.values import VcFacts
 
 K = TypeVar("K", bound=Hashable)
 J = TypeVar("J")
-
-
-def max_min_shares(
-    capacity: int, wants: Mapping[K, int], weights: Mapping[K, int]
-) -> dict[K, Fraction]:
-    """Return the ideal split of divisible devices: equal per weight, until wants or capacity end.
-
-    Args:
-        capacity: devices to split.
-        wants: maximum use of each.
-        weights: positive; default 1.
-
-    Returns:
-        The share of each; at most its want, in sum at most the capacity.
-    """
-    shares = {key: Fraction(0) for key in wants}
-    hungry = sorted(
-        (key for key in wants if wants[key] > 0),
-        key=lambda key: Fraction(wants[key], weights.get(key, 1)),
-    )
-    left = Fraction(max(capacity, 0))
-    weight = sum(weights.get(key, 1) for key in hungry)
-    for key in hungry:
-        mine = weights.get(key, 1)
-        shares[key] = min(Fraction(wants[key]), left * mine / weight)
-        left -= shares[key]
-        weight -= mine
-    return shares
 
 
 def in_turn(

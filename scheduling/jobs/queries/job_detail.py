@@ -203,24 +203,6 @@ def attempts_of_job(viewer: Viewer, job_id: int) -> tuple[AttemptView, ...]:
     return _attempts(visible_job(viewer, job_id).pk)
 
 
-def member_of_job(viewer: Viewer, job_id: int, *, role: str, rank: int) -> MemberView | None:
-    """The rank of a role in the newest attempt that has one; None before the first attempt.
-
-    Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
-    """
-    attempts = attempts_of_job(viewer, job_id)
-    return next(
-        (
-            member
-            for attempt in reversed(attempts)
-            for member in attempt.members
-            if (member.role, member.rank) == (role, rank)
-        ),
-        None,
-    )
-
-
 def _attempts(job_id: int) -> tuple[AttemptView, ...]:
     members: dict[int, list[MemberView]] = defaultdict(list)
     cells = _cells(job_id)

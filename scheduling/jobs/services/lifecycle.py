@@ -34,8 +34,6 @@ T = TypeVar("T")
 MOST_TRIES: Final = 10
 """Tries of a request to move a job that others move concurrently."""
 
-_ADMIT: Final = JobEventKind.ADMIT.value
-
 
 class StaleJobError(Exception):
     """The job was moved concurrently between reading and writing; nothing has been written."""

@@ -8,7 +8,7 @@ from scheduling.core.messages import sentence
 from scheduling.estimates.models import StartEstimate
 from scheduling.jobs.models import Job, JobEvent
 from scheduling.jobs.queries.events import events_of_job
-from scheduling.jobs.queries.job_detail import job_detail, member_of_job
+from scheduling.jobs.queries.job_detail import job_detail
 from scheduling.jobs.queries.jobs import rows_of_jobs
 from scheduling.jobs.queries.why import why
 from scheduling.jobs.services.lifecycle import Note, record_job_event
@@ -52,19 +52,6 @@ def test_the_page_of_a_running_gang_shows_every_rank_where_it_is():
     assert detail.can_stop
     assert detail.effective["priority"] == 10
     assert detail.effective["class"] == "guaranteed"
-
-
-def test_a_rank_is_found_in_the_newest_attempt_that_has_it():
-    job = submit(retries={"user": 1})
-    start(job)
-    end(job, code=3)
-    start(job, at=NOW + timedelta(hours=1))
-
-    member = member_of_job(make_viewer("alice"), job.pk, role="worker", rank=0)
-
-    assert member is not None
-    assert member.exit_code is None
-    assert member_of_job(make_viewer("alice"), job.pk, role="worker", rank=9) is None
 
 
 def test_a_foreign_job_is_not_found_like_one_that_is_not_there():

@@ -35,10 +35,6 @@ class Calendar:
             self._times.append(time)
             self._free.append(self._free[-1] + steps[time])
 
-    def free_at(self, time: float) -> int:
-        """Devices free at ``time``."""
-        return self._free[bisect_right(self._times, time) - 1]
-
     def least_free(self, start: float, end: float) -> int:
         """The fewest devices that are free at any moment of ``[start, end)``."""
         first = bisect_right(self._times, start) - 1

@@ -3,13 +3,12 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from math import exp
-from typing import Any, Final
+from math import exp, isfinite, log2
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
-from scheduling.core.performance.tables import Sizes, TableError, Tables, interpolated, read_gavel
 from scheduling.core.policy_interface import (
     NO_FACTS,
     Alloc,
@@ -35,11 +34,22 @@ from scheduling.core.simulator.worlds import Setup
 _GAVEL: Final = ("simulation_throughputs.json", "physical_cluster_throughputs.json")
 _CRIUS: Final = "prof_database.json"
 _CRIUS_KEY: Final = re.compile(r"(\d{1,4})_([A-Za-z0-9-]+)_\1_n_(\d{1,4})_d")
+_GAVEL_KEY: Final = re.compile(r"\('(?P<name>.+)', (?P<scale>\d+)\)")
+#: Ends the names of types whose devices are on more nodes than are needed.
+_GAVEL_SPREAD: Final = "_unconsolidated"
 #: Seconds of a job at its requested size, by device type.
 Seconds = Mapping[str, float]
+#: Steps/s by number of devices.
+Sizes: TypeAlias = Mapping[int, float]
+#: Measured rates by application (and batch size, if it matters) and type.
+Rates: TypeAlias = Mapping[tuple[str, int | None], Mapping[str, Sizes]]
 _MOST_DEVICES: Final = 64
 
 _NOISE_STREAM: Final = 1_000_003
+
+
+class TableError(ValueError):
+    """A table of rates cannot be read; the message names the place."""
 
 
 def seconds_by_type(trace: Trace, cluster: SimCluster, files: FileReader) -> list[Seconds]:
@@ -55,9 +65,9 @@ def seconds_by_type(trace: Trace, cluster: SimCluster, files: FileReader) -> lis
         TraceError: a table cannot be read.
     """
     untimed = next((job for job in trace.jobs if job.duration is None), None)
-    rates: Mapping[tuple[str, int | None], Mapping[str, Sizes]] = {}
+    rates: Rates = {}
     if untimed is not None:
-        rates = _tables(trace.format, untimed, files).rates
+        rates = _rates(trace.format, untimed, files)
     found: list[Seconds] = []
     for job in trace.jobs:
         if job.duration is not None:
@@ -69,8 +79,23 @@ def seconds_by_type(trace: Trace, cluster: SimCluster, files: FileReader) -> lis
     return found
 
 
-def _tables(name: str, job: TraceJob, files: FileReader) -> Tables:
-    """The tables of a format."""
+def interpolated(sizes: Sizes, devices: int) -> float:
+    """The rate at a size: measured, between two that were, or 0 beyond the largest.
+
+    Between two measured sizes it is linear in the logarithm of the size.
+    """
+    if devices in sizes:
+        return sizes[devices]
+    below = max((n for n in sizes if n < devices), default=None)
+    above = min((n for n in sizes if n > devices), default=None)
+    if below is None or above is None:
+        return 0.0
+    part = (log2(devices) - log2(below)) / (log2(above) - log2(below))
+    return sizes[below] + part * (sizes[above] - sizes[below])
+
+
+def _rates(name: str, job: TraceJob, files: FileReader) -> Rates:
+    """The measured rates that belong to a format."""
     readers = {"gavel": (_GAVEL, read_gavel), "crius": ((_CRIUS,), _read_crius)}
     if name not in readers or job.steps is None:
         raise SimulationError(f"{job.name}: has no duration; the rules events need one")
@@ -91,7 +116,38 @@ def _tables(name: str, job: TraceJob, files: FileReader) -> Tables:
     )
 
 
-def _read_crius(document: Mapping[str, Any]) -> Tables:
+def read_gavel(document: Mapping[str, Any]) -> Rates:
+    """Gavel's throughputs of jobs alone, by type, job and number of devices.
+
+    Raises:
+        TableError: it is not such a document.
+    """
+    rates: dict[tuple[str, int | None], dict[str, dict[int, float]]] = {}
+    for kind, entries in sorted(document.items()):
+        if kind.endswith(_GAVEL_SPREAD):
+            continue
+        for key, row in sorted(entries.items()):
+            found = _GAVEL_KEY.fullmatch(key)
+            if found is None:
+                raise TableError(f"{kind}: {key!r} is not a job and a number of devices")
+            alone = _rate(row.get("null"), f"{kind}, {key}")
+            if alone > 0:
+                kinds = rates.setdefault((found["name"], None), {})
+                kinds.setdefault(kind, {})[int(found["scale"])] = alone
+    return rates
+
+
+def _rate(cell: Any, place: str) -> float:
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        value = -1.0
+    if not isfinite(value) or value < 0:
+        raise TableError(f"{place}: {cell!r} is not a rate")
+    return value
+
+
+def _read_crius(document: Mapping[str, Any]) -> Rates:
     """Seconds of an iteration, by model and batch, then by nodes, type and devices of a node."""
     rates: dict[tuple[str, int | None], dict[str, dict[int, float]]] = {}
     for key, row in sorted(document["optimal"].items()):
@@ -107,7 +163,7 @@ def _read_crius(document: Mapping[str, Any]) -> Tables:
             devices = int(found[1]) * int(found[3])
             sizes = kinds.setdefault(found[2], {})
             sizes[devices] = max(sizes.get(devices, 0.0), 1.0 / seconds)
-    return Tables(rates=rates)
+    return rates
 
 
 class Asking:

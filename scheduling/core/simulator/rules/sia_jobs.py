@@ -15,7 +15,7 @@ import numpy as np
 from scheduling.core.performance.fitting import Observation
 from scheduling.core.performance.goodput import BatchLimits, Noise, candidates
 from scheduling.core.performance.learned import LearnedModel
-from scheduling.core.policy_interface import Kind, Shape
+from scheduling.core.policy_interface import Shape
 from scheduling.core.simulator.profiles import AppProfile, Placement, TypeProfile
 from scheduling.core.simulator.rules.rounds import EpochJob
 from scheduling.core.simulator.traces import SimulationError, TraceJob
@@ -242,8 +242,3 @@ def alone_seconds(
     best = (gain(sqr, var, app.initial_batch / batches) / seconds).max(axis=1)
     lengths = np.diff([0.0, *app.milestones])
     return float((lengths / best).sum() * rules.slowdown)
-
-
-def may_adapt(job: TraceJob) -> bool:
-    """Whether a job chooses its own batch."""
-    return job.kind is Kind.ADAPTIVE

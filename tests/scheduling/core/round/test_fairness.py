@@ -1,15 +1,14 @@
-"""Weighted max-min fairness, for divisible devices and for whole gangs."""
+"""Weighted max-min fairness of whole gangs."""
 
 from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.round.fairness import in_turn, max_min_shares
+from scheduling.core.round.fairness import in_turn
 
 NAMES = "abcd"
 WEIGHTS = st.fixed_dictionaries({name: st.integers(1, 9) for name in NAMES})
-WANTS = st.fixed_dictionaries({name: st.integers(0, 40) for name in NAMES})
 LINES = st.fixed_dictionaries({name: st.lists(st.integers(1, 8), max_size=8) for name in NAMES})
 HELD = st.fixed_dictionaries({name: st.integers(0, 12) for name in NAMES})
 
@@ -32,37 +31,6 @@ def split(
 
     in_turn({n: [(n, size) for size in line] for n, line in lines.items()}, held, weights, offer)
     return has, offers
-
-
-@given(capacity=st.integers(0, 100), wants=WANTS, weights=WEIGHTS)
-def test_ideal_shares_use_all_that_is_wanted_and_no_more_than_there_is(
-    capacity: int, wants: dict[str, int], weights: dict[str, int]
-) -> None:
-    shares = max_min_shares(capacity, wants, weights)
-
-    assert all(0 <= shares[name] <= wants[name] for name in NAMES)
-    assert sum(shares.values()) == min(capacity, sum(wants.values()))
-
-
-@given(capacity=st.integers(0, 100), wants=WANTS, weights=WEIGHTS)
-def test_nobody_who_wants_more_has_less_per_weight_than_another(
-    capacity: int, wants: dict[str, int], weights: dict[str, int]
-) -> None:
-    shares = max_min_shares(capacity, wants, weights)
-
-    level = {name: shares[name] / weights[name] for name in NAMES}
-    for name in NAMES:
-        if shares[name] < wants[name]:
-            assert level[name] == max(level.values())
-
-
-@given(capacity=st.integers(0, 100), wants=WANTS, weights=WEIGHTS, factor=st.integers(1, 5))
-def test_only_the_ratio_of_weights_counts(
-    capacity: int, wants: dict[str, int], weights: dict[str, int], factor: int
-) -> None:
-    scaled = {name: weight * factor for name, weight in weights.items()}
-
-    assert max_min_shares(capacity, wants, weights) == max_min_shares(capacity, wants, scaled)
 
 
 @given(lines=LINES, held=HELD, weights=WEIGHTS, idle=st.integers(0, 100))
@@ -102,8 +70,6 @@ def test_whole_gangs_come_within_one_gang_of_the_ideal(
         if has[name] < wants[name]:
             least = Fraction(has[name], weights[name])
             assert all(Fraction(has[o] - 1, weights[o]) <= least for o in NAMES if has[o])
-    ideal = max_min_shares(idle, wants, weights)
-    assert all(abs(has[name] - ideal[name]) < len(NAMES) for name in NAMES)
 
 
 @given(lines=LINES, held=HELD, weights=WEIGHTS, idle=st.integers(0, 100))

@@ -160,7 +160,7 @@ class TestCalendar:
     def test_a_job_beyond_its_estimate_has_not_given_its_devices_back(self):
         calendar = Calendar(now=100.0, free=0, returns=[(90.0, 4)], overrun=60.0)
 
-        assert calendar.free_at(100.0) == 0
+        assert calendar.least_free(100.0, 110.0) == 0
         assert calendar.earliest(4, 10.0) == 160.0
 
 

@@ -22,6 +22,7 @@ from scheduling.core.simulator import (
     simulate,
 )
 from scheduling.core.simulator.faults import NodeChange
+from scheduling.core.simulator.rules.event_inputs import interpolated, read_gavel
 from scheduling.core.simulator.rules.events import EventWorld
 
 
@@ -164,6 +165,8 @@ def test_jobs_run_as_fast_as_their_table_says_on_each_type():
         ("{", "simulation_throughputs.json:1: is no JSON"),
         ("[]", "simulation_throughputs.json: is no table of step times"),
         ('{"a": {"LM": {"null": 1}}}', "'LM' is not a job and a number of devices"),
+        ('{"a": {"(\'LM\', 1)": {"null": "fast"}}}', "'fast' is not a rate"),
+        ('{"a": {"(\'LM\', 1)": {"null": -3}}}', "-3 is not a rate"),
     ],
 )
 def test_a_table_of_step_times_that_is_none_is_refused_by_name(text, message):
@@ -177,6 +180,35 @@ def test_a_table_of_step_times_that_is_none_is_refused_by_name(text, message):
                 files=lambda _path: text,
             )
         )
+
+
+def test_measured_sizes_are_exact_and_others_lie_between():
+    sizes = {1: 6.0, 2: 10.0, 4: 14.0}
+
+    assert interpolated(sizes, 2) == 10.0
+    assert interpolated(sizes, 3) == pytest.approx(10.0 + 4.0 * math.log2(1.5))
+    assert interpolated(sizes, 8) == 0.0
+    assert interpolated({}, 1) == 0.0
+
+
+def test_rates_on_more_nodes_than_are_needed_are_left_out():
+    key = "('A', 16)"
+    document = {"v100": {key: {"null": 30.0}}, "v100_unconsolidated": {key: {"null": 20.0}}}
+
+    assert read_gavel(document) == {("A", None): {"v100": {16: 30.0}}}
+
+
+def test_the_published_throughputs_are_read(shared_dir):
+    path = shared_dir / "data/gavel/simulation_throughputs.json"
+    if not path.exists():
+        pytest.skip(f"no throughputs of Gavel at {path}")
+    document = json.loads(path.read_text())
+
+    rates = read_gavel(document)["ResNet-18 (batch size 16)", None]
+
+    name = "('ResNet-18 (batch size 16)', 1)"
+    assert rates["v100"][1] == document["v100"][name]["null"]
+    assert rates["v100"][1] > rates["k80"][1] > 0
 
 
 def test_a_failure_takes_what_came_after_the_last_checkpoint():
