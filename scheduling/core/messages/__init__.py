@@ -6,18 +6,13 @@
 
 from typing import Final
 
-from scheduling.core.messages.changes import CHANGES
 from scheduling.core.messages.clusters import CLUSTERS
-from scheduling.core.messages.events import EVENTS
-from scheduling.core.messages.fitting import FITTING
-from scheduling.core.messages.jobs import JOBS
+from scheduling.core.messages.jobs import CHANGES, EVENTS, JOBS, WORDS
 from scheduling.core.messages.lookups import LOOKUPS
 from scheduling.core.messages.notices import NOTICES
-from scheduling.core.messages.parameters import PARAMETERS
-from scheduling.core.messages.policies import POLICIES
+from scheduling.core.messages.policies import PARAMETERS, POLICIES
 from scheduling.core.messages.specs import SPECS
-from scheduling.core.messages.submits import SUBMITS
-from scheduling.core.messages.words import WORDS
+from scheduling.core.messages.submits import FITTING, SUBMITS
 from tessera.messages import BASE, Table
 from tessera.reasons import REASONS, REMEDIES
 

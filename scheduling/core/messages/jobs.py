@@ -1,10 +1,11 @@
-"""What a job does instead of waiting, when it starts, and what may be done about it."""
+"""Texts about one job: its wait and the remedies, its events, and the causes of its end."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from tessera.messages import Template, counted, fixed
 
+#: What a job does instead of waiting, when it starts, and what may be done about it.
 JOBS: Final[Mapping[str, Template]] = {
     "seconds": fixed("%(seconds)s s"),
     "minutes-seconds": fixed("%(minutes)s min %(seconds)s s"),
@@ -57,4 +58,134 @@ JOBS: Final[Mapping[str, Template]] = {
         "No reliable estimate: %(n)s running job has no time limit.",
         "No reliable estimate: %(n)s running jobs have no time limit.",
     ),
+}
+
+
+#: Who acted on a job, how its processes ended, what its training reports.
+EVENTS: Final[Mapping[str, Template]] = {
+    "submitted-by": fixed("%(username)s submitted it"),
+    "changed-by": fixed("%(username)s changed it (%(words)s)"),
+    "stopped-by": fixed("Stopped by %(username)s"),
+    "requested-by": fixed("Requested by %(username)s"),
+    "ended-with-code": fixed("%(role)s ended with exit code %(exit_code)s"),
+    "ended-by-signal": fixed("%(role)s was ended by signal %(exit_signal)s"),
+    "job-of-id": fixed("job %(id)s"),
+    # The end of an attempt.
+    "ended-unsaved": fixed("%(reason)s, no checkpoint"),
+    "ended-saved": fixed("%(reason)s, checkpoint saved"),
+    "ended-at-step": fixed("%(reason)s, checkpoint at step %(step)s"),
+    # Reports of a training.
+    "one-checkpoint": fixed("checkpoint", "report of a training"),
+    "checkpoint-of-step": fixed("checkpoint of step %(step)s"),
+    "without-hash": fixed("without a hash"),
+    "checkpoint-saved": fixed("%(checkpoint)s saved, %(sha256)s."),
+    "training-resumed": fixed("Training goes on from the %(checkpoint)s, %(sha256)s."),
+    "checkpoint-not-saved": fixed("The %(checkpoint)s could not be saved."),
+    "checkpoint-not-saved-because": fixed("The %(checkpoint)s could not be saved: %(reason)s."),
+    "checkpoint-damaged": fixed("The checkpoint %(path)s is damaged; the one before it is used."),
+    "checkpoint-damaged-because": fixed(
+        "The checkpoint %(path)s is damaged: %(reason)s; the one before it is used."
+    ),
+    "notice-acknowledged": fixed("The job has acknowledged the notice to leave."),
+    "notice-acknowledged-because": fixed(
+        "The job has acknowledged the notice to leave (%(reason)s)."
+    ),
+    "trains-with-batch": fixed("It trains with %(batch)s samples a step."),
+    "trains-with-batch-from": fixed(
+        "It trains with %(batch)s samples a step from step %(step)s on."
+    ),
+    "another-number": fixed("another number of"),
+    "not-told": fixed("not told"),
+    "logical-workers": fixed("Logical workers by process: %(counts)s."),
+    "checkpoint-moved": fixed(
+        "The checkpoint of step %(step)s was brought from %(path)s (%(bytes)s bytes, verified)."
+    ),
+    "checkpoint-left": fixed(
+        "The checkpoint of step %(step)s stays on %(path)s: %(reason)s. Training goes on from "
+        "what the new node has, or begins anew."
+    ),
+    "level-refused": fixed("%(level)s is refused: %(found)s."),
+    "level-kept-but": fixed("%(level)s is kept, but %(found)s."),
+    "level-kept": fixed("%(level)s can be kept by this model."),
+    "model-cannot": fixed("the model cannot keep it"),
+}
+
+
+#: Short phrases for causes and states.
+WORDS: Final[Mapping[str, Template]] = {
+    "failure-user": fixed("the job's own error"),
+    "failure-resource-limit": fixed("a resource limit"),
+    "failure-node": fixed("a node failure"),
+    "failure-image": fixed("the image"),
+    "failure-timeout": fixed("the time limit"),
+    "failure-platform": fixed("the platform"),
+    "cause-guarantee": fixed("another virtual cluster reclaimed its cells"),
+    "cause-priority": fixed("a job of higher priority"),
+    "cause-borrowed": fixed("borrowed devices were reclaimed"),
+    "cause-policy": fixed("its policy"),
+    "cause-resize": fixed("another size"),
+    "cause-move": fixed("a move"),
+    "cause-slower": fixed("a size that made it slower"),
+    "cause-drain": fixed("a drain"),
+}
+
+
+#: Changes of a waiting job with which it would start now.
+CHANGES: Final[Mapping[str, Template]] = {
+    "starts-now": fixed("%(how)s it starts now."),
+    "starts-now-on-node": fixed("%(how)s it starts now; an instance stays on one node."),
+    "starts-now-released": fixed("%(gates)s, it starts now."),
+    "gates-and": fixed("%(gates)s and %(how)s"),
+    "released": fixed("released", "a job that was held"),
+    "without-waiting": fixed("without waiting for other jobs"),
+    "without-earliest-start": fixed("without its earliest start"),
+    "as-opportunistic": fixed("as an opportunistic job, which may be preempted at any time,"),
+    "as-opportunistic-unpinned": fixed(
+        "as an opportunistic job outside pinned cells, which may be preempted at any time,"
+    ),
+    "outside-pinned": fixed("outside the pinned cell"),
+    "in-cluster": fixed("in virtual cluster %(name)s"),
+    "not-inside": fixed("without the limit to one %(levels)s,"),
+    "with-devices": counted("with %(n)s device in %(role)s", "with %(n)s devices in %(role)s"),
+    "with-devices-each": counted(
+        "with %(n)s device each in %(role)s", "with %(n)s devices each in %(role)s"
+    ),
+    "with-instances": counted(
+        "with %(n)s instance in %(role)s", "with %(n)s instances in %(role)s"
+    ),
+    "on-type": fixed("on devices of type %(type)s"),
+    # The smallest job that could be asked for.
+    "role-of-devices": counted(
+        "%(count)s × %(n)s device in %(role)s", "%(count)s × %(n)s devices in %(role)s"
+    ),
+    "opportunistic-shape": fixed("opportunistic, %(shape)s"),
+    "with-any-type": fixed("with %(shape)s of any type"),
+    "with-any-type-and-share": fixed(
+        "with %(shape)s of any type, with the processors and memory that come with them,"
+    ),
+    "how-in-cluster": fixed("%(how)s in virtual cluster %(name)s"),
+    "policy-reprocesses": fixed("Its policy runs it with %(value)s instead of %(now)s"),
+    "reverts-processes": fixed(
+        "It is slower with %(slow)s than with %(fast)s and returns to that"
+    ),
+    "sharing-unsupported": fixed("%(shared)s would share a device, which no node supports yet"),
+    "policy-preempts": fixed("Its policy gives its devices to other jobs"),
+    "reverts-size": fixed("It is slower on %(held)s than on %(alloc)s and returns to that size"),
+    "policy-resizes": fixed("Its policy gives it %(alloc)s instead of %(held)s"),
+    "no-shape": fixed("job %(id)s has no shape with %(alloc)s"),
+    "victim-of-guarantee": fixed("A guaranteed job reclaims its virtual cluster's cells"),
+    "victim-of-priority": fixed("A job of higher priority in the same virtual cluster"),
+    "borrows-now": fixed(
+        "Its virtual cluster's guarantee no longer covers it. It keeps running on borrowed "
+        "devices until a guaranteed job needs them"
+    ),
+    "guaranteed-now": fixed("Its virtual cluster's guarantee covers it again"),
+    "placed-by-round": fixed("Round %(number)s assigned %(devices)s on %(nodes)s to it"),
+    "passes": counted("%(n)s pass", "%(n)s passes"),
+    "batch-changed": fixed(
+        "Its batch is now %(batch)s samples in %(parts)s per device instead of %(before)s: "
+        "%(gain)s more goodput is expected."
+    ),
+    "processes-per-device": counted("%(n)s process per device", "%(n)s processes per device"),
+    "devices-of-type": counted("%(n)s device of type %(type)s", "%(n)s devices of type %(type)s"),
 }
