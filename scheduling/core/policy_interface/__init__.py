@@ -20,9 +20,18 @@ from scheduling.core.policy_interface.jobs import (
     Step,
     Terms,
 )
-from scheduling.core.policy_interface.models import LINEAR, LinearModel, Model, Shape
-from scheduling.core.policy_interface.plans import Plan, Reservation, Snapshot
-from scheduling.core.policy_interface.pools import Pool, Tenant, TypeInfo
+from scheduling.core.policy_interface.snapshot import (
+    LINEAR,
+    LinearModel,
+    Model,
+    Plan,
+    Pool,
+    Reservation,
+    Shape,
+    Snapshot,
+    Tenant,
+    TypeInfo,
+)
 
 __all__ = [
     "LINEAR",
