@@ -8,8 +8,7 @@ from scheduling.core.cells import CellEngine
 from scheduling.core.explanations.certificates import certify, check
 from scheduling.core.policies import POLICIES
 from scheduling.core.policy_interface import Plan
-from scheduling.core.round.blockers import EVICTION, SEARCHES
-from scheduling.core.round.decide import decide
+from scheduling.core.round.decide import EVICTION, SEARCHES, decide
 from tessera.reasons import ReasonCode
 from tests.factories.policies import making
 from tests.factories.rounds import (
