@@ -95,8 +95,8 @@ class Step(NamedTuple):
 
 def errors_of_step_times(measured: Sequence[Measured]) -> list[float]:
     """Errors, in percent, of the step times of pairs unseen by the fit of live jobs."""
-    from scheduling.core.performance.steps import fit_steps
-    from scheduling.core.performance.throughput import exchange_time, pass_times, step_times
+    from scheduling.core.performance.batches import fit_steps
+    from scheduling.core.performance.goodput import exchange_time, pass_times, step_times
 
     seen = tuple(timed(one) for one in measured if one.local in SEEN_BATCHES)
     model = fit_steps(seen)

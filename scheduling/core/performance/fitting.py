@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduling.core.performance.throughput import SMALLEST, Floats, Throughput
+from scheduling.core.performance.goodput import SMALLEST, Floats, Throughput
 
 _LOWEST: Final = (SMALLEST,) * 6 + (1.0,)
 _HIGHEST: Final = (np.inf,) * 6 + (10.0,)

@@ -18,13 +18,14 @@ from scheduling.core.performance.goodput import (
     BatchChoice,
     BatchLimits,
     Candidates,
+    Floats,
     Noise,
+    Throughput,
     best_batch,
     best_goodputs,
     candidate_step_times,
     stacked,
 )
-from scheduling.core.performance.throughput import Floats, Throughput
 from scheduling.core.policy_interface import PolicyJob, Shape
 
 

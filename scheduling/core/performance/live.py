@@ -11,11 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from scheduling.core.performance.batches import fit_steps, limits_of, noise_of
 from scheduling.core.performance.convergence import steps_until_flat
-from scheduling.core.performance.goodput import best_batch
+from scheduling.core.performance.goodput import Floats, best_batch
 from scheduling.core.performance.speeds import relative_speeds
-from scheduling.core.performance.steps import fit_steps, limits_of, noise_of
-from scheduling.core.performance.throughput import Floats
 from scheduling.core.policy_interface import PolicyJob, Shape
 from scheduling.core.values import JobFacts, RunObservation, Timed
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import scipy  # its parts are loaded when a profile is read, not when the portal starts
 
-from scheduling.core.performance.throughput import Floats
+from scheduling.core.performance.goodput import Floats
 from scheduling.core.simulator.tables import Row, read_rows
 from scheduling.core.simulator.traces import FileReader, SimulationError, TraceError
 

@@ -68,8 +68,11 @@ def _running(
     attempt: Attempt, leader: Member | None, timed: Sequence[Timed], now: datetime
 ) -> "BatchedJob | None":
     """The job as input of the choice; None if it is not tunable or has no data."""
-    from scheduling.core.performance.batches import BatchedJob  # noqa: PLC0415  brings NumPy
-    from scheduling.core.performance.steps import limits_of, noise_of  # noqa: PLC0415  brings NumPy
+    from scheduling.core.performance.batches import (  # noqa: PLC0415  brings NumPy
+        BatchedJob,
+        limits_of,
+        noise_of,
+    )
 
     progress, job = attempt.progress, attempt.job
     terms = read_terms(job.terms, Demand.from_json(job.demand), job.tenant_id)

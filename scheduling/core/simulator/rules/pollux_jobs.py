@@ -13,9 +13,16 @@ from typing import Final
 import numpy as np
 
 from scheduling.core.performance.fitting import Observation
-from scheduling.core.performance.goodput import BatchLimits, Noise, candidates
+from scheduling.core.performance.goodput import (
+    BatchLimits,
+    Floats,
+    Noise,
+    candidates,
+    exchange_time,
+    pass_times,
+    step_times,
+)
 from scheduling.core.performance.learned import LearnedModel, Learner
-from scheduling.core.performance.throughput import Floats, exchange_time, pass_times, step_times
 from scheduling.core.policy_interface import PolicyJob, Shape
 from scheduling.core.simulator.clusters import SimCluster, shape_of
 from scheduling.core.simulator.profiles import AppProfile, Placement

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.performance.fitting import Observation, fit_throughput
-from scheduling.core.performance.throughput import (
+from scheduling.core.performance.goodput import (
     Throughput,
     exchange_time,
     pass_times,

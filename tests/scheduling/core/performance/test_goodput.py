@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from scheduling.core.performance.goodput import (
     BatchLimits,
     Noise,
+    Throughput,
     best_batch,
     best_goodputs,
     candidate_step_times,
     candidates,
     stacked,
 )
-from scheduling.core.performance.throughput import Throughput
 from tessera.efficiency import efficiency, gain
 
 MODEL = Throughput(0.02, 0.001, 0.05, 0.002, 0.01, 0.0005, 1.6)

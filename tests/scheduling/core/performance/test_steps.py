@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.performance.batches import BatchedJob, choose_batch, goodput_of
-from scheduling.core.performance.goodput import BatchLimits, Noise
-from scheduling.core.performance.steps import fit_steps, limits_of, noise_of
-from scheduling.core.performance.throughput import Throughput, exchange_time
+from scheduling.core.performance.batches import (
+    BatchedJob,
+    choose_batch,
+    fit_steps,
+    goodput_of,
+    limits_of,
+    noise_of,
+)
+from scheduling.core.performance.goodput import BatchLimits, Noise, Throughput, exchange_time
 from scheduling.core.policy_interface import Terms
 from scheduling.core.values import Timed
 
