@@ -101,7 +101,7 @@ def _shaped(
     position = own_cell(spec, node.name)
     if present and position is None:
         return None, _imported_words(node, topology, proposal)
-    if present and _is_held(node):
+    if present and Lease.objects.filter(released_at=None, device__node=node).exists():
         return None, (sentence("cells-changed-in-use"),)
     wanted = replace(
         spec,
@@ -141,10 +141,6 @@ def _imported_words(node: Node, topology: TopologyNow, proposal: Proposal) -> tu
         return ()
     extra = ", ".join(str(index) for index in sorted(found - imported))
     return (sentence("import-lacks-devices", node=node.name, extra=extra),)
-
-
-def _is_held(node: Node) -> bool:
-    return Lease.objects.filter(released_at=None, device__node=node).exists()
 
 
 def _fault(spec: ClusterSpec) -> str:

@@ -32,7 +32,7 @@ def take_nodes(
     """
     wanted: dict[int, Job] = {}
     for start in starts:
-        for name in _bare_nodes(start):
+        for name in {member.node for member in start.members if member.isolation == NONE}:
             wanted.setdefault(node_ids[name], jobs[start.job_id])
     if not wanted:
         return {}
@@ -143,8 +143,3 @@ def reset_isolation(
         node_has_changed(node.pk)
         want_round("node")
     return node
-
-
-def _bare_nodes(start: Start) -> set[str]:
-    """Nodes on which a job starts without isolation."""
-    return {member.node for member in start.members if member.isolation == NONE}

@@ -111,7 +111,9 @@ def _pools(top: Section) -> tuple[dict[str, Any], ...]:
 def _task(top: Section, context: Context) -> dict[str, Any]:
     wanted = read_resources(top.section("resources"), context)
     spec: dict[str, Any] = {"name": top.text("name") or "task"}
-    spec |= cluster_and_priority(context, _infra(wanted), top.report)
+    spec |= cluster_and_priority(
+        context, [] if wanted.infra is None else [Named("infra", *wanted.infra)], top.report
+    )
     if wanted.is_spot and spec.pop("priority", None) is None:
         spec["class"] = "opportunistic"
     if wanted.retries:
@@ -142,10 +144,6 @@ def _config(top: Section) -> None:
         left = docker.entries()
     for _name, value, place in (*left, *section.entries()):
         top.report.leave_out(place, value, _ITSELF, needed=False)
-
-
-def _infra(wanted: Wanted) -> list[Named]:
-    return [] if wanted.infra is None else [Named("infra", *wanted.infra)]
 
 
 def _workdir(top: Section) -> dict[str, Any] | None:

@@ -156,7 +156,7 @@ def show(value: object) -> str:
         text = "a number of many digits"
     else:
         text = _WORDS.get(str(value)) or shortened(str(value))
-    return _encodable(text)
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def show_key(key: object) -> str:
@@ -197,7 +197,3 @@ def shortened(text: str) -> str:
     if len(text) <= _SHOWN_CHARS:
         return text
     return f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -179,7 +179,9 @@ def orders_of(view: Snapshot, plan: Plan, waiting: Mapping[int, QueuedJob]) -> O
         for job_id in chosen
     )
     rejected = {
-        job_id: _final(reason) for job_id, reason in plan.reject.items() if job_id in waiting
+        job_id: reason if reason.text else replace(reason, message=message("policy-refuses"))
+        for job_id, reason in plan.reject.items()
+        if job_id in waiting
     }
     untried = waiting.keys() - set(chosen) - rejected.keys()
     return Orders(
@@ -295,10 +297,6 @@ def _why(plan: Plan, job_id: int, now: float) -> Reason:
     else:
         reserved = message("policy-reserves", n=held.n, minutes=minutes)
     return Reason(code=ReasonCode.RESERVATION, message=reserved)
-
-
-def _final(reason: Reason) -> Reason:
-    return reason if reason.text else replace(reason, message=message("policy-refuses"))
 
 
 def _words(alloc: Alloc) -> Listing:

@@ -51,7 +51,11 @@ class CachedDecision:
                 for other in self.snapshot.queued
                 if other.vc == job.vc
                 or other.id in self.moving
-                or (is_borrower and other.tenant == job.tenant and _borrows(other))
+                or (
+                    is_borrower
+                    and other.tenant == job.tenant
+                    and other.job_class is JobClass.OPPORTUNISTIC
+                )
             ),
         )
 
@@ -102,10 +106,6 @@ def _read(config: RoundConfig, now: datetime) -> CachedDecision:
         if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT
     }
     return CachedDecision(snapshot, frozenset(moving))
-
-
-def _borrows(job: QueuedJob) -> bool:
-    return job.job_class is JobClass.OPPORTUNISTIC
 
 
 def _fingerprint(using: str, now: datetime) -> Hashable:

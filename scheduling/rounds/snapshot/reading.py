@@ -173,10 +173,16 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         holding=holding_jobs(
             at_their_size((row for row in rows if row.state in HOLDING), sizes), caps, leases
         ),
-        bad_devices=_bad_devices(devices),
+        bad_devices=frozenset(
+            (node, index) for *_, healthy, _, _, _, node, index in devices if healthy not in YES
+        ),
         images_required=config.images_required,
         known=known_of(using, curious, now),
-        device_memory=_memory(using, devices) if curious else {},
+        device_memory=device_memory(
+            using, ((node_id, index, kind) for _, node_id, *_, kind, _, index in devices)
+        )
+        if curious
+        else {},
         ports_left=_ports_left(using),
     )
     return Reading(
@@ -213,20 +219,6 @@ def _devices(using: str) -> list[tuple[Any, ...]]:
             "node__name", "index",
         )
     )  # fmt: skip
-
-
-def _bad_devices(devices: list[tuple[Any, ...]]) -> frozenset[tuple[str, int]]:
-    """Node and index of each device that is out of order."""
-    return frozenset(
-        (node, index) for *_, healthy, _, _, _, node, index in devices if healthy not in YES
-    )
-
-
-def _memory(using: str, devices: list[tuple[Any, ...]]) -> Mapping[str, int]:
-    """Device memory by type, as reported by nodes."""
-    return device_memory(
-        using, ((node_id, index, kind) for _, node_id, *_, kind, _, index in devices)
-    )
 
 
 def _vcs(using: str) -> tuple[tuple[VcFacts, bool], ...]:

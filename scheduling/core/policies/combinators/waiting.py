@@ -14,7 +14,7 @@ from scheduling.core.policies.engines.room import FreeDevices, borrows, one_type
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.queues.backfilling import Backfill
 from scheduling.core.policies.queues.ordered import remaining_seconds
-from scheduling.core.policy_interface import JobPhase, Plan, PolicyJob, Pool, Reservation, Snapshot
+from scheduling.core.policy_interface import JobPhase, Plan, PolicyJob, Reservation, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,9 @@ class DeadlineGuard(Combinator):
         view = replace(
             snapshot,
             jobs=tuple(job for job in snapshot.jobs if job.id not in rescued),
-            pool=_smaller(pool, taken),
+            pool=replace(
+                pool, capacity={kind: n - taken.get(kind, 0) for kind, n in pool.capacity.items()}
+            ),
         )
         plan, after = self.inner.plan(view, state)
         return (
@@ -251,9 +253,3 @@ class DeadlineGuard(Combinator):
         spare = job.terms.deadline - snapshot.now - left * self.slack
         possible = snapshot.now + left <= job.terms.deadline
         return possible and spare < snapshot.round_seconds
-
-
-def _smaller(pool: Pool, taken: Mapping[str, int]) -> Pool:
-    return replace(
-        pool, capacity={kind: n - taken.get(kind, 0) for kind, n in pool.capacity.items()}
-    )

@@ -67,7 +67,7 @@ class Packs:
                 for job in jobs
                 if job.gang == 1 and job.terms.shareable and job.id not in packed
             ),
-            key=lambda job: (_busy(job), job.id),
+            key=lambda job: (1.0 if job.facts.util is None else job.facts.util, job.id),
         )
         while len(able) > 1:
             first = able.pop(0)
@@ -89,10 +89,6 @@ class Packs:
                 return None
             total += (1.0 / job.facts.step_time) / self.alone[job_id]
         return total
-
-
-def _busy(job: PolicyJob) -> float:
-    return 1.0 if job.facts.util is None else job.facts.util
 
 
 def _promises(

@@ -186,7 +186,7 @@ class Sia:
         market = Market(columns, snapshot.capacity)
         free = []
         for job in present(snapshot):
-            if _must_stay(job):
+            if job.alloc is not None and (job.facts.recovering or not job.terms.preemptible):
                 market.pin(job)
             else:
                 free.append(job)
@@ -281,8 +281,3 @@ class Sia:
         if tried < cost:
             return 1.0
         return max(age - job.facts.restarts * cost, 0.0) / (age + cost)
-
-
-def _must_stay(job: PolicyJob) -> bool:
-    """Whether a job retains its devices: it is busy with a restart, or not preemptible."""
-    return job.alloc is not None and (job.facts.recovering or not job.terms.preemptible)

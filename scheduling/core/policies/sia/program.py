@@ -119,7 +119,9 @@ def scaled_goodputs(
         return np.zeros((len(jobs), len(columns.shapes)))
     replicas = _replicas(snapshot, jobs, columns)
     sizes = columns.sizes[None, :]
-    able = (sizes % replicas == 0) & _permitted(jobs, columns)
+    able = (sizes % replicas == 0) & np.array(
+        [_permits(job.types, job.terms.scale, columns) for job in jobs]
+    )
     first = _first_sizes(jobs, columns, able, replicas)
     most = np.maximum(np.array(limits, dtype=np.int64)[:, None] * replicas, first)
     allowed = able & (sizes <= most)
@@ -179,11 +181,6 @@ def _replicas(snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SiaColumns
     """Devices of one replica, by job and column."""
     table = [[snapshot.model.replica(job, name) for name in columns.types] for job in jobs]
     return np.array(table, dtype=np.int64)[:, columns.kinds]
-
-
-def _permitted(jobs: Sequence[PolicyJob], columns: SiaColumns) -> NDArray[np.bool_]:
-    """Columns allowed by the owner's type and size limits."""
-    return np.array([_permits(job.types, job.terms.scale, columns) for job in jobs])
 
 
 @lru_cache(maxsize=4_096)

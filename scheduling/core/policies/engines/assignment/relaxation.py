@@ -144,7 +144,7 @@ class _Master:
     def __init__(self, capacity: Floats) -> None:
         self._right = [*capacity.tolist(), 1.0]
         count = len(self._right)
-        self._units = [_unit(count, row) for row in range(count)]
+        self._units = [[float(row == other) for other in range(count)] for row in range(count)]
         self._columns: list[list[float]] = []
         self._values: list[float] = []
         self._tried: list[Ints] = []
@@ -226,10 +226,6 @@ class _Master:
                 weights.append(weight)
                 picks.append(nothing if index < rows else self._tried[index - rows])
         return np.array(weights), tuple(picks)
-
-
-def _unit(count: int, row: int) -> list[float]:
-    return [float(row == other) for other in range(count)]
 
 
 def find_prices(problem: Problem, start: Floats | None, tolerance: float) -> Priced:
