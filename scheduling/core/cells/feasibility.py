@@ -8,8 +8,8 @@ section 3.2).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scheduling.core.cells.books import build_ledgers
 from scheduling.core.cells.buddy import BuddyAllocator
-from scheduling.core.cells.build import build_ledgers
 from scheduling.core.cells.errors import InfeasibleSpecError, SpecError
 from scheduling.core.cells.spec import ClusterSpec
 from scheduling.core.cells.topology import ChainTopology, ClusterTopology
