@@ -27,7 +27,7 @@ from portal.api.schema import IF_MATCH, Op
 from portal.api.views import ApiViewSet, expected_digest, versioned
 from scheduling.core.explanations.certificates import Certificate
 from scheduling.core.explanations.unblocking import Refused, Sought
-from scheduling.core.forecast.horizon import is_open
+from scheduling.core.forecast import is_open
 from scheduling.core.jobspec.amending import version_of
 from scheduling.estimates.services.explanations import CheckedCertificate, checked_reason, seek_now
 from scheduling.estimates.services.submit_plans import JobPlan

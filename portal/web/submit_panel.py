@@ -14,7 +14,7 @@ from portal.web.components import words
 from portal.web.submit_check import Fault, SubmitCheck
 from scheduling.compat.formats import TITLES
 from scheduling.compat.result import Imported
-from scheduling.core.forecast.horizon import is_open
+from scheduling.core.forecast import is_open
 from scheduling.core.jobspec import JobClass
 from scheduling.core.values import PlacedMember
 from scheduling.estimates.services.submit_plans import MOST_TASKS, Fits, JobPlan

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from scheduling.clusters.models.virtual_clusters import VirtualCluster
+from scheduling.core.forecast import is_open
 from scheduling.core.forecast.calibration import Basis, pinball
-from scheduling.core.forecast.horizon import is_open
 from scheduling.core.messages import message, sentence
 from scheduling.estimates.models import EstimateRecord
 from tenants.roles import Permission

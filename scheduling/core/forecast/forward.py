@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from scheduling.core.forecast.horizon import HORIZON
+from scheduling.core.forecast import HORIZON
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit

@@ -14,7 +14,7 @@ from portal.web.components import words
 from portal.web.components.words import NO_BREAK
 from portal.web.job_training import layout_words
 from scheduling.clusters.models import Node
-from scheduling.core.forecast.horizon import HORIZON
+from scheduling.core.forecast import HORIZON
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.estimates.models import StartEstimate
 from scheduling.jobs.models import Job, JobEvent
