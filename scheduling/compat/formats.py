@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from scheduling.compat.context import Context
-from scheduling.compat.documents import parse_document
 from scheduling.compat.dstack.job import DSTACK
 from scheduling.compat.hived.messages import TABLE as HIVED_MESSAGES
 from scheduling.compat.importer import Gang, Importer, Member
@@ -88,15 +87,3 @@ def format_of_document(document: object) -> str:
     if not isinstance(document, Mapping):
         return ""
     return next((name for name, each in IMPORTERS.items() if each.recognises(document)), "")
-
-
-def recognised(text: str) -> tuple[str, Any]:
-    """The format of a text with the document in it (None for a batch script).
-
-    Raises:
-        ImportRefusedError: the text is neither a batch script nor a document.
-    """
-    if name := format_of_text(text):
-        return name, None
-    document = parse_document(text)
-    return format_of_document(document), document

@@ -100,11 +100,6 @@ class Imported:
         return min(len(self.specs), self.max_parallel or len(self.specs))
 
     @property
-    def loses_something(self) -> bool:
-        """Whether something was left out that the original needs."""
-        return any(entry.needed for entry in self.unsupported)
-
-    @property
     def remarks(self) -> tuple[Remarks, ...]:
         """The differences from the document, under the headings of pages, REST and CLI."""
 

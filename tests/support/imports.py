@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from scheduling.compat.context import Context, Rule
-from scheduling.compat.formats import TITLES, import_text
+from scheduling.compat.documents import parse_document
+from scheduling.compat.formats import TITLES, format_of_document, format_of_text, import_text
 from scheduling.compat.hived.configuration import import_hived
 from scheduling.compat.result import Imported, ImportRefusedError
 from tessera.messages import Sentence
@@ -80,6 +81,15 @@ def outcome(name: str, text: str, content_type: str = "") -> dict[str, Any]:
 def expected_path(path: Path) -> Path:
     """Where the expected result of a document is kept."""
     return path.with_suffix(".json")
+
+
+def format_of(text: str) -> str:
+    """The format of a text; empty for a native document.
+
+    Raises:
+        ImportRefusedError: the text is neither a batch script nor a document.
+    """
+    return format_of_text(text) or format_of_document(parse_document(text))
 
 
 def main() -> None:

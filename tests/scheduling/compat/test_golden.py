@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduling.compat.formats import recognised
 from scheduling.compat.result import ImportRefusedError
 from scheduling.core.cells import feasible
 from scheduling.core.cells.hived import spec_from_hived
 from scheduling.core.jobspec import parse
 from scheduling.core.jobspec.errors import DocumentPlace
-from tests.support.imports import FORMATS, HIVED, expected_path, inputs, outcome
+from tests.support.imports import FORMATS, HIVED, expected_path, format_of, inputs, outcome
 
 CASES = [pytest.param(name, path, id=f"{name}-{path.stem}") for name, path in inputs()]
 GOOD = [
@@ -105,13 +104,13 @@ def test_every_format_has_fifteen_documents_good_and_bad() -> None:
 
 @pytest.mark.parametrize(("name", "path"), JOBS)
 def test_the_format_of_a_document_is_recognised(name: str, path: Path) -> None:
-    assert recognised(path.read_text())[0] == name
+    assert format_of(path.read_text()) == name
 
 
 def test_a_native_document_is_no_other_systems() -> None:
-    assert recognised("name: x\nvirtual_cluster: v\nroles: {w: {command: run}}\n")[0] == ""
+    assert format_of("name: x\nvirtual_cluster: v\nroles: {w: {command: run}}\n") == ""
     with pytest.raises(ImportRefusedError):
-        recognised("a: [")
+        format_of("a: [")
 
 
 def paths(document: Any, at: Path_ = ()) -> Iterator[Path_]:

@@ -7,12 +7,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.compat.formats import TITLES, format_of_document, import_text, recognised
+from scheduling.compat.formats import TITLES, format_of_document, import_text
 from scheduling.compat.result import ImportRefusedError
 from scheduling.core.jobspec import parse
 from tessera.slurm_options import ALL
 from tests.strategies.jobspecs import JSON
-from tests.support.imports import CONTEXT, HIVED, imported, inputs
+from tests.support.imports import CONTEXT, HIVED, format_of, imported, inputs
 
 KEYS = {
     "dstack": "type task name nodes commands env resources gpu cpu memory retry on_events fleets "
@@ -153,7 +153,7 @@ def test_all_kept_documents_are_small_enough_to_be_read_quickly() -> None:
 @given(text=st.text(max_size=100))
 def test_recognising_a_format_fails_only_by_refusal(text: str) -> None:
     try:
-        recognised(text)
+        format_of(text)
     except ImportRefusedError:
         return
 

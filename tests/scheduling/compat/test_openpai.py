@@ -156,7 +156,7 @@ def test_what_has_no_counterpart_is_listed():
         "contributor",
         "taskRoles.worker.extraContainerOptions.shmMB",
     }
-    assert not imported.loses_something
+    assert not fields_lacking(imported, needed=True)
     assert any("ps-server" in each.sentence for each in imported.warnings)
 
 
@@ -270,7 +270,7 @@ def test_each_thing_without_a_counterpart_is_named(document, field, needed):
     imported = translate_openpai(document)
 
     assert fields_lacking(imported, needed=needed) == {field}
-    assert imported.loses_something is needed
+    assert bool(fields_lacking(imported, needed=True)) is needed
 
 
 def prepared(kind, *commands):
@@ -294,7 +294,7 @@ def test_of_prerequisites_of_one_name_the_last_counts_and_that_is_said(second, r
 
     assert imported.spec["roles"]["worker"]["command"].endswith(f'exec bash "$0"\n{runs}')
     assert any("the last one counts" in each.sentence for each in imported.warnings)
-    assert not imported.loses_something
+    assert not fields_lacking(imported, needed=True)
 
 
 @pytest.mark.parametrize(
@@ -381,8 +381,8 @@ def test_a_retry_of_single_tasks_counts_only_where_they_start_one_by_one():
     assert any("taskRetryCount" in each.sentence for each in with_gang.warnings)
     assert "retries" not in with_gang.spec
     assert without.spec["retries"] == {"user": 3}
-    assert not with_gang.loses_something
-    assert not without.loses_something
+    assert not fields_lacking(with_gang, needed=True)
+    assert not fields_lacking(without, needed=True)
 
 
 def test_a_job_that_is_no_gang_stays_none_and_says_what_that_means():
