@@ -1,5 +1,5 @@
-# What docs/lab.md uses: three people on the command line, and short questions to the portal.
-# Read it into bash from the top of the checkout:  . examples/lab/lab.sh
+# Functions for docs/lab.md: the CLI as three users, and short requests to the portal.
+# Source it in bash from the root of the checkout:  . examples/lab/lab.sh
 
 export TESSERA_URL=${TESSERA_URL:-http://127.0.0.1:8000}
 
@@ -7,7 +7,7 @@ admin() { TESSERA_TOKEN=$ADMIN ./tessera "$@"; }
 alice() { TESSERA_TOKEN=$ALICE ./tessera "$@"; }
 bob() { TESSERA_TOKEN=$BOB ./tessera "$@"; }
 
-# sign_in USER SCOPE ...: prints a token; the password is asked for, or taken from USER_PASSWORD.
+# sign_in USER SCOPE ...: prints a token; takes the password from USER_PASSWORD, or asks for it.
 sign_in() {
     local user=$1 password=${1^^}_PASSWORD scopes=()
     shift
@@ -19,8 +19,8 @@ sign_in() {
     fi
 }
 
-# api PATH [CURL OPTIONS]: asks the portal as admin, or with another token in WHO. No token stands
-# on a command line, where everybody on the machine could read it.
+# api PATH [CURL OPTIONS]: sends a request as admin, or with the token in WHO. The token is not an
+# argument of curl, because every user of the machine can read arguments.
 api() {
     local path=$1
     shift
@@ -31,7 +31,7 @@ api() {
 # send FILE PATH: posts a YAML document.
 send() { api "$2" -H 'Content-Type: application/yaml' --data-binary "@$1"; }
 
-# many COUNT FILE: submits a document so often, all or none.
+# many COUNT FILE: submits a document COUNT times, all or none.
 many() {
     for _ in $(seq "$1"); do
         echo -
@@ -39,13 +39,13 @@ many() {
     done | send - jobs/bulk/
 }
 
-# numbers QUERY: the numbers of the jobs that a query finds, the newest first.
+# numbers QUERY: prints the IDs of the jobs that match a query, newest first.
 numbers() { api "jobs/?fields=id&limit=200&$1" | grep -o '"id":[0-9]*' | cut -d: -f2; }
 
-# number NAME: the number of the newest job whose name holds NAME.
+# number NAME: prints the ID of the newest job whose name contains NAME.
 number() { numbers "q=$1" | head -n 1; }
 
-# guaranteed NAME: the number of the running job of this name that does not borrow its devices.
+# guaranteed NAME: prints the IDs of running guaranteed jobs whose name contains NAME.
 guaranteed() {
     local job
     for job in $(numbers "q=$1&state=running"); do
@@ -53,7 +53,7 @@ guaranteed() {
     done
 }
 
-# stop_all: ends every job that waits or runs.
+# stop_all: stops all queued and running jobs.
 stop_all() {
     local live
     live=$(numbers state=live)
