@@ -1,8 +1,9 @@
 """Train a small model by PyTorch's DistributedDataParallel (gloo) across the gang.
 
-Every member of the gang starts this same script; MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE
-come from the job's environment, and a gang of one works too. Asked to leave, all processes save
-and end after the same step, and go on from there when the job is started again. Needs PyTorch.
+Every member of the gang starts this script. MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE come
+from the job's environment; a gang of one member also works. After the notice to leave, all
+processes save a checkpoint and end after the same step. The next attempt continues from the
+checkpoint. Needs PyTorch.
 
     python3 ddp_torch.py --steps 100
 """
@@ -12,7 +13,7 @@ import hashlib
 import os
 import time
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # spinning threads are slow beside neighbours
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # spinning threads are slow on a shared machine
 os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
 os.environ.setdefault("MASTER_PORT", "29500")
 

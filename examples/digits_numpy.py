@@ -1,9 +1,9 @@
-"""Train a small neural network on drawn digits, with nothing but NumPy.
+"""Train a small neural network on generated digits, with only NumPy.
 
-The data are made here: ten digits as seven-segment pictures, each drawn with another position,
-stroke, brightness and noise. A network with one hidden layer learns to tell them apart by SGD
-with momentum. Every step is reported to Tessera; asked to leave, the job saves its state first and
-goes on from it, to the same bits, when it is started again.
+The script generates the data: ten digits as seven-segment images, each with a random position,
+stroke, brightness and noise. It trains a network with one hidden layer by SGD with momentum, and
+reports every step to Tessera. After the notice to leave, the job saves its state. The next attempt
+continues from this state with bit-identical results.
 
     python3 digits_numpy.py                 # about half a minute
     python3 digits_numpy.py --steps 50 --batch 64
@@ -13,7 +13,7 @@ import argparse
 import os
 import time
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: neighbours share this machine
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before the import of NumPy: the machine is shared
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def make_data(count, rng):
 
 
 def draw_batch(pictures, digits, size, rng):
-    """A batch of pictures, shifted a little and with fresh noise, so that none comes twice."""
+    """A batch of images with a random shift and noise, so that none occurs twice."""
     chosen = rng.integers(0, len(digits), size)
     batch = pictures[chosen].reshape(size, SIDE, SIDE)
     batch = np.roll(batch, tuple(rng.integers(-3, 4, 2)), axis=(1, 2)).reshape(size, -1)
@@ -101,18 +101,18 @@ class Network:
         return loss
 
     def accuracy(self, pictures, digits):
-        """Share of pictures that are told right."""
+        """Share of images that are classified correctly."""
         return float((self.scores(pictures)[1].argmax(axis=1) == digits).mean())
 
 
 def keep(network, rng, step):
-    """Keep all that the next step depends on."""
+    """Save the state that the next step needs."""
     state = {"weights": network.weights, "speed": network.speed, "chance": rng.bit_generator.state}
     train.checkpoint({"step": step, **state}, step=step)
 
 
 def go_on(network, rng):
-    """Take up what was kept; the step to go on from, 0 at the beginning."""
+    """Load the saved state; return the next step, 0 without a saved state."""
     state = train.resume() if train is not None else None
     if state is None:
         return 0
@@ -122,7 +122,7 @@ def go_on(network, rng):
 
 
 def main():
-    """Train, report every step, and say how well the network does in the end."""
+    """Train, report every step, and print the final accuracy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=512)

@@ -1,10 +1,10 @@
 """Train one model by several processes that average their gradients over plain TCP.
 
-Every member of the gang starts this same script. The one with NODE_RANK 0 listens on
-MASTER_ADDR:MASTER_PORT and the others connect to it; in each step they send it their gradients, it
-adds them up in the order of the ranks and sends the mean back. So all hold the same weights, and
-with the same total batch the result hardly depends on how many there are. A gang of one needs no
-connection. Needs NumPy and nothing else.
+Every member of the gang starts this script. The member with NODE_RANK 0 listens on
+MASTER_ADDR:MASTER_PORT, and the others connect to it. In each step they send their gradients; rank
+0 adds them in the order of the ranks and returns the mean. So all members have the same weights.
+With the same total batch, the result hardly depends on the number of members. A gang of one member
+needs no connection. Needs only NumPy.
 
     python3 gang_allreduce_numpy.py --steps 300
 """
@@ -17,7 +17,7 @@ import struct
 import sys
 import time
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: neighbours share this machine
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before the import of NumPy: the machine is shared
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class Gang:
         self._peers[0] = peer
 
     def mean(self, mine):
-        """The mean of everybody's array, the same bits for all."""
+        """The mean of the arrays of all members, bit-identical for all."""
         if self.size == 1:
             return mine
         if self.rank:
@@ -87,7 +87,7 @@ class Gang:
         return total
 
     def close(self):
-        """Hang up."""
+        """Close the connections."""
         for peer in self._peers.values():
             peer.close()
 
@@ -104,7 +104,7 @@ def receive(peer, size):
 
 
 def make_batch(step, size, rank, seed):
-    """The ranks' parts of one batch; who has which part depends on step and rank alone."""
+    """The part of one rank of a batch; it depends only on step and rank."""
     rng = np.random.default_rng([seed, step, rank])
     truth = np.random.default_rng(seed).normal(size=(FEATURES, CLASSES))
     features = rng.normal(size=(size, FEATURES))
@@ -113,7 +113,7 @@ def make_batch(step, size, rank, seed):
 
 
 def make_weights(seed):
-    """The same first weights for everybody, in one flat array."""
+    """The initial weights, equal for all members, as one flat array."""
     rng = np.random.default_rng(seed + 1)
     first = rng.normal(0, FEATURES**-0.5, FEATURES * HIDDEN)
     second = rng.normal(0, HIDDEN**-0.5, HIDDEN * CLASSES)
@@ -139,7 +139,7 @@ def loss_and_gradient(weights, features, labels):
 
 
 def main():
-    """Train together, report every step, and show that all hold the same weights."""
+    """Train together, report every step, and show that all members have the same weights."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=8000)
     parser.add_argument("--batch", type=int, default=1024, help="of the whole gang")
@@ -174,7 +174,7 @@ def main():
 
 
 def leave_together(gang, asked):
-    """Whether anybody was asked to leave: then all do, after the same step."""
+    """Whether any member got the notice to leave; then all leave after the same step."""
     return bool(gang.mean(np.array([float(asked)], dtype=np.float32))[0] > 0)
 
 

@@ -1,8 +1,8 @@
-"""Train a small GPT to add numbers, with a batch that the control plane may change.
+"""Train a small GPT to add numbers, with a batch size that the control plane may change.
 
-The text is made here: sums such as "23+58=81". A transformer of two layers learns to write what
-comes after the equals sign, character by character. Its batch may change between two steps; the
-learning rate of AdamW follows by the square root. Needs PyTorch.
+The script generates the text: sums such as "23+58=81". A transformer of two layers learns to
+predict the characters after the equals sign. The batch size may change between two steps; the
+learning rate of AdamW scales with its square root. Needs PyTorch.
 
     python3 gpt_torch.py --progress 150
     python3 -m tessera.train.launch gpt_torch.py        # one process for each device of a job
@@ -11,7 +11,7 @@ learning rate of AdamW follows by the square root. Needs PyTorch.
 import argparse
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # spinning threads are slow beside neighbours
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # spinning threads are slow on a shared machine
 
 import torch
 from torch import nn
@@ -66,13 +66,13 @@ class Gpt(nn.Module):
 
 
 def loss_of(model, texts):
-    """How badly the two digits after the equals sign are foretold."""
+    """Loss of the two predicted digits after the equals sign."""
     scores = model(texts[:, :-1])[:, -2:]
     return nn.functional.cross_entropy(scores.flatten(0, 1), texts[:, -2:].flatten())
 
 
 def main():
-    """Train with an adaptive batch, and say how badly unseen sums are foretold in the end."""
+    """Train with an adaptive batch size, and print the final loss on unseen sums."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--progress", type=float, default=150, help="in steps of the first batch")
     parser.add_argument("--batch", type=int, default=64, help="of the first step, all processes")

@@ -1,8 +1,8 @@
-"""Train a small convolutional network to tell shapes apart, to the same bits on any devices.
+"""Train a small convolutional network to classify shapes, bit-identical on any number of devices.
 
-The pictures are made here: discs, crosses, frames and stripes of random size, place and noise.
-The network has batch normalisation and dropout. Logical workers train it: with one process or
-many, and resized in between, every checkpoint has the same hash. Needs PyTorch.
+The script generates the images: discs, crosses, frames and stripes with random size, position and
+noise. The network has batch normalisation and dropout. Logical workers train it: with any number
+of processes, and after a resize, every checkpoint has the same hash. Needs PyTorch.
 
     python3 pictures_torch.py --steps 60
     python3 -m tessera.train.launch pictures_torch.py        # one process for each device of a job
@@ -11,7 +11,7 @@ many, and resized in between, every checkpoint has the same hash. Needs PyTorch.
 import argparse
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # spinning threads are slow beside neighbours
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # spinning threads are slow on a shared machine
 
 import torch
 from torch import nn
@@ -52,7 +52,7 @@ def make_network():
 
 
 def accuracy(network, pictures, shapes):
-    """Share of pictures that are told right."""
+    """Share of images that are classified correctly."""
     network.eval()
     with torch.no_grad():
         right = (network(pictures).argmax(dim=1) == shapes).float().mean()
@@ -61,7 +61,7 @@ def accuracy(network, pictures, shapes):
 
 
 def main():
-    """Train by logical workers, and say how well the network does in the end."""
+    """Train with logical workers, and print the final accuracy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--workers", type=int, default=4, help="logical workers")
