@@ -30,7 +30,7 @@ FEATURES, CLASSES = 64, 8
 
 
 def say(line):
-    """Print a line in one write: `print` makes two, and others may write in between."""
+    """Print a line in one write: `print` makes two, and others may write between them."""
     print(f"{line}\n", end="", flush=True)
 
 
@@ -44,7 +44,7 @@ def make_batch(step, size, rank, seed):
 
 
 def main():
-    """Train together, report every step, and show that all hold the same weights."""
+    """Train together, report every step, and show that all members have the same weights."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--batch", type=int, default=512, help="of the whole gang")
@@ -80,7 +80,7 @@ def main():
 
 
 def steps_of(model, optimizer, options):
-    """The steps to do: from the last checkpoint on and until the job is asked to leave."""
+    """The steps from the last checkpoint until the notice to leave."""
     if train is None:
         return range(options.steps)
 

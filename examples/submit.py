@@ -1,9 +1,9 @@
-"""Submit an example: packs the scripts that its commands name, uploads them, submits the job.
+"""Submit an example: pack the scripts of its commands, upload them and submit the job.
 
     ./tessera login
     python3 submit.py pictures.yaml
 
-Needs the package (the `tessera` command) and nothing else.
+Needs only the package `tessera`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tessera.client import DEFAULT_URL, Client
 
 
 def scripts_of(document, directory):
-    """The files beside the specification that the commands of its roles name."""
+    """The files in the directory of the specification that the commands of its roles name."""
     words = [word for role in document["roles"].values() for word in role["command"].split()]
     named = {word for word in words if re.fullmatch(r"\w+\.py", word)}
     return sorted(directory / name for name in named if (directory / name).is_file())
@@ -47,7 +47,7 @@ def submit(path, client):
 
 
 def main():
-    """Submit what the command line names, to the portal that `tessera login` knows."""
+    """Submit the specification to the portal of the last `tessera login`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("specification", type=Path)
     options = parser.parse_args()
