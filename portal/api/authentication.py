@@ -1,4 +1,4 @@
-"""Authentication of the API: a token, a session, or (to create a token) name and password."""
+"""Authentication of API requests by token, browser session, or username and password."""
 
 from typing import Any, Final
 
@@ -17,15 +17,15 @@ from tenants.viewers import Viewer
 
 
 class TokenAuthentication(authentication.BaseAuthentication):
-    """``Authorization: Token <key>``."""
+    """Authentication by API token, sent as ``Authorization: Token <key>`` or ``Bearer <key>``."""
 
     keyword = "Token"
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """Return the token's owner, or None without a token.
+        """Return the token's owner and the token, or None if the request has no token.
 
         Raises:
-            AuthenticationFailed: the key is not valid (unknown, expired, revoked).
+            AuthenticationFailed: the token is unknown, expired or revoked.
         """
         scheme, _, key = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() not in ("token", "bearer"):
@@ -40,17 +40,17 @@ class TokenAuthentication(authentication.BaseAuthentication):
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
-    """The cookie of a signed-in browser, with CSRF protection."""
+    """Authentication by the session cookie of a signed-in browser, with CSRF protection."""
 
     def enforce_csrf(self, request: Request) -> None:
-        """Check the CSRF token: that of the header, or of a body that is read as a form.
+        """Check the CSRF token in the header or in the form fields of the body.
 
         Raises:
-            PermissionDenied: missing or wrong token.
+            PermissionDenied: the token is missing or wrong.
         """
         checked: Any = request
-        # Only a form can hold the token; other bodies are parsed after authentication. curl's -d
-        # declares every text a form, and importers read it as plain text.
+        # Only a form can contain the token; other bodies are parsed after authentication. curl's
+        # -d declares every text as a form, and importers read it as plain text.
         if request.method == "POST" and not (
             is_form_media_type(request.content_type) and isinstance(checked.POST, QueryDict)
         ):
@@ -63,14 +63,14 @@ class SessionAuthentication(authentication.SessionAuthentication):
 
 
 class PasswordAuthentication(authentication.BasicAuthentication):
-    """Name and password, for ``POST /tokens/`` alone; counted by the login throttle."""
+    """Basic authentication, used only by ``POST /tokens/`` and subject to the sign-in throttle."""
 
     www_authenticate_realm = "tessera"
 
     def authenticate_credentials(
         self, userid: str, password: str, request: Any = None
     ) -> tuple[User, None]:
-        """Return the user, by the same backends (and the same throttle) as the login page."""
+        """Return the user whose password matches, checked by the backends of the login page."""
         django_request = getattr(request, "_request", request)
         user = authenticate(request=django_request, username=userid, password=password)
         if not isinstance(user, User) or not user.is_active:
@@ -78,12 +78,12 @@ class PasswordAuthentication(authentication.BasicAuthentication):
         return user, None
 
 
-# A token is accepted here, too, so that its refusal names the remedy.
+# A token is also accepted here, so that the error for it can name the remedy.
 PASSWORD_OR_SESSION: Final = [TokenAuthentication, SessionAuthentication, PasswordAuthentication]
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Description of the token in the schema."""
+    """OpenAPI security scheme of API tokens."""
 
     target_class = TokenAuthentication
     name = "token"
@@ -98,7 +98,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 class PasswordScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Description of name and password in the schema."""
+    """OpenAPI security scheme of basic authentication."""
 
     target_class = PasswordAuthentication
     name = "password"
@@ -108,7 +108,7 @@ class PasswordScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped
 
 
 class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Description of the browser's session in the schema."""
+    """OpenAPI security scheme of browser sessions."""
 
     target_class = SessionAuthentication
     name = "session"
@@ -118,7 +118,10 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
 
 
 def viewer_from(request: Request) -> Viewer:
-    """Return the viewer of a request; read once, and set as the actor of its changes."""
+    """Return the viewer of a request, cached on the request.
+
+    The function also records the viewer as the actor of audited changes.
+    """
     known = getattr(request, "_tessera_viewer", None)
     if isinstance(known, Viewer):
         return known

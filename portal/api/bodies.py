@@ -1,4 +1,4 @@
-"""Bodies of requests and responses, declared by frozen dataclasses and typed dictionaries."""
+"""Parsing of request bodies by dataclasses, and building of responses by typed dictionaries."""
 
 import dataclasses
 import math
@@ -47,8 +47,8 @@ def read_body(shape: type[T], body: object) -> T:
         body: the parsed document; an empty body is an empty object.
 
     Raises:
-        InvalidError: not an object, an unknown or missing key, or a wrong type;
-            all faults are listed.
+        InvalidError: the body is not an object, a key is unknown or missing, or a value has the
+            wrong type. The error lists all faults.
     """
     given = _checked(shape, body)
     InvalidError.raise_if(_missing(shape, given, ""))
@@ -60,10 +60,10 @@ def is_required(known: "dataclasses.Field[Any]") -> bool:
 
 
 def read_changes(shape: type[Any], body: object) -> dict[str, Any]:
-    """Parse only the fields of ``shape`` in an edit; others are unchanged.
+    """Parse the fields of ``shape`` that an edit contains; other fields stay unchanged.
 
     Raises:
-        InvalidError: as ``read_body``, or no field given.
+        InvalidError: as for ``read_body``, or the edit contains no field.
     """
     given = _checked(shape, body)
     if not given:
@@ -121,7 +121,7 @@ def _as_option(option: Any, value: Any, path: str, faults: list[FieldError]) -> 
         item = get_args(option)[0]
         return tuple(_value(item, v, f"{path}.{i}", faults) for i, v in enumerate(value))
     if is_typeddict(option) or kind is Any:
-        # Described here, checked by the service.
+        # The schema describes these values, and the service validates them.
         _check_texts(value, path, faults)
     if not _fits(option, kind, value):
         faults.append(_fault(path, value, "This value is of another kind.", _remedy(option)))
@@ -138,7 +138,7 @@ def _fits(option: Any, kind: Any, value: Any) -> bool:
 
 
 def _check_texts(value: Any, path: str, faults: list[FieldError]) -> None:
-    """Refuse texts that cannot be stored, at any depth of ``value``."""
+    """Reject strings that the database or JSON cannot store, at any depth of ``value``."""
     if isinstance(value, str) and not _is_text(value):
         faults.append(_fault(path, value, "This value is of another kind.", "Give a text."))
     elif isinstance(value, list):
@@ -191,7 +191,7 @@ def _is_plain(kind: type, value: Any) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    """Return whether databases and JSON accept it: no NUL and no surrogate."""
+    """Return whether the database and JSON accept a string: bounded, no NUL, no surrogate."""
     return len(value) <= _LONGEST_TEXT and "\x00" not in value and not _HALF.search(value)
 
 
@@ -235,11 +235,13 @@ def _fault(path: str, value: Any, message: str, remedy: str) -> FieldError:
 
 @dataclass(frozen=True, slots=True)
 class From:
-    """The source of a field, in its ``Annotated``; without it the attribute of the same name.
+    """The source of a response field, given in its ``Annotated`` type.
+
+    Without it, the field is read from the attribute with the same name.
 
     Attributes:
-        path: an attribute of the value, dotted for one of a nested value; empty: the whole value.
-        by: converts the value; None: by the type of the field.
+        path: dotted path of an attribute of the value; if empty, the whole value.
+        by: converts the value; if None, the type of the field defines the conversion.
     """
 
     path: str = ""
@@ -248,13 +250,13 @@ class From:
 
 @dataclass(frozen=True)
 class Body(Generic[V, B]):
-    """A function that reads bodies of one model from values of one class.
+    """A function that builds response bodies of one model from values of one class.
 
-    Lists, dictionaries and nested models are built from the types of the fields. A nested value
-    is read by its attributes, or by its keys if it is a dictionary.
+    The types of the fields define how lists, dictionaries and nested models are built. A nested
+    value is read by its attributes, or by its keys if it is a dictionary.
 
     Attributes:
-        model: a typed dictionary.
+        model: the typed dictionary of the body.
         value: the class of the values; ``dict`` for stored JSON.
     """
 
@@ -275,7 +277,7 @@ def rounded(digits: int) -> Convert:
 
 
 def sources_of(model: type[Any]) -> dict[str, tuple[From, Any]]:
-    """The required fields of a model, each with its source and its type."""
+    """Return the source and the type of each required field of a model."""
     hints = get_type_hints(model, include_extras=True)
     required = model.__required_keys__
     return {
@@ -289,7 +291,7 @@ def sources_of(model: type[Any]) -> dict[str, tuple[From, Any]]:
 
 @cache
 def _reader(model: type[Any], has_keys: bool) -> Convert:
-    """Build one expression for all fields, as fast as a handwritten one, as dataclasses do."""
+    """Compile one expression that converts all fields, which is as fast as handwritten code."""
     names: dict[str, Convert] = {}
     fields = []
     for name, (source, hint) in sources_of(model).items():
@@ -307,7 +309,7 @@ def _reader(model: type[Any], has_keys: bool) -> Convert:
 
 
 def _conversion(hint: Any) -> Convert | None:
-    """Return the conversion to this type; None: not needed."""
+    """Return the function that converts a value to ``hint``; None if the value fits as it is."""
     kind = get_origin(hint) or hint
     if is_typeddict(kind):
         return partial(_nested, kind)

@@ -1,4 +1,4 @@
-"""The cluster at one instant, and the import of a HiveD configuration."""
+"""Cluster snapshots, and imports of HiveD configurations."""
 
 import hashlib
 import json
@@ -108,7 +108,7 @@ class FreeOut(TypedDict):
 class TotalsOut(TypedDict):
     """Totals of the overview; job counts and waits cover jobs that you may see.
 
-    `cordoned`: healthy devices that nobody holds, on nodes that an admin has cordoned or drains.
+    `cordoned`: healthy and idle devices on nodes that an admin has cordoned or drains.
     """
 
     devices: int
@@ -222,13 +222,13 @@ class ClusterViewSet(ApiViewSet):
 
 
 def cluster_text(view: ClusterView, *, may_manage: bool) -> tuple[str, str]:
-    """Return an ``ETag`` of a snapshot, which ignores its time, and its JSON.
+    """Return the ``ETag`` of a snapshot and its JSON; the ``ETag`` ignores the time.
 
-    The JSON of a node is cached while the node is unchanged.
+    The JSON of a node is cached until the node changes.
 
     Args:
         view: the snapshot.
-        may_manage: whether addresses are included.
+        may_manage: whether the JSON includes the SSH addresses of nodes.
     """
     nodes = ",".join(_node_text(Same(node), may_manage) for node in view.nodes)
     rest = _json(
@@ -257,14 +257,13 @@ def _json(value: object) -> str:
     text = json.dumps(
         value, cls=JSONEncoder, ensure_ascii=False, allow_nan=False, separators=(",", ":")
     )
-    # JavaScript ends lines here, JSON does not.
+    # JavaScript treats these characters as line ends; JSON does not.
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def import_out(
     report: ImportReport, spec: Mapping[str, Any], unsupported: list[Any]
 ) -> ClusterImportOut:
-    """The result of an import or dry run."""
     return {**_report_out(report), "spec": dict(spec), "unsupported": unsupported}
 
 

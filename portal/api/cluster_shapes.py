@@ -1,4 +1,4 @@
-"""Nodes, devices and reconfigurations as the API shows them."""
+"""Response shapes of nodes, devices and reconfigurations."""
 
 from datetime import datetime
 from typing import Annotated, Any, TypedDict
@@ -66,7 +66,7 @@ class NetworkOut(TypedDict):
 
 
 class VisiblePathOut(TypedDict):
-    """A path of a node that jobs see; if `tenants` is empty: jobs of all tenants.
+    """A path of a node that jobs see; if `tenants` is empty, jobs of all tenants see it.
 
     Jobs do not see a path with `checkpoints`; they may name it as their `checkpoint_dir`.
     """
@@ -78,12 +78,13 @@ class VisiblePathOut(TypedDict):
 
 
 class IsolationOut(TypedDict):
-    """How a node separates jobs; `owner` is the tenant that it belongs to until it is reset.
+    """The isolation of jobs on a node; `owner` is the tenant of the node until an admin resets it.
 
-    `job_network` is the setting for plain jobs of one instance (empty: by the node's own file),
-    `plain_network` what they get: `connected`, `isolated` or `shared`; `container_network` what
-    containers of one instance get: `own` or `shared`. Lists of nodes leave out
-    `declared_network`, the setting in the node's own file, and `networks`, what was tried.
+    `job_network` is the setting for plain jobs of one instance; if it is empty, the configuration
+    file of the node applies. `plain_network` is the network that these jobs get: `connected`,
+    `isolated` or `shared`. `container_network` is the network of containers of one instance: `own`
+    or `shared`. Lists of nodes omit `declared_network` (the setting in the configuration file of
+    the node) and `networks` (the results of the network probes).
     """
 
     level: str
@@ -130,7 +131,7 @@ class NodeOut(TypedDict):
 
 
 class OpenMemberOut(TypedDict):
-    """A rank that may still run on a node."""
+    """A member of a gang that may still run on a node."""
 
     job: Annotated[int | None, From("job_id")]
     name: Annotated[str, From("job")]
@@ -155,7 +156,7 @@ class TruthOut(TypedDict):
 
 
 class NodePageOut(TypedDict):
-    """Fields only of the page of a node."""
+    """Fields that only the details of a node have."""
 
     device_list: Annotated[list[DeviceOut], From("row.view.devices")]
     cell: Annotated[CellOut, From("row.view.tree")]
@@ -206,7 +207,7 @@ class PromiseOut(TypedDict):
 
 
 class PinChangeOut(TypedDict):
-    """The address of a pinned cell before and after; empty for none."""
+    """The address of a pinned cell before and after; empty if it is not pinned."""
 
     virtual_cluster: Annotated[str, From("vc")]
     name: str
@@ -217,8 +218,8 @@ class PinChangeOut(TypedDict):
 class ReconfigurationOut(TypedDict):
     """The result of a reconfiguration or dry run; no job is preempted.
 
-    `version` is that of the topology: as read for a dry run, else the new one. Jobs in
-    `become_opportunistic` run on, and borrow their devices from the next round on.
+    `version` is a version of the topology: the current one for a dry run, else the new one. Jobs
+    in `become_opportunistic` continue on borrowed devices from the next round on.
     """
 
     dry_run: bool

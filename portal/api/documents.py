@@ -1,4 +1,4 @@
-"""Documents in requests: parsers with size limits, and submissions of jobs from documents."""
+"""Parsers of request documents with size limits, and job submissions built from documents."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ NATIVE: Final = "native"
 LARGE_YAML_BYTES: Final = 32 << 10
 LARGE_JSON_BYTES: Final = 256 << 10
 _RETRY_SECONDS: Final = 5
-# The limit protects the interpreter of a web process, so it applies to each process on its own.
+# The limit protects the interpreter of a web process, so each process has its own.
 _lock: Final = threading.Lock()
 _parsing: Final[set[int]] = set()
 
@@ -41,14 +41,14 @@ class BodyTooLargeError(TooLargeError):
 
 
 class StrictJSONParser(BaseParser):
-    """``application/json``: no NaN, no duplicate keys, bounded depth and size."""
+    """Parser for ``application/json`` that rejects NaN, duplicate keys, deep or large bodies."""
 
     media_type = "application/json"
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Any = None
     ) -> Any:
-        """Read the body; ``ImportRefusedError`` names line and column."""
+        """Return the parsed body; ``ImportRefusedError`` contains line and column."""
         most = _most_bytes(self.media_type, parser_context)
         body = bounded_body(stream, parser_context, most)
         request = (parser_context or {}).get("request")
@@ -58,28 +58,28 @@ class StrictJSONParser(BaseParser):
 
 
 class YAMLParser(StrictJSONParser):
-    """``application/yaml``: a safe subset without aliases that explode."""
+    """Parser for a safe subset of ``application/yaml`` without expanding aliases."""
 
     media_type = "application/yaml"
 
 
 class AnyTextParser(BaseParser):
-    """Accepts any body as text; the importer of the format parses it."""
+    """Parser that accepts any body as bytes; the importer of the format parses them."""
 
     media_type = "*/*"
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Any = None
     ) -> Any:
-        """Read the body; ``BodyTooLargeError`` beyond the limit."""
+        """Return the bytes of the body; raise ``BodyTooLargeError`` above the size limit."""
         return bounded_body(stream, parser_context)
 
 
 def bounded_body(stream: IO[Any], parser_context: Any = None, most: int = MAX_BODY_BYTES) -> bytes:
-    """Read the whole body.
+    """Return the whole body.
 
     Raises:
-        BodyTooLargeError: it has more than ``most`` bytes; the excess is not read.
+        BodyTooLargeError: the body has more than ``most`` bytes; the rest is not read.
     """
     body: bytes = stream.read(most + 1)
     if len(body) > most:
@@ -91,7 +91,7 @@ def bounded_body(stream: IO[Any], parser_context: Any = None, most: int = MAX_BO
 
 
 def refuse_size(size: int, most: int, *, field: str) -> NoReturn:
-    """Refuse a body of ``size`` bytes where ``most`` are allowed.
+    """Raise the error for a body of ``size`` bytes where at most ``most`` are allowed.
 
     Raises:
         BodyTooLargeError: always.
@@ -107,7 +107,7 @@ def refuse_size(size: int, most: int, *, field: str) -> NoReturn:
 
 
 def _most_bytes(media_type: str, parser_context: Any) -> int:
-    """Return the size limit: lower for YAML, lowest where one job is expected."""
+    """Return the size limit in bytes: lower for YAML, lowest where one job is expected."""
     if media_type == StrictJSONParser.media_type:
         return MAX_BODY_BYTES
     view = (parser_context or {}).get("view")
@@ -130,15 +130,15 @@ def read_document(
     """Parse a document as ``scheduling.compat.documents.parse_document`` does.
 
     Raises:
-        ImportRefusedError: the text is not such a document.
-        LargeParseRunningError: it is large, and another large one of the user is being parsed.
+        ImportRefusedError: the text is not a valid document.
+        LargeParseRunningError: the text is large, and the user has another large parse running.
     """
     with one_large_parse(len(text), _large(content_type)):
         return parse_document(text, content_type, max_bytes=max_bytes)
 
 
 def recognise(text: str) -> tuple[str, Any]:
-    """Return the format of a text (empty for a native one), and its document.
+    """Return the format of a text (empty for a native job) and its parsed document.
 
     Raises:
         ImportRefusedError: the text is neither a batch script nor a document.
@@ -151,10 +151,10 @@ def recognise(text: str) -> tuple[str, Any]:
 
 
 def translate(name: str, text: str | bytes, context: Context, content_type: str = "") -> Imported:
-    """Translate a text of a known format.
+    """Translate a text of a known format to a native job.
 
     Raises:
-        ImportRefusedError: the document is malformed, or cannot become a job.
+        ImportRefusedError: the document is malformed, or no job can represent it.
         LargeParseRunningError: as for ``read_document``.
     """
     with one_large_parse(len(text), _large(content_type)):
@@ -167,10 +167,10 @@ def _large(content_type: str) -> int:
 
 @contextmanager
 def one_large_parse(size: int, large: int) -> Iterator[None]:
-    """Parse a document of ``size`` bytes inside the block; those up to ``large`` do not count.
+    """Allow one large parse per user inside the block; documents up to ``large`` bytes are free.
 
     Raises:
-        LargeParseRunningError: another block of the same user is running.
+        LargeParseRunningError: another large parse of the same user is running.
     """
     who = current_actor() if size > large else None
     if who is None or who.user_id is None:
@@ -209,20 +209,20 @@ def round_config() -> RoundConfig:
 
 
 def submission_from(request: Request) -> Submission:
-    """Parse the job in the body.
+    """Return the submission in the body of a request.
 
     Raises:
         InvalidJobError: the body is not an object.
-        ImportRefusedError: an OpenPAI job that cannot be translated.
+        ImportRefusedError: the body is an OpenPAI job that cannot be translated.
     """
     return submission_of(request.data, getattr(request, "_tessera_text", ""))
 
 
 def submissions_from(request: Request) -> list[Submission]:
-    """Return the jobs in the body: a list, or an object with the list ``jobs``.
+    """Return the submissions in the body: a list, or an object with the list ``jobs``.
 
     Raises:
-        InvalidError: neither of them.
+        InvalidError: the body has neither form.
     """
     body = request.data
     if isinstance(body, Mapping) and list(body) == ["jobs"]:
@@ -241,11 +241,11 @@ def submissions_from(request: Request) -> list[Submission]:
 
 
 def submission_of(document: Any, text: str) -> Submission:
-    """Convert a document to a submission; ``text`` is stored unless it has secrets.
+    """Convert a document to a submission, and store ``text`` unless it contains secrets.
 
     Raises:
         InvalidJobError: the document is not an object.
-        ImportRefusedError: an OpenPAI job that cannot be translated.
+        ImportRefusedError: the document is an OpenPAI job that cannot be translated.
     """
     if not isinstance(document, Mapping):
         raise InvalidJobError(
@@ -265,7 +265,7 @@ def submission_of(document: Any, text: str) -> Submission:
 
 
 def _holds_secrets(roles: Any) -> bool:
-    """Return whether the text has secret values and must not be stored."""
+    """Return whether a role has secret values, so that the text must not be stored."""
     named = roles.values() if isinstance(roles, Mapping) else ()
     return any(isinstance(role, Mapping) and role.get("secrets") for role in named)
 
@@ -273,14 +273,14 @@ def _holds_secrets(roles: Any) -> bool:
 def submission_of_import(
     imported: Imported, text: str, chosen: Mapping[str, str] | None = None
 ) -> Submission:
-    """Return a translated job with warnings for omitted parts, and its text.
+    """Return the submission of a translated job, with warnings for omitted parts.
 
     A text with secrets is not stored.
 
     Args:
         imported: the translation.
-        text: the document itself.
-        chosen: parameters of the request, such as the virtual cluster.
+        text: the original document.
+        chosen: parameters of the request that override the document, such as the virtual cluster.
     """
     lost = sorted(imported.unsupported, key=lambda entry: entry.needed)
     return Submission(

@@ -1,4 +1,4 @@
-"""Every error of the API as one problem+json document with a stable code (RFC 9457)."""
+"""Conversion of API errors to problem+json documents with stable codes (RFC 9457)."""
 
 import logging
 from typing import Any, Final
@@ -35,7 +35,7 @@ _CODES: Final = {
 def problem(
     code: str, title: str, status_code: int, errors: list[dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """The document: ``{type, title, status, code, errors, request_id}``."""
+    """Return the problem document ``{type, title, status, code, errors, request_id}``."""
     return {
         "type": f"urn:tessera:problem:{code}",
         "title": title,
@@ -47,10 +47,10 @@ def problem(
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Exception handler of Django REST framework: convert domain errors to problem documents."""
+    """Convert an exception to a problem response (the exception handler of REST framework)."""
     found = _document_of(error)
     if found is None:
-        return None  # a bug: Django logs it and answers 500
+        return None  # a bug: Django logs it and responds with 500
     document, headers = found
     return Response(
         _sayable(document), status=document["status"], headers=headers, content_type=PROBLEM
@@ -58,7 +58,7 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | No
 
 
 def _sayable(found: Any) -> Any:
-    """Write out halves of surrogate pairs, which JSON cannot encode."""
+    """Escape lone surrogates, which JSON cannot encode, in all strings of a value."""
     if isinstance(found, str):
         return found.encode("utf-8", "backslashreplace").decode()
     if isinstance(found, dict):
@@ -69,7 +69,7 @@ def _sayable(found: Any) -> Any:
 
 
 def plain_problem(code: str, title: str, status_code: int, remedy: str = "") -> JsonResponse:
-    """Return the same document outside of a view of the framework."""
+    """Return a problem response outside of a REST framework view."""
     errors = [{"field": "", "value": None, "message": f"{title}.", "remedy": remedy}]
     return JsonResponse(
         problem(code, title, status_code, errors), status=status_code, content_type=PROBLEM
@@ -77,7 +77,7 @@ def plain_problem(code: str, title: str, status_code: int, remedy: str = "") -> 
 
 
 def problem_page(error: DomainError) -> JsonResponse:
-    """A domain error's document outside of a view of the framework."""
+    """Return the problem response of a domain error outside of a REST framework view."""
     document, headers = _domain_document(error)
     return JsonResponse(document, status=error.status, content_type=PROBLEM, headers=headers)
 
@@ -103,8 +103,8 @@ def _document_of(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | No
     if isinstance(error, StaleJobError):
         return problem("stale-job", "The job has just moved; look at it again", 409), {}
     if isinstance(error, OperationalError):
-        # Locked, full or unreachable: nothing of the request was stored, or its key detects a
-        # repetition.
+        # The database is locked, full or unreachable. Nothing of the request was stored, or its
+        # idempotency key detects a repetition.
         logger.error("the database cannot be used: %s", error)
         title = "The database cannot be used at this moment; try again"
         return problem("database-unavailable", title, 503), {"Retry-After": "5"}
@@ -129,7 +129,7 @@ def _framework_document(error: Exception) -> tuple[dict[str, Any], dict[str, str
 
 
 def _code(error: DomainError) -> str:
-    """Return the code of the only fault, which is more precise, else that of the error."""
+    """Return the code of the faults if they share one, else the code of the error."""
     codes = {fault.code for fault in error.errors if fault.code}
     return codes.pop() if len(codes) == 1 else error.code
 

@@ -1,4 +1,4 @@
-"""History of the cluster: device-hours of a period, jobs over devices, and audited changes."""
+"""History of the cluster: usage, timeline of attempts, and audited changes."""
 
 import csv
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ _AUDIT_FILTERS: Final = (
 
 
 class CsvRenderer(BaseRenderer):
-    """Accept requests for CSV; problems stay JSON."""
+    """Renderer that makes content negotiation accept ``text/csv``; problems stay JSON."""
 
     media_type = MEDIA_TYPE
     format = "csv"
@@ -74,15 +74,15 @@ class CsvRenderer(BaseRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """Render a problem; the file itself is not rendered by the framework."""
+        """Return a problem as JSON; the view itself writes CSV files."""
         rendered: bytes = JSONRenderer().render(data)
         return rendered
 
 
 def csv_answer(viewer: Viewer, found: Usage, name: str) -> HttpResponse:
-    """Return the lines of a period as a file: one row per line and device type.
+    """Return the usage lines of a period as a CSV file and record the export in the audit.
 
-    The audit records each export with its person.
+    The file has one row per usage line and device type.
     """
     period = {"since": found.since, "until": found.until, "by": found.by}
     record_once(
@@ -126,7 +126,7 @@ def _cells(found: Usage, line: UsageLine, unit: str, hours: Hours) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text that no spreadsheet reads as a formula."""
+    """Return a text with a prefix that stops spreadsheets from evaluating it as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
@@ -140,7 +140,7 @@ class HoursOut(TypedDict):
 
 
 class UsageLineOut(TypedDict):
-    """The use of a tenant, person, job or other group; GPUs and CPU slots are separate."""
+    """Usage by one tenant, person, job or other group; GPUs and CPU slots are separate."""
 
     name: str
     tenant: str
@@ -241,7 +241,7 @@ class TimelineRunOut(TypedDict):
 
 
 class TimelineOut(TypedDict):
-    """Runs that overlap the span; runs before ``complete_since`` may be missing."""
+    """Attempts that overlap the period; attempts before ``complete_since`` may be missing."""
 
     since: datetime
     until: datetime

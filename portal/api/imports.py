@@ -1,4 +1,4 @@
-"""Import of documents of other systems: translation, and submission unless it is a dry run."""
+"""Translation and submission of job documents of other systems."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -77,9 +77,9 @@ class RemarksOut(TypedDict):
 class ImportOut(TypedDict):
     """A translated document; ``job`` is the submitted job, null for a dry run.
 
-    ``format`` is what the text was read as, ``more`` are the other tasks of an array (and ``jobs``
-    all that were submitted), ``nodes`` the hosts of a document of nodes, each as the address of
-    nodes takes it.
+    ``format`` is the detected format. ``more`` lists the other tasks of an array, and ``jobs`` all
+    submitted jobs. ``nodes`` lists the hosts of a document of nodes, each in the form that the
+    request to add a node accepts.
     """
 
     format: str
@@ -119,7 +119,7 @@ class ImportViewSet(ApiViewSet):
         asked = format_named(pk) or pk
         text, media_type = _text_of(request, asked)
         if len(text) > MAX_SPEC_BYTES:
-            # The result is a job, which has the same size limit.
+            # The result is a job, so the size limit of jobs applies.
             refuse_size(len(text), MAX_SPEC_BYTES, field="text")
         name = _format_of(asked, text)
         now, ground = database_now(), ground_for(self.viewer)
@@ -147,7 +147,7 @@ class ImportViewSet(ApiViewSet):
 
 
 def _format_of(asked: str, text: bytes) -> str:
-    """Return the requested format, or the one detected in the text."""
+    """Return the requested format, or the format detected in the text."""
     found = recognise(decode_text(text))[0] if asked == AUTO else format_named(asked)
     if found:
         return found
@@ -164,7 +164,7 @@ def _format_of(asked: str, text: bytes) -> str:
 
 
 def _text_of(request: Request, name: str) -> tuple[bytes, str]:
-    """Return the document and its media type; a JSON object of one text is an envelope."""
+    """Return the document and its media type; a JSON object with one text is unwrapped."""
     sent: Any = request.data  # an empty body is not parsed
     body = sent if isinstance(sent, bytes) else b""
     media_type = request.content_type or ""
@@ -200,7 +200,7 @@ def _check_jobs(imported: Imported) -> None:
 def import_context(
     viewer: Viewer, ground: SubmitContext, now: datetime, *, virtual_cluster: str = ""
 ) -> Context:
-    """Return the context of a translation: rules and clusters that the viewer may use."""
+    """Return the import rules and virtual clusters that a translation may use for this viewer."""
     return Context(
         rules={
             (row.kind, row.name): Rule(
@@ -231,9 +231,10 @@ def submit_import(
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[list[Job], bool]:
-    """Submit all jobs of a document, all or none; array tasks get its number.
+    """Submit all jobs of a document, or none of them.
 
-    Tasks beyond the concurrency limit are held, as in a sweep.
+    The tasks of an array share the ID of the first job as array number. Tasks beyond the
+    concurrency limit are held, as in a sweep.
 
     Returns:
         The jobs, and whether they are new: a used idempotency key returns the earlier jobs.
@@ -274,11 +275,11 @@ class _Sweep:
 
 
 def _sweep_of(imported: Imported, idempotency_key: str) -> _Sweep | None:
-    """Return the sweep of the jobs; None if all of them may run at a time."""
+    """Return the sweep that limits concurrent jobs, or None if all may run at the same time."""
     if imported.max_parallel is None:
         return None
     name = imported.spec["labels"][ARRAY_LABEL]
-    # A repetition with the same key must be the same document.
+    # A repeated request with the same key must contain the same document.
     mark = sha256(idempotency_key.encode()).hexdigest() if idempotency_key else token_hex(3)
     tasks = [str(spec["roles"]["worker"]["env"]["SLURM_ARRAY_TASK_ID"]) for spec in imported.specs]
     return _Sweep(
@@ -297,8 +298,8 @@ def _in_sweep(spec: Mapping[str, Any], sweep: _Sweep | None, number: int) -> Map
 
 
 def _others_of_array(viewer: Viewer, first: Job) -> list[Job]:
-    """Return the other tasks of the array."""
-    # A write-only token gets the same response to a repetition as to the first request.
+    """Return the tasks of an array except the first one."""
+    # A write-only token gets the same response to a repeated request as to the first one.
     together = Job.objects.visible_to(viewer, Permission.SUBMIT_JOBS).filter(
         owner_id=first.owner_id, submitted_at=first.submitted_at, pk__gt=first.pk
     )

@@ -41,7 +41,7 @@ from tessera.reasons import ReasonCode
 
 
 class PlannedMemberOut(TypedDict):
-    """A rank and the devices that it would get."""
+    """A member of a gang and the devices that the plan gives it."""
 
     role: str
     rank: int
@@ -51,7 +51,7 @@ class PlannedMemberOut(TypedDict):
 
 
 class AlternativeOut(TypedDict):
-    """A change with which the job would start now; new values by path in the specification."""
+    """A change with which the job would start now; `changes` has new values by path."""
 
     kind: str
     text: str
@@ -59,9 +59,9 @@ class AlternativeOut(TypedDict):
 
 
 class StartsOut(TypedDict):
-    """When a job starts, in seconds from now, at 10, 50 and 90 %; `open`: p90 or later.
+    """A start estimate in seconds from now (p10, p50, p90); if `open`, p90 is a lower bound.
 
-    `gate`: seconds for which `not_before` or a job that it waits for stays a gate.
+    `gate`: seconds until `not_before` or a dependency of the job allows a start.
     """
 
     p10: float
@@ -108,9 +108,9 @@ class AmendIn:
 
 
 class UnblockOut(TypedDict):
-    """Changes with which a waiting job starts now, or the certificate that there is none.
+    """Changes with which a waiting job starts now, or the certificate that none exists.
 
-    `is_whole`: everything was tried; false where time ran out.
+    `is_whole` is false if the time limit ended the search before all changes were tried.
     """
 
     id: int
@@ -148,9 +148,9 @@ def _checkpoint_of(receipt: ReceiptView) -> SavedOut | None:
 class PreemptionOut(TypedDict):
     """A preemption receipt: both jobs, the rule, and the lost work.
 
-    ``for_job`` is null where it was for nobody in particular, or for a job that you may not see.
-    ``released_at`` and ``lost_seconds`` are null while it leaves, ``lost_steps`` also where the
-    job tells no steps.
+    ``for_job`` is null if the preemption was not for one job, or if you may not see that job.
+    ``released_at`` and ``lost_seconds`` are null until the job has left its devices.
+    ``lost_steps`` is also null if the job does not report steps.
     """
 
     attempt: int
@@ -185,7 +185,7 @@ EXPLANATIONS: Final[Mapping[str, Op]] = {
 
 
 class JobExplanations(ApiViewSet):
-    """Methods of jobs for explanations of waits and preemptions, and changes of waiting jobs."""
+    """Actions of jobs that explain waits and preemptions, and that amend waiting jobs."""
 
     @action(detail=True, methods=["get"])
     def unblock(self, request: Request, pk: int) -> Response:
@@ -229,7 +229,7 @@ class JobExplanations(ApiViewSet):
 
 
 def left_to_leads(job: Job) -> Sought:
-    """Return no remedy for a job that only a lead releases, with that fact as certificate."""
+    """Return a certificate without remedies for a held job that only a lead may release."""
     line = Refused(
         virtual_cluster=job.virtual_cluster.name,
         job_class=job.job_class,

@@ -1,4 +1,4 @@
-"""Jobs as the API and the live messages show them."""
+"""Response shapes of jobs for REST and live updates."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -16,12 +16,12 @@ from tessera.reasons import ReasonCode
 
 NO_ROUND_YET: Final = "Waiting for the next scheduling round."
 
-# "class" is a keyword of Python, so this one field needs the other syntax.
+# ``class`` is a Python keyword, so this field needs the functional syntax.
 _ClassOut = TypedDict("_ClassOut", {"class": Annotated[str, From("job_class")]})
 
 
 class ReasonOut(TypedDict):
-    """Why a job waits: a stable code and a sentence."""
+    """The reason of a wait: a stable code and a sentence."""
 
     code: str
     text: str
@@ -68,8 +68,8 @@ class JobOut(_ClassOut):
 class ListedJobOut(JobOut):
     """A job in a list.
 
-    `nodes`: those that it has, once it has ended those that it had; none while it waits.
-    `instances`: of all roles. `max_duration`: in seconds; null: as long as it takes.
+    `nodes`: its current nodes, or the last nodes of an ended job; empty for a waiting job.
+    `instances`: the number over all roles. `max_duration`: in seconds; null if unlimited.
     """
 
     nodes: list[str]
@@ -78,9 +78,9 @@ class ListedJobOut(JobOut):
 
 
 class AcceptedJobOut(JobOut):
-    """A submitted job, with its differences from the document.
+    """A submitted job, with warnings about differences from the document.
 
-    `parts`: of a job that is no gang, the jobs that its instances are, this one among them.
+    `parts`: if the instances are not a gang, the IDs of all jobs that were created for them.
     """
 
     warnings: list[str]
@@ -115,7 +115,7 @@ class AttemptOut(TypedDict):
     """An attempt of a job.
 
     `end_reason`: succeeded, failed, stopped, preempted, resized, moved, reverted or drained; empty
-    while it runs. `end_text`: the same as a sentence.
+    while the attempt runs. `end_text`: the same as a sentence.
     """
 
     id: int
@@ -140,7 +140,7 @@ def _newest_members(attempts: Sequence[AttemptView]) -> list[MemberOut]:
 
 
 class JobPageOut(TypedDict):
-    """Fields only of the page of a job and the response to its submit."""
+    """Fields that only the details of a job and the response to its submission have."""
 
     warnings: list[str]
     parts: list[int]
@@ -168,7 +168,7 @@ class JobDetailOut(ListedJobOut, JobPageOut):
 
 
 class StepOut(TypedDict):
-    """A change with which a waiting job starts now; new values by path in its specification."""
+    """A change with which a waiting job starts now; `changes` has new values by path."""
 
     kind: str
     text: str
@@ -182,11 +182,11 @@ RefusedOut = TypedDict(
 
 
 class EtaOut(TypedDict):
-    """A start estimate in seconds from now (p10, p50, p90), and the round that made it.
+    """A start estimate in seconds from now (p10, p50, p90), and the round of the estimate.
 
-    `open`: `p90` is only as far as was looked; one in ten starts then or later. `gate`: seconds
-    for which a gate (`not_before`, a job that it waits for, a retry) stays closed. `basis`:
-    `forecast`, `waits` (usual waits of the virtual cluster), or `gate`.
+    `open`: the forecast ends at `p90`, and one in ten starts is at that time or later. `gate`:
+    seconds until a gate (`not_before`, a dependency, a retry) opens. `basis`: `forecast`, `waits`
+    (usual waits of the virtual cluster), or `gate`.
     """
 
     p10: float
@@ -200,9 +200,9 @@ class EtaOut(TypedDict):
 
 
 class NoEtaOut(TypedDict):
-    """Why there is no start estimate.
+    """The cause of a missing start estimate.
 
-    `jobs`: running jobs without a time limit that are the cause, as far as you may see them.
+    `jobs`: running jobs without a time limit that cause it, as far as you may see them.
     """
 
     text: str
@@ -231,9 +231,9 @@ class WhyNowOut(TypedDict):
 class WhyOut(WhyNowOut):
     """The reason of a job; ``blocked_by_others`` counts blocking jobs that you may not see.
 
-    `pending`: what is still being worked out, of `steps` and `eta`; it takes seconds. `round`: the
-    newest round, whose answer the reason is; `steps_round`: the one after which `steps` were
-    tried.
+    `pending`: the fields (`steps`, `eta`) that are still being computed, which takes seconds.
+    `round`: the newest round, which decided the reason. `steps_round`: the round after which
+    `steps` were tried.
     """
 
     eta: EtaOut | None
@@ -256,7 +256,6 @@ job_out = Body(JobOut, JobRow)
 
 
 def listed_job_out(row: JobRow, nodes: Iterable[str]) -> ListedJobOut:
-    """A job in a list, with the nodes that it has or had."""
     return {
         **job_out(row),
         "nodes": list(nodes),
@@ -288,7 +287,7 @@ refused_out = Body(RefusedOut, dict)
 
 
 def eta_out(eta: Eta | None, now: datetime) -> EtaOut | None:
-    """Return the start estimate of a job; None if unknown."""
+    """Return the response shape of a start estimate, or None if there is no estimate."""
     if eta is None:
         return None
     p10, p50, p90 = (round(seconds, 1) for seconds in eta.seconds(now))

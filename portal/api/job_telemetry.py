@@ -91,9 +91,9 @@ def _first_difference(found: Comparison) -> DifferenceOut | None:
 class ComparedOut(TypedDict):
     """A comparison of two trainings.
 
-    ``same`` of the ``common`` steps, from the first on, have one hash. ``settings`` has what
-    differs in what they say of themselves. ``changed_left`` and ``changed_right`` are steps that
-    one of them has saved with several hashes.
+    ``same`` is the number of ``common`` steps with equal hashes before the first difference.
+    ``settings`` has the reported settings that differ. ``changed_left`` and ``changed_right`` are
+    steps that one training has saved with several hashes.
     """
 
     common: Annotated[int, From("comparison.common", len)]
@@ -112,10 +112,10 @@ compared_out = Body(ComparedOut, Compared)
 
 
 class DevicePointOut(TypedDict):
-    """The mean of an interval that begins at ``at``; null if the node reports no value.
+    """Means over an interval that starts at ``at``; null if the node reports no value.
 
-    `utilisation` is a share, 0 to 1: of a GPU as its driver says, of a declared slot the processor
-    time of what runs on it as a share of its processors. `memory_bytes` is what is in use.
+    `utilisation` is a fraction from 0 to 1: of a GPU as reported by its driver, of a CPU slot the
+    processor time of its processes divided by its processors. `memory_bytes` is the used memory.
     """
 
     at: datetime
@@ -135,7 +135,7 @@ class DeviceCurveOut(TypedDict):
 
 
 class RankDevicesOut(TypedDict):
-    """The devices of one rank, those of the newest attempt that had them."""
+    """The devices of one rank in the newest attempt in which it had devices."""
 
     role: str
     rank: int
@@ -150,7 +150,7 @@ def _next_first(curves: JobCurves) -> int | None:
 class TelemetryOut(TypedDict):
     """Telemetry of some ranks over the life of a job, in intervals of `span_seconds`.
 
-    `next_first` is the `first` with which the ranks after these are read; null after the last.
+    `next_first` is the value of `first` for the next ranks; null if there are no more ranks.
     """
 
     since: datetime | None
@@ -174,9 +174,9 @@ class LogMatchOut(TypedDict):
 class LogOut(TypedDict):
     """A part of a log. Offsets are in bytes, at character boundaries.
 
-    ``end`` says that nothing more will come; ``size`` is how far the log has been fetched, and
-    ``offset`` where the text really begins (older bytes may not be kept any more). With ``q`` the
-    text is empty, and ``matches`` are the lines found between ``offset`` and ``next_offset``.
+    If ``end`` is true, the log is complete. ``size`` is the number of bytes fetched from the node.
+    ``offset`` is the actual start of the text, since older bytes may be pruned. With ``q`` the
+    text is empty, and ``matches`` has the matching lines between ``offset`` and ``next_offset``.
     """
 
     text: str
@@ -217,7 +217,7 @@ TELEMETRY: Final[Mapping[str, Op]] = {
 
 
 class JobTelemetry(ApiViewSet):
-    """Methods of jobs for logs, goodput, telemetry and checkpoints."""
+    """Actions of jobs for logs, goodput, telemetry and checkpoints."""
 
     @action(detail=True, methods=["get"])
     def telemetry(self, request: Request, pk: int) -> Response:
@@ -289,7 +289,7 @@ log_out = Body(LogOut, LogPiece)
 
 
 def log_found_out(piece: LogPiece, hits: Sequence[LogHit]) -> LogOut:
-    """Return the searched range, and the matching lines."""
+    """Return the response to a search: the searched range and the matching lines."""
     matches: list[LogMatchOut] = [{"offset": hit.offset, "text": hit.text} for hit in hits]
     return {**log_out(piece), "matches": matches}
 

@@ -1,4 +1,4 @@
-"""Jobs: submit, plan, list, show and stop."""
+"""Jobs: submission, plans, lists, details, and actions such as stop and hold."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -78,13 +78,13 @@ _SPEC: Final = json_schema()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopIn:
-    """An optional message for the history of the job."""
+    """An optional message, recorded in the history of the job."""
 
     message: str = ""
 
 
 class AcceptedJobsOut(TypedDict):
-    """Jobs that were accepted together, in the order in which they were sent."""
+    """Jobs that were accepted together, in the order of the request."""
 
     results: list[AcceptedJobOut]
 

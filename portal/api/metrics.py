@@ -1,4 +1,4 @@
-"""``GET /metrics``: metrics of the cluster, as far as the caller may see it.
+"""Prometheus metrics of the cluster at ``/metrics``, limited to the rights of the caller.
 
 Names and meanings follow those of Kueue (``*_pending_workloads``, quotas) and KAI
 (``queue_*_gpus``), so that their dashboards work after a rename of the prefix.
@@ -31,7 +31,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number with its labels; ``suffix`` follows the family's name (``_sum``)."""
+    """One number with its labels; ``suffix`` (such as ``_sum``) follows the name of the family."""
 
     value: float
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Family:
 
 
 def exposition(families: Iterable[Family]) -> str:
-    """Render the families as text; one without samples is omitted."""
+    """Render metric families in the text exposition format; empty families are omitted."""
     return "".join(f"{line}\n" for family in families for line in _lines(family))
 
 
@@ -77,7 +77,7 @@ _VC_GAUGES: Final = (
     ("quota_unhealthy", "Devices of the guarantee that are out of order.", "unhealthy"),
     ("quota_cordoned", "Devices of the guarantee on cordoned or draining nodes.", "cordoned"),
     ("queue_deserved_gpus", "The same as nominal quota, by KAI's name.", "guarantee"),
-    # Nothing is guaranteed beyond the guarantee, so the two are one number here.
+    # A virtual cluster has no fair share beyond its guarantee, so both metrics are equal.
     ("queue_fair_share_gpus", "Devices of the fair share (KAI): the guarantee.", "guarantee"),
     ("pending_devices", "Devices wanted by jobs that wait.", "queued"),
     ("pending_workloads", "Jobs that wait.", "queued_jobs"),
@@ -86,7 +86,7 @@ _VC_GAUGES: Final = (
 
 
 class MetricsView(APIView):
-    """Serve metrics to Prometheus with a token, or to a signed-in browser."""
+    """View that serves metrics to a Prometheus token or a signed-in browser."""
 
     schema = None
 

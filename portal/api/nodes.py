@@ -1,4 +1,4 @@
-"""Nodes: add after a check of the host key, cordon, and remove."""
+"""Nodes: registration with host key confirmation, cordon, drain, and removal."""
 
 import asyncio
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class NodeIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisiblePathIn:
-    """A path of a node that jobs see; without tenants: jobs of all tenants."""
+    """A path of a node that jobs see; without tenants, jobs of all tenants see it."""
 
     path: str
     writable: bool = False
@@ -64,9 +64,9 @@ class VisiblePathIn:
 class NodePatch:
     """Changes to a node.
 
-    `dedicated_to` names the only tenants whose jobs it takes; empty: all. `job_network` is how
-    it chooses the network of plain jobs of one instance: `auto`, `isolated` or `shared`; empty:
-    as the node's own file says.
+    `dedicated_to` lists the only tenants whose jobs may use the node; an empty list allows all
+    tenants. `job_network` selects the network of plain jobs of one instance: `auto`, `isolated` or
+    `shared`; if it is empty, the configuration file of the node applies.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class NodePatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldIn:
-    """The reason for holding the job, shown to other users."""
+    """The reason of the change, shown to other users."""
 
     reason: str = ""
 
@@ -247,12 +247,12 @@ def _address(wanted: NodeIn) -> dict[str, Any]:
 
 
 def confirmed_key(host: str, port: int, confirmed: str | None) -> str:
-    """Return the current host key line of the node if a person has confirmed it.
+    """Return the current host key line of a node if a person has confirmed the key.
 
     Raises:
-        HostKeyUnknownError: not confirmed; the error has the key.
-        HostKeyMismatchError: the node has another key now.
-        NodeUnreachableError: the node does not answer.
+        HostKeyUnknownError: the key is not confirmed; the error contains the fingerprint.
+        HostKeyMismatchError: the node presents another key than the confirmed one.
+        NodeUnreachableError: the node does not respond.
     """
     try:
         line = asyncio.run(fetch_host_key(host, port, seconds=KEY_SECONDS))

@@ -1,6 +1,7 @@
-"""OpenPAI's protocol (``/api/v2``), for existing scripts and editors; not in our own schema.
+"""OpenPAI's REST protocol (``/api/v2``) for existing scripts and editors.
 
-Errors are ``{code, message}`` as there, plus our list of faults.
+The OpenAPI document omits these addresses. Errors are ``{code, message}`` as in OpenPAI, with
+an additional list of faults.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -74,7 +75,7 @@ class NoJobError(NotFoundError):
 
 
 class NoJobConfigError(NotFoundError):
-    """The job has no OpenPAI document that can be shown."""
+    """The job has no OpenPAI document that the caller may read."""
 
     code = "no-job-config"
 
@@ -86,11 +87,14 @@ class NoVirtualClusterError(NotFoundError):
 
 
 class TakenNameError(ConflictError):
-    """The caller has a job of this name already."""
+    """The caller already has a job with this name."""
 
 
 class OpenPaiViewSet(ViewerViewSet):
-    """An address of OpenPAI's protocol. ``takes`` has its query parameters by method."""
+    """Base of all addresses of OpenPAI's protocol.
+
+    ``takes`` maps each method to the query parameters that it accepts.
+    """
 
     schema = None
     parser_classes = (AnyTextParser,)
@@ -109,7 +113,7 @@ class NoSuchOpenPaiAddress(NoSuchAddress):
 
 
 def refusal(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Our problem document as OpenPAI's ``{code, message}``, with its faults."""
+    """Convert an error to OpenPAI's ``{code, message}`` with a list of faults."""
     found = problem_response(error, context)
     if found is None:
         return None
@@ -144,7 +148,7 @@ class OpenPaiClusterViewSet(OpenPaiViewSet):
         return Response(cluster_summary(self._named(name)))
 
     def sku_types(self, request: Request) -> Response:
-        """Device types with the resources per device; with ``vc`` those of its cells."""
+        """Return the resources per device by device type; ``vc`` selects one virtual cluster."""
         name = self.query.text("vc")
         wanted = self._named(name).device_types if name else None
         return Response(
@@ -198,7 +202,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         return Response(found)
 
     def create(self, request: Request) -> Response:
-        """Submit a document of protocol version 2; a name is never reusable."""
+        """Submit a document of protocol version 2; the caller must not have a job of this name."""
         sent: Any = request.data
         body = sent if isinstance(sent, bytes) else b""
         imported = translate_openpai(read_document(body, request.content_type or ""))
@@ -241,7 +245,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         return HttpResponse(found.source_text, content_type="text/yaml; charset=utf-8")
 
     def execute(self, request: Request, user: str, job: str) -> Response:
-        """Stop a job; a job that has ended is not started again."""
+        """Stop a job; restarting an ended job is not supported."""
         sent: Any = request.data
         body = sent if isinstance(sent, bytes) else b""
         wanted = read_document(body, request.content_type or "")

@@ -1,4 +1,4 @@
-"""Jobs and virtual clusters in OpenPAI's shapes, units (GPUs, processors, MiB) and terms."""
+"""Response shapes of jobs and virtual clusters in OpenPAI's units (GPUs, processors, MiB)."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -48,7 +48,7 @@ LogAddress = Callable[[MemberView, int], str]
 
 
 def job_summary(job: NamedJob) -> dict[str, Any]:
-    """A job in a list."""
+    """Return a job in the form of OpenPAI's job list."""
     return {
         "debugId": str(job.id),
         "name": job.name,
@@ -69,7 +69,7 @@ def job_summary(job: NamedJob) -> dict[str, Any]:
 
 
 def job_document(detail: JobDetail, log_address: LogAddress) -> dict[str, Any]:
-    """Return one job with its task roles under their OpenPAI names."""
+    """Return the details of a job with its task roles under their OpenPAI names."""
     row = detail.row
     newest = detail.attempts[-1] if detail.attempts else None
     return {

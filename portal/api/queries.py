@@ -1,4 +1,4 @@
-"""Query parameters, checked by name and value, and timestamps of requests."""
+"""Validation of query parameters and timestamps."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -16,10 +16,15 @@ _FLAGS: Final[Mapping[str, bool]] = {"1": True, "true": True, "0": False, "false
 
 
 def instant_from(field: str, given: str, *, meant: str = "") -> datetime:
-    """Parse a timestamp; ``meant``: the text to parse, if it differs.
+    """Parse a timestamp.
+
+    Args:
+        field: name of the field, for the error.
+        given: the value as sent, for the error.
+        meant: the text to parse, if it differs from ``given``.
 
     Raises:
-        InvalidError: not a timestamp with an offset.
+        InvalidError: the text is not a timestamp with an offset.
     """
     try:
         return read_instant(meant or given)
@@ -30,21 +35,21 @@ def instant_from(field: str, given: str, *, meant: str = "") -> datetime:
 
 
 def instant_in_query(query: QueryDict, name: str) -> datetime | None:
-    """Parse the timestamp in a query parameter; None without it.
+    """Parse the timestamp in a query parameter; return None if the parameter is missing.
 
     Raises:
-        InvalidError: not a timestamp with an offset.
+        InvalidError: the value is not a timestamp with an offset.
     """
     given = query.get(name)
-    # A plus sign in an address is a space.
+    # An unescaped plus sign in a query string is decoded as a space.
     return instant_from(name, given, meant=given.replace(" ", "+")) if given else None
 
 
 def instant(field: str, value: str | None) -> datetime | None:
-    """Parse the timestamp in a field of a body; None for none.
+    """Parse the timestamp in a field of a body; return None for null.
 
     Raises:
-        InvalidError: not a timestamp with an offset.
+        InvalidError: the value is not a timestamp with an offset.
     """
     if value is None:
         return None
@@ -57,17 +62,18 @@ def instant(field: str, value: str | None) -> datetime | None:
 
 
 class Query:
-    """The parameters of one request.
+    """The query parameters of one request.
 
     Attributes:
-        given: as sent.
+        given: the parameters as sent.
     """
 
     def __init__(self, given: QueryDict, known: Iterable[str]) -> None:
-        """Accept ``given`` if every name is in ``known``.
+        """Check the names and lengths of the parameters.
 
         Raises:
-            InvalidError: a name is unknown, or a value is too long; all of them are listed.
+            InvalidError: a name is not in ``known``, or a value is too long. The error lists all
+                faults.
         """
         names = sorted(known)
         InvalidError.raise_if(
@@ -94,19 +100,19 @@ class Query:
         self.given = given
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a text; the last one of a repeated parameter."""
+        """Return a text; a repeated parameter has its last value."""
         return self.given.get(name) or default
 
     def many(self, name: str) -> frozenset[str]:
-        """Parse a list of words: a repeated parameter, or separated by commas."""
+        """Return the words of a parameter that is repeated or separated by commas."""
         words = (word.strip() for value in self.given.getlist(name) for word in value.split(","))
         return frozenset(word for word in words if word)
 
     def choices(self, name: str, known: Iterable[str]) -> frozenset[str]:
-        """Parse words out of ``known``: repeated, or separated by commas.
+        """Return the words of a parameter, each of which must be in ``known``.
 
         Raises:
-            InvalidError: one of them is unknown.
+            InvalidError: at least one word is unknown.
         """
         names = list(known)
         found = self.many(name)
@@ -122,10 +128,10 @@ class Query:
         return found
 
     def flag(self, name: str) -> bool:
-        """``1`` or ``true``, ``0`` or ``false``; without it false.
+        """Return a boolean parameter (``1``, ``true``, ``0``, ``false``); False if it is missing.
 
         Raises:
-            InvalidError: any other value.
+            InvalidError: the value is none of these.
         """
         value = self.given.get(name)
         if value is None:
@@ -137,10 +143,10 @@ class Query:
         return _FLAGS[value.lower()]
 
     def number(self, name: str, *, default: int, least: int = 0, most: int = 2**53) -> int:
-        """Parse an integer.
+        """Parse an integer; return ``default`` if the parameter is missing or empty.
 
         Raises:
-            InvalidError: not an integer, or out of range.
+            InvalidError: the value is not an integer between ``least`` and ``most``.
         """
         value = self.given.get(name)
         if value is None or value == "":
@@ -156,25 +162,25 @@ class Query:
         return int(value)
 
     def moment(self, name: str) -> datetime | None:
-        """Parse a time with its offset from UTC; None if missing.
+        """Parse a timestamp with its offset from UTC; return None if the parameter is missing.
 
         Raises:
-            InvalidError: not a time.
+            InvalidError: the value is not such a timestamp.
         """
         return instant_in_query(self.given, name)
 
     def cursor(self) -> str | None:
-        """``next_cursor`` of the page before; None for the first page."""
+        """Return the cursor of the requested page, or None for the first page."""
         return self.given.get("cursor") or None
 
     def limit(self) -> int:
         return self.number("limit", default=DEFAULT_ROWS, least=1, most=MOST_ROWS)
 
     def picked(self, known: Iterable[str]) -> frozenset[str] | None:
-        """Return the requested fields of rows; None for all.
+        """Return the requested fields of rows, or None for all fields.
 
         Raises:
-            InvalidError: rows have no such field.
+            InvalidError: rows do not have a requested field.
         """
         wanted = self.many("fields")
         if not wanted:
@@ -193,5 +199,5 @@ class Query:
 
 
 def pick(row: Mapping[str, Any], wanted: frozenset[str] | None) -> Mapping[str, Any]:
-    """Return ``row`` with only the requested fields."""
+    """Return ``row`` with only the requested fields; None requests all fields."""
     return row if wanted is None else {name: row[name] for name in row if name in wanted}

@@ -1,4 +1,4 @@
-"""Decisions of the scheduler: rounds, shadow policies, what-ifs, and quality of estimates."""
+"""Scheduling rounds, shadow policies, what-ifs, and calibration of start estimates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,7 +31,10 @@ SINCE: Final = OpenApiParameter(
 
 
 class ShadowJobsOut(TypedDict):
-    """IDs of jobs that it would have started, left queued (with reason) and stopped (by rule)."""
+    """Jobs by ID in a shadow decision: starts, reasons of waiting jobs, and rules of preemptions.
+
+    `only_shadow` and `only_live` list the starts that the other decision does not have.
+    """
 
     starts: list[int]
     only_shadow: list[int]
@@ -149,9 +152,9 @@ round_out = Body(RoundOut, RoundRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfIn:
-    """A new what-if; ``until`` defaults to now. ``size_aware``: policies know remaining work.
+    """A new what-if; ``until`` defaults to now. ``size_aware``: policies get the remaining work.
 
-    ``guarantee``: devices by type, where they are to be others than at that time.
+    ``guarantee``: devices by type that replace the guarantee of that time.
     """
 
     virtual_cluster: str
@@ -195,7 +198,7 @@ class WhatIfDetailOut(WhatIfOut):
 
 
 class WhatIfViewSet(ApiViewSet):
-    """Past days of a virtual cluster under another policy."""
+    """What-ifs: simulations of past days of a virtual cluster under another policy."""
 
     collection = "what-if"
     operations: ClassVar = {
@@ -235,9 +238,9 @@ _detail_out = Body(WhatIfDetailOut, WhatIf)
 
 
 class CalibrationOut(TypedDict):
-    """Calibration of the start estimates of a virtual cluster over the last 30 days; seconds.
+    """Calibration of the start estimates of a virtual cluster over the last 30 days, in seconds.
 
-    `withheld`: forecasts that were too wide to be shown.
+    `withheld`: the number of forecasts that were too wide to be shown.
     """
 
     virtual_cluster: str

@@ -41,7 +41,7 @@ _TENANT: Final = OpenApiParameter(
 
 
 class RawParser(BaseParser):
-    """Pass the bytes of the body on unparsed; the view reads them in chunks."""
+    """Parser that leaves the body unparsed; the view reads the stream in chunks."""
 
     media_type = "application/octet-stream"
 

@@ -1,4 +1,4 @@
-"""The OpenAPI description, built from the same values that check requests."""
+"""OpenAPI document, generated from the shapes that validate requests."""
 
 import dataclasses
 import types
@@ -82,16 +82,16 @@ class ProblemOut(TypedDict):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """One method at one address.
+    """The OpenAPI operation of one method of a resource.
 
     Attributes:
-        takes: query parameters and headers; others are refused.
-        body: the dataclass, or the JSON schema, of the request's body; None for no body.
-        answer: shape of the response, or of its rows; None for no content.
-        status: status of a success.
-        also: further successes by status, or by status and media type.
-        pages: the response is a page of ``answer``.
-        holds_one_job: the body is one job specification, which limits the size of YAML.
+        takes: query parameters and headers; other query parameters are rejected.
+        body: the dataclass or JSON schema of the request body; None if there is no body.
+        answer: the type of the response, or of its rows; None if there is no content.
+        status: the status code of a success.
+        also: further success responses, by status or by status and media type.
+        pages: whether the response is a page of ``answer``.
+        holds_one_job: whether the body is one job specification, which limits the size of YAML.
     """
 
     takes: tuple[OpenApiParameter, ...] = ()
@@ -108,7 +108,7 @@ class Op:
 
 
 class ApiSchema(AutoSchema):
-    """Describes views by their ``operations``."""
+    """Schema generator that reads the ``operations`` of a view."""
 
     view: Any
     registry: ComponentRegistry
@@ -126,7 +126,7 @@ class ApiSchema(AutoSchema):
         return [self.view.collection]
 
     def get_summary(self) -> str:
-        """The first sentence of the method's documentation."""
+        """Return the first line of the method's docstring."""
         words: str = self.get_description()
         return words.partition("\n")[0].rstrip(".")
 
@@ -134,7 +134,7 @@ class ApiSchema(AutoSchema):
         return list(self.op.takes)
 
     def get_request_serializer(self) -> Any:
-        """The schema of the body by media type."""
+        """Return the schema of the request body by media type."""
         body = self.op.body
         if body is None:
             return None
@@ -142,7 +142,7 @@ class ApiSchema(AutoSchema):
         return {parser.media_type: schema for parser in self.view.parser_classes}
 
     def get_response_serializers(self) -> Any:
-        """The schemas of the answers; the default is a problem."""
+        """Return the schemas of the responses; the default response is a problem document."""
         answers = {self.op.status: self.op.answer, **self.op.also}
         schemas: dict[Any, Any] = {}
         for status, answer in answers.items():
@@ -160,7 +160,10 @@ class ApiSchema(AutoSchema):
 
 
 def schema_of(hint: Any, registry: ComponentRegistry) -> dict[str, Any]:
-    """The JSON schema of a type; typed dictionaries and dataclasses become named components."""
+    """Return the JSON schema of a type.
+
+    Typed dictionaries and dataclasses become named components.
+    """
     kind = get_origin(hint) or hint
     if is_typeddict(hint) or dataclasses.is_dataclass(hint):
         return _component(hint, registry)

@@ -1,4 +1,4 @@
-"""Sweeps: one job for each point of a grid."""
+"""Sweeps: sets of jobs over a grid of parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,8 +56,8 @@ class SweepDetailOut(SweepOut):
 class SweepPlanOut(PlanOut):
     """The plan of a sweep; `fits` covers the jobs that may run concurrently.
 
-    `planned`: jobs that were planned together, at most 200; `planned_now`: those of them that
-    start in the next round. `placement` is of the first job.
+    `planned`: the number of jobs that were planned together, at most 200. `planned_now`: the
+    number of planned jobs that start in the next round. `placement` belongs to the first job.
     """
 
     jobs: int

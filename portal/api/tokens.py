@@ -67,7 +67,7 @@ class TokenViewSet(ApiViewSet):
     }
 
     def get_authenticators(self) -> list[BaseAuthentication]:
-        """Accept a password only for creating tokens."""
+        """Return the authenticators of a request; only creating a token accepts a password."""
         usual: list[BaseAuthentication] = [TokenAuthentication(), SessionAuthentication()]
         is_post = self.request is None or self.request.method == "POST"
         return [PasswordAuthentication(), *usual] if is_post else usual
@@ -112,7 +112,6 @@ class TokenViewSet(ApiViewSet):
 
 
 def token_out(viewer: Viewer, row: TokenRow) -> TokenOut:
-    """Return the public fields of a token."""
     return {
         "id": row.id,
         "name": row.name,
@@ -127,7 +126,7 @@ def token_out(viewer: Viewer, row: TokenRow) -> TokenOut:
 
 
 def new_token_out(viewer: Viewer, token: ApiToken, key: str) -> NewTokenOut:
-    """A token with its key, this once."""
+    """Return a token with its key, which no later response contains."""
     return {**token_out(viewer, TokenRow.of(token)), "key": key}
 
 

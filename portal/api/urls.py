@@ -1,4 +1,4 @@
-"""Addresses of the REST API."""
+"""URL patterns of the REST API."""
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularAPIView
@@ -30,7 +30,7 @@ from portal.api.virtual_clusters import ReconfigurationViewSet, VirtualClusterVi
 
 
 class SchemaView(SpectacularAPIView):
-    """The OpenAPI document; it has no facts of this cluster, so it is public."""
+    """View of the OpenAPI document, which is public because it contains no cluster data."""
 
     permission_classes = (AllowAny,)
 
@@ -69,7 +69,7 @@ for resource in RESOURCES:
     router.register(resource.collection, resource, basename=f"api-{resource.collection}")
 
 _OPENPAI_JOB = "jobs/<str:user>~<str:job>"
-# As in OpenPAI, none of these has a trailing slash.
+# OpenPAI's addresses have no trailing slash.
 openpai_patterns = [
     path("jobs", OpenPaiJobViewSet.as_view({"get": "list", "post": "create"})),
     path(_OPENPAI_JOB, OpenPaiJobViewSet.as_view({"get": "retrieve"})),

@@ -1,4 +1,4 @@
-"""People: users, and members of tenants with their roles and caps."""
+"""Users, and members of tenants with their roles and caps."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -161,7 +161,7 @@ class UserViewSet(ApiViewSet):
 
 
 def user_out(viewer: Viewer, user: User) -> UserOut:
-    """A person; the address and the last sign-in only for admins and the person."""
+    """Return a user; only admins and the user get the mail address and the last sign-in."""
     body = _user_out(user)
     if not viewer.can(Permission.MANAGE_USERS) and viewer.user_id != user.pk:
         body["email"], body["last_login"] = "", None

@@ -25,7 +25,7 @@ class CellsIn(TypedDict):
 
 
 class PinIn(TypedDict):
-    """A physical cell by its address."""
+    """A pinned cell: its name, and the address of its physical cell."""
 
     name: str
     address: str
@@ -71,8 +71,8 @@ class VcPatch:
 class VcDevicesOut(TypedDict):
     """The use of a virtual cluster in devices.
 
-    `unhealthy` and `cordoned` are parts of the guarantee that cannot be used now: out of order, or
-    healthy on nodes that an admin has cordoned or drains.
+    `unhealthy` and `cordoned` are devices of the guarantee that cannot be used now: faulty
+    devices, or healthy devices on nodes that an admin has cordoned or drains.
     """
 
     guarantee: int
@@ -185,7 +185,7 @@ class RecommendedOut(TypedDict):
 
 
 class VcPageOut(TypedDict):
-    """Fields only of the page of a virtual cluster, except the fits table."""
+    """Fields that only the details of a virtual cluster have, except the fits table."""
 
     created_at: datetime
     archived_at: datetime | None
@@ -251,7 +251,7 @@ def vc_detail_out(detail: VcDetail, room: VcRoom, recommended: RecommendedShape)
 
 
 def _columns_out(values: VcValues) -> VcColumnsOut:
-    """Return the columns that lists and pages share, by name."""
+    """Return the columns that lists and details share, by name."""
     columns = values.columns()
     return cast("VcColumnsOut", {name: columns[name] for name in VcColumnsOut.__annotations__})
 
@@ -270,7 +270,7 @@ _page_out = Body(VcPageOut, VcDetail)
 
 
 class VcLeafOut(TypedDict):
-    """A device of a bound cell: used, lent, idle or bad; `job` only where you may see it."""
+    """A device of a bound cell: used, lent, idle or bad; `job` is null if you may not see it."""
 
     address: str
     node: str

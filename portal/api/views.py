@@ -1,4 +1,4 @@
-"""Base of all resources: viewer, checked parameters, pages, versions, idempotency keys."""
+"""Base classes of REST resources: viewer, query parameters, pages, versions, idempotency keys."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -36,21 +36,24 @@ T = TypeVar("T")
 
 
 class KnownFormats(DefaultContentNegotiation):
-    """Select the response type by ``format``; other values are ordinary parameters.
+    """Content negotiation that treats an unknown ``format`` as an ordinary parameter.
 
-    The framework answers 404 to an unknown value, also where there is no ``format``.
+    REST framework returns 404 for an unknown value, also where an address has no ``format``.
     """
 
     def filter_renderers(
         self, renderers: Iterable[BaseRenderer], format: str
     ) -> list[BaseRenderer]:
-        """Return the matching renderers, else all: the address refuses unknown values by name."""
+        """Return the renderers of a format; an unknown format returns all of them.
+
+        The check of query parameters then rejects the unknown value with a message.
+        """
         known = list(renderers)
         return [one for one in known if one.format == format] or known
 
 
 class ViewerViewSet(viewsets.ViewSet):
-    """Base of addresses with a viewer; refuses unknown parameters."""
+    """Base of views with a viewer; it rejects unknown query parameters."""
 
     content_negotiation_class = KnownFormats
     needs: ClassVar[Permission | None] = None
@@ -59,7 +62,7 @@ class ViewerViewSet(viewsets.ViewSet):
         return ()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Authenticate, then refuse unknown parameters."""
+        """Authenticate the request, reject unknown parameters, and check the token's scope."""
         super().initial(request, *args, **kwargs)
         self.viewer: Viewer = viewer_from(request)
         self.query = Query(request.query_params, self.parameters())
@@ -69,14 +72,14 @@ class ViewerViewSet(viewsets.ViewSet):
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
-        """Exclude responses from shared caches: they depend on the caller."""
+        """Exclude responses from shared caches, since they depend on the caller."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         patch_cache_control(answer, private=True, no_cache=True)
         return answer
 
 
 class ApiViewSet(ViewerViewSet):
-    """A resource; ``operations`` declares parameters and responses of each method."""
+    """Base of REST resources; ``operations`` declares parameters and responses of each method."""
 
     collection: ClassVar[str]
     operations: ClassVar[Mapping[str, Op]] = {}
@@ -93,13 +96,13 @@ class ApiViewSet(ViewerViewSet):
         return Response({"results": results, "next_cursor": found.next_cursor})
 
     def rows(self, found: QuerySet[M]) -> Page[M]:
-        """Return a page of rows that are read now, by ascending keys."""
+        """Return a page of a queryset in ascending order of primary keys."""
         limit, last = self.query.limit(), read_cursor(self.query.cursor())
         left = found.order_by("pk") if last is None else found.filter(pk__gt=last[0])
         return cut(list(left.order_by("pk")[: limit + 1]), limit, lambda row: int(row.pk))
 
     def cut(self, rows: Iterable[R], key: Callable[[R], int]) -> Page[R]:
-        """Return a page of rows that are already read, by ascending keys."""
+        """Return a page of loaded rows in ascending order of ``key``."""
         limit, last = self.query.limit(), read_cursor(self.query.cursor())
         ordered = sorted(rows, key=key)
         left = [row for row in ordered if last is None or key(row) > last[0]]
@@ -108,24 +111,24 @@ class ApiViewSet(ViewerViewSet):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """A body without fields."""
+    """An empty request body."""
 
 
 class NoSuchAddress(APIView):
-    """Whatever is at no other address."""
+    """Fallback view for addresses that do not exist."""
 
-    schema = None  # the framework's marker for "omit"
+    schema = None  # the framework omits this view from the document
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Answer 404 without checks."""
+        """Return 404 before authentication and other checks."""
         raise Http404
 
 
 def require_scope(viewer: Viewer, permission: Permission) -> None:
-    """Require that the token's scopes cover ``permission``; an empty list would mislead.
+    """Check that the scopes of the token cover ``permission``.
 
     Raises:
-        ForbiddenError: they do not.
+        ForbiddenError: the scopes do not cover it.
     """
     if not scopes_allow(viewer.scopes, permission):
         raise ForbiddenError(
@@ -137,30 +140,30 @@ def require_scope(viewer: Viewer, permission: Permission) -> None:
 
 
 def tag_of(version: int | str) -> str:
-    """The ``ETag`` of a row in this version, or with this digest."""
+    """Return the ``ETag`` of a version or digest."""
     return f'"{version}"'
 
 
 def versioned(body: Mapping[str, Any], version: int | str, *, status: int = 200) -> Response:
-    """An answer with the ``ETag`` of its row."""
+    """Return a response with the ``ETag`` of its row."""
     return Response(body, status=status, headers={"ETag": tag_of(version)})
 
 
 def expected_version(request: Request) -> int | None:
-    """Return the version in ``If-Match``; None without it, and for ``*``.
+    """Return the version in ``If-Match``, or None if the header is missing or ``*``.
 
     Raises:
-        InvalidError: not a version of one of our ``ETag`` values.
+        InvalidError: the value is not a version from an ``ETag`` of this API.
     """
     found = _if_match(request, _VERSION)
     return int(found) if found else None
 
 
 def expected_digest(request: Request) -> str:
-    """Return the digest in ``If-Match``; empty without it, and for ``*``.
+    """Return the digest in ``If-Match``, or an empty text if the header is missing or ``*``.
 
     Raises:
-        InvalidError: not a digest of one of our ``ETag`` values.
+        InvalidError: the value is not a digest from an ``ETag`` of this API.
     """
     return _if_match(request, _DIGEST)
 
@@ -181,20 +184,20 @@ def _if_match(request: Request, shape: re.Pattern[str]) -> str:
 
 
 class ToldOnceError(ConflictError):
-    """The key has created an object whose secret was only in the first response."""
+    """The idempotency key has created an object whose secret only the first response contained."""
 
     code = "told-once"
     title = "The secret stood in the first answer"
 
     @classmethod
     def of(cls, kind: str, made: int | None, remedy: str) -> "ToldOnceError":
-        """Build the error for a repeated request; ``remedy``: how to create a new secret."""
+        """Return the error for a repeated request; ``remedy``: how to create a new secret."""
         message = f"The key has made {kind} {made}, whose secret stood in that answer alone."
         return cls(errors=(FieldError(field="id", value=made, message=message, remedy=remedy),))
 
 
 class WithdrawnError(ConflictError):
-    """The object that the key created no longer exists."""
+    """The object that the idempotency key created no longer exists."""
 
     code = "withdrawn"
     title = "What the key has made is no longer there"
@@ -209,13 +212,13 @@ class WithdrawnError(ConflictError):
 def make_with_key(
     request: Request, act: Callable[[], T], *, viewer: Viewer, made_key: Callable[[T], int]
 ) -> T:
-    """Create the requested object unless its ``Idempotency-Key`` has done so.
+    """Create the requested object, once per ``Idempotency-Key``.
 
     A key is stored for a day, for one body at one address. ``act`` creates the object (see
     ``tenants.services.act_once``), and ``made_key`` returns its primary key.
 
     Raises:
-        FormSentError: it exists, with the key in ``made``.
+        FormSentError: the object exists; ``made`` has its primary key.
         IdempotencyConflictError: the key was used for another request.
         InvalidError: the key is not valid.
     """

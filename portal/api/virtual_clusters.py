@@ -50,7 +50,7 @@ from tenants.roles import Permission
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePolicyIn:
-    """Percent and seconds; ``stop_after`` null: jobs are warned and not stopped."""
+    """An idle policy in percent and seconds; if ``stop_after`` is null, jobs are only warned."""
 
     below: float = 5.0
     warn_after: int = 1800
@@ -60,7 +60,7 @@ class IdlePolicyIn:
 
 
 class IdlePolicyOut(TypedDict):
-    """The idle policy; null: no action."""
+    """The idle policy; null if idle jobs cause no action."""
 
     idle_policy: Any
 
@@ -177,7 +177,7 @@ class VirtualClusterViewSet(ApiViewSet):
         return versioned(body, detail.version, status=status)
 
     def _edited(self, edit: VcEdit, seen: int | None = None) -> Response | None:
-        """Apply ``edit``; with ``dry_run=1`` only preview it."""
+        """Apply ``edit`` and return None, or return a preview if the request has ``dry_run=1``."""
         tried = edit_virtual_cluster(
             viewer=self.viewer,
             edit=edit,
@@ -190,7 +190,7 @@ class VirtualClusterViewSet(ApiViewSet):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconfigureIn:
-    """`edits` in order, each with its `op`; `expected_version` is the topology's as you saw it."""
+    """`edits` in order, each with its `op`; `expected_version` of the topology as you read it."""
 
     edits: tuple[Mapping[str, Any], ...]
     expected_version: int | None = None
@@ -208,7 +208,7 @@ class ChangeIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIn:
-    """A node to be added; its host key must have been confirmed by a person."""
+    """A new node; a person must have confirmed its host key."""
 
     name: str
     host: str
@@ -308,8 +308,8 @@ class ReconfigurationViewSet(ApiViewSet):
                 remedy=f"Use one of: {', '.join(OPS)}.",
             )
         if op == "add_node":
-            # Before the node is asked for its key: nobody else may cause connections of the
-            # server.
+            # Check the right before the server connects to the node: other users must not cause
+            # connections.
             self.viewer.require(Permission.MANAGE_NODES, what="nodes")
         shape, edit_of = OPS[op]
         rest = {key: value for key, value in entry.items() if key != "op"}
