@@ -1,4 +1,4 @@
-"""Transports and wiring of Tessera: settings, REST, pages, live updates, and their processes."""
+"""Transports of Tessera (REST, pages, live updates), its settings, and its processes."""
 
 from portal.celery import app as celery_app
 

@@ -1,4 +1,4 @@
-"""Addresses of pages that drawings and tables link to."""
+"""URLs of pages for links in drawings, tables and messages."""
 
 from functools import lru_cache
 
@@ -16,18 +16,18 @@ def node_url(node_id: int) -> str:
 
 
 def link_address(portal_url: str, link: IssuedLink) -> str:
-    """Return the address of a password link, usable without a session."""
+    """Return the URL of a password link, which works without a session."""
     return f"{portal_url}{reverse('password-link', args=(link.secret,))}"
 
 
 def address(name: str, *args: object) -> str:
-    """Return the address of a named page; empty where this installation has no such page."""
+    """Return the URL path of a named page; empty if this installation does not have the page."""
     return _address(get_script_prefix(), name, *args)
 
 
 @lru_cache(maxsize=16384)
 def _address(_prefix: str, name: str, *args: object) -> str:
-    # A page links thousands of jobs, and most of them again a second later.
+    # A page links thousands of jobs, and the next page links most of them again.
     try:
         return reverse(name, args=args)
     except NoReverseMatch:

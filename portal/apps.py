@@ -1,10 +1,10 @@
-"""The portal as a Django application; connects signals and ports of the rooms below."""
+"""Django application of the portal; it connects the signals and ports of the lower packages."""
 
 from django.apps import AppConfig
 
 
 class PortalConfig(AppConfig):
-    """Wires signals of the lower rooms to broker and channel layer once all models are loaded."""
+    """Connects signals and ports once all models are loaded."""
 
     name = "portal"
     verbose_name = "Portal"

@@ -1,4 +1,4 @@
-"""The ASGI application: Django for pages and REST, Channels for /ws/."""
+"""ASGI application: Django serves pages and REST, Channels serves /ws/."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The Celery application: three queues, no results, and a static beat schedule."""
+"""Celery application with three queues, a static beat schedule, and no result backend."""
 
 import os
 from datetime import datetime
@@ -11,7 +11,7 @@ from portal.memory import keep_connections, look_at_connections, settle
 from tenants.clock import estimated_now
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
-# Django's checks load all pages and REST, which workers do not need: `make check` runs them.
+# Django's checks load all pages and REST, which workers do not need; ``make check`` runs them.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 ROUNDS_QUEUE: Final = "rounds"
@@ -20,7 +20,7 @@ DEFAULT_QUEUE: Final = "default"
 
 
 class _App(Celery):
-    """Uses the database's time: hosts whose clocks differ agree when a task is due."""
+    """Celery application with the database's clock, so that hosts agree when a task is due."""
 
     def now(self) -> datetime:
         return estimated_now()
@@ -49,7 +49,7 @@ app.conf.update(
     timezone="UTC",
 )
 app.autodiscover_tasks()
-# A name, so that only workers import it.
+# Given by name, so that only workers import the module.
 app.steps["worker"].add("portal.heartbeats:HeartbeatStep")
 app.steps["worker"].add("workers.celery_steps:NodeServiceStep")
 for started in (worker_process_init, worker_ready):

@@ -32,13 +32,13 @@ KEPT_SECONDS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthPart:
-    """A part of the control plane.
+    """The health of one part of the control plane.
 
     Attributes:
         name: database, broker, rounds, nodes, beat, clock or disk.
         detail: a stable code: ``ok``, or the fault.
-        since: start of that state, as far as the database knows.
-        subjects: the hosts or nodes concerned, for admins.
+        since: start of that state; None if unknown.
+        subjects: names of the affected hosts or nodes, for admins.
     """
 
     name: str
@@ -56,9 +56,9 @@ class HostRow:
     """Measurements of a host from its newest heartbeats.
 
     Attributes:
-        skew_seconds: lead of its clock over the database's; the largest of its processes.
-        free_bytes: free in the data directory's file system; None if unknown.
-        total_bytes: size of that file system.
+        skew_seconds: clock of the host minus clock of the database; the largest of its processes.
+        free_bytes: free space in the file system of the data directory; None if unknown.
+        total_bytes: size of that file system; None if unknown.
     """
 
     name: str
@@ -68,12 +68,12 @@ class HostRow:
 
     @property
     def is_skewed(self) -> bool:
-        """Return whether its clock is too far off to manage nodes."""
+        """Return whether the clock of the host differs too much to manage nodes."""
         return abs(self.skew_seconds) > MOST_SKEW.total_seconds()
 
     @property
     def is_almost_full(self) -> bool:
-        """Return whether its data directory is almost full."""
+        """Return whether the data directory of the host is almost full."""
         if self.free_bytes is None or self.total_bytes is None:
             return False
         return DiskSpace(free_bytes=self.free_bytes, total_bytes=self.total_bytes).is_almost_full
@@ -84,7 +84,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """200 if this process can serve; with ``?strict=1`` only if every part works."""
+    """Return 200 if this process can serve requests; with ``?strict=1`` if every part works."""
     found = parts()
     can_serve = all(part.is_ok for part in found if part.name == "database")
     works = all(part.is_ok for part in found)
@@ -107,7 +107,7 @@ def parts() -> tuple[HealthPart, ...]:
     try:
         now = database_now()
         of_rows = (_rounds(now), _nodes(now), _beat(now), *_of_hosts(host_rows(now)))
-    except DatabaseError:  # also a schema of another version, which lacks a table or a column
+    except DatabaseError:  # also if the schema is of another version and lacks a table or a column
         found = (
             database if not database.is_ok else HealthPart(name="database", detail="unreachable")
         )
@@ -121,7 +121,7 @@ def _unknown() -> Iterator[HealthPart]:
 
 
 def failing_parts() -> tuple[HealthPart, ...]:
-    """Return parts that do not work, at most 10 s old: for the banner of admins."""
+    """Return the failing parts for the banner of admins; the result is cached for 10 s."""
     found: tuple[HealthPart, ...] | None = cache.get(CACHE_KEY)
     if found is None:
         found = tuple(part for part in parts() if not part.is_ok)
@@ -130,7 +130,7 @@ def failing_parts() -> tuple[HealthPart, ...]:
 
 
 def host_rows(now: datetime) -> tuple[HostRow, ...]:
-    """Measurements of each host with a living process."""
+    """Return the newest measurements of each host with a live process."""
     rows = Heartbeat.objects.filter(at__gt=now - FRESH, skew_seconds__isnull=False)
     found: dict[str, HostRow] = {}
     measured = rows.order_by("at").values_list(

@@ -1,8 +1,8 @@
-"""Heartbeats of web, workers and beat; election of the active beat, and rounds that it runs.
+"""Heartbeats of web server, workers and beat; election of the active beat.
 
-The loop that does the process's work writes them, so the heartbeats of a hung process stop and the
-supervisor restarts it. The node service writes its own. Each heartbeat also checks for nodes that
-no node service manages.
+The loop that does the work of a process also writes its heartbeats. If the process hangs, they
+stop, and the supervisor restarts it. The node service writes its own heartbeats. Each heartbeat
+also checks for nodes that no node service manages.
 """
 
 import asyncio
@@ -51,15 +51,15 @@ def run_directly() -> None:
 
 
 class MissedRounds:
-    """Checks the age of the newest round, and runs one in its own thread when it is too old.
+    """Runs a round in a thread of its own if the newest round is too old.
 
-    A second runner is harmless: the unique number of a round lets one commit.
+    A second runner does no harm: round numbers are unique, so only one commit succeeds.
     """
 
     def __init__(
         self, run: Callable[[], None] = run_directly, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Wait for the round workers first; ``clock`` is monotonic, in seconds."""
+        """Allow the round workers time for the first round; ``clock`` is monotonic, in seconds."""
         self._run = run
         self._clock = clock
         self._begun_at = clock()
@@ -113,7 +113,7 @@ def _is_newest_older_than(seconds: float) -> bool:
 
 
 class HeartbeatWriter:
-    """Writes this process's row, at most once in a few seconds."""
+    """Writes the heartbeat row of this process, at most once in a few seconds."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -141,11 +141,11 @@ class HeartbeatWriter:
         except Error as error:
             logger.warning("the heartbeat of %s could not be written: %s", self.process, error)
         finally:
-            # A child that is forked later must not find an open connection.
+            # A child process must not inherit an open connection.
             connection.close()
 
     def forget(self) -> None:
-        """Delete the row: this process stops cleanly."""
+        """Delete the heartbeat row at a clean stop."""
         from workers.services import heartbeats  # noqa: PLC0415 needs the loaded applications
 
         with suppress(Error):
@@ -156,8 +156,8 @@ class HeartbeatWriter:
 class HeartbeatScheduler(Scheduler):
     """Celery beat that sends periodic tasks only while this process holds the lease of that duty.
 
-    The lease stores when entries were last sent, so that its next holder sends none too early.
-    While the broker is unreachable nothing is sent, and missed rounds run in this process.
+    The lease stores the last send time of each entry, so that its next holder sends none too
+    early. While the broker is unreachable, nothing is sent, and missed rounds run in this process.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -184,7 +184,7 @@ class HeartbeatScheduler(Scheduler):
         return min(float(super().tick(*arguments, **options)), LOOK_SECONDS)
 
     def close(self) -> None:
-        """Stop cleanly: another process takes over at once."""
+        """Release the duty and delete the heartbeat, so that another process takes over."""
         if not self._closed:
             self._closed = True
             if self._duty is not None:
@@ -201,7 +201,7 @@ class HeartbeatScheduler(Scheduler):
         return self._duty.hold(self._sent, begin=self._begin)
 
     def _begin(self, sent: Mapping[str, Any]) -> None:
-        """Continue after the last holder of the duty."""
+        """Continue with the send times of the last holder of the duty."""
         logger.info("this process sends periodic tasks from now on")
         for name, moment in sent.items():
             entry = self.schedule.get(name)
@@ -211,7 +211,7 @@ class HeartbeatScheduler(Scheduler):
         self._missed.begin()
 
     def _sent(self) -> dict[str, str]:
-        """Return when each entry was last sent, in the database's time."""
+        """Return the last send time of each entry, in the database's time."""
         return {
             name: entry.last_run_at.isoformat()
             for name, entry in self.schedule.items()
@@ -220,7 +220,7 @@ class HeartbeatScheduler(Scheduler):
 
 
 async def beat_forever(kind: str) -> None:
-    """Beat from the running event loop until cancelled."""
+    """Write heartbeats from the running event loop until cancelled."""
     writer = HeartbeatWriter(kind)
     beat = sync_to_async(writer.beat, thread_sensitive=False)
     forget = sync_to_async(writer.forget, thread_sensitive=False)
@@ -233,9 +233,9 @@ async def beat_forever(kind: str) -> None:
 
 
 class HeartbeatStep(bootsteps.StartStopStep):
-    """Beats from the timer of a round or housekeeping worker's own loop.
+    """Writes heartbeats from the timer of a round or housekeeping worker.
 
-    The node service does not use it: its beat represents the loop that manages the nodes.
+    The node service does not use this class: its heartbeat comes from the loop that manages nodes.
     """
 
     requires = ("celery.worker.components:Timer",)

@@ -1,4 +1,4 @@
-"""Identity keys for caches of values derived from immutable objects."""
+"""Cache keys that compare objects by identity."""
 
 from typing import Generic, TypeVar
 
@@ -8,7 +8,7 @@ T = TypeVar("T")
 class Same(Generic[T]):
     """A key that compares its value by identity, for objects that are reused while unchanged.
 
-    Hashing a node with all its cells and devices takes longer than a look-up in the cache.
+    Hashing a node with all its cells and devices takes longer than a cache look-up.
     """
 
     __slots__ = ("value",)

@@ -1,4 +1,7 @@
-"""Mails in the language and time zone of their reader; English and UTC without a choice."""
+"""Subjects and texts of mails in the language and time zone of the reader.
+
+Without a choice, the reader gets English and UTC.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
@@ -17,9 +20,9 @@ def letter(body: Mapping[str, Any], language: str, time_zone: str) -> tuple[str,
     """Return subject and text of a mail about an event.
 
     Args:
-        body: payload of a webhook.
-        language: of the person, as it is stored.
-        time_zone: as stored.
+        body: the payload of a webhook.
+        language: the stored language of the reader.
+        time_zone: the stored time zone of the reader.
     """
     body = {**body, "at": _at(str(body["at"]), zone_named(time_zone) or UTC)}
     known = {code for code, _name in settings.LANGUAGES}
@@ -30,7 +33,7 @@ def letter(body: Mapping[str, Any], language: str, time_zone: str) -> tuple[str,
 
 
 def _at(moment: str, zone: tzinfo) -> str:
-    """Format ``2026-11-23 12:01:05 CST``; other texts are unchanged."""
+    """Format a timestamp as ``2026-11-23 12:01:05 CST``; return other texts unchanged."""
     try:
         at = datetime.fromisoformat(moment)
     except ValueError:
@@ -77,6 +80,6 @@ def _text(body: Mapping[str, Any]) -> str:
 
 
 def _fact(name: str, value: object) -> str:
-    """Return a line; only a state is translated, all others are names and numbers."""
+    """Return a line ``name: value``; of the values, only states are translated."""
     shown = translated(value) if name == "state" else value
     return _("%(name)s: %(state)s") % {"name": translated(name.replace("_", " ")), "state": shown}

@@ -1,4 +1,4 @@
-"""Memory and connections of a long-lived process after its start."""
+"""Garbage collection and database connections of long-lived processes."""
 
 import gc
 from typing import Any, Final
@@ -11,10 +11,10 @@ THRESHOLDS: Final = (20_000, 10, 20)
 
 
 def settle(**_: Any) -> None:
-    """Exclude the objects loaded at the start from later garbage collections.
+    """Exclude the objects that exist after the start from later garbage collections.
 
-    Modules, models and templates stay to the end: collecting them repeatedly only makes some
-    requests slow, and it unshares the memory pages that forked children share.
+    Modules, models and templates stay until the process ends. Collecting them again slows down
+    some requests, and it unshares memory pages with forked children.
     """
     gc.collect()
     gc.freeze()
@@ -22,19 +22,19 @@ def settle(**_: Any) -> None:
 
 
 def keep_connections(**_: Any) -> None:
-    """Reuse the connections of each worker or web thread for a minute.
+    """Reuse the database connections of worker and web threads for a minute.
 
-    To open SQLite and set its pragmas costs 2 ms, and a job uses the database several times. Only
-    for long-lived threads, such as those of ``portal.serving``.
+    Opening SQLite and setting its pragmas takes 2 ms, and a job uses the database several times.
+    Only long-lived threads benefit, such as those of ``portal.serving``.
     """
     for alias in connections:
         connections.settings[alias]["CONN_MAX_AGE"] = KEPT_SECONDS
 
 
 def look_at_connections(sender: Any = None, **_: Any) -> None:
-    """Before a task, close connections that are too old or that a restart of the database ended.
+    """Before a task, close connections that are too old or that a database restart has closed.
 
-    Celery checks none for hundreds of tasks, and all of them would fail.
+    Celery checks connections only after hundreds of tasks, all of which would fail.
     """
     if not sender.request.is_eager:
         close_old_connections()

@@ -1,4 +1,4 @@
-"""Layers of the ASGI application: headers of proxies, limit of bodies, a thread a request."""
+"""ASGI middleware: proxy headers, limits of body sizes, and one thread per request."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,13 +30,13 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLimits:
-    """Limits in bytes.
+    """Size limits of request bodies in bytes.
 
     Attributes:
-        upload: of a form, which may have an archive and the text of a job.
-        other: of any other body; parsers report their own, smaller limit with line and column.
-        discarded: of the rest of a body that is too large. A client does not read while it sends;
-            beyond this limit its connection is closed.
+        upload: limit of a form, which may contain an archive and the text of a job.
+        other: limit of any other body; parsers report their smaller limits with line and column.
+        discarded: limit of the rest of a body that is too large, which is dropped. A client
+            does not read a response while it sends; beyond this limit its connection is closed.
     """
 
     upload: int = MOST_BYTES + 2 * MAX_BODY_BYTES
@@ -56,8 +56,8 @@ MOST_IDLE: Final = 8
 def behind_proxies(application: Any, settings: TesseraSettings) -> Any:
     """Wrap ``application`` to use the caller's address and scheme from proxy headers.
 
-    ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are read from ``TESSERA_TRUSTED_PROXIES`` alone:
-    anybody else could choose the address under which wrong passwords are counted. With
+    ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are read only from ``TESSERA_TRUSTED_PROXIES``:
+    other callers could choose the address under which wrong passwords are counted. With
     ``TESSERA_HTTPS=1`` every request counts as HTTPS, whatever the proxy sends.
     """
 
@@ -72,13 +72,13 @@ def behind_proxies(application: Any, settings: TesseraSettings) -> Any:
 
 
 class _OverflowError(Exception):
-    """The body is larger than the request may be."""
+    """The body exceeds the limit of the request."""
 
 
 class BoundedBodies:
-    """ASGI wrapper that limits the size of request bodies by address.
+    """ASGI middleware that limits the size of request bodies by address.
 
-    Django stores a whole body, in a file where it is large, before any view or parser sees it.
+    Django stores a whole body, in a file if it is large, before any view or parser reads it.
     """
 
     def __init__(self, application: Application, limits: BodyLimits = BodyLimits()) -> None:
@@ -115,7 +115,7 @@ class BoundedBodies:
 
 
 def _length(scope: Scope) -> int:
-    """Return the declared length; 0 for chunked bodies."""
+    """Return the declared length of a body in bytes; 0 for a chunked body."""
     said = dict(scope["headers"]).get(b"content-length", b"")
     return int(said) if said.isdigit() else 0
 
@@ -168,7 +168,7 @@ async def _answer(response: HttpResponse, send: Send) -> None:
 
 
 class StayingThreads:
-    """Threads of current requests, one each; used from one event loop only."""
+    """Pool of threads for requests, one per request; use it from one event loop only."""
 
     def __init__(self, most_idle: int = MOST_IDLE) -> None:
         self._most_idle = most_idle
@@ -178,7 +178,8 @@ class StayingThreads:
     async def one(self) -> AsyncIterator[None]:
         """Run the synchronous code of this block in a thread that no other request uses.
 
-        The last used thread is taken first: its connection is open and its rows are warm.
+        The pool returns the last used thread first: its connection is open and its caches are
+        warm.
         """
         thread = self._idle.pop() if self._idle else ThreadPoolExecutor(1, "request")
         try:
@@ -188,16 +189,17 @@ class StayingThreads:
             if len(self._idle) < self._most_idle:
                 self._idle.append(thread)
             else:
-                # They are in cycles, which may be collected long after the thread ends.
+                # Connections are in reference cycles, which may be collected long after the thread
+                # ends.
                 thread.submit(connections.close_all)
                 thread.shutdown(wait=False)
 
 
 class ThreadedHandler(ASGIHandler):
-    """Django's handler for ASGI, with middleware and view as one call in one reusable thread.
+    """Django's ASGI handler, with middleware and view as one call in one reusable thread.
 
-    Django's own handler changes between the event loop and a thread for every middleware that is
-    not written for the loop, and gives each request a new thread, which opens the database again.
+    Django's own handler switches between event loop and thread for every synchronous middleware.
+    It also gives each request a new thread, which opens the database again.
     """
 
     def __init__(self) -> None:
@@ -213,5 +215,5 @@ class ThreadedHandler(ASGIHandler):
             await super().__call__(scope, receive, send)
 
     async def get_response_async(self, request: Any) -> Any:
-        """Return the response, computed in the request's thread."""
+        """Return the response, computed in the thread of the request."""
         return await sync_to_async(self.get_response, thread_sensitive=True)(request)

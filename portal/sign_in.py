@@ -1,4 +1,4 @@
-"""Signing in by password, throttled: the login page, basic authentication and Django's admin."""
+"""Throttled sign-in by password on the login page, by basic authentication and in the admin."""
 
 import secrets
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _NEW_DEVICE: Final = "_tessera_new_device"
 
 
 class ThrottledBackend(ModelBackend):
-    """Checks a password like Django, unless failures before require a wait."""
+    """Checks a password like Django, unless earlier failures require a wait."""
 
     def authenticate(
         self,
@@ -42,11 +42,11 @@ class ThrottledBackend(ModelBackend):
     ) -> User | None:
         """Return the user of a correct password.
 
-        Without a request (commands, tests) nothing is counted, and the next backend is used.
+        Without a request (commands, tests) no failure is counted, and the next backend is used.
 
         Raises:
-            PermissionDenied: it is wrong; no other backend is tried.
-            TooManyFailuresError: it was not checked.
+            PermissionDenied: the password is wrong; no other backend is tried.
+            TooManyFailuresError: earlier failures require a wait; the password was not checked.
         """
         if request is None or username is None or password is None:
             return None
@@ -61,13 +61,13 @@ class ThrottledBackend(ModelBackend):
 
 
 class SignInMiddleware:
-    """Answers throttled sign-ins, and sets the device cookie."""
+    """Converts throttling errors to responses, and sets the device cookie."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Handle one request; a newly signed-in browser gets a cookie."""
+        """Return the response, with a device cookie for a newly signed-in browser."""
         response = self.get_response(request)
         device = request.META.get(_NEW_DEVICE)
         if device and response.status_code < HTTPStatus.BAD_REQUEST:
@@ -82,7 +82,7 @@ class SignInMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Return 429, with the seconds until the next password check."""
+        """Return 429 with the seconds until the next password check, or None for other errors."""
         if not isinstance(error, TooManyFailuresError):
             return None
         if request.path.startswith("/api/"):

@@ -1,4 +1,4 @@
-"""Requests of tasks: due time and expiry are in the database's time, not in the host's."""
+"""Task requests with due time and expiry in the database's time."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from tenants.clock import estimated_now
 
 
 class DatabaseTimeRequest(Request):
-    """Translates due time and expiry of a message to the time of this worker's host."""
+    """Converts due time and expiry of a message to the time of this worker's host."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         ahead = timezone.now() - estimated_now()
-        # Celery's types omit the fields.
+        # Celery's type stubs omit these fields.
         for name in ("_eta", "_expires"):
             moment = getattr(self, name)
             if moment is not None:

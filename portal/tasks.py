@@ -1,4 +1,4 @@
-"""Periodic tasks that span rooms, one line per room, and the retention that they enforce."""
+"""Periodic tasks that span packages, and the configured retention."""
 
 import logging
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def kept_of_nodes() -> WorkerRetention:
 
 
 def age(days: float) -> timedelta | None:
-    """Convert days to an age; None (for ever) for negative days."""
+    """Convert days to an age; negative days mean no limit (None)."""
     return None if days < 0 else timedelta(days=days)
 
 
@@ -53,10 +53,10 @@ def _ages(values: type[Retention] | type[WorkerRetention]) -> dict[str, timedelt
 
 @shared_task(name="portal.tasks.keep_house")
 def keep_house() -> None:
-    """Delete rows past their retention, and fold minutes into longer spans; safe to repeat."""
+    """Delete rows past their retention, and aggregate telemetry into longer spans; idempotent."""
     now = database_now()
     telemetry.roll_up(now=now)
-    # Logs first: the rows with their paths are deleted with the jobs.
+    # Logs first: deleting the jobs deletes the rows with the paths of their logs.
     workers_retention.prune(
         retention=kept_of_nodes(),
         logs_dir=worker_settings().logs_dir,
@@ -75,13 +75,13 @@ def keep_house() -> None:
     forget_password_links(now=now)
     forget_attempts(now=now)
     SessionStore.clear_expired()
-    # Copies of logs elsewhere reveal a chain that is rewritten later.
+    # Log files on other hosts reveal an audit chain that is rewritten later.
     logger.info("audit head %s", audit_chain.head())
 
 
 @shared_task(name="portal.tasks.sum_up_usage")
 def sum_up_usage() -> None:
-    """Sum up usage since the last time, and close past months; safe to repeat."""
+    """Add usage since the last call to the daily sums, and close past months; idempotent."""
     now = database_now()
     usage.sum_usage(now=now)
     usage.close_months(now=now)

@@ -9,12 +9,16 @@ INDENTATION = re.compile(r"\n[ \t]+")
 
 
 class Loader(filesystem.Loader):
-    """Loads files below ``DIRS``, with each line at the left margin: pages are a quarter smaller.
+    """Loads templates from ``DIRS`` without indentation, which makes pages a quarter smaller.
 
-    Line breaks remain, so that an error names the line of the file. No template has text in which
-    indentation counts; a test of the architecture checks that.
+    Line breaks remain, so an error names the line of the file. A test checks that indentation does
+    not matter in any template.
     """
 
     def get_contents(self, origin: Origin) -> str:
-        """Return the text of a template; raises ``TemplateDoesNotExist`` for a missing file."""
+        """Return the text of a template.
+
+        Raises:
+            TemplateDoesNotExist: the file is missing.
+        """
         return INDENTATION.sub("\n", super().get_contents(origin))

@@ -1,4 +1,4 @@
-"""URL configuration: pages, REST, health."""
+"""URL configuration of pages, REST and health checks."""
 
 from django.contrib import admin
 from django.urls import include, path

@@ -1,4 +1,4 @@
-"""Binding of the ports and signals of the lower rooms to broker, tasks and live updates."""
+"""Binding of the ports and signals of ``scheduling`` to broker, tasks and live updates."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from scheduling import ports, signals
 
 
 def connect() -> None:
-    """Bind the ports of the scheduling room and connect its signals; idempotent."""
+    """Bind the ports of ``scheduling`` and connect its signals; idempotent."""
     keys = RedisKeys(client) if has_broker() else LocalKeys()
     ports.bind(
         ports.RequestPorts(
@@ -32,7 +32,7 @@ def connect() -> None:
 def request_follow_ups(
     *, number: int, changed: bool, stored: bool, new_waits: bool, **_: Any
 ) -> None:
-    """After a round: start estimates, and shadow decisions if its evidence is stored."""
+    """Request start estimates after a round, and shadow decisions if the round is stored."""
     requests = ports.bound().estimates
     requests.request(changed=changed)
     if new_waits:
@@ -41,7 +41,7 @@ def request_follow_ups(
         _send_shadows(number)
 
 
-# The functions below import tasks at call time: tasks need the loaded applications.
+# The functions below import tasks when called, since tasks need the loaded applications.
 
 
 class _WhatIfRequests:

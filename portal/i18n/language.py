@@ -1,4 +1,4 @@
-"""The language of the page."""
+"""Detection of the source language."""
 
 from django.utils.translation import get_language
 

@@ -4,7 +4,7 @@ from django.utils.translation import npgettext
 
 
 def counted(number: int) -> tuple[str, ...]:
-    """Every counted noun in the form for ``number``."""
+    """Return every counted noun in the form for ``number``."""
     return (
         npgettext("count", "attempt", "attempts", number),
         npgettext("count", "cell", "cells", number),

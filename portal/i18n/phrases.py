@@ -1,4 +1,4 @@
-"""Helps of policies, remedies of probes and states of other rooms, which are looked up whole."""
+"""Translatable texts of other packages: policy descriptions, probe remedies and states."""
 
 from typing import Final
 

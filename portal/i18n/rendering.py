@@ -1,4 +1,4 @@
-"""Translation of message values, and of words and phrases that are looked up whole."""
+"""Rendering of message values, words and phrases in the language of the page."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -21,7 +21,7 @@ TEMPLATES: Final = Table(CORE, IMPORTERS, TENANTS)
 
 
 class Name(str):
-    """A name given by people, which is not translated."""
+    """A name given by a person, which is not translated."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ def translated(text: Any) -> Any:
     """Translate a message value, or a text that is in the catalogue as a whole.
 
     Args:
-        text: anything else is returned unchanged, and so is a ``Name``.
+        text: the text; a ``Name``, safe HTML and other types are returned unchanged.
     """
     if not isinstance(text, str) or isinstance(text, SafeData | Name) or is_english():
         return text
@@ -38,22 +38,20 @@ def translated(text: Any) -> Any:
 
 
 class _Translated:
-    """Return the text of a message in the language of the page."""
+    """Renders the parts of a message in the language of the page."""
 
     def text(self, one: str, context: str = "") -> str:
-        """Translate by gettext."""
         return pgettext(context, one) if context else gettext(one)
 
     def counted(self, one: str, many: str, number: int) -> str:
-        """Translate by gettext's plurals."""
         return ngettext(one, many, number)
 
     def plain(self, words: str) -> str:
-        """Return a text without a template."""
+        """Return a text without a template, translated if the catalogue contains it."""
         return _exact(words)
 
     def moment(self, at: float) -> str:
-        """The date as the language writes it, and the time in UTC."""
+        """Return the date in the format of the language, and the time in UTC."""
         moment = datetime.fromtimestamp(at, tz=UTC)
         return f"{formats.date_format(moment, 'DATE_FORMAT')} {moment:%H:%M:%S} UTC"
 
@@ -65,7 +63,8 @@ def _rendered(sentence: Sentence) -> str:
     try:
         return render(sentence.message, TEMPLATES, _TRANSLATED)
     except (KeyError, TypeError, ValueError):
-        # A row of another version, with a template that is gone or has other parameters.
+        # The row was written by another version, whose template is missing or has other
+        # parameters.
         return _exact(sentence.text)
 
 
@@ -79,7 +78,7 @@ def _exact(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _known() -> frozenset[str]:
-    """Words, phrases, and templates without parameters: rows may have their text only."""
+    """Return all texts that rows may contain without their code: words, phrases and templates."""
     whole = (
         template.one
         for code, template in TEMPLATES.items()

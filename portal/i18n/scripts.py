@@ -61,7 +61,7 @@ WORDS: Final = (
 
 
 def script_words() -> dict[str, str]:
-    """Return translations of English texts; empty for English."""
+    """Return the translations of the script texts by their English text; empty for English."""
     if is_english() or get_language() is None:
         return {}
     units = {

@@ -1,4 +1,4 @@
-"""Translatable names of enumerations, levels, states and stored fields of other rooms."""
+"""Translatable names of enumerations, levels, states and stored fields of other packages."""
 
 from typing import Final
 
@@ -310,7 +310,7 @@ VOCABULARY: Final = frozenset(
 
 
 def word(text: str) -> str:
-    """Return ``text`` in the language of the page, if in the vocabulary; else unchanged."""
+    """Return the translation of ``text`` if the vocabulary contains it, else ``text``."""
     if is_english():
         return text
     for spelled in (text, text[:1].swapcase() + text[1:]):

@@ -24,14 +24,14 @@ _LOG: Final = re.compile(r"log:([0-9]{1,18}):([a-z][a-z0-9-]{0,31}):([0-9]{1,6})
 
 
 class OwnOrigin(OriginValidator):  # type: ignore[misc] # Channels has no types
-    """Refuses sockets of foreign pages, as Django refuses their forms.
+    """Refuses websockets from pages of other origins, as Django refuses their forms.
 
-    Browsers always send the page's ``Origin``; a client without it is not a browser. Then cookies
-    are ignored, and only a token authenticates.
+    Browsers always send the page's ``Origin``; a client without it is not a browser. The server
+    then ignores cookies and accepts only a token.
     """
 
     def __init__(self, application: Application, trusted: Sequence[str]) -> None:
-        """Args: application: the protected application; trusted: origins with their scheme."""
+        """Store the protected application and the trusted origins, each with its scheme."""
         super().__init__(application, list(trusted))
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -49,14 +49,14 @@ class OwnOrigin(OriginValidator):  # type: ignore[misc] # Channels has no types
 
 
 def own_origin(application: Application) -> OwnOrigin:
-    """Wrap with the origins of these settings: this host, and trusted origins of a proxy."""
+    """Wrap an application with a check for this host and the trusted origins of a proxy."""
     return OwnOrigin(
         application, [origin.replace("*", "", 1) for origin in settings.CSRF_TRUSTED_ORIGINS]
     )
 
 
 def _is_of(origin: str, host: str) -> bool:
-    """Return whether ``origin`` matches ``host``, and that host is one of ours."""
+    """Return whether ``origin`` matches ``host``, and ``host`` is an allowed host."""
     scheme, _, where = origin.partition("://")
     domain, _ = split_domain_port(host)
     is_ours = bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
@@ -64,7 +64,7 @@ def _is_of(origin: str, host: str) -> bool:
 
 
 class Everywhere(StrEnum):
-    """Topics about the whole cluster, without names."""
+    """Topics that cover the whole cluster, so that they contain no names."""
 
     OVERVIEW = "overview"
     NODES = "nodes"
@@ -72,7 +72,7 @@ class Everywhere(StrEnum):
 
 
 class RefusedTopicError(Exception):
-    """The topic does not exist, or the viewer has no right to it; both look the same."""
+    """The topic does not exist, or the viewer has no right to it; the error is the same."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"no such topic, or not for you: {topic}")
@@ -107,7 +107,7 @@ def group_for(topic: str, viewer: Viewer) -> str:
     """Return the group of ``topic`` after a check of the viewer's rights (one query).
 
     Raises:
-        RefusedTopicError: no such topic, or not for this viewer.
+        RefusedTopicError: the topic does not exist, or the viewer has no right to it.
     """
     try:
         group = _group(topic, viewer)
@@ -119,7 +119,7 @@ def group_for(topic: str, viewer: Viewer) -> str:
 
 
 def job_of_log(topic: str) -> int | None:
-    """Return the job whose log a topic carries; None for other topics."""
+    """Return the job ID of a log topic, or None for other topics."""
     match = _LOG.fullmatch(topic)
     return int(match[1]) if match else None
 

@@ -1,4 +1,4 @@
-"""The one websocket of a tab: authorises topics, follows them, forwards the newest of each."""
+"""Websocket consumer: authorises topics, subscribes to them, and forwards the newest messages."""
 
 import asyncio
 import json
@@ -114,12 +114,12 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             await self._confirm(wanted)
 
     def take(self, topic: str, text: str) -> None:
-        """Queue the newest message of a topic; it replaces an unsent one."""
+        """Queue the newest message of a topic, and drop an unsent older one."""
         self.outbox[topic] = text
         self.filled.set()
 
     def missed(self) -> None:
-        """Messages may be lost: the client fetches again, but not all clients at once."""
+        """Send a confirmation after a random delay, which spreads the fetches of clients."""
         wait = random.uniform(0, self.spread_seconds)  # noqa: S311
         asyncio.get_running_loop().call_later(
             wait, lambda: self.take(CONFIRMED, _confirmation(list(self.groups_of_topics)))
@@ -127,7 +127,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
 
     @classmethod
     async def decode_json(cls, text_data: str) -> Any:
-        """Parse JSON; None if invalid; ``receive_json`` closes on that."""
+        """Parse JSON; return None if it is invalid, and ``receive_json`` closes the socket."""
         try:
             content = await super().decode_json(text_data)
             # JSON can escape a surrogate, but a database query cannot contain it.
@@ -170,14 +170,15 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         """Check the rights to all subscribed topics again from time to time."""
         with suppress(asyncio.CancelledError):
             while True:
-                # Spread out, where many have reconnected together after a restart.
+                # The random delay spreads the checks of clients that reconnect together after a
+                # restart.
                 await asyncio.sleep(self.look_again_seconds * random.uniform(0.5, 1))  # noqa: S311
                 if self.viewer is None:
                     continue
                 try:
                     await self._withdraw()
                 except Exception as error:
-                    # Unknown now; but the next check must run, whatever this one met.
+                    # After any error, the loop must continue with the next check.
                     logger.warning("could not check who may listen: %r", error)
 
     async def _withdraw(self) -> None:
@@ -234,7 +235,7 @@ def _token_now(key: str) -> tuple[User, ApiToken] | None:
 
 
 def _viewer_now(scope: Mapping[str, Any], key: str) -> Viewer | None:
-    """Return the viewer of a token, or of a session, by the current rows."""
+    """Return the viewer of a token or session according to the current rows, or None."""
     if key:
         found = _token_now(key)
         return viewer_of(*found) if found is not None else None
@@ -246,7 +247,7 @@ def _viewer_now(scope: Mapping[str, Any], key: str) -> Viewer | None:
 
 
 def _is_of(session: Any, user: User) -> bool:
-    """Return whether a session exists and is newer than the last change of password."""
+    """Return whether a session exists and is newer than the user's last password change."""
     signature = session.get(HASH_SESSION_KEY, "")
     return session.exists(session.session_key) and constant_time_compare(
         signature, user.get_session_auth_hash()

@@ -1,8 +1,8 @@
-"""Fan-out of live updates to all sockets of this process: one subscription and text per topic.
+"""Fan-out of live updates to all sockets of this process: one subscription per topic.
 
-One hub for each event loop. Messages of jobs and logs go to their followers at once. Topics of
-whole pages have many followers and messages: their newest message goes out once a tick, with the
-seconds over which all followers together spread their fetches.
+Each event loop has one hub. It forwards messages of jobs and logs at once. Topics of whole pages
+have many followers and messages, so the hub sends their newest message once per tick. The message
+contains the seconds over which all followers together spread their fetches.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class TopicFollower(Protocol):
     """Interface of a subscriber of topics."""
 
     def take(self, topic: str, text: str) -> None:
-        """The newest message of ``topic`` as JSON; returns at once."""
+        """Accept the newest message of ``topic`` as JSON without blocking."""
 
 
 class Hub:
@@ -91,14 +91,14 @@ class Hub:
         if follower in self._followers.get(group, {}):
             await layer.group_add(group, self._channel)
         if follower not in self._followers.get(group, {}):
-            return  # it has unsubscribed meanwhile
+            return  # the follower has unsubscribed meanwhile
         if group in self._newest:
             follower.take(topic, self._newest[group])
         elif is_paced(group):
             self._put(group, {})
 
     async def leave(self, group: str, follower: TopicFollower) -> None:
-        """Unsubscribe ``follower``; without followers all tasks end."""
+        """Unsubscribe ``follower``; without followers all tasks of the hub end."""
         followers = self._followers.get(group, {})
         followers.pop(follower, None)
         if not followers:
@@ -115,7 +115,7 @@ class Hub:
             pulse().leave(self)
 
     def missed(self) -> None:
-        """Messages may be lost: assume one of every paced topic."""
+        """Queue a message for every paced topic, since messages may be lost."""
         for group in filter(is_paced, self._followers):
             self._put(group, {})
 
@@ -125,7 +125,7 @@ class Hub:
                 return
             channel = await layer.new_channel()
             if not self._followers:
-                return  # they have unsubscribed meanwhile
+                return  # all followers have unsubscribed meanwhile
             self._channel = channel
             self._tasks = [
                 asyncio.create_task(self._listen(layer)),
@@ -138,13 +138,13 @@ class Hub:
         self._has_news.set()
 
     async def _listen(self, layer: Any) -> None:
-        """Receive the messages that publishers of any process send."""
+        """Receive the messages that any process publishes, until cancelled."""
         while True:
             try:
                 while True:
                     self._hear(await layer.receive(self._channel))
             except Exception as error:
-                # On any error of the layer: the pulse detects lost messages.
+                # After any error of the layer, the pulse detects lost messages.
                 logger.debug("news are not heard now: %r", error)
                 await asyncio.sleep(1)
                 with suppress(Exception):
@@ -185,9 +185,10 @@ class Hub:
             thread.shutdown(wait=False)
 
     async def _look(self, thread: ThreadPoolExecutor) -> float:
-        """Count for the overview; return the processor seconds of it.
+        """Count the devices in use for the overview, and return the processor seconds used.
 
-        A number that changed without a message is one: a publisher may have lost some.
+        A changed count without a message is also published, since a publisher may have lost
+        messages.
         """
         if overview_group() not in self._followers:
             return 0.0
@@ -202,7 +203,7 @@ class Hub:
         news, self._news = self._news, {}
         pace = self._pace() if news else 0.0
         for group, data in news.items():
-            # Versions of this process: larger than all before, also if the clock is set back.
+            # Versions of this process increase strictly, also if the host's clock is set back.
             self._version = max(time.time_ns() // 1_000, self._version + 1)
             message = {
                 "topic": next(iter(self._followers[group].values())),
@@ -214,13 +215,13 @@ class Hub:
             self._tell(group, self._newest[group])
 
     def _values(self, group: str) -> dict[str, int]:
-        """Numbers that pages show at once, without a fetch."""
+        """Return the values that pages show at once, without a fetch."""
         if group != overview_group() or self._in_use is None:
             return {}
         return {"in_use": self._in_use}
 
     def _pace(self) -> float:
-        """Return the seconds over which followers spread fetches, by the capacity of a process."""
+        """Return the seconds over which followers spread fetches, by a process's capacity."""
         followers = sum(len(self._followers[group]) for group in filter(is_paced, self._followers))
         return round(max(SOONEST_FETCH_SECONDS, followers / FETCHES_PER_SECOND), 1)
 
@@ -233,7 +234,7 @@ def hub() -> Hub:
 
 
 def is_paced(group: str) -> bool:
-    """Return whether a group's topic is one of whole pages, with many followers."""
+    """Return whether the topic of a group is paced, as a whole page with many followers."""
     return group in {overview_group(), nodes_group()} or _QUEUE.fullmatch(group) is not None
 
 

@@ -54,9 +54,10 @@ class Publisher:
     def send(
         self, group: str, topic: str, data: Mapping[str, Any], *, paced: bool = False
     ) -> None:
-        """Queue a message; returns at once, whatever happens to it.
+        """Queue a message without blocking or raising.
 
-        While the broker is unreachable, a bounded number waits and others are dropped.
+        While the broker is unreachable, the queue holds a limited number of messages and drops
+        others.
         """
         if not self._room.acquire(blocking=False):
             return
@@ -69,7 +70,7 @@ class Publisher:
         }
         try:
             self._loop.call_soon_threadsafe(self._take, group, message, paced)
-        except RuntimeError:  # the interpreter is ending
+        except RuntimeError:  # the interpreter is shutting down
             self._room.release()
 
     def _run(self) -> None:
@@ -80,7 +81,7 @@ class Publisher:
         if not paced:
             self._loop.create_task(self._send_in_turn(group, message))
             return
-        self._room.release()  # the newest of a group replaces the one before
+        self._room.release()  # the newest message of a group replaces an unsent one
         self._paced[group] = message
         if not self._flushing:
             self._flushing = True
@@ -117,7 +118,7 @@ def publisher() -> Publisher:
 
 
 def connect() -> None:
-    """Connect the signals of the lower rooms; idempotent."""
+    """Connect the receivers of this module to the signals of ``scheduling``; idempotent."""
     for signal, receiver in _receivers():
         signal.connect(receiver, dispatch_uid=_uid(receiver))
 
@@ -154,7 +155,7 @@ def job_moved(
     after: str,
     **_: Any,
 ) -> None:
-    """Publish a changed job: its page at once, its queue and the overview paced."""
+    """Publish a changed job: immediately on its own topic, paced on its queue and the overview."""
     publisher().send(
         job_group(job_id),
         f"job:{job_id}",
@@ -170,7 +171,7 @@ def job_moved(
 
 
 def round_done(*, number: int, changed: bool, new_waits: bool, **_: Any) -> None:
-    """Publish the ticker after every round; the overview if it moved a job, or found a reason."""
+    """Publish the numbers of a round, and the overview if the round changed a job or a reason."""
     beat = round_beat(number)
     if beat is None:
         return
@@ -180,12 +181,12 @@ def round_done(*, number: int, changed: bool, new_waits: bool, **_: Any) -> None
 
 
 def cluster_changed(*, cause: str, **_: Any) -> None:
-    """Publish a change to the overview before the round that reads it."""
+    """Publish a change to the overview before the next round reads it."""
     publisher().send(overview_group(), "overview", {"changed": cause}, paced=True)
 
 
 def answers_found(*, job_ids: Sequence[int], **_: Any) -> None:
-    """Publish that start estimates and remedies of waiting jobs are known."""
+    """Publish that new start estimates or remedies of waiting jobs exist."""
     for job_id in job_ids[:MOST_ANSWERS]:
         publisher().send(job_group(job_id), f"job:{job_id}", {"id": job_id, "why": True})
     publisher().send(overview_group(), "overview", {"changed": "why"}, paced=True)
@@ -209,7 +210,7 @@ def log_grew(
     end: bool,
     **_: Any,
 ) -> None:
-    """Publish new output of a log, at once."""
+    """Publish new output of a log without pacing."""
     publisher().send(
         log_group(job_id, role, rank),
         f"log:{job_id}:{role}:{rank}",

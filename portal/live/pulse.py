@@ -1,8 +1,8 @@
 """Detection of lost live updates, so that listeners fetch again.
 
-Redis delivers a message only to current subscribers. The channel layer reconnects silently after a
-lost connection, without a hint at missed messages. So each event loop sends itself a message
-through the same channel: one that arrives after a lost one means that updates may be missing.
+Redis delivers a message only to current subscribers. The channel layer reconnects after a lost
+connection without reporting missed messages. Each event loop therefore sends itself messages
+through the same channel. If one is lost, other messages may be lost, too.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ class Listener(Protocol):
     """Interface of a subscriber of live updates."""
 
     def missed(self) -> None:
-        """Messages may be lost until now; returns at once."""
+        """Handle a possible loss of messages without blocking."""
 
 
 class Pulse:
-    """Beats of one event loop while it has listeners.
+    """Periodic messages of one event loop to itself while it has listeners.
 
     Args:
         beat_seconds: time between two messages.
-        late_seconds: a message that has not come back by then is lost.
+        late_seconds: time after which a missing message counts as lost.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Pulse:
             self._task = asyncio.create_task(self._beat())
 
     def leave(self, listener: Listener) -> None:
-        """Remove ``listener``; without listeners the beat ends."""
+        """Remove ``listener``; without listeners the periodic messages end."""
         self._listeners.discard(listener)
         if self._task is not None and not self._listeners:
             self._task.cancel()
@@ -79,7 +79,7 @@ class Pulse:
                         hearing = asyncio.create_task(self._hear(layer, channel))
                     await self._hear_itself(layer, channel)
                 except Exception as error:
-                    # On any error of the layer: from here on messages may be missing.
+                    # After any error of the layer, messages may be missing.
                     logger.debug("news do not arrive now: %r", error)
                     self._is_lost = True
                 else:
@@ -97,7 +97,7 @@ class Pulse:
         await asyncio.wait_for(self._echo.wait(), self._late_seconds)
 
     async def _hear(self, layer: Any, channel: str) -> None:
-        # On any error the beat counts as lost and the subscription is renewed.
+        # After any error, the message counts as lost and the subscription is renewed.
         with suppress(Exception):
             while True:
                 await layer.receive(channel)

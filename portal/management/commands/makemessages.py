@@ -1,10 +1,10 @@
-"""Collects translatable strings, those of the tables of messages included."""
+"""``manage.py makemessages``, extended by the message tables."""
 
 from django.core.management.commands import makemessages
 
 
 class Command(makemessages.Command):
-    """Django's command, with the functions that create templates (``tessera.messages``)."""
+    """Django's command, which also extracts templates of ``tessera.messages``."""
 
     xgettext_options = [  # noqa: RUF012  Django reads it, nobody changes it
         *makemessages.Command.xgettext_options,

@@ -10,10 +10,9 @@ from tenants.migration_history import recorded_migrations, refusal
 
 
 class Command(migrate.Command):
-    """Django's command, with a check for unknown recorded migrations."""
+    """Django's command, refused if the database has migrations that this version lacks."""
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check the recorded migrations, then migrate."""
         recorded = recorded_migrations(connections[options["database"]])
         if why := refusal(recorded, subject="the database"):
             raise CommandError(why)

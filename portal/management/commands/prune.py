@@ -1,4 +1,4 @@
-"""``manage.py prune``: deletes expired rows and files, as beat does each hour."""
+"""``manage.py prune``: deletes expired rows and files, as a periodic task does each hour."""
 
 from argparse import ArgumentParser
 from datetime import timedelta
@@ -34,7 +34,7 @@ class Command(BaseCommand):
     help = "Forget old logs, telemetry, rounds, events, ended jobs and audit rows by age."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add one option for each kind of rows."""
+        """Add one option for the retention of each kind of rows."""
         for keep, ages in ((kept(), AGES), (kept_of_nodes(), AGES_OF_NODES)):
             for name, words in ages.items():
                 until: timedelta | None = getattr(keep, name)
@@ -54,12 +54,12 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Prune, and print the counts."""
+        """Delete expired rows and files, and print their numbers."""
         if options["round_bytes"] < 0:
             raise CommandError("--round-bytes must not be negative")
         ages = {name: age(options[f"{name}_days"]) for name in (*AGES, *AGES_OF_NODES)}
         now = database_now()
-        # Logs first: the rows with their paths are deleted with the jobs.
+        # Logs first: deleting the jobs deletes the rows with the paths of their logs.
         of_nodes = workers_retention.prune(
             retention=WorkerRetention(**{name: ages[name] for name in AGES_OF_NODES}),
             logs_dir=worker_settings().logs_dir,

@@ -1,4 +1,4 @@
-"""Set-up and upgrade of an installation: schema, keys, first admin, and optional content."""
+"""``manage.py set_up``: schema, keys, first admin, and optional content of an installation."""
 
 import json
 import time
@@ -24,21 +24,21 @@ ORDER_SECONDS: Final = 2 * CONTENT_SECONDS
 
 
 class Command(BaseCommand):
-    """Set up an installation before ``tessera up`` starts it; idempotent."""
+    """Prepare an installation before ``tessera up`` starts it; idempotent."""
 
-    # Checks load all pages and REST, which would delay a start.
+    # Checks load all pages and REST, which would delay the start.
     requires_system_checks: list[str] = []  # noqa: RUF012 (as the base class declares it)
     help = "Migrate and make the keys; for `tessera up` also the first admin and content."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the files for exchange with the supervisor: they contain passwords."""
+        """Add the options for the files that exchange passwords with the supervisor."""
         parser.add_argument(
             "--order", type=Path, help="JSON: the admin and the content wanted; may come meanwhile"
         )
         parser.add_argument("--answer", type=Path, help="JSON: the accounts that were made")
 
     def handle(self, *, order: Path | None, answer: Path | None, **_: Any) -> None:
-        """Migrate and create missing content."""
+        """Migrate the database and create missing content."""
         if (order is None) != (answer is None):
             raise CommandError("--order and --answer belong together")
         DataDir(root=settings.TESSERA.data_dir).prepare()
@@ -46,21 +46,21 @@ class Command(BaseCommand):
         _furnish()
         if order is not None and answer is not None:
             write_private(answer, json.dumps({"logins": _carry_out(order)}))
-        # The message is queued for the first worker, without a wait for the first tick.
+        # The broker queues the message, so the first worker decides a round without delay.
         ports.bound().rounds.request("start")
 
 
 def _furnish() -> None:
-    """Give a new installation the usual priority classes.
+    """Create the usual priority classes in a new installation.
 
-    It is new while it has no account: nobody has deleted one of them.
+    An installation is new if it has no user; in others, an admin may have deleted a class.
     """
     if not User.objects.exists():
         make_usual_classes(viewer=Viewer.system("set_up"))
 
 
 def _carry_out(order: Path) -> dict[str, str]:
-    """Create the admin and the content; return name and password of each new account."""
+    """Create the admin and the requested content; return the password of each new user by name."""
     deadline = time.monotonic() + ORDER_SECONDS
     while not order.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
