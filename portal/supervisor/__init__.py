@@ -1,1 +1,1 @@
-"""Supervisor of all processes of one machine, run by ``tessera up``."""
+"""Supervisor of all portal processes on one machine, run by ``tessera up``."""

@@ -1,4 +1,4 @@
-"""The first admin of an installation."""
+"""Creation of the first admin of an installation."""
 
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
@@ -14,17 +14,16 @@ ADMIN = "admin"
 
 @transaction.atomic
 def ensure_admin(*, password: str, is_chosen: bool) -> dict[str, str]:
-    """Create the user ``admin`` if missing; a chosen password is set in any case.
+    """Create the user ``admin`` if it does not exist; set a chosen password in any case.
 
-    The person who starts the portal owns its data, so the password rules for users only print a
-    warning.
+    The person who starts the portal owns its data, so a weak password only prints a warning.
 
     Args:
-        password: for a new admin, or the new one.
-        is_chosen: chosen by a person; else random, for a new admin only.
+        password: the password to set.
+        is_chosen: whether a person chose the password; a random one is set for a new admin only.
 
     Returns:
-        Name and password to print, if it is new and not chosen.
+        The password by user name, if the user is new and the password random; else empty.
     """
     viewer = Viewer.system("tessera up")
     user = User.objects.filter(username=ADMIN).first()

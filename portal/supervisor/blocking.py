@@ -1,7 +1,7 @@
 """Detection of a child that hangs inside a write and blocks the database.
 
 SQLite has one writer at a time. A process that is stopped, or hangs, in its transaction blocks all
-others, heartbeats among them, so that missing heartbeats identify nobody: the lock does.
+others, including their heartbeats. Missing heartbeats then identify no process; the lock does.
 """
 
 import os
@@ -24,9 +24,9 @@ FindHolders = Callable[[], Collection[int]]
 
 
 class BlockWatch:
-    """Records since when the same process groups block writes of this process.
+    """Records since when the same process groups have blocked writes of this process.
 
-    The thread that tries to write reports to it; the thread that supervises children reads it.
+    The thread that writes heartbeats updates it; the thread that supervises children reads it.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class BlockWatch:
         seconds: float = BLOCKED_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start empty.
+        """Start without records.
 
         Args:
-            find_holders: returns process groups that hold the write lock now.
-            seconds: limit for holding it while others cannot write.
-            clock: in seconds.
+            find_holders: returns the process groups that hold the write lock now.
+            seconds: time for which a group may block the writes of others.
+            clock: monotonic time in seconds.
         """
         self.seconds = seconds
         self._find_holders = find_holders
@@ -65,7 +65,7 @@ class BlockWatch:
 
 
 def groups_that_write() -> set[int]:
-    """Return process groups that hold the write lock of this installation's SQLite database."""
+    """Return the process groups that hold the write lock of this portal's SQLite database."""
     from django.db import connection  # noqa: PLC0415 the supervisor starts long before it
 
     if connection.vendor != "sqlite":
@@ -76,14 +76,14 @@ def groups_that_write() -> set[int]:
 def lock_holders(database: Path) -> set[int]:
     """Return the process groups that hold the write lock of a SQLite database in WAL mode.
 
-    The kernel's table is read, since closing the file here would release all locks of this
-    process on it.
+    The function reads the kernel's lock table: opening and closing the database file would release
+    all locks of this process on it.
 
     Args:
-        database: its file.
+        database: path of the database file.
 
     Returns:
-        Empty without such a table or a write.
+        The process groups; empty if the lock table is unavailable or no process writes.
     """
     try:
         inode = database.with_name(f"{database.name}-shm").stat().st_ino
@@ -92,13 +92,14 @@ def lock_holders(database: Path) -> set[int]:
         return set()
     groups: set[int] = set()
     for line in lines:
-        # 1: POSIX  ADVISORY  WRITE 4711 fe:00:2187272 120 120   (a waiting one has an arrow)
+        # Example: 1: POSIX  ADVISORY  WRITE 4711 fe:00:2187272 120 120   (a waiting lock has an
+        # arrow)
         fields = line.split()
         if fields[1:2] != ["POSIX"] or fields[3:4] != ["WRITE"] or len(fields) != 8:
             continue
         pid, first, last = int(fields[4]), int(fields[6]), float(fields[7].replace("EOF", "inf"))
         is_ours = int(fields[5].rpartition(":")[2]) == inode and first <= WAL_WRITE_LOCK <= last
-        if is_ours and pid > 0:  # 0: a process that cannot be seen from here
+        if is_ours and pid > 0:  # 0: the process is in another namespace
             with suppress(ProcessLookupError, PermissionError):
                 groups.add(os.getpgid(pid))
     return groups

@@ -1,4 +1,4 @@
-"""Supervised processes: started, watched, restarted with back-off, and ended as groups."""
+"""Supervised child processes: start, check, restart with back-off, and end as a process group."""
 
 import json
 import os
@@ -29,14 +29,14 @@ class ChildProgram:
     """A program to run.
 
     Attributes:
-        name: unique; also the name of its log.
-        command: program and arguments; no secret may be among them.
+        name: unique name; also the name of its log.
+        command: program and arguments, without secrets.
         environment: the whole environment.
         folder: working directory.
         stage: order of the shutdown; lower stages end first.
-        stop_seconds: how long it may take to end after TERM.
-        pass_fds: open files that it inherits.
-        has_heartbeat: it writes heartbeats, so a missing one means that it hangs.
+        stop_seconds: time between TERM and KILL.
+        pass_fds: file descriptors that it inherits.
+        has_heartbeat: whether it writes heartbeats, so that a missing one means that it hangs.
     """
 
     name: str
@@ -54,9 +54,9 @@ class Child:
     """A program with its current process, if any.
 
     Attributes:
-        failures: consecutive ends without a steady time between them.
-        restart_at: when to start it again; ``None`` while it runs or is not wanted.
-        kill_at: when to end it by force, once it was asked to end.
+        failures: consecutive ends without a steady run between them.
+        restart_at: time of the next start; None while it runs or must not run.
+        kill_at: time of KILL after a request to end.
     """
 
     program: ChildProgram
@@ -71,7 +71,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process id, which is also the number of its group."""
+        """Return the process ID, which is also the ID of the process group."""
         return self.process.pid if self.process else None
 
     @property
@@ -79,7 +79,7 @@ class Child:
         return self.process is not None
 
     def start(self) -> None:
-        """Start the process: own session and group, output to its log, tied to the supervisor."""
+        """Start the process in a new session, tied to the supervisor, with output to its log."""
         prefix = [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid())]
         handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -99,7 +99,7 @@ class Child:
         self.wanted = True
 
     def look(self) -> str:
-        """Check whether the process has ended, or must be started or killed.
+        """Start the process if it is due, kill it if its time is over, or handle its end.
 
         Returns:
             A line for the console, or an empty string.
@@ -117,8 +117,8 @@ class Child:
         """Send TERM to the process; KILL to its group follows after the time limit.
 
         Args:
-            seconds: until KILL; by default the program's own limit.
-            wanted: restart it afterwards.
+            seconds: time until KILL; by default the limit of the program.
+            wanted: whether to restart the program afterwards.
         """
         self.wanted = wanted
         self.restart_at = None
@@ -129,12 +129,12 @@ class Child:
                 os.kill(self.process.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the whole group at once, and do not restart it."""
+        """Kill the whole process group at once, and do not restart it."""
         self.wanted, self.restart_at = False, None
         self._signal(signal.SIGKILL)
 
     def rotate_log(self, most_bytes: int = LOG_BYTES) -> None:
-        """Limit the size of the log: the process continues to write to the same open file."""
+        """Rotate the log if it is too large; the process writes to the same open file."""
         with suppress(FileNotFoundError):
             if self.log.stat().st_size > most_bytes:
                 for number in range(LOGS_KEPT - 1, 0, -1):
@@ -154,7 +154,7 @@ class Child:
         return ""
 
     def _ended(self, status: int) -> str:
-        # Remaining processes of the group must not meet the successor.
+        # Remaining processes of the group must not run beside the restarted one.
         self._signal(signal.SIGKILL)
         self.process = None
         if not self.wanted:
@@ -172,7 +172,7 @@ class Child:
 
 
 def end_text(status: int) -> str:
-    """Return how a process ended, as text."""
+    """Return a text with the exit status or signal of a process."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -182,7 +182,7 @@ def end_text(status: int) -> str:
 
 
 def last_lines(log: Path, count: int = 12) -> list[str]:
-    """Return the end of a log, which shows why a process did not start."""
+    """Return the last lines of a log, which show why a process did not start."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 16384))
@@ -199,19 +199,18 @@ PATIENCE: Final = 5.0
 
 
 def record_children(path: Path, pids: Mapping[str, int]) -> None:
-    """Record the running children: name, process id and start time."""
+    """Store name, process ID and start time of the running children."""
     known = {name: {"pid": pid, "started": start_ticks(pid)} for name, pid in pids.items()}
     write_private(path, json.dumps(known, indent=2) + "\n")
 
 
 def end_leftovers(path: Path) -> list[str]:
-    """End remaining processes of an earlier supervisor, as groups.
+    """End the remaining processes of an earlier supervisor, as process groups.
 
-    A process is one of them only if its start time is the recorded one, since process ids are
-    reused.
+    Process IDs are reused, so a process must also have the recorded start time.
 
     Returns:
-        Their names.
+        The names of the ended programs.
     """
     left = {name: pid for name, pid in _recorded(path).items() if pid}
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -226,13 +225,13 @@ def end_leftovers(path: Path) -> list[str]:
 
 
 def start_ticks(pid: int) -> int:
-    """Return the start of a process, in the kernel's ticks since boot; 0 if unknown."""
+    """Return the start time of a process, in the kernel's ticks since boot; 0 if unknown."""
     fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 else 0
 
 
 def _recorded(path: Path) -> dict[str, int]:
-    """Return recorded processes that still run; their pid, by name."""
+    """Return the process IDs of the recorded processes that still run, by name."""
     try:
         known = json.loads(path.read_text())
         found = {str(name): (int(one["pid"]), int(one["started"])) for name, one in known.items()}
@@ -251,7 +250,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of ``/proc/PID/stat`` after the name (with blanks and brackets)."""
+    """Return the fields of ``/proc/PID/stat`` after the name, which may contain spaces."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -11,39 +11,39 @@ class DataDir:
     """The layout of one installation's data.
 
     Attributes:
-        root: the directory itself.
+        root: path of the data directory.
     """
 
     root: Path
 
     @property
     def run(self) -> Path:
-        """Lock, process ids, heartbeats of this run."""
+        """Return the directory of the lock, the process IDs and the heartbeats of this run."""
         return self.root / "run"
 
     @property
     def logs(self) -> Path:
-        """Output of the processes (logs of jobs are in ``logs/``)."""
+        """Return the directory of process output (logs of jobs are in ``logs/``)."""
         return self.root / "processes"
 
     @property
     def redis(self) -> Path:
-        """The embedded Redis' working directory."""
+        """Return the working directory of the embedded Redis."""
         return self.root / "redis"
 
     @property
     def lock(self) -> Path:
-        """Held by the one supervisor of this directory."""
+        """Return the lock file that the one supervisor of this directory holds."""
         return self.run / "supervisor.lock"
 
     @property
     def children(self) -> Path:
-        """The processes that the supervisor has started."""
+        """Return the file that lists the processes of the supervisor."""
         return self.run / "children.json"
 
     @property
     def prepared(self) -> Path:
-        """Version and database for which ``set_up`` has succeeded."""
+        """Return the file with the version and database for which ``set_up`` has succeeded."""
         return self.run / "prepared.json"
 
     @property
@@ -52,16 +52,16 @@ class DataDir:
 
     @property
     def client_key(self) -> Path:
-        """The control plane's private SSH key."""
+        """Return the private SSH key of the control plane."""
         return self.root / "ssh" / "id_ed25519"
 
     @property
     def client_public_key(self) -> Path:
-        """Its public half, for ``authorized_keys`` of nodes."""
+        """Return the public SSH key, for ``authorized_keys`` of nodes."""
         return self.client_key.with_suffix(".pub")
 
     def prepare(self) -> None:
-        """Create missing folders and keys; keys are created once, readable by their owner only."""
+        """Create missing directories and keys, readable only by their owner."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.run, self.logs, self.redis, self.client_key.parent):
             folder.mkdir(exist_ok=True, mode=0o700)
@@ -82,7 +82,7 @@ def _make_client_key(data: DataDir) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, atomically."""
+    """Write a file atomically, readable only by its owner."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.unlink(missing_ok=True)
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

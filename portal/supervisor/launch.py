@@ -1,9 +1,9 @@
-"""Launcher of a child of the supervisor that does not outlive it.
+"""Launcher that ties a child process to the life of the supervisor.
 
-    python -I -S launch.py SUPERVISOR_PID PROGRAM [ARGUMENT ...]
+python -I -S launch.py SUPERVISOR_PID PROGRAM [ARGUMENT ...]
 
-Standard library only, for speed: it asks the kernel (Linux) for a TERM at the death of the
-supervisor, makes sure that this death has not happened yet, and becomes the program.
+For speed, it uses the standard library only. On Linux, it requests a TERM for the time when the
+supervisor dies, checks that the supervisor still runs, and replaces itself by the program.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Tie this process to its parent and become the program."""
+    """Tie this process to its parent, and replace it by the program."""
     parent, command = int(arguments[0]), list(arguments[1:])
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""Input of ``tessera up``: options, environment, and the admin's password."""
+"""Input of ``tessera up``: options, environment, and the password of the admin."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ PASSWORD_VARIABLE: Final = "TESSERA_ADMIN_PASSWORD"  # noqa: S105 the name of a 
 
 
 class OptionsError(Exception):
-    """An option or variable is invalid; the message names the remedy."""
+    """An option or variable is invalid; the message contains the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Options:
     """The options of one start.
 
     Attributes:
-        port: 0 for any free one.
+        port: port to listen on; 0 selects a free port.
         admin_password: empty if not given.
     """
 
@@ -33,7 +33,7 @@ class Options:
 
 
 def read_options(arguments: Sequence[str], environ: MutableMapping[str, str]) -> Options:
-    """Read options and environment; the password is removed from ``environ``.
+    """Parse options and environment, and remove the password from ``environ``.
 
     Raises:
         OptionsError: the password file cannot be read, or the password is too short.
@@ -60,7 +60,6 @@ def read_options(arguments: Sequence[str], environ: MutableMapping[str, str]) ->
 
 
 def make_password() -> str:
-    """Return a random password."""
     return secrets.token_urlsafe(12)
 
 
@@ -71,20 +70,20 @@ def child_environment(
     redis_url: str,
     defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the environment of every process: ours, completed; never the password.
+    """Return the environment of every child process, without the password of the admin.
 
     Args:
-        environ: our own.
-        options: of this start.
+        environ: the environment of this process.
+        options: the options of this start.
         redis_url: address of the broker.
-        defaults: variables that apply where ours has none.
+        defaults: variables for names that ``environ`` does not have.
     """
     environment = {**defaults, **environ}
     environment.pop(PASSWORD_VARIABLE, None)
     environment["TESSERA_DATA_DIR"] = str(options.data_dir)
     environment["TESSERA_REDIS_URL"] = redis_url
     environment["PYTHONUNBUFFERED"] = "1"
-    # Small matrices gain nothing from threads.
+    # Threads do not speed up operations on small matrices.
     for library in ("OPENBLAS", "OMP"):
         environment.setdefault(f"{library}_NUM_THREADS", "1")
     environment["DJANGO_SETTINGS_MODULE"] = "portal.settings"
@@ -102,8 +101,7 @@ def _allowed_hosts(host: str) -> list[str]:
 
 def _read_password(path: Path) -> str:
     try:
-        # A pipe from the command line is read like a file, and closed, so that no child inherits
-        # it.
+        # A pipe is read like a file and then closed, so that no child inherits it.
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise OptionsError(f"the password file {path} cannot be read: {error}") from error

