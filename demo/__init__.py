@@ -1,1 +1,1 @@
-"""A cluster to try the portal with, and generated content to measure it at size."""
+"""A demo cluster, and synthetic content for benchmarks."""

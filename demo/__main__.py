@@ -1,4 +1,4 @@
-"""``python -m demo``: the portal with the demo; the program behind ``./tessera up``."""
+"""``python -m demo``: the portal with the demo, behind ``./tessera up``."""
 
 import argparse
 import sys

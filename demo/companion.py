@@ -1,4 +1,4 @@
-"""The demo as a companion of the supervisor: its nodes as a program, its content, its lines."""
+"""The demo as a companion of the supervisor: its nodes as a program, and its content."""
 
 import json
 import socket
@@ -22,17 +22,17 @@ PROGRAM: Final = "demo-nodes"
 class Demo:
     """The demo of one data directory."""
 
-    # The examples run without a container engine.
+    # The example jobs run without a container engine.
     variables: Mapping[str, str] = {"TESSERA_IMAGES": "ignore"}
     content = "demo.content.seed"
 
     def __init__(self, data: DataDir, *, isolation: str = "") -> None:
-        """Define the demo.
+        """Set paths and the isolation level.
 
         Args:
             data: data directory of the portal.
-            isolation: strongest isolation level of its jobs; empty: as at the last start, at
-                first the best of the machine.
+            isolation: strongest isolation level of demo jobs. If empty, the level of the last start
+                applies, or the strongest available level at the first start.
         """
         self._data = data
         self._isolation = isolation
@@ -43,14 +43,14 @@ class Demo:
         """Start the SSH servers of the nodes.
 
         Raises:
-            StartupError: no port is free for them.
+            StartupError: no port is free for a node.
         """
         self._folder.mkdir(exist_ok=True, mode=0o700)
         try:
             places = take_places(self._folder)
         except NoPlaceError as error:
             raise StartupError(str(error)) from error
-        # Open until this process ends, so that other programs cannot bind them.
+        # They stay open until this process ends, so that other programs cannot bind the ports.
         handles = {name: place.detach() for name, place in places.items()}
         arguments = ["-m", "demo.nodes", str(self._folder)]
         arguments += ["--authorized-key", str(self._data.client_public_key)]
@@ -59,21 +59,21 @@ class Demo:
         supervisor.add(table.nodes(PROGRAM, arguments, tuple(handles.values())))
 
     def wait(self, supervisor: Supervisor) -> None:
-        """Wait until a node greets.
+        """Wait until an SSH server of the nodes responds.
 
         Raises:
-            StartupError: none does in time.
+            StartupError: none responds in time.
         """
         child = supervisor.children[PROGRAM]
         if not supervisor.wait_until(partial(nodes_answer, self.source), CONTENT_SECONDS):
             raise StartupError("the demo's nodes do not listen", last_lines(child.log))
 
     def probes(self) -> Mapping[str, Probe]:
-        """The probe of the process of the nodes."""
+        """Return the health check of the process of the nodes."""
         return {PROGRAM: partial(nodes_answer, self.source)}
 
     def lines(self) -> list[str]:
-        """The lines about the isolation of the demo's jobs."""
+        """Return lines for the console about the isolation of demo jobs."""
         try:
             found = json.loads(self.source.read_text())[0]["isolation"]
         except (OSError, ValueError, LookupError):
@@ -97,9 +97,10 @@ class Demo:
 
 
 def nodes_answer(listing: Path) -> bool:
-    """Return whether the process of the nodes greets; a stopped one still accepts connections.
+    """Return whether at least one node sends an SSH greeting.
 
-    One unreachable node must not end the sessions of all others.
+    A stopped process still accepts connections, so the greeting is checked. One unreachable node
+    must not cause a restart, which would end the sessions of all nodes.
     """
     try:
         nodes = json.loads(listing.read_text())

@@ -1,7 +1,7 @@
-"""The demo's content: nodes, tenants, users, virtual clusters, priorities, two training jobs.
+"""Content of the demo: nodes, tenants, users, virtual clusters, priorities, two training jobs.
 
-Created once, on the first start; later changes by users remain. Only the addresses of the nodes
-are updated at every start, since another program may have taken a port.
+The first start creates it; later changes by users remain. Every start updates only the addresses
+of the nodes, since another program may have taken a port.
 """
 
 import asyncio
@@ -54,13 +54,13 @@ SHARES: Final[Mapping[str, tuple[str, Sequence[tuple[str, str, int]]]]] = {
 
 
 def seed(listing: Path) -> dict[str, str]:
-    """Create the content of the demo, unless it exists.
+    """Create the content of the demo unless it exists.
 
     Args:
-        listing: file with the addresses of the demo's nodes.
+        listing: path of the file with the addresses of the demo's nodes.
 
     Returns:
-        Name and password of each new account.
+        The password of each new user by name.
     """
     viewer, settings, now = Viewer.system("tessera up"), worker_settings(), database_now()
     described = json.loads(listing.read_text())
@@ -117,7 +117,7 @@ def _ensure_nodes(viewer: Viewer, described: Sequence[Mapping[str, Any]], now: d
 def _take_inventories(
     settings: WorkerSettings, described: Sequence[Mapping[str, Any]], now: datetime
 ) -> Mapping[int, Inventory]:
-    """Read the inventory of every node, as the node service does, before quotas are assigned."""
+    """Read and store the inventory of every node by node ID, before quotas are assigned."""
     ids = dict(Node.objects.filter(removed_at=None).values_list("name", "id"))
     found = asyncio.run(
         _probe_all(settings, [_address(ids[entry["name"]], entry) for entry in described])
@@ -128,10 +128,10 @@ def _take_inventories(
 
 
 def _record_probes(found: Mapping[int, Inventory], now: datetime) -> None:
-    """Store the isolation levels, so that the first rounds know them.
+    """Store the isolation levels before the first round.
 
-    The demo guarantees parts of nodes to two tenants. Nodes of level ``none`` cannot have such
-    guarantees, and with known levels they would be refused: so this comes after them.
+    The demo guarantees parts of nodes to two tenants, which is refused for nodes of level
+    ``none``. The levels are therefore stored after the guarantees.
     """
     for node_id, inventory in found.items():
         record_probe(
@@ -199,7 +199,7 @@ def _ensure_shares(viewer: Viewer, now: datetime) -> None:
 
 
 def submit_examples(settings: WorkerSettings, now: datetime) -> None:
-    """Submit both jobs; a second call submits nothing."""
+    """Submit both example jobs; a repeated call submits nothing."""
     jobs = (
         ("alice", "vision-a", "digits", DIGITS, 1, 1),
         ("bob", "language-a", "gang", GANG, 2, 2),
@@ -219,7 +219,7 @@ def submit_examples(settings: WorkerSettings, now: datetime) -> None:
 
 
 def _submit(document: Mapping[str, Any], viewer: Viewer, now: datetime) -> None:
-    # One of an earlier version, with another script, is left unchanged.
+    # A job of an earlier version with another script stays unchanged.
     with suppress(IdempotencyConflictError):
         submit_job(
             submission=Submission(document=document),
@@ -233,7 +233,7 @@ def _submit(document: Mapping[str, Any], viewer: Viewer, now: datetime) -> None:
 def _store_script(
     viewer: Viewer, cluster: str, script: Path, settings: WorkerSettings, now: datetime
 ) -> str:
-    """Upload a script as its owner would; returns the archive's digest."""
+    """Upload a script as its owner; return the SHA-256 of the archive."""
     row, _ = store_archive(
         viewer=viewer,
         tenant_id=virtual_cluster_for(viewer, cluster).tenant_id,
@@ -246,7 +246,7 @@ def _store_script(
 
 
 def _packed(script: Path) -> bytes:
-    """Return an archive with one file, deterministically."""
+    """Return a reproducible archive with one file."""
     content = script.read_bytes()
     entry = tarfile.TarInfo(script.name)
     entry.size, entry.mode = len(content), 0o644

@@ -1,7 +1,7 @@
-"""The demo's nodes: three real SSH servers on loopback, each with a home and declared devices.
+"""The demo's nodes: three SSH servers on loopback, each with a home and declared devices.
 
-A process of its own (``python -m demo.nodes``). Jobs that run here are detached
-by the node's runner, as on any node: they outlive this process and are found again by the next.
+They run in a process of their own (``python -m demo.nodes``). As on any node, the runner detaches
+jobs: they outlive this process, and the next process finds them again.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class RunningNode:
     acceptor: asyncssh.SSHAcceptor | None = None
 
     def describe(self, host: str, port: int) -> dict[str, Any]:
-        """Return the facts needed to add this node."""
+        """Return name, address and host key, which are needed to add this node."""
         line = self.host_key.export_public_key("openssh").decode().split()
         return {
             "name": self.node.name,
@@ -114,7 +114,7 @@ async def _serve(
     for running in nodes:
         host, port = await _listen(running, places[running.node.name], authorized)
         listing.append({**running.describe(host, port), "isolation": level})
-    # Written once all listen: every reader can connect.
+    # Written once all servers listen, so that every reader can connect.
     write_private(folder / LISTING, json.dumps(listing, indent=2) + "\n")
     print(
         f"serving {len(nodes)} nodes: {', '.join(_where(entry) for entry in listing)}", flush=True
@@ -126,13 +126,13 @@ async def _serve(
 def prepare_node(
     folder: Path, node: DemoNode, *, strongest: str = "", hidden: Sequence[str] = ()
 ) -> RunningNode:
-    """Create a node's home, host key and declaration of devices where missing.
+    """Create home, host key and device declaration of a node if missing.
 
     Args:
-        folder: folder of all nodes.
+        folder: directory of all nodes.
         node: the node.
-        strongest: strongest isolation level of its jobs; empty: as declared before.
-        hidden: directories invisible to its jobs.
+        strongest: strongest isolation level of its jobs; if empty, the earlier one applies.
+        hidden: directories that its jobs do not see.
     """
     place = folder / node.name
     home = place / "home"
@@ -149,10 +149,10 @@ def prepare_node(
 
 
 def declare_isolation(path: Path, strongest: str, hidden: Sequence[str]) -> None:
-    """Show this Python to the jobs of a node, besides the paths that were declared before.
+    """Add this Python's directories to the visible paths in a node's declaration.
 
-    The portal's data directory remains hidden, also below a system directory. Jobs of one instance
-    have a network of their own, so they do not reach the portal's services on loopback.
+    The data directory of the portal stays hidden, also below a system directory. Jobs of one
+    instance get their own network, so they cannot reach the portal's services on loopback.
     """
     declared = json.loads(path.read_text()) if path.exists() else {}
     own = interpreter_paths()
@@ -171,7 +171,7 @@ def declare_isolation(path: Path, strongest: str, hidden: Sequence[str]) -> None
 
 
 def interpreter_paths() -> list[dict[str, Any]]:
-    """Return the paths of this Python and its packages, for demo jobs that run ``python3``."""
+    """Return the directories of this Python and its packages, for demo jobs in Python."""
     places = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     of_the_system = tuple(Path(place) for place in SYSTEM)
     return [
@@ -182,7 +182,7 @@ def interpreter_paths() -> list[dict[str, Any]]:
 
 
 def probe_isolation(running: RunningNode) -> dict[str, Any]:
-    """Return the isolation level of the demo's jobs, and the reason against a stronger one."""
+    """Return the isolation level of demo jobs, and the reason against a stronger level."""
     probes = confinement.known(str(running.home / ".tessera"))
     level = isolation.best_available(probes, of=isolation.PLAIN_LEVELS)
     found = {"level": level, "is_root": os.getuid() == 0, "cause": "", "detail": ""}
@@ -193,7 +193,7 @@ def probe_isolation(running: RunningNode) -> dict[str, Any]:
 
 
 def declared_devices(node: DemoNode) -> dict[str, Any]:
-    """Return the devices declared by a node without GPUs, in the format that the probe reads."""
+    """Return the declaration of devices for a node without GPUs, in the format of the probe."""
     return {
         "levels": list(TREE),
         "cpus": CPUS_PER_DEVICE * len(PATHS),
@@ -206,7 +206,7 @@ def declared_devices(node: DemoNode) -> dict[str, Any]:
 
 
 async def _listen(running: RunningNode, place: socket.socket, authorized: Any) -> tuple[str, int]:
-    """Start to serve a node at its address; return the address."""
+    """Start an SSH server on a socket; return its host and port."""
     host, port = place.getsockname()[:2]
     running.acceptor = await asyncssh.listen(
         sock=place,
@@ -225,24 +225,24 @@ async def _listen(running: RunningNode, place: socket.socket, authorized: Any) -
 
 
 class _Server(asyncssh.SSHServer):
-    """Authenticates the one user by key; only a container engine's socket is forwarded."""
+    """Accepts one user by key; forwards connections only to a container engine's socket."""
 
     def unix_connection_requested(self, dest_path: str) -> bool:
         return dest_path in {"/var/run/docker.sock", "/run/docker.sock"}
 
 
 class HomeSftp(asyncssh.SFTPServer):
-    """SFTP that is confined to the node's home."""
+    """SFTP server that is confined to the node's home."""
 
     def __init__(self, channel: Any, home: Path) -> None:
         super().__init__(channel)
         self._home = os.fsencode(home.resolve())
 
     def map_path(self, path: bytes) -> bytes:
-        """Return the path on this machine; refused if outside of the home, also by a link."""
+        """Return the path on this machine; refuse paths outside the home, also by symbolic link."""
         mapped = os.path.normpath(os.path.join(self._home, path))  # noqa: PTH118 bytes paths
         if mapped == os.path.dirname(self._home):  # noqa: PTH120 bytes paths
-            # Listings contain `..`; as at the root of a machine, that is the directory itself.
+            # Listings contain `..`, which at the root of a file system is the root itself.
             return self._home
         real = os.path.realpath(mapped)
         if os.path.commonpath([self._home, real]) != self._home:
@@ -251,7 +251,7 @@ class HomeSftp(asyncssh.SFTPServer):
 
 
 async def _run(process: asyncssh.SSHServerProcess[bytes], running: RunningNode) -> None:
-    """Run one command as sshd would: in the home, a session of its own, a clean environment."""
+    """Run one command like sshd: in the home, with its own session and a clean environment."""
     command = ["/bin/sh", "-c", process.command] if process.command else ["/bin/sh"]
     child = await asyncio.create_subprocess_exec(
         *command,
@@ -277,7 +277,7 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], running: RunningNode) 
 async def _feed(
     process: asyncssh.SSHServerProcess[bytes], target: asyncio.StreamWriter | None
 ) -> None:
-    """Forward the client's input to a command; the end of the connection is its EOF."""
+    """Forward the client's input to a command; the end of the connection ends the input."""
     if target is None:
         return
     try:
@@ -303,7 +303,7 @@ async def _copy(source: asyncio.StreamReader | None, target: asyncssh.SSHWriter[
 
 
 def _say_end(process: asyncssh.SSHServerProcess[bytes], status: int) -> None:
-    # A broken connection has no receiver.
+    # A broken connection cannot receive an end of file.
     with suppress(OSError, asyncssh.Error):
         if status < 0:
             process.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
@@ -312,7 +312,7 @@ def _say_end(process: asyncssh.SSHServerProcess[bytes], status: int) -> None:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Return an environment without this process's variables, which may contain secrets."""
+    """Return an environment without variables of this process, which may contain secrets."""
     own = Path(sys.executable).parent
     return {
         "HOME": str(home),
@@ -325,7 +325,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 async def _end(nodes: Sequence[RunningNode]) -> None:
-    """Stop listening and end the processes of connections; detached runs are not touched."""
+    """Stop the servers, and end the processes of connections; detached runs continue."""
     for running in nodes:
         if running.acceptor is not None:
             running.acceptor.close()

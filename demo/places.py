@@ -1,7 +1,7 @@
-"""Addresses of the demo's nodes: chosen once, and reserved across restarts of their process.
+"""Addresses of the demo's nodes, chosen once and reserved across restarts of their process.
 
-Rows of the portal have the address of a node, so a port that another program takes during a
-restart would separate the nodes from their jobs.
+Node rows of the portal store the address. If another program took the port during a restart, the
+portal could no longer reach the node.
 """
 
 import json
@@ -20,7 +20,7 @@ LISTING: Final = "nodes.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoNode:
-    """A planned node: its name, device type, and its preferred loopback address."""
+    """A planned node: its name, device type, and preferred loopback address."""
 
     name: str
     device_type: str
@@ -35,14 +35,14 @@ NODES: Final = (
 
 
 class NoPlaceError(Exception):
-    """No free port for a node; the message names it."""
+    """No port is free for a node; the message contains its name."""
 
 
 def take_places(folder: Path) -> dict[str, socket.socket]:
-    """Open a listening socket for each node, by name, at its earlier port if free.
+    """Open a listening socket for each node, at its earlier port if that is free.
 
     Args:
-        folder: folder of the earlier listing, if any.
+        folder: directory of the earlier listing, if any.
 
     Raises:
         NoPlaceError: no port is free.
@@ -73,7 +73,7 @@ def _wishes(known_port: int | None) -> Iterator[int]:
 
 
 def _known_ports(folder: Path) -> dict[str, int]:
-    """Return the earlier ports of the nodes, which rows of the portal refer to."""
+    """Return the earlier ports of the nodes, to which node rows refer."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         listing = json.loads((folder / LISTING).read_text())
         return {entry["name"]: int(entry["port"]) for entry in listing}
@@ -81,7 +81,7 @@ def _known_ports(folder: Path) -> dict[str, int]:
 
 
 def _can_bind(address: str) -> bool:
-    """Return whether the address can be bound; some systems have only the first of 127.0.0.0/8."""
+    """Return whether an address can be bound; some systems have only 127.0.0.1 in 127.0.0.0/8."""
     with socket.socket() as probe:
         try:
             probe.bind((address, 0))

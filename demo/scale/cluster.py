@@ -28,7 +28,7 @@ def make_cluster(*, nodes: int, now: datetime) -> None:
     """Create racks of nodes (half of each type), and five virtual clusters per tenant.
 
     Args:
-        nodes: count of nodes with eight devices; added to existing ones.
+        nodes: number of nodes with eight devices each, added to existing ones.
         now: time of creation.
     """
     with transaction.atomic():
@@ -39,7 +39,7 @@ def make_cluster(*, nodes: int, now: datetime) -> None:
 
 
 def make_people() -> Mapping[str, str]:
-    """Create tenants with a lead each, and a cluster admin; return new passwords."""
+    """Create tenants with one lead each and a cluster admin; return new passwords by user name."""
     viewer = Viewer.system("seed_scale")
     made: dict[str, str] = {}
     for username in (ADMIN, *TENANTS.values()):
@@ -62,7 +62,7 @@ def make_people() -> Mapping[str, str]:
 
 
 def chain_of(device_type: str) -> str:
-    """Return the name of the chain, which is that of its node level."""
+    """Return the name of the chain, which equals the name of its node level."""
     return f"scale-{device_type}-node"
 
 
@@ -82,7 +82,7 @@ def _make_nodes(nodes: int, now: datetime) -> list[Node]:
     return Node.objects.bulk_create(
         Node(
             name=f"scale-{number:03d}",
-            host="",  # without an address no service manages it, and none reports it lost
+            host="",  # without an address no service manages the node, and none reports it lost
             state="ready",
             contact="ready",
             state_since=now,

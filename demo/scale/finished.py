@@ -1,4 +1,4 @@
-"""Finished jobs with their leases: a few through the ORM, then copied in SQL."""
+"""Synthetic finished jobs with leases: the first thousand through the ORM, copies in SQL."""
 
 import uuid
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ def add_finished_jobs(*, now: datetime, count: int = FINISHED) -> None:
     """Create succeeded jobs of one member on existing nodes, ended before ``now``.
 
     Args:
-        now: shortly after the newest of them has ended.
-        count: in thousands; specifications are copied from the first live jobs.
+        now: shortly after the end of the newest job.
+        count: number of jobs, in whole thousands; specifications come from the first live jobs.
     """
     with transaction.atomic():
         first = {model: _next_id(model) for model in (Job, Attempt, Member, Lease)}
@@ -33,7 +33,7 @@ def add_finished_jobs(*, now: datetime, count: int = FINISHED) -> None:
         for again in range(1, count // _MODEL):
             for model in first:
                 _copy(model, again=again, first=first, width=width)
-        # PostgreSQL's sequences do not see explicit numbers.
+        # PostgreSQL's sequences do not count explicit primary keys.
         with connection.cursor() as cursor:
             for statement in connection.ops.sequence_reset_sql(no_style(), list(first)):
                 cursor.execute(statement)
@@ -118,7 +118,7 @@ def _hold_devices(attempts: list[Attempt]) -> None:
 
 
 def _copy(model: Any, *, again: int, first: Mapping[Any, int], width: Mapping[Any, int]) -> None:
-    """All rows of the first thousand jobs once more, with numbers of their own."""
+    """Copy all rows of the first thousand jobs with new primary keys."""
     names, values = [], []
     for column in model._meta.concrete_fields:
         quoted = connection.ops.quote_name(column.column)
@@ -134,7 +134,7 @@ def _copy(model: Any, *, again: int, first: Mapping[Any, int], width: Mapping[An
     low, high = first[model], first[model] + width[model]
     with connection.cursor() as cursor:
         cursor.execute(
-            # Names of columns and integers, without user input.
+            # The statement consists of column names and integers, without user input.
             f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)}"  # noqa: S608
             f" FROM {table} WHERE id >= {low} AND id < {high}"
         )

@@ -1,4 +1,4 @@
-"""Live jobs of a large installation: rows, placed by a real round and reported as running."""
+"""Synthetic live jobs, placed by a real round and reported as running."""
 
 import random
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _BATCH: Final = 500
 
 
 def make_live_jobs(*, count: int, now: datetime) -> None:
-    """Create ``count`` queued jobs of many sizes, over the virtual clusters and the last hours."""
+    """Create ``count`` queued jobs of many sizes across virtual clusters and the last hours."""
     rng = random.Random(SEED)  # noqa: S311 made content, the same each time
     owners = _owners()
     Job.objects.unscoped().bulk_create(

@@ -1,4 +1,4 @@
-"""``manage.py seed_scale``: a large installation of synthetic content, for benchmarks."""
+"""``manage.py seed_scale``: fills an installation with synthetic content for benchmarks."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -15,7 +15,7 @@ from tenants.viewers import Viewer
 
 
 class Command(BaseCommand):
-    """Fill the database. Refused if it has jobs or nodes, which would be hard to find."""
+    """Fill an empty database; refused if it already has jobs or nodes."""
 
     help = "Fill an empty installation with made nodes, people and jobs, to measure it at size."
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("--force", action="store_true", help="beside real jobs and nodes")
 
     def handle(self, *, nodes: int, live: int, finished: int, force: bool, **_: Any) -> None:
-        """Create the content, and print the passwords of new accounts."""
+        """Create the content, and print the passwords of new users."""
         _refuse(nodes=nodes, live=live, finished=finished, is_forced=force)
         for name, password in fill(nodes=nodes, live=live, ended=finished).items():
             self.stdout.write(f"Account {name}: {password}")
@@ -34,7 +34,7 @@ class Command(BaseCommand):
 
 
 def fill(*, nodes: int, live: int, ended: int) -> dict[str, str]:
-    """Create the content; return the passwords of new accounts."""
+    """Create the content; return the passwords of new users by name."""
     now = database_now()
     made = dict(cluster.make_people())
     make_usual_classes(viewer=Viewer.system("seed_scale"))
