@@ -31,8 +31,8 @@ class Demo:
 
         Args:
             data: data directory of the portal.
-            isolation: strongest isolation level of demo jobs. If empty, the level of the last start
-                applies, or the strongest available level at the first start.
+            isolation: strongest isolation level of demo jobs. If empty, the level of the last
+                start applies, or the strongest available level at the first start.
         """
         self._data = data
         self._isolation = isolation

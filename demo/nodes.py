@@ -239,7 +239,7 @@ class HomeSftp(asyncssh.SFTPServer):
         self._home = os.fsencode(home.resolve())
 
     def map_path(self, path: bytes) -> bytes:
-        """Return the path on this machine; refuse paths outside the home, also by symbolic link."""
+        """Return the path on this machine; refuse paths outside the home, also by a link."""
         mapped = os.path.normpath(os.path.join(self._home, path))  # noqa: PTH118 bytes paths
         if mapped == os.path.dirname(self._home):  # noqa: PTH120 bytes paths
             # Listings contain `..`, which at the root of a file system is the root itself.
