@@ -1,4 +1,4 @@
-"""Rows of start estimates: starts of waiting jobs, remedies, and past estimates."""
+"""Rows of start estimates, remedies, and past estimates."""
 
 from django.db import models
 from django.db.models import Q
@@ -8,18 +8,18 @@ from scheduling.jobs.models import Job
 
 
 class StartEstimate(models.Model):
-    """The newest start estimate of one waiting job; times are empty if unknown.
+    """The newest start estimate of one waiting job; times are null if unknown.
 
-    Each of ``steps`` would let it start now; without any, ``proof`` has the reason for even
+    Each of ``steps`` lets the job start now; if there is none, ``proof`` has the reason for even
     its smallest demand.
 
-    ``round_number`` is the round after which the start was estimated and ``sought`` the one after
-    which steps were sought, each 0 while that is pending. The steps hold for the reason code
-    ``sought_for``. All of it is valid only for the job with the same number of ``amendments``.
+    ``round_number`` is the round of the estimate, and ``sought`` the round of the search for
+    steps; 0 means pending. The steps belong to the reason code ``sought_for``. The row is valid
+    only while the job has the same number of ``amendments``.
 
-    ``basis`` is a ``Basis``, or empty where there is no range. ``opens_at``: the job cannot start
-    earlier. ``unreliable``: a range was found, but is too wide to be shown; ``unlimited`` are then
-    the running jobs without a time limit.
+    ``basis`` is a ``Basis``, or empty if there is no range. ``opens_at`` is the earliest possible
+    start. ``unreliable`` marks a range that is too wide to be shown; ``unlimited`` then has the
+    running jobs without a time limit that cause it.
     """
 
     job = models.OneToOneField(
@@ -45,11 +45,11 @@ class StartEstimate(models.Model):
 
 
 class EstimateRecord(models.Model):
-    """A past estimate and the actual wait; all spans in seconds from ``made_at``.
+    """A past estimate and the actual wait; all spans are in seconds from ``made_at``.
 
-    ``raw_*`` came from the futures, ``p*`` are the estimate, which was ``shown`` unless it was too
-    wide. ``wait`` is known once the job has devices; the record of a job that ended without is
-    closed without.
+    ``raw_*`` are the quantiles of the simulated futures, and ``p*`` those of the calibrated
+    estimate. ``shown`` is false if the estimate was too wide. ``wait`` is set when the job gets
+    devices. If the job ends without devices, the record is closed without ``wait``.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="estimate_records")

@@ -22,11 +22,11 @@ class Eta:
     """The start estimate of a waiting job.
 
     Attributes:
-        p10: it starts earlier than this with one chance in ten.
-        p90: it starts later than this with one chance in ten.
+        p10: with a probability of 10 %, the job starts before this time.
+        p90: with a probability of 10 %, the job starts after this time.
         made_at: time of the estimate, after round ``round_number``.
-        basis: its source, a ``Basis``.
-        opens_at: it cannot start earlier, whatever is free; None: no gate is closed.
+        basis: source of the estimate, a ``Basis``.
+        opens_at: earliest possible start; None if no gate is closed.
     """
 
     p10: datetime
@@ -38,26 +38,26 @@ class Eta:
     opens_at: datetime | None = None
 
     def seconds(self, now: datetime) -> tuple[float, float, float]:
-        """Seconds from ``now``, never negative."""
+        """Return p10, p50 and p90 in seconds from ``now``, at least 0."""
         p10, p50, p90 = (
             max(0.0, (at - now).total_seconds()) for at in (self.p10, self.p50, self.p90)
         )
         return p10, p50, p90
 
     def opens_in(self, now: datetime) -> float:
-        """Seconds from ``now`` for which a gate stays closed; 0 for none."""
+        """Return the seconds until the gate opens, or 0 if no gate is closed."""
         if self.opens_at is None:
             return 0.0
         return max(0.0, (self.opens_at - now).total_seconds())
 
     @property
     def is_open(self) -> bool:
-        """Whether p90 lies beyond the horizon of estimates: the range has no end."""
+        """Return whether p90 is beyond the horizon of estimates, so that the range has no end."""
         return is_open((self.p90 - self.made_at).total_seconds())
 
 
 def eta_of(columns: Mapping[str, Any]) -> Eta | None:
-    """An estimate from columns named as in ``StartEstimate``; None if unknown."""
+    """Return the estimate from columns named as in ``StartEstimate``, or None if unknown."""
     p10, p50, p90 = (columns.get(name) for name in ("p10", "p50", "p90"))
     if p10 is None or p50 is None or p90 is None:
         return None
@@ -73,10 +73,10 @@ def eta_of(columns: Mapping[str, Any]) -> Eta | None:
 
 
 def no_estimate_text(unlimited: int) -> Sentence:
-    """Why there is no start estimate although one was tried.
+    """Return the reason of a missing start estimate.
 
     Args:
-        unlimited: running jobs without a time limit that the job waits for.
+        unlimited: number of running jobs without a time limit that the job waits for.
     """
     if not unlimited:
         return sentence(message("estimate-varies"))
@@ -84,19 +84,19 @@ def no_estimate_text(unlimited: int) -> Sentence:
 
 
 def no_estimate_of(columns: Mapping[str, Any]) -> str:
-    """The same from columns as above; empty unless the estimate is unreliable."""
+    """Return the reason of an unreliable estimate by its columns; empty if it is reliable."""
     if not columns.get("unreliable"):
         return ""
     return no_estimate_text(len(columns.get("unlimited") or ()))
 
 
 def is_of(amendments: int, columns: Mapping[str, Any]) -> bool:
-    """Whether an estimate, in columns as above, is about a job with this number of amendments."""
+    """Return whether an estimate belongs to a job with this number of amendments."""
     return columns.get("amendments") == amendments
 
 
 def holds_for(reason_code: str, columns: Mapping[str, Any]) -> bool:
-    """Whether steps, in columns as above, were sought for the job's present reason."""
+    """Return whether the steps were sought for the current reason of the job."""
     return bool(columns.get("sought")) and columns.get("sought_for") == reason_code
 
 
@@ -107,10 +107,10 @@ _NEEDS_FREE: Final = frozenset({"devices", "instances", "level"})
 def steps_left(
     steps: Iterable[Mapping[str, Any]], reason: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], ...]:
-    """Steps without those that the newest count of free devices contradicts.
+    """Return the steps that the newest number of free devices does not rule out.
 
     Args:
-        steps: as they were found after an earlier round.
+        steps: the steps found after an earlier round.
         reason: the stored reason of the newest round.
     """
     if reason.get("free") != 0:
@@ -123,14 +123,14 @@ class EstimateAccuracy:
     """Calibration of the estimates of one virtual cluster.
 
     Attributes:
-        estimates: with a known start.
-        inside: share of starts between p10 and p90.
-        below: share of starts before p10.
-        above: share of starts after p90.
+        estimates: number of estimates with a known start.
+        inside: fraction of starts between p10 and p90.
+        below: fraction of starts before p10.
+        above: fraction of starts after p90.
         loss: mean pinball loss in seconds.
-        plain_loss: the same for the quantiles of all these waits together, each seen afterwards.
-        waiting: estimates without a known start.
-        withheld: estimates that were too wide to be shown; no other figure counts them.
+        plain_loss: mean pinball loss of constant quantiles, computed from all these waits.
+        waiting: number of estimates without a known start.
+        withheld: number of estimates that were too wide to be shown; other fields exclude them.
     """
 
     virtual_cluster: str
@@ -148,7 +148,7 @@ class EstimateAccuracy:
 def calibration(
     viewer: Viewer, *, now: datetime, span: timedelta = timedelta(days=30)
 ) -> tuple[EstimateAccuracy, ...]:
-    """The calibration of each virtual cluster whose jobs the viewer may see, in two queries."""
+    """Return the calibration of each virtual cluster whose jobs the viewer may see."""
     names = {
         pk: name
         for pk, name, tenant in VirtualCluster.objects.visible_to(viewer)

@@ -1,7 +1,7 @@
-"""Cached snapshot and decision for planning queries between rounds.
+"""Snapshot cache: the newest snapshot and decision, for planning queries between rounds.
 
-Reading ten thousand waiting jobs and deciding about them takes most of a second; the result stays
-the same until something changes. A few cheap numbers detect a change.
+Reading and deciding 10,000 waiting jobs takes most of a second. The result is reused until a
+cheap fingerprint of the database changes.
 """
 
 import threading
@@ -28,20 +28,20 @@ from tessera.reasons import ReasonCode
 
 @dataclass(frozen=True, slots=True)
 class CachedDecision:
-    """A snapshot, and which of its waiting jobs the next round would move.
+    """A snapshot and the waiting jobs that the next round would move.
 
     Attributes:
-        moving: jobs that would start, or for which others would have to leave.
+        moving: IDs of jobs that would start, or for which the round would preempt others.
     """
 
     snapshot: ClusterSnapshot
     moving: frozenset[int]
 
     def without_bystanders(self, job: QueuedJob) -> ClusterSnapshot:
-        """The snapshot as far as it matters to one more job at the end of the queue.
+        """Return the snapshot without jobs that cannot affect one more job at the end.
 
-        A job that would wait holds nothing. It is counted only by the policy of its own virtual
-        cluster, and by its tenant's turns where it borrows; one more job starts none of them.
+        A job that would wait holds no devices. Only the policy of its own virtual cluster counts
+        it, and the fair order of tenants if it borrows. One more job does not change its start.
         """
         is_borrower = job.job_class is JobClass.OPPORTUNISTIC
         return replace(
@@ -61,17 +61,17 @@ class CachedDecision:
 
 
 def standing_now(*, config: RoundConfig, now: datetime) -> CachedDecision:
-    """The cached decision; read and decided again only after a change.
+    """Return the cached decision, computed again only after a change.
 
     Args:
         config: the settings of rounds.
-        now: the present.
+        now: the current time.
     """
     return _NEWEST.at(config, now)
 
 
 class _Newest:
-    """The newest cached decision of this process, with its fingerprint."""
+    """Cache of the newest decision of this process and its fingerprint."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class _Newest:
         self._standing: CachedDecision | None = None
 
     def at(self, config: RoundConfig, now: datetime) -> CachedDecision:
-        """The cached decision, renewed by one thread at a time."""
+        """Return the cached decision; one thread at a time renews it."""
         with self._lock:
             made_from = (config, _fingerprint(config.using, now))
             if self._standing is None or made_from != self._made_from:
@@ -87,7 +87,7 @@ class _Newest:
                 self._standing = _read(config, now)
                 self._made_from = made_from
             standing = self._standing
-        # Waiting times grow; nothing else in it depends on the instant.
+        # Waiting times grow; no other value depends on the current time.
         return replace(standing, snapshot=replace(standing.snapshot, now=now.timestamp()))
 
 
@@ -109,7 +109,7 @@ def _read(config: RoundConfig, now: datetime) -> CachedDecision:
 
 
 def _fingerprint(using: str, now: datetime) -> Hashable:
-    """Numbers that differ after any change that a round would see."""
+    """Return values that differ after any change that affects a round."""
     with transaction.atomic(using=using):
         version, spec = cluster_spec(using)
         shares = {

@@ -19,7 +19,7 @@ _CHUNK: Final = 500
 
 
 def lessons_of(virtual_clusters: Iterable[int], *, now: datetime) -> Mapping[int, Calibration]:
-    """The calibration of each virtual cluster."""
+    """Return the calibration of each virtual cluster, from its past estimates."""
     return {vc: learn(_told(vc, now), now=now.timestamp()) for vc in virtual_clusters}
 
 
@@ -83,6 +83,6 @@ def close_records(*, now: datetime) -> None:
 
 
 def forget_estimates(*, now: datetime, kept: timedelta = timedelta(days=90)) -> int:
-    """Prune old estimates."""
+    """Delete estimate records older than ``kept``, and return their number."""
     gone, _ = EstimateRecord.objects.filter(made_at__lt=now - kept).delete()
     return gone

@@ -1,7 +1,7 @@
 """Start estimates and steps of waiting jobs, computed in the background and stored.
 
-Those of all jobs are renewed periodically; those of jobs that have just begun to wait are computed
-at once, in less time.
+One task renews the estimates of all jobs periodically. Another one computes the estimates of newly
+waiting jobs at once, in less time.
 """
 
 import time
@@ -51,13 +51,13 @@ _CHUNK: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits of an estimation.
+    """Limits of one estimation.
 
     Attributes:
-        walking: seconds for the futures.
+        walking: seconds for the simulated futures.
         seeking: seconds for the search for steps.
-        futures: most futures.
-        fewest: futures below which no estimate is stored.
+        futures: maximum number of futures.
+        fewest: number of futures below which no estimate is stored.
     """
 
     walking: float
@@ -71,8 +71,8 @@ def estimate_starts(*, config: RoundConfig, now: datetime, budget: Budget | None
 
     Args:
         config: the settings of rounds.
-        now: the present.
-        budget: limits; None: the usual ones.
+        now: the current time.
+        budget: limits of the estimation; None selects the default limits.
 
     Returns:
         The number of jobs with an estimate.
@@ -88,10 +88,10 @@ def estimate_starts(*, config: RoundConfig, now: datetime, budget: Budget | None
 def estimate_new_waits(
     *, config: RoundConfig, now: datetime, budget: Budget | None = None
 ) -> frozenset[int]:
-    """The same for jobs that have just begun to wait, or to wait for another reason, alone.
+    """Estimate only jobs that started to wait, or whose reason has changed.
 
     Returns:
-        The ids of these jobs.
+        The IDs of these jobs.
     """
     wanted = new_waits()
     if not wanted:
@@ -102,9 +102,9 @@ def estimate_new_waits(
 
 
 def new_waits(most: int = MOST_NEW) -> frozenset[int]:
-    """Jobs that a round has left waiting for a reason for which no steps were sought yet.
+    """Return waiting jobs for whose current reason no steps were sought yet.
 
-    At most ``most`` of them: first those of which nothing at all is known.
+    At most ``most`` jobs are returned, first the jobs without any estimate.
     """
     first = (
         _waiting()
@@ -115,7 +115,7 @@ def new_waits(most: int = MOST_NEW) -> frozenset[int]:
 
 
 def _unsought() -> frozenset[int]:
-    """Jobs without steps for their present reason, whether time ran out or none were sought."""
+    """Return jobs without steps for their current reason, including searches that timed out."""
     jobs = _waiting().filter(_HAS_NO_STEPS | Q(estimate__sought=0))
     return frozenset(jobs.values_list("id", flat=True))
 
@@ -134,8 +134,8 @@ _HAS_NO_STEPS: Final = (
 def _estimate(
     only: frozenset[int] | None, budget: Budget, *, config: RoundConfig, now: datetime
 ) -> int:
-    """Estimate some of the waiting jobs (None: all); returns the number with an estimate."""
-    # Before the snapshot: estimates of jobs amended between the two are not stored.
+    """Estimate the waiting jobs in ``only`` (None: all); return the number of estimates."""
+    # Read before the snapshot, so that no estimate of a job amended in between is stored.
     amended = _amended()
     number = next_round_number(config.using)
     reading = take_snapshot(number=number, now=now, config=config)
@@ -167,26 +167,26 @@ def _estimate(
 
 
 def _amended() -> dict[int, int]:
-    """Numbers of amendments of waiting jobs; those never amended are missing."""
+    """Return the numbers of amendments of waiting jobs; jobs without amendments are omitted."""
     changed = Job.objects.unscoped().queued().exclude(amendments=0)
     return dict(changed.values_list("id", "amendments"))
 
 
 def _may_start(job: QueuedJob, result: RoundResult) -> bool:
-    """Whether time alone can let a job start."""
+    """Return whether a job can start without a change of the job."""
     reason = result.reasons.get(job.id)
     is_final = reason is not None and reason.code.row.is_final
     return not job.held and not job.after_failed and not is_final
 
 
 def _within_horizon(quantiles: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Later starts count as starts at the horizon."""
+    """Return quantiles limited to the horizon of estimates."""
     p10, p50, p90 = (min(seconds, COURSE.horizon) for seconds in quantiles)
     return p10, p50, p90
 
 
 class EstimateRows:
-    """Converts the waits in simulated futures into rows of estimates."""
+    """Converts waits in simulated futures to rows of estimates."""
 
     def __init__(
         self,
@@ -249,9 +249,9 @@ class EstimateRows:
     def _fill(
         self, job: QueuedJob, quantiles: tuple[float, float, float], row: StartEstimate
     ) -> Forecast | None:
-        """Fill the row; None for a record without value for the calibration.
+        """Fill the estimate of a row, and return its forecast for the calibration.
 
-        That is so if most futures end before the job has started, and if only a gate decides.
+        The result is None if most futures end before the start, or if only a gate decides.
         """
         now = self._now.timestamp()
         soonest = seconds_closed(job, now, self._queue)
@@ -283,7 +283,7 @@ class EstimateRows:
         return max(0.0, self._now.timestamp() - job.submitted)
 
     def _waited(self) -> dict[int, float]:
-        """The waits of jobs at their newest record."""
+        """Return the wait of each job at its newest record, in seconds."""
         rows = EstimateRecord.objects.filter(closed_at=None)
         if self._only is not None:
             rows = rows.filter(job__in=self._only)
@@ -293,7 +293,7 @@ class EstimateRows:
         return found
 
     def _is_worth_keeping(self, job: QueuedJob, before: float | None) -> bool:
-        """Whether to store a record: of the first estimate, and whenever the wait has doubled."""
+        """Return whether to store a record, as for the first estimate and a doubled wait."""
         return before is None or self._waits_for(job) > 2.0 * max(before, 300.0)
 
     def _record(
@@ -316,7 +316,7 @@ class EstimateRows:
     def _write(self, rows: list[StartEstimate], records: list[EstimateRecord]) -> None:
         """Write changed rows in short transactions.
 
-        A deleted job's row is deleted with it; an amended job gets none.
+        A job that was deleted or amended meanwhile gets no row.
         """
         estimated = (
             "round_number", "made_at", "p10", "p50", "p90",
@@ -358,24 +358,24 @@ class EstimateRows:
                 )
 
     def _unchanged(self, rows: Iterable[StartEstimate]) -> set[int]:
-        """Jobs of rows that still wait and were not amended since."""
+        """Return the jobs of rows that still wait and were not amended since the estimate."""
         about = {row.job_id: row.amendments for row in rows}
         jobs = Job.objects.unscoped().queued().filter(pk__in=list(about))
         return {pk for pk, now in jobs.values_list("id", "amendments") if about[pk] == now}
 
     def _has_steps(self, row: StartEstimate) -> bool:
-        """Whether a row takes the place of older steps: of new waits even without its own."""
+        """Return whether a row replaces older steps; new waits do so even without steps."""
         return bool(row.sought) or self._only is not None
 
     def _tells_more(self, row: StartEstimate, old: StartEstimate | None) -> bool:
-        """Whether a row adds information to the stored one."""
+        """Return whether a row adds information to the stored row."""
         if old is None or self._has_steps(row) or not old.round_number:
             return True
         return _has_moved(row, old)
 
 
 def _answers(row: StartEstimate, old: StartEstimate | None) -> bool:
-    """Whether a row has results that were pending until now."""
+    """Return whether a row has results that were pending in the stored row."""
     if old is None:
         return bool(row.round_number or row.sought)
     is_estimated = bool(row.round_number) and not old.round_number
@@ -384,7 +384,7 @@ def _answers(row: StartEstimate, old: StartEstimate | None) -> bool:
 
 
 def _has_moved(row: StartEstimate, old: StartEstimate) -> bool:
-    """Whether an estimate differs from the one before by more than the thresholds."""
+    """Return whether an estimate differs from the stored one by more than the thresholds."""
     told = attrgetter("basis", "unreliable", "unlimited")
     if told(row) != told(old):
         return True

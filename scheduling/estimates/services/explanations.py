@@ -1,4 +1,4 @@
-"""Explanations of waiting jobs: certificates of reasons, and steps that let a job start now."""
+"""Explanations of waiting jobs: certificates of reasons, and steps with which a job starts now."""
 
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable
@@ -36,10 +36,10 @@ LOOKED_AT: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedCertificate:
-    """A certificate and whether it holds.
+    """A certificate and the result of its check.
 
     Attributes:
-        file: of the snapshot, below the data directory.
+        file: path of the snapshot relative to the data directory.
     """
 
     certificate: Certificate
@@ -48,15 +48,15 @@ class CheckedCertificate:
 
 
 def checked_reason(*, job: Job, data_dir: Path, number: int | None = None) -> CheckedCertificate:
-    """The certificate of a job's reason, checked against its stored round.
+    """Return the certificate of a job's reason, checked against its stored round.
 
     Args:
         job: the job; the caller has checked the rights.
         data_dir: directory of stored rounds.
-        number: of the round; None: the newest one in which it waited.
+        number: number of the round; None selects the newest one in which the job waited.
 
     Raises:
-        NotFoundError: it waited in no stored round.
+        NotFoundError: the job waited in no stored round.
     """
     rounds = Round.objects.exclude(snapshot_path="").filter(started_at__gte=job.submitted_at)
     if number is not None:
@@ -89,12 +89,12 @@ POLICY_SECONDS: Final = 2.0
 
 
 def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
-    """Steps for one job now, stored for later readers unless the job was changed.
+    """Return steps for one job on the current snapshot, and store them if the job is unchanged.
 
     Args:
-        job: the job, read before.
+        job: the job as the caller read it.
         config: the settings of rounds.
-        now: the present.
+        now: the current time.
     """
     standing = standing_now(config=config, now=now)
     snapshot = standing.snapshot
@@ -129,7 +129,7 @@ def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
 
 
 def stored(found: Sought) -> dict[str, Any]:
-    """The columns of the result."""
+    """Return the columns of a search result."""
     return {
         "steps": [step.to_json() for step in found.steps],
         "proof": [refused.to_json() for refused in found.proof],
@@ -137,7 +137,7 @@ def stored(found: Sought) -> dict[str, Any]:
 
 
 class Rooms:
-    """Virtual clusters and types open to the owners of waiting jobs, read once for all."""
+    """Virtual clusters and device types open to the owners of waiting jobs, from one read."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._vcs = {vc.id: vc for vc in snapshot.vcs}
@@ -155,7 +155,7 @@ class Rooms:
             self._limits.setdefault((tenant, user), set()).add(vc)
 
     def of(self, job: QueuedJob) -> OwnerOptions:
-        """Other virtual clusters that the owner may use, and the existing types."""
+        """Return other virtual clusters that the owner may use, and existing device types."""
         allowed = self._limits.get((job.tenant, job.owner))
         others: list[VcFacts] = [
             vc
@@ -178,16 +178,16 @@ def seek_for_all(
     first: Collection[int] = frozenset(),
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[int, Sought]:
-    """Steps for waiting jobs, each distinct question once, within the time limit.
+    """Search steps for waiting jobs within the time limit; jobs with equal demands share a search.
 
     Args:
         snapshot: the snapshot.
-        moving: jobs that start in the next round, or for which others leave.
-        reasons: reasons of the others.
+        moving: jobs that start in the next round, or for which it preempts others.
+        reasons: reasons of the other waiting jobs.
         seconds: time limit of the search.
-        wanted: the jobs to seek steps for; None: all that wait.
+        wanted: the jobs to search steps for; None selects all waiting jobs.
         first: jobs to try before the others.
-        clock: in seconds.
+        clock: monotonic time in seconds.
     """
     deadline = clock() + seconds
     trials = Trials(snapshot, set(moving), limit=time_limit(POLICY_SECONDS))
@@ -224,7 +224,7 @@ def seek_for_all(
 
 
 def _question(job: QueuedJob, reason: Reason) -> Hashable:
-    """Cache key: jobs with equal demands have equal steps."""
+    """Return a cache key: jobs with equal demands have equal steps."""
     return (
         job.vc,
         job.owner,
@@ -241,7 +241,7 @@ def _question(job: QueuedJob, reason: Reason) -> Hashable:
 
 
 def _spec(job_id: int) -> Any:
-    """The document of a job; None: it is gone."""
+    """Return the specification of a job, or None if it was deleted."""
     return Job.objects.unscoped().filter(pk=job_id).values_list("spec", flat=True).first()
 
 
@@ -250,7 +250,7 @@ MOST_SOUGHT: Final = 2000
 
 
 def _is_well_formed(spec: Any, step: JobChange) -> bool:
-    """Whether the job is valid so; elastic bounds, for example, may not allow it."""
+    """Return whether the changed specification is valid, for example its elastic bounds."""
     try:
         parse_stored(amended(spec, step.changes))
     except (AmendError, InvalidJobSpecError):

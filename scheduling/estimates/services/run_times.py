@@ -1,4 +1,4 @@
-"""Run times of attempts, and the start of a job that is not submitted yet."""
+"""Run times of past attempts, and start estimates of jobs that are not submitted yet."""
 
 import time
 from collections import defaultdict
@@ -31,12 +31,15 @@ _COLUMNS: Final = (
 
 
 def run_times(*, now: datetime) -> RunTimes:
-    """Run times of all groups, from the newest attempts; running ones count as elapsed so far."""
+    """Return the run times of all groups from the newest attempts.
+
+    A running attempt counts with its elapsed time as a lower bound.
+    """
     return RunTimes(_runs(now))
 
 
 def recent_run_times(*, now: datetime) -> RunTimes:
-    """The same, at most 1 min old, for plans during typing."""
+    """Return the run times, cached for at most 1 min, for plans while a user edits a job."""
     return _at_minute(str(connection.settings_dict["NAME"]), int(now.timestamp() // 60))
 
 
@@ -46,7 +49,7 @@ def _at_minute(_database: str, minute: int) -> RunTimes:
 
 
 def pasts_of_live_jobs(*, now: datetime) -> Mapping[int, Past]:
-    """The known run times of each live job."""
+    """Return the known run times of each live job, by job ID."""
     elapsed: dict[int, float] = defaultdict(float)
     rates: dict[int, float] = {}
     steps: dict[int, int] = defaultdict(int)
@@ -96,7 +99,7 @@ def _runs(now: datetime) -> Iterator[RunTime]:
 
 
 def _was_evicted(outcome: str, cause: str | None) -> bool:
-    """Whether the run was cut off: it only proves that the job needs longer than that."""
+    """Return whether a run was evicted, so that its duration is only a lower bound."""
     return end_reason(outcome=outcome, failure_class="", evicted_by=cause) in EVICTED
 
 
@@ -118,7 +121,7 @@ POLICY_SECONDS: Final = 2.0
 
 
 class DraftWait(NamedTuple):
-    """Seconds until a draft starts at 10, 50 and 90 %, and running jobs without a time limit."""
+    """A start estimate of a draft (p10, p50, p90 in s), and running jobs without a limit."""
 
     quantiles: tuple[float, float, float]
     unlimited: tuple[int, ...]
@@ -127,12 +130,12 @@ class DraftWait(NamedTuple):
 def wait_of_draft(
     snapshot: ClusterSnapshot, job: QueuedJob, *, seconds: float
 ) -> DraftWait | None:
-    """The start estimate of a draft, computed in limited time; None: not known.
+    """Return the start estimate of a draft, or None if the time limit allows no estimate.
 
     Args:
         snapshot: the snapshot without the job, but with its job facts.
-        job: at the end of the queue.
-        seconds: time limit for futures.
+        job: the draft at the end of the queue.
+        seconds: time limit for the simulated futures.
     """
     deadline = time.monotonic() + seconds
     now = datetime.fromtimestamp(snapshot.now, tz=UTC)

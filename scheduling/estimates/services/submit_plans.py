@@ -1,8 +1,8 @@
-"""Plan of a job: the decision of the round engine if it were submitted now.
+"""Plans of jobs: the decision of the round engine for a job submitted now.
 
-The draft joins the end of the queue of a real snapshot, and a round is decided without a commit.
-If it would wait, a second round on the same cluster, empty and healthy, decides whether it can
-ever start. Nothing is stored.
+The planner adds the draft to the end of the queue of a snapshot and decides a round without a
+commit. If the draft would wait, a second round on the same cluster, empty and healthy, decides
+whether the draft can ever start. Nothing is stored.
 """
 
 import time
@@ -48,8 +48,6 @@ MOST_TASKS: Final = 200
 
 
 class Fits(StrEnum):
-    """Whether a job starts now, later or never."""
-
     NOW = "now"
     LATER = "later"
     NEVER = "never"
@@ -61,17 +59,18 @@ class JobPlan:
 
     Attributes:
         code: a reason code; empty for a job that would start now.
-        blocked_by: jobs in the way that the viewer may see.
+        blocked_by: IDs of blocking jobs that the viewer may see.
         blocked_by_others: number of other blocking jobs.
-        placement: the ranks and their devices; empty unless it would start now.
-        alternatives: changes with which it would start now.
-        starts: when it would start, as seconds from now at 10, 50 and 90 %; None: not known.
-        gate: seconds from now for which a gate stays closed.
-        no_starts: why there is no estimate although one was tried; else empty.
-        unlimited: running jobs without a time limit that the viewer may see, if these are why.
-        tasks: number of such jobs planned together.
-        tasks_now: number of them that would start in the next round.
-        warnings: differences from the document.
+        placement: the members and their devices; empty unless the job would start now.
+        alternatives: changes with which the job would start now.
+        starts: p10, p50 and p90 of the start in seconds from now; None if unknown.
+        gate: seconds until a gate of the job opens.
+        no_starts: reason of a missing estimate; empty otherwise.
+        unlimited: running jobs without a time limit that cause a missing estimate, as far as the
+            viewer may see them.
+        tasks: number of equal jobs that were planned together.
+        tasks_now: number of these jobs that would start in the next round.
+        warnings: differences from the original document.
     """
 
     fits: Fits
@@ -105,17 +104,17 @@ def plan_job(
 
     Args:
         document: the native specification.
-        viewer: its submitter.
+        viewer: the submitter.
         ground: the submit context.
         config: the settings of rounds.
-        now: the present.
+        now: the current time.
         warnings: parts that an importer could not convert.
-        tasks: number of such jobs submitted at once (an array); at most ``MOST_TASKS`` of them are
-            tried. They fit now if all of them start in the next round.
+        tasks: number of equal jobs submitted at once (an array); the planner tries at most
+            ``MOST_TASKS`` of them. The array fits now if all of these start in the next round.
 
     Raises:
-        InvalidJobError: the document is not well formed, or a name in it does not exist.
-        ForbiddenError: the viewer may not submit it.
+        InvalidJobError: the document is not well formed, or contains an unknown name.
+        ForbiddenError: the viewer may not submit the job.
     """
     ground.types.count_first()  # for advice; checking one node first would cost one more query
     try:
@@ -127,7 +126,7 @@ def plan_job(
         fault: FieldError | None = error.errors[0]
     else:
         fault = None
-    # Of a job that is not a gang, the first instance decides the start.
+    # If the job is not a gang, the first instance decides the start.
     draft = parts_of_draft(draft)[0]
     standing = standing_now(config=config, now=now)
     job = _pretended(draft, viewer, standing.snapshot)
@@ -139,7 +138,7 @@ def plan_job(
 
 
 class _Planning:
-    """One draft against one snapshot; ``plan_job`` is its only user."""
+    """One draft against one snapshot; only ``plan_job`` uses it."""
 
     def __init__(
         self, standing: CachedDecision, job: QueuedJob, document: Mapping[str, Any]
@@ -152,7 +151,7 @@ class _Planning:
     def answer(
         self, viewer: Viewer, ground: SubmitContext, warnings: tuple[str, ...], *, tasks: int
     ) -> JobPlan:
-        """Now, later or never, with alternatives that start now."""
+        """Return the plan (now, later or never) with alternatives that start now."""
         placement, reason = self.try_job(self.job)
         if reason is None:
             tasks_now, refused = self.try_tasks(tasks) if tasks > 1 else (1, None)
@@ -185,13 +184,13 @@ class _Planning:
         return plan if never is not None else self.with_starts(plan, viewer)
 
     def try_job(self, job: QueuedJob) -> tuple[tuple[PlacedMember, ...], Reason | None]:
-        """Where the next round would put ``job``, or why it would not."""
+        """Return the placement of ``job`` in the next round, or the reason why it would wait."""
         around = self.standing.without_bystanders(job)
         known = {**around.known, job.id: replace(around.known[job.id], asked=job.demand)}
         return _outcome(replace(around, queued=(*around.queued, job), known=known), job)
 
     def try_tasks(self, tasks: int) -> tuple[int, Reason | None]:
-        """Number of equal jobs that the next round would start, and why it starts no more."""
+        """Return how many equal jobs the next round would start, and the reason why not more."""
         around = self.snapshot
         known = around.known[self.job.id]
         jobs = [replace(self.job, id=self.job.id + number) for number in range(tasks)]
@@ -207,7 +206,7 @@ class _Planning:
         return len(started), None if refused is None else result.reasons.get(refused)
 
     def why_never(self) -> Reason | None:
-        """Why it could not start on the same cluster, empty and in order; None if it could."""
+        """Return why the job cannot start on an empty, healthy cluster; None if it can."""
         if self.job.after_failed:
             return _outcome(replace(self.snapshot, queued=(self.job,)), self.job)[1]
         job = replace(self.job, held=False, after=(), not_before=None)
@@ -220,7 +219,7 @@ class _Planning:
     def refuse(
         self, fault: FieldError, viewer: Viewer, ground: SubmitContext, warnings: tuple[str, ...]
     ) -> JobPlan:
-        """Never, because of a fault of the draft, with alternatives that start now."""
+        """Return the plan of a draft with a fault: never, with alternatives that start now."""
         return JobPlan(
             fits=Fits.NEVER,
             code=fault.code,
@@ -235,7 +234,7 @@ class _Planning:
     def alternatives(
         self, reason: Reason | None, viewer: Viewer, ground: SubmitContext
     ) -> tuple[JobChange, ...]:
-        """Changes with which it would be accepted and start now, sought in limited time."""
+        """Return changes with which the job is valid and starts now, searched in limited time."""
         deadline = time.monotonic() + ALTERNATIVES_SECONDS
 
         def may(step: JobChange) -> bool:
@@ -256,7 +255,7 @@ class _Planning:
         ).steps
 
     def room(self, ground: SubmitContext) -> OwnerOptions:
-        """Other virtual clusters that the viewer may use, and the existing types."""
+        """Return other virtual clusters that the viewer may use, and the existing device types."""
         allowed = ground.limited.get(self.job.tenant)
         mine = {vc.pk for vc in ground.clusters.values() if vc.tenant_id == self.job.tenant}
         known = {vc.id: vc for vc in self.snapshot.vcs}
@@ -268,7 +267,7 @@ class _Planning:
         )
 
     def with_starts(self, plan: JobPlan, viewer: Viewer) -> JobPlan:
-        """The plan with its start by the policies run forward, in limited time."""
+        """Return the plan with a start estimate, simulated in limited time."""
         from scheduling.estimates.services.run_times import wait_of_draft  # noqa: PLC0415  brings NumPy
 
         wait = wait_of_draft(self.snapshot, self.job, seconds=STARTS_SECONDS)
@@ -305,7 +304,7 @@ def _outcome(
 
 
 def _pretended(draft: ValidatedJob, viewer: Viewer, snapshot: ClusterSnapshot) -> QueuedJob:
-    """The draft as the newest job of the queue, with an unused number."""
+    """Return the draft as the newest job of the queue, with an unused ID."""
     vc = draft.virtual_cluster
     ids = [*_ids(snapshot.queued), *_ids(snapshot.holding)]
     states = dict(
@@ -337,7 +336,7 @@ def _pretended(draft: ValidatedJob, viewer: Viewer, snapshot: ClusterSnapshot) -
 
 
 def _knowing(standing: CachedDecision, job: QueuedJob, draft: ValidatedJob) -> CachedDecision:
-    """The snapshot with the draft's job facts as declared by its owner."""
+    """Return the cached decision with the draft's job facts as declared by its owner."""
     terms = read_terms(terms_document(draft.spec, job.demand.devices), job.demand, job.tenant)
     known = {**standing.snapshot.known, job.id: JobFacts(terms=terms, asked=job.demand)}
     return replace(standing, snapshot=replace(standing.snapshot, known=known))
