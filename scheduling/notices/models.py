@@ -25,10 +25,10 @@ class DeliveryState(models.TextChoices):
 
 
 class Webhook(models.Model):
-    """An address that gets events as signed requests.
+    """A URL that gets events as signed requests.
 
-    ``tenant`` None: of the whole cluster. ``sealed_secret`` is encrypted with the installation's
-    key: it signs requests, and is shown once, at its creation.
+    ``tenant`` None means the whole cluster. ``sealed_secret`` is the signing secret, encrypted
+    with the installation's key; it is shown once, at the creation.
     """
 
     name = models.CharField(max_length=80)
@@ -73,8 +73,8 @@ class NotificationPreference(models.Model):
 class Notice(models.Model):
     """An event of a node or a quota, written in the transaction of the event itself.
 
-    Events of jobs are rows of their own (``JobEvent.untold``). ``untold``: the outbox has not yet
-    turned it into deliveries.
+    Events of jobs have their own rows (``JobEvent.untold``). ``untold`` is true until the outbox
+    has created the deliveries.
     """
 
     event = models.CharField(max_length=40)
@@ -98,8 +98,8 @@ class Notice(models.Model):
 class Delivery(models.Model):
     """One event for one webhook or one person; ``uid`` is the same for every try.
 
-    ``log`` holds the last tries, each with its time, response and duration. ``claimed_until``: a
-    worker processes it. A replay is a row of its own.
+    ``log`` has the last tries, each with time, response and duration. A worker has claimed the
+    delivery until ``claimed_until``. A replay is a row of its own.
     """
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -161,7 +161,7 @@ class Delivery(models.Model):
 
 
 class QuotaMark(models.Model):
-    """The level of a quota already notified: 0, 80 or 100 percent; budgets have one per month."""
+    """The last notified level of a quota: 0, 80 or 100 percent; budgets have one row per month."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     virtual_cluster = models.ForeignKey(
@@ -191,7 +191,7 @@ class QuotaMark(models.Model):
 
 
 class GpuHourBudget(models.Model):
-    """The expected GPU-hours of a tenant in a calendar month; it limits nothing."""
+    """The expected GPU-hours of a tenant in a calendar month; it does not limit use."""
 
     tenant = models.OneToOneField(
         Tenant, on_delete=models.CASCADE, primary_key=True, related_name="gpu_hour_budget"

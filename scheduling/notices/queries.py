@@ -1,4 +1,4 @@
-"""Webhooks, deliveries and mail preferences for pages and REST, and public facts; no secrets."""
+"""Webhooks, deliveries and mail preferences for pages and REST, without secrets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +27,9 @@ class HookRow:
     """A webhook without its secret.
 
     Attributes:
-        tenant: name of the tenant; None: of the cluster.
-        waiting, dead: deliveries on their way, and given up.
+        tenant: name of the tenant; None for the whole cluster.
+        waiting: number of pending deliveries.
+        dead: number of deliveries that were given up.
     """
 
     id: int
@@ -49,8 +50,8 @@ class DeliveryRow:
     """A delivery with its tries.
 
     Attributes:
-        to: the webhook's name; empty for a mail to the viewer.
-        tries: each with ``at``, ``status``, ``error`` and ``seconds``.
+        to: name of the webhook; empty for a mail to the viewer.
+        tries: the tries, each with ``at``, ``status``, ``error`` and ``seconds``.
         replay_of: uid of the delivery that it repeats.
     """
 
@@ -71,12 +72,12 @@ class DeliveryRow:
 
     @property
     def last(self) -> Mapping[str, Any] | None:
-        """The newest try."""
+        """Return the newest try, or None before the first."""
         return self.tries[-1] if self.tries else None
 
 
 def hooks_for(viewer: Viewer) -> list[HookRow]:
-    """The webhooks that the viewer may manage, in two queries."""
+    """Return the webhooks that the viewer may manage, in two queries."""
     hooks = list(Webhook.objects.visible_to(viewer).order_by("id"))
     if not viewer.can(Permission.MANAGE_HOOKS):
         hooks = [hook for hook in hooks if hook.tenant_id is not None]
@@ -100,10 +101,10 @@ def hooks_for(viewer: Viewer) -> list[HookRow]:
 
 
 def hook_for(viewer: Viewer, hook_id: int) -> HookRow:
-    """One of them.
+    """Return a webhook that the viewer may manage.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: the viewer may manage no webhook with this ID.
     """
     for row in hooks_for(viewer):
         if row.id == hook_id:
@@ -114,16 +115,16 @@ def hook_for(viewer: Viewer, hook_id: int) -> HookRow:
 def deliveries_for(
     viewer: Viewer, *, hook_id: int | None = None, state: str = "", before: int | None = None
 ) -> "QuerySet[Delivery]":
-    """Deliveries to the viewer's webhooks and to the viewer, newest first.
+    """Return deliveries to the viewer's webhooks and to the viewer, newest first.
 
-    A token without a scope that shows jobs sees neither mails nor events of jobs, and one that is
-    bound to a tenant only mails about this one.
+    A token without a scope for jobs gets neither mails nor events of jobs. A token that is bound
+    to a tenant gets only mails about this tenant.
 
     Args:
         viewer: the reader.
-        hook_id: only to this webhook.
-        state: only in this one.
-        before: only those with a smaller key, for paging.
+        hook_id: limits the result to one webhook.
+        state: limits the result to one state.
+        before: limits the result to smaller primary keys, for paging.
     """
     managed = viewer.tenant_ids(Permission.MANAGE_HOOKS)
     mine = _own_mails(viewer)
@@ -149,7 +150,6 @@ def _own_mails(viewer: Viewer) -> Q:
 
 
 def delivery_row(row: Delivery) -> DeliveryRow:
-    """The displayed columns of a delivery."""
     return DeliveryRow(
         id=row.pk,
         uid=str(row.uid),
@@ -169,13 +169,12 @@ def delivery_row(row: Delivery) -> DeliveryRow:
 
 
 def mail_events_of(viewer: Viewer) -> tuple[str, ...]:
-    """The events that the viewer gets by mail."""
     row = NotificationPreference.objects.filter(user=viewer.user_id or 0).first()
     return tuple(DEFAULT_MAIL) if row is None else tuple(row.mail)
 
 
 def budget_of(viewer: Viewer, tenant_id: int) -> float | None:
-    """GPU-hours that a tenant may expect to use in a month; None: no number."""
+    """Return the monthly budget of a tenant in GPU-hours, or None without a budget."""
     viewer.require(Permission.VIEW_TENANT, tenant_id, what="the tenant")
     return (
         GpuHourBudget.objects.unscoped()
@@ -186,7 +185,7 @@ def budget_of(viewer: Viewer, tenant_id: int) -> float | None:
 
 
 def delivery_counts() -> Mapping[str, int]:
-    """Number of deliveries by state, for cluster admins."""
+    """Return the number of pending and given-up deliveries by state, for cluster admins."""
     rows = Delivery.objects.exclude(state=DeliveryState.DELIVERED).order_by()
     found = dict(rows.values_list("state").annotate(number=Count("id")))
     return {state: found.get(state, 0) for state in (DeliveryState.WAITING, DeliveryState.DEAD)}
@@ -202,7 +201,7 @@ def _counts(hook_ids: Sequence[int]) -> Mapping[int, tuple[int, int]]:
 
 
 def round_beat(number: int) -> dict[str, Any] | None:
-    """The numbers of a round for the round ticker; without names."""
+    """Return the numbers of a round for the round ticker, without names; None if it is unknown."""
     found = (
         Round.objects.filter(number=number)
         .values("number", "duration_ms", "committed_at", "policies", "queued", "running")

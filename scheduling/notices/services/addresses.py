@@ -1,4 +1,4 @@
-"""Checks of target addresses: public ones, and allowed private ones."""
+"""Validation of webhook targets: public addresses, and allowed private networks."""
 
 import ipaddress
 import socket
@@ -16,10 +16,10 @@ _ASSIGNED: Final = ipaddress.ip_network("2000::/3")
 _SPECIAL: Final = tuple(
     ipaddress.ip_network(text)
     for text in (
-        # 6to4 and Teredo may lead to any other address.
+        # 6to4 and Teredo can reach any other address.
         "2002::/16",
         "2001::/23",
-        # Protocol assignments, some of which Python calls global; relays; documentation.
+        # Protocol assignments (Python classifies some as global), relays and documentation.
         "192.0.0.0/24",
         "192.88.99.0/24",
         "3fff::/20",
@@ -30,17 +30,17 @@ _WITHOUT_TLS: Final = sentence("use-https")
 
 
 def read_networks(text: str) -> tuple[Network, ...]:
-    """Networks, parted by commas, as ``10.1.0.0/16, ::1``.
+    """Parse networks separated by commas, as in ``10.1.0.0/16, ::1``.
 
     Raises:
-        ValueError: one of them is none.
+        ValueError: a part is not a valid network.
     """
     parts = (part.strip() for part in text.split(","))
     return tuple(ipaddress.ip_network(part, strict=False) for part in parts if part)
 
 
 def is_allowed(address: Address, allowed: Iterable[Network]) -> bool:
-    """Whether a request may go to an address: it is public, or an admin allows it."""
+    """Return whether a request may go to an address: it is public, or an admin allows it."""
     plain = getattr(address, "ipv4_mapped", None) or address
     if any(plain.version == net.version and plain in net for net in allowed):
         return True
@@ -52,15 +52,15 @@ def is_allowed(address: Address, allowed: Iterable[Network]) -> bool:
 
 
 def is_in(address: Address, networks: Iterable[Network]) -> bool:
-    """Whether an address is in one of the networks."""
+    """Return whether an address is in one of the networks."""
     plain = getattr(address, "ipv4_mapped", None) or address
     return any(plain.version == net.version and plain in net for net in networks)
 
 
 def refusal(url: str, allowed: Sequence[Network]) -> str:
-    """The remedy if an address itself is not allowed as a target; else empty.
+    """Return the remedy for a URL whose scheme or literal address is not allowed; else empty.
 
-    Names are resolved and checked at each delivery, not here.
+    Each delivery resolves and checks host names; this function does not.
     """
     parts = urlsplit(url)
     if parts.scheme != "https" and not allowed:
@@ -74,7 +74,7 @@ def refusal(url: str, allowed: Sequence[Network]) -> str:
 
 
 def _typed(host: str) -> tuple[Address, ...]:
-    """The addresses of a host without a DNS query; empty for a name."""
+    """Return the addresses of a literal host without a DNS query; empty for a host name."""
     name = host.lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return (ipaddress.ip_address("127.0.0.1"),)
@@ -83,7 +83,7 @@ def _typed(host: str) -> tuple[Address, ...]:
     except ValueError:
         pass
     try:
-        # As resolvers read them: 127.1, 0x7f000001, 2130706433.
+        # Resolvers also accept these forms: 127.1, 0x7f000001, 2130706433.
         return (ipaddress.ip_address(socket.inet_aton(name)),)
     except (OSError, UnicodeError):
         return ()

@@ -1,4 +1,4 @@
-"""Deliveries: claimed by one worker at a time, retried, given up, replayed."""
+"""Deliveries: claim by one worker at a time, retries, giving up, and replay."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -29,12 +29,13 @@ class Parcel:
     """A delivery that a worker has claimed.
 
     Attributes:
-        id: of the delivery's row.
-        uid: shown to the receiver, the same for every try.
-        url, secret: of the webhook; empty for a mail.
-        address: of the person; empty for a webhook.
-        language: that the person has chosen for the portal.
-        time_zone: likewise.
+        id: primary key of the delivery.
+        uid: identifier shown to the receiver, the same for every try.
+        url: URL of the webhook; empty for a mail.
+        secret: signing secret of the webhook; empty for a mail.
+        address: mail address of the person; empty for a webhook.
+        language: language that the person has chosen for the portal.
+        time_zone: time zone that the person has chosen for the portal.
     """
 
     id: int
@@ -49,7 +50,7 @@ class Parcel:
     time_zone: str = ""
 
     def __repr__(self) -> str:
-        """Without secrets."""
+        """Return a text without secrets, which is safe for logs."""
         return f"Parcel({self.uid} {self.event})"
 
 
@@ -58,11 +59,11 @@ class Outcome:
     """The result of a try.
 
     Attributes:
-        status: the HTTP status; None where there was none.
-        error: the error; empty for none.
-        seconds: its duration.
-        final: a retry cannot help.
-        is_of_one: no conclusion about other deliveries by the same way.
+        status: the HTTP status; None without a response.
+        error: the error; empty after a success.
+        seconds: duration of the try.
+        final: whether a retry is useless.
+        is_of_one: whether the error concerns only this delivery, not others to the same receiver.
     """
 
     status: int | None = None
@@ -73,20 +74,20 @@ class Outcome:
 
     @property
     def is_success(self) -> bool:
-        """Whether the receiver has it."""
+        """Return whether the receiver has accepted the delivery."""
         return not self.error
 
 
 def due(
     *, now: datetime, limit: int, without_hooks: Collection[int] = (), without_mail: bool = False
 ) -> list[int]:
-    """Deliveries that are due, those that wait longest first.
+    """Return deliveries that are due, the longest waiting first.
 
     Args:
-        now: the present.
-        limit: maximum number.
-        without_hooks: receivers that are left out.
-        without_mail: mails are left out.
+        now: the current time.
+        limit: maximum number of deliveries.
+        without_hooks: webhooks to exclude.
+        without_mail: whether to exclude mails.
     """
     waiting = Delivery.objects.filter(state=DeliveryState.WAITING, next_at__lte=now)
     free = waiting.filter(Q(claimed_until=None) | Q(claimed_until__lte=now))
@@ -98,10 +99,9 @@ def due(
 
 
 def claim(*, delivery_id: int, now: datetime) -> Parcel | None:
-    """Claim one delivery; None if it is no longer due or already claimed.
+    """Claim one delivery; return None if it is not due any more or already claimed.
 
-    An undeliverable one (the webhook is disabled, the person gone or without an address) is given
-    up here.
+    If the webhook is disabled, or the person is gone or has no address, the delivery is given up.
     """
     mine = Delivery.objects.filter(
         Q(claimed_until=None) | Q(claimed_until__lte=now),
@@ -129,7 +129,7 @@ def claim(*, delivery_id: int, now: datetime) -> Parcel | None:
 
 
 def settle(*, delivery_id: int, outcome: Outcome, now: datetime) -> None:
-    """Record the result of a try, and the time of the next one."""
+    """Record the result of a try, and schedule the next try if one is left."""
     row = Delivery.objects.filter(pk=delivery_id, state=DeliveryState.WAITING).first()
     if row is None:
         return
@@ -158,11 +158,11 @@ def settle(*, delivery_id: int, outcome: Outcome, now: datetime) -> None:
 
 @transaction.atomic
 def replay(*, viewer: Viewer, delivery_id: int, now: datetime) -> Delivery:
-    """Replay a delivery as a new one; the event's id does not change.
+    """Replay a delivery as a new one for the same event.
 
     Raises:
-        NotFoundError: unknown delivery of the viewer's.
-        ConflictError: it is still being tried, or its webhook is switched off.
+        NotFoundError: the viewer has no delivery with this ID.
+        ConflictError: the delivery is still pending, or its webhook is disabled.
     """
     row = _own(viewer, delivery_id)
     if row.state == DeliveryState.WAITING:
@@ -192,7 +192,7 @@ def replay(*, viewer: Viewer, delivery_id: int, now: datetime) -> Delivery:
 
 
 def prune(*, before: datetime) -> int:
-    """Prune old finished deliveries; returns their number."""
+    """Delete finished deliveries created before ``before``, and return their number."""
     Notice.objects.unscoped().filter(untold=False, at__lt=before).delete()
     gone = 0
     while True:

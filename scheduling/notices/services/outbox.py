@@ -1,4 +1,4 @@
-"""The outbox: deliveries of job and node events to the receivers that want them."""
+"""The outbox: creates deliveries of events for the webhooks and people that subscribe to them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,10 +32,10 @@ class _Told:
     """An event with its receivers.
 
     Attributes:
-        uid: of the event.
-        tenant_id: the tenant whose webhooks get it; None: those of the cluster only.
-        readers: people who get a mail if their preferences include it.
-        certain: people who get one regardless of preferences.
+        uid: identifier of the event.
+        tenant_id: the tenant whose webhooks get the event; None for webhooks of the cluster only.
+        readers: people who get a mail if their preferences include the event.
+        certain: people who get a mail regardless of their preferences.
     """
 
     uid: UUID
@@ -52,24 +52,24 @@ def put(
     """Record an event of a node, a host or a quota, in the caller's transaction.
 
     Args:
-        event: its kind.
-        facts: the parts of the body: ``node``, ``host`` or ``quota``.
-        now: its time.
-        tenant_id: the tenant concerned; None: the cluster.
+        event: kind of the event.
+        facts: part of the body: ``node``, ``host`` or ``quota``.
+        now: time of the event.
+        tenant_id: the tenant concerned; None for the cluster.
     """
     Notice.objects.create(event=event, at=now, tenant_id=tenant_id, facts=dict(facts))
 
 
 @transaction.atomic
 def tell(*, now: datetime, sends_mail: bool, base_url: str = "") -> int:
-    """Create deliveries of pending events, the oldest first, at most ``AT_ONCE`` of a kind.
+    """Create deliveries of pending events, oldest first, for at most ``AT_ONCE`` events of a kind.
 
     Concurrent calls create each delivery once.
 
     Args:
-        now: the present.
-        sends_mail: mail can be sent at all.
-        base_url: where the portal is, for links.
+        now: the current time.
+        sends_mail: whether the installation can send mail.
+        base_url: URL of the portal, for links.
 
     Returns:
         The number of processed events.
@@ -120,7 +120,7 @@ def _delivery(
 
 
 def _wishes(user_ids: Collection[int]) -> Mapping[int, Collection[str]]:
-    """Mail preferences of these people."""
+    """Return the mail preferences of these people by user ID."""
     chosen = NotificationPreference.objects.filter(user__in=list(user_ids))
     usual: Collection[str] = frozenset(DEFAULT_MAIL)
     wishes = dict.fromkeys(user_ids, usual)
@@ -152,7 +152,7 @@ def _of_jobs(events: Sequence[JobEvent], base_url: str) -> Iterator[_Told]:
                 url=f"{base_url}/jobs/{job.pk}/" if base_url else "",
                 job=_job_facts(row),
             ),
-            # The notify settings of the job replace the owner's preferences.
+            # The notify settings of a job replace the preferences of its owner.
             readers=owner if notify is None else (),
             certain=[*owner, *asked] if wants else (),
         )
@@ -215,14 +215,14 @@ def _body(
 
 @dataclass(frozen=True, slots=True)
 class _People:
-    """Active people and their tenants, among those that the events concern."""
+    """Active people among the readers of some events, and their tenants."""
 
     admins: frozenset[int]
     members: Mapping[int, Mapping[str, int]]
 
     @classmethod
     def of_jobs(cls, events: Iterable[JobEvent]) -> "_People":
-        """Read them in two queries."""
+        """Read the admins and the members of the jobs' tenants, in two queries."""
         tenants = {event.job.tenant_id for event in events}
         members: dict[int, dict[str, int]] = defaultdict(dict)
         rows = Membership.objects.unscoped().filter(tenant__in=tenants, user__is_active=True)
@@ -231,11 +231,11 @@ class _People:
         return cls(frozenset(_admins()) if tenants else frozenset(), members)
 
     def may_see(self, user_id: int, tenant_id: int) -> bool:
-        """Whether this person may still see jobs of the tenant."""
+        """Return whether a person may currently see jobs of the tenant."""
         return user_id in self.admins or user_id in self.members.get(tenant_id, {}).values()
 
     def named(self, tenant_id: int, names: Iterable[str]) -> list[int]:
-        """Those of these names that are members of the tenant now."""
+        """Return the user IDs of those named people who are currently members of the tenant."""
         there = self.members.get(tenant_id, {})
         return [there[name] for name in names if name in there]
 
@@ -270,10 +270,10 @@ def put_node_disk(*, node_id: int, name: str, facts: Mapping[str, int], now: dat
     """Record that a node's disk is almost full, in the caller's transaction.
 
     Args:
-        node_id: which node.
-        name: its name.
+        node_id: ID of the node.
+        name: name of the node.
         facts: ``disk_free_bytes`` and ``disk_total_bytes``.
-        now: when.
+        now: time of the event.
     """
     node = {"id": node_id, "name": name, **facts}
     put(event=NoticeEvent.NODE_DISK, facts={"node": node, "path": f"/nodes/{node_id}/"}, now=now)

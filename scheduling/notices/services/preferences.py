@@ -14,11 +14,11 @@ from tenants.viewers import Viewer
 
 @transaction.atomic
 def set_mail_events(*, viewer: Viewer, events: Sequence[str]) -> tuple[str, ...]:
-    """Set the events of which the viewer gets a mail; an empty set is valid.
+    """Set the events that the viewer gets by mail; an empty set is valid.
 
     Raises:
         ForbiddenError: the viewer is not a person.
-        InvalidError: unknown event.
+        InvalidError: an event is unknown.
     """
     if viewer.user_id is None:
         raise ForbiddenError(sentence("only-users-get-mail"), remedy=sentence("sign-in-as-user"))

@@ -1,4 +1,4 @@
-"""Notifications of quotas: once at 80 and once at 100 percent, and again after a fall."""
+"""Notifications of quotas at 80 and 100 percent; they repeat only after the use has fallen."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -27,10 +27,10 @@ MOST_HOURS: Final = 1e9
 
 
 def level_of(percent: float, told: int) -> int:
-    """The level that counts as notified.
+    """Return the level that counts as notified.
 
     Args:
-        percent: its use.
+        percent: current use of the quota.
         told: last notified level: 0, 80 or 100.
     """
     reached = max((step for step in STEPS if percent >= step), default=0)
@@ -39,18 +39,18 @@ def level_of(percent: float, told: int) -> int:
 
 
 def look_at_quotas(*, now: datetime) -> int:
-    """Record quotas that have newly reached 80 or 100 percent; returns their number."""
+    """Record quotas that have newly reached 80 or 100 percent, and return their number."""
     uses = [use for use in vc_uses(Viewer.system("quotas")) if use.guarantee]
     return _look_at_guarantees(uses, now) + _look_at_budgets(now)
 
 
 @transaction.atomic
 def set_budget(*, viewer: Viewer, tenant_id: int, hours: float | None) -> None:
-    """Set the GPU-hours that a tenant expects to use in a month; None: no budget.
+    """Set the GPU-hours that a tenant expects to use in a month; None removes the budget.
 
     Raises:
         ForbiddenError, NotFoundError: the viewer is not a cluster admin.
-        InvalidError: not a valid number of hours.
+        InvalidError: the number of hours is not valid.
     """
     viewer.require(Permission.MANAGE_TENANTS, what="the tenant")
     if hours is not None and not 0 < hours <= MOST_HOURS:
@@ -85,7 +85,7 @@ def set_budget(*, viewer: Viewer, tenant_id: int, hours: float | None) -> None:
 def gpu_hours_since(
     start: datetime, *, now: datetime, tenant_ids: set[int]
 ) -> Mapping[int, float]:
-    """GPU-hours that tenants have held since the beginning of a day, in three queries."""
+    """Return the GPU-hours of tenants since the start of a day, in three queries."""
     seconds: dict[int, float] = defaultdict(float)
     summed = max(summed_until(), start)
     days = UsageDay.objects.unscoped().filter(
@@ -101,7 +101,7 @@ def gpu_hours_since(
 
 
 def month_start(now: datetime) -> datetime:
-    """When the calendar month of an instant began, in UTC."""
+    """Return the start of the calendar month of a time, in UTC."""
     return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
@@ -169,9 +169,9 @@ def _mark(
     now: datetime,
     period: str = "",
 ) -> int:
-    """Store the mark, and a notice if it rises; returns the number of notices.
+    """Store the level, and a notice if it rises; return the number of notices.
 
-    Of two concurrent calls only the one that moves the mark writes the notice.
+    Of two concurrent calls, only the one that updates the row writes the notice.
     """
     told = mark.level if mark.period == period else 0
     level = level_of(percent, told)

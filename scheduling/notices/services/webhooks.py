@@ -1,4 +1,4 @@
-"""Webhooks: creation with a secret that is shown once, update, test and deletion."""
+"""Webhooks: creation with a secret that is shown once, update, test event and deletion."""
 
 import base64
 import re
@@ -46,7 +46,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9a-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSecret:
-    """A webhook with its signing secret; show the secret once."""
+    """A webhook with its signing secret; show the secret only once."""
 
     hook: Webhook
     secret: str = field(repr=False)
@@ -66,17 +66,17 @@ def create_hook(
 
     Args:
         viewer: a lead of the tenant, or a cluster admin.
-        name: its display name.
+        name: display name of the webhook.
         url: ``https://`` (or ``http://`` to networks that the installation allows).
-        events: those to send.
-        tenant_id: its events; None: all of the cluster.
-        now: the time.
+        events: events to send.
+        tenant_id: the tenant whose events are sent; None for events of the whole cluster.
+        now: the current time.
         networks: private networks that the installation allows.
 
     Raises:
-        ForbiddenError, NotFoundError: the viewer may not create it.
-        InvalidError: values are not valid; the error names all.
-        ConflictError: there are too many.
+        ForbiddenError, NotFoundError: the viewer may not create the webhook.
+        InvalidError: values are not valid; the error lists all faults.
+        ConflictError: the maximum number of webhooks exists.
     """
     _require(viewer, tenant_id)
     _require_job_events(viewer, events)
@@ -103,7 +103,7 @@ def create_hook(
 
 
 def _require_job_events(viewer: Viewer, events: Iterable[str]) -> None:
-    """Refuse a token that subscribes to events of jobs that it may not see."""
+    """Raise an error if a token subscribes to job events that it may not see."""
     if scopes_allow(viewer.scopes, Permission.VIEW_JOBS):
         return
     of_jobs = sorted({event for event in events if event in set(JOB_EVENTS)})
@@ -124,26 +124,26 @@ def update_hook(
     networks: Sequence[Network] = (),
     **values: Any,
 ) -> Webhook:
-    """Update a webhook: name, address, events, or whether it is enabled.
+    """Update name, URL, events or the enabled state of a webhook.
 
     Args:
         viewer: a lead of its tenant, or a cluster admin.
-        hook_id: the webhook.
+        hook_id: ID of the webhook.
         expected_version: the version that the viewer has seen.
         networks: private networks that the installation allows.
-        **values: new values.
+        **values: new values by column.
 
     Raises:
-        NotFoundError: unknown webhook of the viewer's.
-        InvalidError: values are not valid; the error names all.
-        StaleEditError: it was edited since ``expected_version``.
+        NotFoundError: the viewer has no webhook with this ID.
+        InvalidError: values are not valid; the error lists all faults.
+        StaleEditError: the webhook was edited since ``expected_version``.
     """
     with transaction.atomic():
         hook = own_hook(viewer, hook_id)
-        # A new address gets job events, too.
+        # A new URL also gets job events, so the token needs the right to see them.
         _require_job_events(viewer, values.get("events", hook.events if "url" in values else ()))
         if values.get("url") == hook.url:
-            values.pop("url")  # an address allowed before is checked at each delivery
+            values.pop("url")  # each delivery checks a URL that was allowed before
         InvalidError.raise_if(_faults(values, hook.tenant_id, networks))
         if "events" in values:
             values["events"] = sorted(set(values["events"]))
@@ -171,10 +171,10 @@ def update_hook(
 
 
 def rotate_secret(*, viewer: Viewer, hook_id: int) -> NewSecret:
-    """Replace the secret of a webhook; the old one is invalid at once.
+    """Replace the secret of a webhook; the old secret is invalid at once.
 
     Raises:
-        NotFoundError: unknown webhook of the viewer's.
+        NotFoundError: the viewer has no webhook with this ID.
     """
     secret = _new_secret()
     with transaction.atomic():
@@ -189,7 +189,7 @@ def delete_hook(*, viewer: Viewer, hook_id: int) -> None:
     """Delete a webhook with its deliveries.
 
     Raises:
-        NotFoundError: unknown webhook of the viewer's.
+        NotFoundError: the viewer has no webhook with this ID.
     """
     hook = own_hook(viewer, hook_id)
     before = {"name": hook.name, "url": origin(hook.url), "events": hook.events}
@@ -198,11 +198,11 @@ def delete_hook(*, viewer: Viewer, hook_id: int) -> None:
 
 
 def ping(*, viewer: Viewer, hook_id: int, now: datetime) -> Delivery:
-    """Send a test to a webhook.
+    """Send a test event to a webhook.
 
     Raises:
-        NotFoundError: unknown webhook of the viewer's.
-        ConflictError: it is switched off.
+        NotFoundError: the viewer has no webhook with this ID.
+        ConflictError: the webhook is disabled.
     """
     hook = own_hook(viewer, hook_id)
     if not hook.enabled:
@@ -223,10 +223,10 @@ def ping(*, viewer: Viewer, hook_id: int, now: datetime) -> Delivery:
 
 
 def own_hook(viewer: Viewer, hook_id: int) -> Webhook:
-    """A webhook that the viewer may manage.
+    """Return a webhook that the viewer may manage.
 
     Raises:
-        NotFoundError: not found.
+        NotFoundError: the viewer may manage no webhook with this ID.
     """
     hook = Webhook.objects.unscoped().filter(pk=hook_id).first()
     if hook is None or not viewer.can(Permission.MANAGE_HOOKS, hook.tenant_id):
@@ -235,7 +235,7 @@ def own_hook(viewer: Viewer, hook_id: int) -> Webhook:
 
 
 def origin(url: str) -> str:
-    """The origin of an address, without its path, which may contain a key of the receiver."""
+    """Return scheme and host of a URL; its path may contain a key of the receiver."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -284,7 +284,7 @@ def _faults(
 
 
 def offered_events(tenant_id: int | None) -> tuple[NoticeEvent, ...]:
-    """Events that a webhook may subscribe to; those of nodes only for the cluster."""
+    """Return the events that a webhook may subscribe to; node events only for the cluster."""
     if tenant_id is None:
         return CHOSEN_EVENTS
     return tuple(event for event in CHOSEN_EVENTS if event not in CLUSTER_EVENTS)
