@@ -1,4 +1,4 @@
-"""Use of devices, summed up by day and month, so that old leases are not summed again."""
+"""Daily and monthly sums of device use, so that old leases are not summed again."""
 
 from django.conf import settings
 from django.db import models
@@ -13,8 +13,8 @@ class UsageRow(models.Model):
     """Device-seconds of one owner, split by guarantee and loss.
 
     ``guaranteed`` plus ``borrowed`` is the total. ``lost_preempted`` and ``lost_failed`` are the
-    part since a run's last checkpoint before it was preempted or failed. ``is_gpu`` is false for
-    declared CPU slots.
+    parts between a run's last checkpoint and its preemption or failure. ``is_gpu`` is false for
+    CPU slots.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -72,9 +72,9 @@ class UsageJob(UsageRow):
 
 
 class UsageMonth(models.Model):
-    """A closed month: its rows are not written again.
+    """A closed month, whose rows do not change any more.
 
-    ``sha256`` is that of its rows as text, so that a change can be detected.
+    ``sha256`` is the hash of its rows as text, which reveals a change.
     """
 
     month = models.DateField(unique=True)
@@ -90,7 +90,7 @@ class UsageMonth(models.Model):
 
 
 class UsageMark(models.Model):
-    """The instant until which use has been summed up; one row."""
+    """The time until which use has been summed up; the table has one row."""
 
     name = models.CharField(max_length=20, unique=True)
     summed_until = models.DateTimeField()

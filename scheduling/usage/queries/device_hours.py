@@ -1,8 +1,8 @@
-"""Charged device hours: GPU-hours and slot-hours, counted apart, from when processes ran.
+"""Charged GPU-hours and slot-hours of jobs, tenants and people.
 
-A device is charged from the start of its process to its end, both by the node (see
-``scheduling.core.charging``); while it is only leased, for preparation or until its gang has left
-as a whole, it is free.
+A device is charged from the start of its process to its end on the node (see
+``scheduling.core.charging``). A lease without a process, during preparation or until the whole
+gang has left, costs nothing.
 """
 
 from collections import defaultdict
@@ -40,14 +40,17 @@ EVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHours:
-    """Use of a job in hours of one device; a declared CPU slot is not a GPU."""
+    """Use in hours of one device; a declared CPU slot is not a GPU."""
 
     gpu: float = 0.0
     slot: float = 0.0
 
 
 def hours_of_jobs(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, DeviceHours]:
-    """Hours by job up to ``now``, in one query; the caller has checked that they may be seen."""
+    """Return the hours of each job up to ``now``, in one query.
+
+    The caller has checked that the jobs may be seen.
+    """
     found: dict[int, dict[bool, float]] = defaultdict(dict)
     for job_id, is_gpu, total in (
         Lease.objects.filter(job_id__in=list(job_ids), kind=LeaseKind.USING)
@@ -63,12 +66,12 @@ def hours_of_jobs(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, Devi
 
 
 def charged_until(now: datetime, *, since: datetime = EVER) -> Any:
-    """End of the charge of a lease after ``since``; up to ``now`` if in use."""
+    """Return an expression for the charge of a lease between ``since`` and ``now``."""
     at = DateTimeField()
     begun = Greatest(F("member__started_at"), Value(since, output_field=at))
     ended = Coalesce(F("member__exited_at"), F("released_at"), Value(now, output_field=at))
     span = ExpressionWrapper(ended - begun, output_field=DurationField())
-    # GREATEST ignores NULL in PostgreSQL: a process that has not started must not count.
+    # GREATEST ignores NULL in PostgreSQL, and a process that has not started must not count.
     return Case(
         When(member__started_at__isnull=False, member__started_at__lt=now, then=span),
         default=Value(timedelta(), output_field=DurationField()),
@@ -77,15 +80,15 @@ def charged_until(now: datetime, *, since: datetime = EVER) -> Any:
 
 
 def summed_until() -> datetime:
-    """The end of the use in the rows of days; later use is in the leases alone."""
+    """Return the end of the daily sums; only leases contain later use."""
     return UsageMark.objects.values_list("summed_until", flat=True).first() or EVER
 
 
 def leases_since(instant: datetime, *, now: datetime) -> QuerySet[Lease]:
-    """Leases that hold after an instant, each with its charge (``charged``) since then.
+    """Return leases that hold after ``instant``, each with its charge (``charged``) since then.
 
-    The charge is negative if earlier sums charged a process beyond its end, which was observed
-    only later. An end known to the sums adds nothing, even while the rest of the gang runs.
+    The charge is negative if an earlier sum charged a process beyond its end, because the end was
+    observed later. An end known to the sums adds nothing, even while the rest of the gang runs.
     """
     until = Value(now, output_field=DateTimeField())
     was_known = Q(member__step_since__lte=instant) | Q(member__step=MemberStep.RELEASED)
@@ -95,8 +98,8 @@ def leases_since(instant: datetime, *, now: datetime) -> QuerySet[Lease]:
         output_field=DurationField(),
     )
     return (
-        # Almost every lease was taken before now: as an expression, no index by that is walked,
-        # but the one of ends.
+        # Almost every lease was taken before now. The expression prevents a scan of the index by
+        # start, so that the database uses the index by end.
         Lease.objects.alias(begun=Coalesce(F("taken_at"), until))
         .filter(
             Q(released_at=None) | Q(released_at__gt=instant), kind=LeaseKind.USING, begun__lt=until
@@ -111,8 +114,8 @@ class Use:
     """Past and present use.
 
     Attributes:
-        hours: of GPUs and of declared CPU slots, counted apart, up to now.
-        devices: held at this moment.
+        hours: hours of GPUs and of CPU slots up to now, counted separately.
+        devices: number of devices held now.
     """
 
     hours: DeviceHours
@@ -123,17 +126,17 @@ NO_USE = Use(hours=DeviceHours(), devices=0)
 
 
 def use_by_tenant(viewer: Viewer, *, now: datetime) -> Mapping[int, Use]:
-    """Use of each tenant whose jobs the viewer may see, by tenant id, in four queries."""
+    """Return the use of each tenant whose jobs the viewer may see, by tenant ID; four queries."""
     return _use_by(person=False, viewer=viewer, tenant_id=None, now=now)
 
 
 def use_by_person(viewer: Viewer, tenant_id: int, *, now: datetime) -> Mapping[int, Use]:
-    """Use of each person in one tenant, by user id, in four queries."""
+    """Return the use of each person in one tenant, by user ID; four queries."""
     return _use_by(person=True, viewer=viewer, tenant_id=tenant_id, now=now)
 
 
 def use_together(uses: Iterable[Use]) -> Use:
-    """The sum of several uses: of a tenant, those of its people."""
+    """Return the sum of several uses, such as those of all people of a tenant."""
     uses = tuple(uses)
     return Use(
         hours=DeviceHours(
@@ -144,9 +147,9 @@ def use_together(uses: Iterable[Use]) -> Use:
 
 
 def limits_of_members(viewer: Viewer, tenant_id: int) -> Mapping[int, tuple[str, ...]]:
-    """Names of the only virtual clusters that a member may use, by membership id.
+    """Return the virtual clusters to which members are limited, by membership ID.
 
-    Members that are missing may use all of the tenant's.
+    Members without a limit are omitted.
     """
     viewer.require(Permission.VIEW_MEMBERS, tenant_id, what="the members of the tenant")
     found: dict[int, list[str]] = defaultdict(list)
@@ -163,13 +166,13 @@ def _use_by(
     *, person: bool, viewer: Viewer, tenant_id: int | None, now: datetime
 ) -> Mapping[int, Use]:
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
-    # Read before the days: without rows of days, leases count from this mark.
+    # Read before the daily rows: without daily rows, leases count from this time.
     mark = summed_until()
     seconds, told = _seconds_of_days(person=person, visible=visible, tenant_id=tenant_id)
     summed = told or mark
     devices: dict[int, int] = defaultdict(int)
-    # Use after the last day, of all tenants: for one tenant, the database would begin with
-    # all past jobs of the tenant. Sums that the viewer may not see are dropped below.
+    # Use after the last day, of all tenants: for a filter by tenant, the database would read all
+    # past jobs of the tenant first. The code below drops sums that the viewer may not see.
     newest: Any = (
         leases_since(summed, now=now)
         .order_by()
@@ -197,9 +200,9 @@ def _use_by(
 def _seconds_of_days(
     *, person: bool, visible: frozenset[int] | None, tenant_id: int | None
 ) -> tuple[dict[tuple[int, bool], float], datetime | None]:
-    """Device seconds by whose they are and whether of a GPU: closed months, and the days since.
+    """Return device-seconds by owner and GPU flag, from closed months and later days.
 
-    With them up to when the days are summed up; None where there are none.
+    The second value is the end of the daily sums, or None if there are none.
     """
     seconds: dict[tuple[int, bool], float] = defaultdict(float)
     whose = "user_id" if person else "tenant_id"
@@ -216,7 +219,7 @@ def _seconds_of_days(
     whose = "owner_id" if person else "tenant_id"
     rows = days.order_by().values_list(whose, "is_gpu")
     summed = None
-    # In one statement, or days might be summed up between the two, and then count twice.
+    # One statement: otherwise a day could be summed up between two statements and count twice.
     mark = Subquery(UsageMark.objects.values("summed_until")[:1])
     for who, is_gpu, held, until in rows.annotate(
         total=Sum(F("guaranteed") + F("borrowed")), summed=mark

@@ -1,4 +1,4 @@
-"""Jobs on devices over a span of time, filtered by the viewer's rights."""
+"""Attempts on devices over a period, filtered by the viewer's rights."""
 
 import json
 import re
@@ -52,7 +52,7 @@ class TimelineNode:
     """A node of the timeline.
 
     Attributes:
-        devices: indices of its devices, in order.
+        devices: indices of its devices in ascending order.
     """
 
     id: int
@@ -67,14 +67,14 @@ class TimelineRun:
     """One attempt of a job on one node.
 
     Attributes:
-        devices: indices on the node.
-        job_id: None when the viewer may not see the job; then name, user and VC are empty.
-        tenant: its name, or "another tenant".
-        state: of the job during the run; else its ``EndReason``.
-        opportunistic: it ran outside its virtual cluster's guarantee.
-        reserved: the devices are claimed only; their present users are leaving.
+        devices: indices of the devices on the node.
+        job_id: None if the viewer may not see the job; name, user and VC are then empty.
+        tenant: name of the tenant, or "another tenant".
+        state: state of the job during the run; after it, the ``EndReason``.
+        opportunistic: whether the job ran outside the guarantee of its virtual cluster.
+        reserved: whether the devices are only reserved, since their current jobs are leaving.
         end: None for a live run.
-        latest_end: end of its maximum duration, for a live run with one.
+        latest_end: end of the maximum duration of a live run; None if unlimited.
     """
 
     node_id: int
@@ -97,8 +97,8 @@ class Timeline:
     """Runs on nodes between ``since`` and ``until``.
 
     Attributes:
-        runs: by node, oldest first.
-        complete_since: before this moment some runs are left out; None when there are all.
+        runs: runs by node, oldest first.
+        complete_since: time before which runs are omitted; None if the timeline is complete.
     """
 
     since: datetime
@@ -109,7 +109,7 @@ class Timeline:
 
 
 def first_run_at() -> datetime | None:
-    """Creation of the oldest stored attempt; None for none."""
+    """Return the creation time of the oldest stored attempt, or None without attempts."""
     return Attempt.objects.order_by("id").values_list("created_at", flat=True).first()
 
 
@@ -121,24 +121,24 @@ def timeline(
     node: int | None = None,
     most: int = MOST_RUNS,
 ) -> Timeline:
-    """The runs that overlap a span, in a fixed number of queries.
+    """Return the runs that overlap a period, in a fixed number of queries.
 
     Args:
         viewer: the reader.
-        since: begin of the span.
-        until: its end; may lie in the future.
-        node: only this node.
-        most: maximum number of runs read.
+        since: start of the period.
+        until: end of the period; it may be in the future.
+        node: ID of the only node to include; None for all nodes.
+        most: maximum number of runs.
 
     Raises:
-        InvalidError: the span is empty or too long.
+        InvalidError: the period is empty or too long.
     """
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
     _check_span(since, until)
     nodes = _nodes(node)
     members = Member.objects.filter(node_id__in=[each.id for each in nodes]).order_by()
     begun = members.filter(attempt__created_at__lt=until)
-    # Thousands of values that are the same each time: they are read as text, and once.
+    # Thousands of equal values are read as text and parsed once.
     columns = begun.annotate(
         devices_text=Cast("devices", TextField()),
         begun_text=Cast("attempt__created_at", TextField()),
@@ -157,7 +157,7 @@ def timeline(
     )
     complete = moment_of(ended[-1][4]) if len(ended) > most else None
     sight = viewer.tenant_ids(Permission.VIEW_JOBS)
-    over = {row[2] for row in ended}  # those too that have ended since the others were read
+    over = {row[2] for row in ended}  # including runs that ended after the other read
     runs = [_run(viewer, sight, row, reserved) for row in going if row[2] not in over]
     runs += [_run(viewer, sight, (*row, None, None), reserved) for row in ended[:most]]
     runs.sort(key=lambda run: (run.node_id, run.start, run.devices))
@@ -201,7 +201,7 @@ def _nodes(only: int | None) -> tuple[TimelineNode, ...]:
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:
-    """Node 2 comes before node 10."""
+    """Return a sort key that orders node 2 before node 10."""
     return [
         (text, int(number or 0)) for text, number in re.findall(r"([^0-9]*)([0-9]{0,9})", name)
     ]
@@ -246,7 +246,7 @@ def _indices(stored: str) -> tuple[int, ...]:
 
 
 def runs_by_node(runs: Iterable[TimelineRun]) -> Mapping[int, tuple[TimelineRun, ...]]:
-    """The runs of each node, in their order."""
+    """Return the runs of each node in their order."""
     found: dict[int, list[TimelineRun]] = defaultdict(list)
     for run in runs:
         found[run.node_id].append(run)

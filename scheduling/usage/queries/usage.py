@@ -1,4 +1,4 @@
-"""Device-hours of a period by tenant, virtual cluster, person, job or day; from daily sums."""
+"""Device-hours of a period by tenant, virtual cluster, person, job or day, from daily sums."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
@@ -33,7 +33,7 @@ GROUPS: Final = tuple(_KEYS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hours:
-    """Hours of one device; ``lost_*`` is the part of it that came to nothing."""
+    """Device-hours; ``lost_*`` are parts of them whose work was lost."""
 
     guaranteed: float = 0.0
     borrowed: float = 0.0
@@ -42,28 +42,28 @@ class Hours:
 
     @property
     def held(self) -> float:
-        """All that was held."""
+        """Return all device-hours that were held."""
         return self.guaranteed + self.borrowed
 
     @property
     def lost(self) -> float:
-        """All that came to nothing."""
+        """Return the device-hours whose work was lost."""
         return self.lost_preempted + self.lost_failed
 
     def __add__(self, other: "Hours") -> "Hours":
-        """Both together."""
         return Hours(**{name: getattr(self, name) + getattr(other, name) for name in SUMS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageLine:
-    """Use by one tenant, virtual cluster, person, job or day; GPUs and CPU slots apart.
+    """Use by one tenant, virtual cluster, person, job or day; GPUs and CPU slots are separate.
 
     Attributes:
-        name: of the tenant, virtual cluster, person or job; the day.
-        tenant: its name; empty for days.
-        job: job ID; None for anything else.
-        user, virtual_cluster: of a job.
+        name: name of the tenant, virtual cluster, person or job, or the day.
+        tenant: name of the tenant; empty for days.
+        job: job ID; None unless the line is of a job.
+        user: owner of the job; empty for other lines.
+        virtual_cluster: virtual cluster of the job; empty for other lines.
     """
 
     name: str
@@ -77,16 +77,16 @@ class UsageLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """A period.
+    """The use in a period.
 
     Attributes:
-        lines: largest use first; days in order.
-        is_partial: there are more lines, or some are pruned: the retention of job rows is shorter
-            than that of sums.
-        summed_until: later use is not included yet; None: no sums exist.
-        closed: when the month was closed, if the period is one that is.
-        sha256: of the closed month's rows.
-        sees_all: the viewer sees more than their own use.
+        lines: the largest use first; days in ascending order.
+        is_partial: whether lines are missing, because there are too many or because job rows are
+            pruned before the sums.
+        summed_until: end of the included use; None if no sums exist.
+        closed: closing time of the month if the period is one closed month.
+        sha256: hash of the closed month's rows.
+        sees_all: whether the viewer sees more than their own use.
     """
 
     since: date
@@ -103,9 +103,9 @@ class Usage:
 
 
 def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Usage:
-    """Use from ``since`` up to and with ``until``, in four queries.
+    """Return the use from ``since`` to ``until``, both included, in four queries.
 
-    A cluster admin sees all, a lead the own tenants, others only their own use.
+    Cluster admins see all use, leads the use of their tenants, and other users their own.
 
     Raises:
         InvalidError: the period or the grouping is not valid.
@@ -151,7 +151,7 @@ def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Us
 
 
 def _seen_whole(viewer: Viewer) -> frozenset[int] | None:
-    """Tenants whose whole use the viewer sees; None for all."""
+    """Return the tenants of which the viewer sees all use, or None for all tenants."""
     if viewer.is_cluster_admin:
         return viewer.tenant_ids(Permission.VIEW_JOBS)
     return frozenset(
@@ -225,7 +225,7 @@ def _totals(viewer: Viewer, since: date, until: date) -> dict[bool, Hours]:
 
 
 def _lacks(lines: list[UsageLine], totals: Mapping[bool, Hours]) -> bool:
-    """Whether the lines together have noticeably less than the period."""
+    """Return whether the lines have noticeably less use than the period."""
     there = sum(line.gpu.held + line.slot.held for line in lines)
     return there < 0.999 * sum(hours.held for hours in totals.values())
 
@@ -235,7 +235,7 @@ def _hours(row: Mapping[str, Any]) -> Hours:
 
 
 def _closed(since: date, until: date) -> UsageMonth | None:
-    """The closed month that the period is; None for any other period."""
+    """Return the closed month that equals the period, or None."""
     found = UsageMonth.objects.filter(month=since).first()
     is_whole = since.day == 1 and until.month == since.month and until.year == since.year
     ends_it = (until + timedelta(days=1)).month != until.month
@@ -249,12 +249,12 @@ _Row = dict[str, Any]
 
 
 def rows_of_jobs(period: "QuerySet[Any]", seen: Hashable, *, most: int) -> list[_Row]:
-    """Sums of the largest users, GPUs and CPU slots apart, with current names.
+    """Return sums of the largest jobs with current names; GPUs and CPU slots are separate.
 
-    Of jobs there may be very many, and their rows are written once an hour.
+    A period may have very many jobs, and their rows change once an hour, so the result is cached.
 
     Args:
-        period: the rows of days of jobs that the viewer may see.
+        period: the daily rows of jobs that the viewer may see.
         seen: cache key: the filter of the rows, and their total.
         most: maximum number of rows.
     """
@@ -278,7 +278,7 @@ def _names(rows: "QuerySet[Any]", column: str) -> dict[int, str]:
 
 
 def _search(period: "QuerySet[Any]", most: int) -> list[_Row]:
-    """In two steps: the sums of all jobs need only the use of each row."""
+    """Return the rows of the largest jobs, in two steps: only the first one sums all jobs."""
     held = period.values("job", "is_gpu").annotate(held=Sum(_HELD)).order_by("-held", "-job")
     wanted = set(held.values_list("job", "is_gpu")[:most])
     rows = period.filter(job__in={job for job, _ in wanted})

@@ -1,8 +1,8 @@
 """Daily sums of charged use, and closing of past months.
 
-The rows of days are the only source of use; all other sums (``UsedSoFar``, budgets) derive from
-them. ``scheduling.core.charging`` defines the charge. A process whose end is observed after the
-day on which it ended has been charged for too long meanwhile: the days since its end are summed up
+The daily rows are the only source of use; ``UsedSoFar``, budgets and other sums derive from them.
+``scheduling.core.charging`` defines the charge. If the end of a process is observed after the day
+on which it ended, earlier sums charged it for too long, so the days since its end are summed
 again.
 """
 
@@ -31,11 +31,11 @@ _HELD: Final = F("guaranteed") + F("borrowed")
 
 
 def add_days_before(day: date) -> None:
-    """Add the rows of days before ``day`` that have not been added yet; call it in a transaction.
+    """Add the daily rows before ``day`` to ``UsedSoFar``; call it in a transaction.
 
     Args:
-        day: the first after a month that is being closed with all months before it: rows of
-            closed months do not change.
+        day: the first day after a month that is being closed; all earlier months are closed, so
+            their rows do not change.
     """
     known = {(row.tenant_id, row.user_id, row.is_gpu): row for row in UsedSoFar.objects.unscoped()}
     since = next((row.until for row in known.values()), None)
@@ -116,15 +116,17 @@ class _Sum:
 
 
 class _OvertakenError(Exception):
-    """Another process has summed up meanwhile."""
+    """Another process has summed up use meanwhile."""
 
 
 def sum_usage(*, now: datetime) -> int:
-    """Sum up every day since the last call, today included; idempotent.
+    """Sum up every day since the last call, including today; idempotent.
+
+    Days of closed months do not change. A day that another process has summed up meanwhile is
+    skipped.
 
     Returns:
-        The number of days, at most ``MOST_DAYS``: then there may be more. Days of closed months do
-        not change, and a day that another process has summed up meanwhile is skipped.
+        The number of days; if it is ``MOST_DAYS``, further days may remain.
     """
     mark = _mark(now)
     if mark is None or mark.summed_until >= now:
@@ -141,7 +143,7 @@ def sum_usage(*, now: datetime) -> int:
 
 
 def _first_changed(since: datetime) -> datetime:
-    """The earliest instant whose sums change by observations after ``since``."""
+    """Return the earliest time whose sums change by observations after ``since``."""
     newer = Lease.objects.filter(kind=LeaseKind.USING, member__step_since__gt=since)
     released = newer.filter(released_at__gt=since)
     live = newer.filter(released_at=None)
@@ -155,13 +157,13 @@ def _first_changed(since: datetime) -> datetime:
 
 
 def sum_all_usage(*, now: datetime) -> None:
-    """Sum up everything up to now, however long ago the last time was."""
+    """Sum up all use until now, with any number of days since the last call."""
     while sum_usage(now=now) == MOST_DAYS:
         pass
 
 
 def close_months(*, now: datetime) -> list[date]:
-    """Close every month that is over and summed up; its rows are not written again."""
+    """Close every past month that is summed up, and return the closed months."""
     mark = UsageMark.objects.filter(name=MARK).first()
     if mark is None:
         return []
@@ -180,7 +182,7 @@ def close_months(*, now: datetime) -> list[date]:
 
 
 def month_digest(month: date) -> tuple[str, int]:
-    """The SHA-256 of a month's rows as text, and their number."""
+    """Return the SHA-256 of a month's rows as text, and the number of rows."""
     rows = (
         UsageDay.objects.unscoped()
         .filter(day__gte=month, day__lt=_next_month(month))
@@ -200,7 +202,7 @@ def month_digest(month: date) -> tuple[str, int]:
 
 
 def _mark(now: datetime) -> UsageMark | None:
-    """The end of the sums; None if nothing was ever held."""
+    """Return the end of the sums, or None if no lease exists."""
     mark = UsageMark.objects.filter(name=MARK).first()
     if mark is not None:
         return mark
@@ -212,7 +214,7 @@ def _mark(now: datetime) -> UsageMark | None:
 
 
 def _write_day(day: date, now: datetime, mark: UsageMark) -> None:
-    """Replace the rows of a day, unless its month is closed, and move the mark with them."""
+    """Replace the rows of a day unless its month is closed, and move the mark."""
     sums = _sums(day, now)
     until = max(mark.summed_until, min(now, _start(day + _DAY)))
     with transaction.atomic():
@@ -223,9 +225,9 @@ def _write_day(day: date, now: datetime, mark: UsageMark) -> None:
 
 
 def _close(month: date, now: datetime, mark: UsageMark) -> None:
-    """Close a month with all that this takes, or not at all."""
+    """Close a month in one transaction."""
     last = _next_month(month) - _DAY
-    # Ends shortly before midnight may have been written after the last sum.
+    # The ends of processes shortly before midnight may have been written after the last sum.
     sums = _sums(last, now)
     with transaction.atomic():
         _move(mark, mark.summed_until)
@@ -249,7 +251,7 @@ def _is_closed(day: date) -> bool:
 
 
 def _replace(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> None:
-    """Rewrite a day's rows; the use of jobs pruned meanwhile remains."""
+    """Replace the rows of a day, but preserve the use of jobs that were pruned meanwhile."""
     rows = _job_rows(day, sums)
     new = {row.job for row in rows}
     there = UsageJob.objects.unscoped().filter(day=day)
@@ -298,7 +300,7 @@ def _job_rows(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> list[UsageJob
 
 
 def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
-    """Device-seconds of each job on a day, by job and whether they are of GPUs."""
+    """Return the device-seconds of each job on a day, by job ID and GPU flag."""
     start, end = _start(day), min(_start(day + _DAY), now)
     leases = Lease.objects.filter(
         Q(released_at=None) | Q(released_at__gt=start), kind=LeaseKind.USING, taken_at__lt=end
@@ -312,7 +314,7 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
             found[job_id, is_gpu].guaranteed += seconds
         elif seconds:
             found[job_id, is_gpu].borrowed += seconds
-        # Counted on the day on which the run ended, from its last checkpoint on.
+        # Lost work since the last checkpoint counts on the day on which the run ended.
         if ended is not None and start < ended <= end and _came_to_nothing(*ending):
             lost.append(row)
     saved = _checkpoints({row[0] for row in lost})
@@ -331,12 +333,12 @@ def _came_to_nothing(outcome: str, failure: str, cause: str | None) -> bool:
 
 
 def _had_to_leave(outcome: str, failure: str, cause: str | None) -> bool:
-    """Whether an attempt was evicted, even if it saved its work and exited cleanly."""
+    """Return whether an attempt was evicted, even if it saved its work and exited cleanly."""
     return end_reason(outcome=outcome, failure_class=failure, evicted_by=cause) in EVICTED
 
 
 def _checkpoints(job_ids: set[int]) -> Mapping[tuple[int, int], datetime]:
-    """When each attempt of some jobs was heard to have a checkpoint last."""
+    """Return the time of the last reported checkpoint of each attempt of some jobs."""
     found: dict[tuple[int, int], datetime] = {}
     for chunk in _chunks(sorted(job_ids)):
         rows = (
