@@ -11,7 +11,7 @@ from scheduling.runs.models import Attempt
 
 
 class LogActionChoice(models.TextChoices):
-    """The core's actions with their display names."""
+    """The log actions of the core with their display names."""
 
     EXCLUDE_NODE = LogAction.EXCLUDE_NODE.value, "the next attempt avoids the node"
     STOP_RETRIES = LogAction.STOP_RETRIES.value, "there is no next attempt"
@@ -21,8 +21,9 @@ class LogActionChoice(models.TextChoices):
 class IdleRule(models.Model):
     """The idle policy of a virtual cluster for jobs without their own.
 
-    ``below`` in percent, the rest in seconds. ``exempt_priorities``: names of priority classes,
-    such as those of interactive work. ``binding``: jobs may only tighten it.
+    ``below`` is in percent, durations are in seconds. ``exempt_priorities`` lists names of
+    priority classes, such as those of interactive work. If ``binding`` is set, jobs may only
+    tighten the policy.
     """
 
     virtual_cluster = models.OneToOneField(
@@ -50,7 +51,7 @@ class IdleRule(models.Model):
 
 
 class IdleSpell(models.Model):
-    """A running job whose devices have all idled from ``since`` until ``until``."""
+    """A running job whose devices were all idle from ``since`` until ``until``."""
 
     job = models.OneToOneField(
         Job, on_delete=models.CASCADE, primary_key=True, related_name="idle_spell"
@@ -66,7 +67,7 @@ class IdleSpell(models.Model):
 
 
 class LogRule(models.Model):
-    """A pattern that is searched in the logs of all jobs."""
+    """A pattern for the logs of all jobs, with the action after a match."""
 
     name = models.CharField(max_length=60, unique=True)
     pattern = models.CharField(max_length=500)
@@ -88,7 +89,7 @@ class LogRule(models.Model):
 
 
 class LogRuleHit(models.Model):
-    """A rule has matched a line of an attempt; once for each rule and node."""
+    """A match of a rule in the log of an attempt, stored once per rule and node."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="log_hits")
     node_name = models.CharField(max_length=63)

@@ -18,11 +18,11 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idling:
-    """A running job that was warned.
+    """An idle warning of a running job.
 
     Attributes:
-        since: when its devices became idle.
-        stop_at: when it is stopped if they stay idle; None: never.
+        since: time at which its devices became idle.
+        stop_at: time at which it is stopped if they stay idle; None if it is not stopped.
     """
 
     since: datetime
@@ -30,16 +30,16 @@ class Idling:
 
 
 def idling_of(job_id: int) -> Idling | None:
-    """Whether a job was warned for idling; the caller has checked that it may be seen."""
+    """Return the idle warning of a job, or None; the caller has checked the rights."""
     spell = IdleSpell.objects.filter(job=job_id, warned_at__isnull=False).first()
     return Idling(since=spell.since, stop_at=spell.stop_at) if spell else None
 
 
 def idle_rule_of(viewer: Viewer, virtual_cluster_id: int) -> tuple[VirtualCluster, dict[str, Any]]:
-    """A virtual cluster and its idle policy; empty if none is set.
+    """Return a virtual cluster and its idle policy; the policy is empty if none is set.
 
     Raises:
-        NotFoundError: the viewer may not see it.
+        NotFoundError: the viewer may not see the virtual cluster.
     """
     found = VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
     vc = found.filter(pk=virtual_cluster_id, archived_at=None).first()
@@ -51,16 +51,16 @@ def idle_rule_of(viewer: Viewer, virtual_cluster_id: int) -> tuple[VirtualCluste
 
 
 def log_rules_for(viewer: Viewer) -> "QuerySet[LogRule]":
-    """The log rules for all jobs, visible to every user."""
+    """Return the log rules for all jobs, which every user may see."""
     viewer.require(Permission.VIEW_CLUSTER, what="log rules")
     return LogRule.objects.order_by("name")
 
 
 def log_rule_for(viewer: Viewer, rule_id: int) -> LogRule:
-    """One of them.
+    """Return a log rule.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: the rule is unknown.
     """
     row = log_rules_for(viewer).filter(pk=rule_id).first()
     if row is None:
@@ -69,7 +69,7 @@ def log_rule_for(viewer: Viewer, rule_id: int) -> LogRule:
 
 
 def idling_counts(viewer: Viewer) -> Mapping[int, int]:
-    """Number of visible jobs with an idle warning, by virtual cluster."""
+    """Return the number of visible jobs with an idle warning, by virtual cluster ID."""
     visible = Job.objects.visible_to(viewer).filter(idle_spell__warned_at__isnull=False)
     rows = visible.order_by().values_list("virtual_cluster_id")
     return dict(rows.annotate(number=Count("id")))

@@ -1,4 +1,4 @@
-"""Idle jobs: followed, warned, and stopped no sooner than announced in the warning."""
+"""Idle jobs: detection, warning, and a stop at or after the time announced in the warning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,10 +41,10 @@ LONGEST: Final = 7 * 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A running attempt for whose idling there is a policy.
+    """A running attempt with an idle policy.
 
     Attributes:
-        members: node and device indices of each of its members.
+        members: node ID and device indices of each of its members.
     """
 
     job_id: int
@@ -57,7 +57,7 @@ class Watched:
 
 
 def watched() -> list[Watched]:
-    """Running jobs with a policy, in four queries; spells of others are deleted."""
+    """Return running jobs with an idle policy, in four queries; delete idle spells of others."""
     rules = {rule.virtual_cluster_id: rule for rule in IdleRule.objects.all()}
     running = Job.objects.unscoped().filter(state=JobState.RUNNING)
     policies: dict[int, IdlePolicy] = {}
@@ -75,12 +75,12 @@ def watched() -> list[Watched]:
 
 @transaction.atomic
 def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> IdleAction:
-    """Follow one job through newer minutes, and apply its idle policy.
+    """Apply the idle policy of one job to newer minutes of its devices.
 
     Args:
         one: the job.
         minutes: as in ``core.idleness.follow``.
-        now: the present.
+        now: the current time.
 
     Returns:
         The action taken.
@@ -104,7 +104,7 @@ def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> Id
 
 
 def _as_read(one: Watched) -> "QuerySet[IdleSpell]":
-    """The job's row if unchanged since it was read: of two concurrent calls only one acts."""
+    """Return the job's row if it is unchanged, so that only one of two concurrent calls acts."""
     rows = IdleSpell.objects.filter(job=one.job_id)
     if one.spell is None:
         return rows.exclude(attempt=one.attempt_id)
@@ -113,7 +113,7 @@ def _as_read(one: Watched) -> "QuerySet[IdleSpell]":
 
 
 def _keep(one: Watched, spell: IdlePeriod) -> bool:
-    """Store a spell; False if the job was processed concurrently."""
+    """Store a spell; return False if another call processed the job concurrently."""
     columns = {
         "attempt_id": one.attempt_id,
         "since": spell.since,
@@ -136,13 +136,13 @@ def set_idle_rule(
 
     Args:
         viewer: a lead of its tenant, or a cluster admin.
-        virtual_cluster: of the jobs.
-        rule: ``below``, ``warn_after``, ``stop_after``, ``exempt_priorities`` and ``binding``, or
-            some of them; None: no policy.
+        virtual_cluster: the virtual cluster.
+        rule: some of ``below``, ``warn_after``, ``stop_after``, ``exempt_priorities`` and
+            ``binding``; None deletes the policy.
 
     Raises:
-        ForbiddenError: the viewer may not set it.
-        InvalidError: values are not valid; the error names all.
+        ForbiddenError: the viewer may not set the policy.
+        InvalidError: values are not valid; the error lists all faults.
     """
     tenant_id = virtual_cluster.tenant_id
     viewer.require(Permission.SET_CAPS, tenant_id, what="the virtual cluster")
@@ -169,7 +169,7 @@ def set_idle_rule(
 
 
 def rule_values(rule: IdleRule) -> dict[str, Any]:
-    """Columns of an idle policy for the audit."""
+    """Return the columns of an idle policy for the audit."""
     return {
         "below": rule.below,
         "warn_after": rule.warn_after,

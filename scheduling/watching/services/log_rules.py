@@ -1,4 +1,4 @@
-"""Log rules: those of admins, those of a job, and the actions after a match."""
+"""Log rules of admins and of jobs, and the actions after a match."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _WHAT: Final = "log rules"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchPosition:
-    """Where a line stood that matched."""
+    """The attempt, member and node whose log contains a matching line."""
 
     attempt_id: int
     member: str
@@ -46,9 +46,10 @@ class MatchPosition:
 
 
 def rules_of_job(job_id: int) -> list[tuple[LogRuleSpec, Pattern]]:
-    """The log rules of a job: those for all jobs, and its own, in two queries.
+    """Return the log rules of a job: the rules for all jobs and its own; two queries.
 
-    A rule that is no longer valid, as after a change of the pattern syntax, is left out.
+    A rule that is not valid any more, for example after a change of the pattern syntax, is
+    omitted.
     """
     own = Job.objects.unscoped().filter(pk=job_id).values_list("spec__log_rules", flat=True)
     rows = LogRule.objects.filter(enabled=True).values_list("name", "pattern", "action")
@@ -78,13 +79,13 @@ def _pattern(text: str) -> Pattern | None:
 
 @transaction.atomic
 def record_hits(*, seen: MatchPosition, hits: Sequence[RuleHit], now: datetime) -> None:
-    """Record matching lines, and act on them, also after the end of the attempt.
+    """Record matching lines and act on them, also after the end of the attempt.
 
-    The same rule counts once for an attempt and a node, however often its lines occur.
+    A rule counts once per attempt and node, regardless of the number of matching lines.
     """
     attempt = Attempt.objects.select_related("job").filter(pk=seen.attempt_id).first()
     if attempt is None:
-        return  # pruned meanwhile
+        return  # the attempt was pruned meanwhile
     names = attempt.members.filter(node_id=seen.node_id).values_list("node__name", flat=True)
     node = names.first() or "its node"
     for hit in hits:
@@ -140,12 +141,12 @@ def _note_given_up(
 
 
 def _follow(attempt: Attempt, hit: RuleHit, now: datetime) -> None:
-    """Immediate actions; the others follow when the attempt fails."""
+    """Take the immediate actions of a match; other actions follow when the attempt fails."""
     job = Job.objects.unscoped().get(pk=attempt.job_id)
     if hit.rule.action is LogAction.LABEL:
         labels = {**job.labels, "log-rule": hit.rule.name[:63]}
         Job.objects.unscoped().filter(pk=job.pk).update(labels=labels)
-    # The line came after the end of its attempt: the job waits for its next one already.
+    # The line arrived after the end of its attempt: the job already waits for its next attempt.
     elif job.state == JobState.QUEUED and attempt.ended_at and attempt.outcome == "failed":
         if hit.rule.action is LogAction.STOP_RETRIES:
             _fail(attempt, hit, now)
@@ -172,13 +173,13 @@ def _fail(attempt: Attempt, hit: RuleHit, now: datetime) -> None:
 
 
 def create_log_rule(*, viewer: Viewer, name: str, pattern: str, action: str) -> LogRule:
-    """Create a log rule for all jobs; it applies to attempts that start from now on.
+    """Create a log rule for all jobs; it applies to attempts that start later.
 
     Raises:
         ForbiddenError: the viewer is not a cluster admin.
-        InvalidError: values are not valid; the error names all.
-        DuplicateError: the name is taken.
-        ConflictError: there are too many.
+        InvalidError: values are not valid; the error lists all faults.
+        DuplicateError: another rule has the name.
+        ConflictError: the maximum number of rules exists.
     """
     viewer.require(Permission.MANAGE_NODES, what=_WHAT)
     values = {"name": name, "pattern": pattern, "action": action}
@@ -199,13 +200,13 @@ def create_log_rule(*, viewer: Viewer, name: str, pattern: str, action: str) -> 
 def update_log_rule(
     *, viewer: Viewer, rule_id: int, expected_version: int | None = None, **values: Any
 ) -> LogRule:
-    """Update a log rule, or enable or disable it.
+    """Update, enable or disable a log rule.
 
     Raises:
-        NotFoundError: unknown rule.
-        InvalidError: values are not valid, all named.
-        DuplicateError: the name is taken.
-        StaleEditError: it was edited since ``expected_version``.
+        NotFoundError: the rule is unknown.
+        InvalidError: values are not valid; the error lists all faults.
+        DuplicateError: another rule has the name.
+        StaleEditError: the rule was edited since ``expected_version``.
     """
     viewer.require(Permission.MANAGE_NODES, what=_WHAT)
     InvalidError.raise_if(_faults(values))
@@ -231,10 +232,10 @@ def update_log_rule(
 
 @transaction.atomic
 def delete_log_rule(*, viewer: Viewer, rule_id: int) -> None:
-    """Delete a rule; its matches remain in the jobs' events.
+    """Delete a log rule; events of jobs still show its matches.
 
     Raises:
-        NotFoundError: unknown rule.
+        NotFoundError: the rule is unknown.
     """
     viewer.require(Permission.MANAGE_NODES, what=_WHAT)
     row = _row(rule_id)
