@@ -1,4 +1,4 @@
-"""Decisions without effect: shadow policies of rounds, and what-ifs of past days."""
+"""Rows of simulated decisions: shadow policies of rounds, and what-ifs of past days."""
 
 from django.conf import settings
 from django.db import models
@@ -11,8 +11,8 @@ from tenants.tenancy import TenantManager
 class ShadowDecision(models.Model):
     """The decision of a shadow policy of a virtual cluster in a stored round.
 
-    The jobs themselves are in a file next to the round's, with the same retention. ``kind`` is a
-    digest of policy and parameters; ``state`` the input of the same kind in its next round.
+    A file next to the round's file contains the jobs; it has the same retention. ``kind`` is a
+    hash of policy and parameters. ``state`` is the input of the same kind in the next round.
     """
 
     round = models.ForeignKey(Round, on_delete=models.CASCADE, related_name="shadow_decisions")
@@ -50,7 +50,8 @@ class WhatIf(models.Model):
     """A what-if: past days under another policy or guarantee, with its result.
 
     ``guarantee`` is the number of devices by type; other types are unchanged. ``step`` is the
-    progress. ``result`` is empty until ``finished_at``; ``fault`` is the reason for no result.
+    progress. ``result`` is empty until ``finished_at``; ``fault`` is the error if there is no
+    result.
     """
 
     tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+")

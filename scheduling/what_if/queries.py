@@ -1,4 +1,4 @@
-"""Decisions of shadow policies: by round, and summed up."""
+"""Decisions of shadow policies by round, and their totals."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +20,11 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowRow:
-    """A shadow's decision of one round.
+    """The decision of a shadow policy in one round.
 
     Attributes:
-        agrees: it would have started and stopped the same jobs.
-        jobs: those that it would have started, held or stopped; None: its file is gone.
+        agrees: whether it would have started and stopped the same jobs.
+        jobs: jobs that it would have started, left queued or stopped; None if the file is pruned.
     """
 
     number: int
@@ -45,14 +45,14 @@ class ShadowRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowTotal:
-    """A shadow over many rounds.
+    """Totals of a shadow policy over many rounds.
 
     Attributes:
-        rounds: that it decided.
-        agreeing: without a difference.
-        only_shadow: jobs that it would have started in a round in which they were not.
-        only_live: jobs that it would have held in the round in which they were started.
-        faults: rounds in which it failed.
+        rounds: number of rounds that it decided.
+        agreeing: number of rounds without a difference.
+        only_shadow: number of starts that only the shadow policy decided.
+        only_live: number of starts that only the live policy decided.
+        faults: number of rounds in which it failed.
     """
 
     virtual_cluster: str
@@ -75,7 +75,7 @@ _SUMMED: Final = tuple(item.name for item in fields(ShadowTotal) if item.name !=
 
 
 def any_shadows() -> bool:
-    """Whether any virtual cluster has a shadow."""
+    """Return whether any virtual cluster has a shadow policy."""
     rows = VirtualCluster.objects.unscoped().filter(archived_at=None)
     return rows.exclude(shadows=[]).exists()
 
@@ -83,15 +83,15 @@ def any_shadows() -> bool:
 def round_shadows(
     viewer: Viewer, number: int, *, read: Callable[[Round], Sequence[Mapping[str, Any]]]
 ) -> tuple[ShadowRow, ...]:
-    """The shadows of one round, in the virtual clusters whose jobs the viewer may see.
+    """Return the shadow decisions of one round in virtual clusters whose jobs the viewer may see.
 
     Args:
         viewer: the reader.
-        number: of the round.
-        read: reads its stored decisions.
+        number: number of the round.
+        read: reads the stored decisions of the round.
 
     Raises:
-        NotFoundError: unknown round, or its row has been pruned.
+        NotFoundError: the round is unknown, or its row has been pruned.
     """
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     stored = Round.objects.filter(number=number).first()
@@ -106,10 +106,10 @@ def round_shadows(
 def shadow_totals(
     viewer: Viewer, key: int | str, *, since: datetime | None = None
 ) -> tuple[ShadowTotal, ...]:
-    """The shadows of a virtual cluster, each summed up, the newest policy first.
+    """Return the totals of each shadow policy of a virtual cluster, the newest policy first.
 
     Raises:
-        NotFoundError: unknown virtual cluster, or the viewer may not see it.
+        NotFoundError: the virtual cluster is unknown, or the viewer may not see it.
     """
     vc = virtual_cluster_for(viewer, key)
     return _totals(_of_viewer(viewer).filter(virtual_cluster=vc), since)
@@ -120,10 +120,10 @@ class PolicyInForce:
     """A virtual cluster with its policy and its shadow policies.
 
     Attributes:
-        fault: why first in, first out replaces it; empty: it does not.
-        shadows: as they are set now, each with ``policy`` and ``policy_args``.
-        totals: sums of the decisions of shadows, also earlier ones.
-        can_edit: the viewer may change it.
+        fault: error because of which FIFO replaces the policy; empty if the policy works.
+        shadows: the current shadow policies, each with ``policy`` and ``policy_args``.
+        totals: totals of current and earlier shadow policies.
+        can_edit: whether the viewer may change the virtual cluster.
     """
 
     id: int
@@ -140,11 +140,11 @@ class PolicyInForce:
 
 
 def policies_in_force(viewer: Viewer, *, since: datetime) -> tuple[PolicyInForce, ...]:
-    """The virtual clusters whose jobs the viewer may see, by name, in two queries.
+    """Return the virtual clusters whose jobs the viewer may see, by name; two queries.
 
     Args:
         viewer: the reader.
-        since: decisions of shadows are summed up from here on.
+        since: start of the period of the totals.
     """
     rows = [
         vc
@@ -177,7 +177,7 @@ def policies_in_force(viewer: Viewer, *, since: datetime) -> tuple[PolicyInForce
 
 
 def _totals(rows: QuerySet[ShadowDecision], since: datetime | None) -> tuple[ShadowTotal, ...]:
-    """Decisions summed up by virtual cluster and shadow, the newest policy first."""
+    """Return the totals by virtual cluster and shadow policy, the newest policy first."""
     if since is not None:
         rows = rows.filter(round__started_at__gte=since)
     agreeing = Q(only_shadow=0, only_live=0, leaving=0, fault="")

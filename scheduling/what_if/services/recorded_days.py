@@ -1,7 +1,7 @@
 """Past days of a virtual cluster as a trace, from stored rounds and attempts.
 
-The stored rounds have the jobs and the guarantees; the attempts have the work of each job. Jobs
-that had not ended count with their work so far.
+The stored rounds contain the jobs and guarantees, the attempts the work of each job. Jobs that had
+not ended count with their work so far.
 """
 
 from collections import Counter
@@ -36,10 +36,10 @@ _NEVER_RAN: Final = "never ran"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lived:
-    """Actual history of a job; seconds from the beginning of the span.
+    """Actual history of a job, in seconds from the start of the period.
 
     Attributes:
-        finished: None: it has not ended.
+        finished: time of its end; None if it has not ended.
         has_ended: whether its work is complete.
     """
 
@@ -52,14 +52,14 @@ class Lived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedDays:
-    """A span of a virtual cluster's history, ready to be simulated.
+    """A period of a virtual cluster's history, ready for a simulation.
 
     Attributes:
-        trace: its guaranteed jobs, named by their numbers.
-        cluster: the guarantee in the newest round of the span.
-        policy: that decided the newest round.
-        lived: by the job's name in the trace.
-        rounds: stored rounds of the span.
+        trace: the guaranteed jobs, named by their job IDs.
+        cluster: the guarantee in the newest round of the period.
+        policy: the policy of the newest round.
+        lived: actual history by the job's name in the trace.
+        rounds: number of stored rounds in the period.
     """
 
     trace: Trace
@@ -73,10 +73,10 @@ class RecordedDays:
 def recorded_days(
     *, vc: VirtualCluster, since: datetime, until: datetime, data_dir: Path, now: datetime
 ) -> RecordedDays:
-    """Stored rounds and attempts of a virtual cluster between two instants, as a trace.
+    """Return the stored rounds and attempts of a virtual cluster in a period, as a trace.
 
     Raises:
-        InvalidError: the span has no stored rounds, or too many.
+        InvalidError: the period has no stored rounds, or too many.
     """
     stored = list(
         Round.objects.filter(started_at__gte=since, started_at__lte=until)
@@ -119,7 +119,7 @@ _Newest = tuple[SimCluster, str, Mapping[str, Any]]
 def _seen(
     vc_id: int, stored: list[Round], data_dir: Path
 ) -> tuple[dict[int, str], _Newest | None]:
-    """Class by job of all jobs of a virtual cluster in stored rounds, and the newest guarantee."""
+    """Return the class of each job in stored rounds by job ID, and the newest guarantee."""
     found: dict[int, str] = {}
     newest: Mapping[str, Any] | None = None
     for row in stored:
@@ -155,7 +155,7 @@ def _guarantee(vc_id: int, document: Mapping[str, Any]) -> _Newest:
 
 
 class _Reading:
-    """Reads jobs and attempts of one span; ``left_out`` counts those that cannot be simulated."""
+    """Reads jobs and attempts of one period; ``left_out`` counts jobs that cannot be simulated."""
 
     def __init__(self, *, vc: VirtualCluster, since: datetime, now: datetime) -> None:
         self._vc = vc
@@ -185,7 +185,7 @@ class _Reading:
         self.left_out = +self.left_out
 
     def _job(self, row: Job, attempts: list[Attempt]) -> tuple[TraceJob, Lived] | None:
-        """One job with the work that it did within the span and after it."""
+        """Return one job with its work in the period and after it."""
         work = sum(
             charged_seconds(
                 attempt.running_at, attempt.ended_at, since=self._since, until=self._now

@@ -31,22 +31,22 @@ def replay(
     guarantee: Mapping[str, int] | None = None,
     comes_to: Callable[[int], None] = lambda _step: None,
 ) -> dict[str, Any]:
-    """Compare recorded days under another policy with those under their own, job by job.
+    """Compare recorded days under another policy with the same days under their own, per job.
 
-    Both are simulated by the same rules, so that simplifications apply to both; the actual history
-    is reported separately. The result is deterministic.
+    The same rules simulate both sides, so that simplifications apply to both. The result also
+    contains the actual history, and it is deterministic.
 
     Args:
         days: the recorded days.
         policy: the other policy.
-        args: its parameters.
-        size_aware: the policies know how much work is left.
+        args: parameters of the other policy.
+        size_aware: whether policies get the remaining work of jobs.
         make: builds a policy from its name and parameters.
-        guarantee: devices by type on the other side; default: those of that time.
+        guarantee: devices by type for the other policy; other types are unchanged.
         comes_to: called at the start of each step.
 
     Raises:
-        InvalidError: nothing would be guaranteed.
+        InvalidError: the guarantee would be empty.
     """
     comes_to(1)
     before = _run(days, days.policy, days.policy_args, size_aware=size_aware, make=make)
@@ -75,10 +75,10 @@ def replay(
 
 
 def with_guarantee(cluster: SimCluster, wanted: Mapping[str, int]) -> SimCluster:
-    """The cluster with these numbers of devices by type, in nodes of the same size.
+    """Return the cluster with these numbers of devices by type, in nodes of the same size.
 
     Raises:
-        InvalidError: nothing is left.
+        InvalidError: no devices remain.
     """
     groups = dict(cluster.groups)
     for kind, devices in wanted.items():
@@ -121,7 +121,7 @@ def _run(
 
 
 def _figures(result: Result) -> dict[str, Any]:
-    """The reported figures of a run, independent of the speed of the machine."""
+    """Return the reported figures of a run, which do not depend on the speed of the machine."""
     document = result.to_json()
     names = (
         "jobs", "completed", "avg_jct_h", "p50_jct_h", "p90_jct_h", "p99_jct_h", "makespan_h",

@@ -1,4 +1,4 @@
-"""Shadow policies: they decide every stored round of a virtual cluster, without effect."""
+"""Shadow policies, which decide every stored round of a virtual cluster without effect."""
 
 import hashlib
 import time
@@ -28,7 +28,7 @@ POLICY_SECONDS: Final = 30.0
 
 
 def shadow_kind(policy: str, args: Mapping[str, Any]) -> str:
-    """The identity of a shadow policy: policy and parameters."""
+    """Return the identity of a shadow policy: a hash of policy and parameters."""
     return hashlib.sha256(canonical_json([policy, args])).hexdigest()
 
 
@@ -43,9 +43,9 @@ def decide_shadows(
     """Decide a stored round with the shadow policies of all virtual clusters; idempotent.
 
     Args:
-        number: of the round.
-        data_dir: directory of its file.
-        now: the instant that is written.
+        number: number of the round.
+        data_dir: directory of stored rounds.
+        now: time to store with the decisions.
         make: builds a policy from its name and parameters.
         policy_seconds: time limit of each policy.
 
@@ -98,7 +98,10 @@ class _Deciding:
     def of(
         self, vc: VirtualCluster, now: datetime
     ) -> Iterator[tuple[ShadowDecision, ShadowAnswer]]:
-        """The decisions of one virtual cluster's shadows, unless it is younger than the round."""
+        """Yield the decisions of one virtual cluster's shadow policies.
+
+        A virtual cluster that was created after the round has none.
+        """
         shadows = vc.shadows if vc.pk in self._known else []
         for shadow in shadows[:MAX_SHADOW_POLICIES]:
             policy, args = shadow["policy"], shadow["policy_args"]
@@ -135,7 +138,7 @@ class _Deciding:
             )
 
     def _state(self, vc: VirtualCluster, kind: str) -> Mapping[str, Any]:
-        """The state that the same shadow policy returned in the newest earlier round."""
+        """Return the state that the same shadow policy returned in the newest earlier round."""
         before = ShadowDecision.objects.filter(
             virtual_cluster=vc, kind=kind, round__number__lt=self._stored.number
         )
@@ -146,7 +149,7 @@ class _Deciding:
 
 
 def _told(answer: ShadowAnswer) -> dict[str, Any]:
-    """A decision for its file; the state is in the row."""
+    """Return a decision for its file, without the state, which is in the row."""
     told = asdict(answer)
     del told["state"]
     return told

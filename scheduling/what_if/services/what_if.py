@@ -1,4 +1,4 @@
-"""What-ifs: requested, computed in a separate process, and stored for a day."""
+"""What-ifs: requests, computation in a separate process, and results stored for a day."""
 
 import logging
 import subprocess
@@ -56,22 +56,22 @@ def ask_what_if(
     now: datetime,
     guarantee: Mapping[str, int] | None = None,
 ) -> WhatIf:
-    """Request a what-if for a span of a virtual cluster's past.
+    """Request a what-if for a past period of a virtual cluster.
 
     Args:
         viewer: the requester.
-        virtual_cluster: name.
-        policy: the other policy; that of the time, if only the guarantee differs.
-        policy_args: its parameters.
-        since: begin of the span.
-        until: its end.
-        size_aware: the policies know how much work is left.
-        now: the present.
+        virtual_cluster: name of the virtual cluster.
+        policy: the other policy; the recorded one if only the guarantee differs.
+        policy_args: parameters of the other policy.
+        since: start of the period.
+        until: end of the period.
+        size_aware: whether policies get the remaining work of jobs.
+        now: the current time.
         guarantee: devices by type; other types are unchanged.
 
     Raises:
-        InvalidError: the policy, its parameters, the guarantee or the span is not valid.
-        NotFoundError: unknown virtual cluster, or the viewer may not see its jobs.
+        InvalidError: the policy, its parameters, the guarantee or the period is not valid.
+        NotFoundError: the virtual cluster is unknown, or the viewer may not see its jobs.
         ConflictError: the viewer has too many open what-ifs.
     """
     vc = _asked_about(viewer, virtual_cluster)
@@ -162,7 +162,7 @@ def _record_question(viewer: Viewer, question: WhatIf) -> None:
 
 
 def what_ifs_of(viewer: Viewer, *, now: datetime) -> QuerySet[WhatIf]:
-    """The questions about virtual clusters whose jobs the viewer may see, not older than a day."""
+    """Return the what-ifs of the last day about virtual clusters whose jobs the viewer may see."""
     rows = WhatIf.objects.visible_to(viewer).filter(asked_at__gt=now - KEPT)
     tenants = rows.order_by().values_list("tenant_id", flat=True).distinct()
     allowed = [pk for pk in tenants if viewer.can(Permission.VIEW_JOBS, pk)]
@@ -170,10 +170,10 @@ def what_ifs_of(viewer: Viewer, *, now: datetime) -> QuerySet[WhatIf]:
 
 
 def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
-    """One what-if with its result, if any; a lost request is sent again.
+    """Return a what-if with its result, if any; a lost request is sent again.
 
     Raises:
-        NotFoundError: not found, older than a day, or the viewer may not see it.
+        NotFoundError: the what-if is unknown, older than a day, or the viewer may not see it.
     """
     found = what_ifs_of(viewer, now=now).filter(pk=pk).first()
     if found is None:
@@ -181,21 +181,21 @@ def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
     lost = found.begun_at is None and now - found.asked_at > LOST_AFTER
     died = found.begun_at is not None and now - found.begun_at > DEAD_AFTER
     is_open = found.finished_at is None and (lost or died)
-    # A process that computes another what-if takes this one next; no second one is needed.
+    # A process that computes another what-if takes this one next, so no second process is needed.
     if is_open and not _being_answered(now).exists():
         ports.bound().what_ifs.request(found.pk)
     return found
 
 
 def next_what_if(*, now: datetime) -> int | None:
-    """The oldest what-if that waits for a process, if any."""
+    """Return the ID of the oldest what-if that waits for a process, or None."""
     waiting = _free(now).filter(asked_at__gt=now - KEPT).order_by("id")
     found: int | None = waiting.values_list("pk", flat=True).first()
     return found
 
 
 def _free(now: datetime) -> QuerySet[WhatIf]:
-    """What-ifs without a process, or whose process has died."""
+    """Return what-ifs without a process, or whose process has died."""
     free = Q(begun_at=None) | Q(begun_at__lt=now - DEAD_AFTER)
     return WhatIf.objects.unscoped().filter(free, finished_at=None)
 
@@ -205,9 +205,10 @@ def _being_answered(now: datetime) -> QuerySet[WhatIf]:
 
 
 def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
-    """Compute a what-if that no process has begun; returns whether it was computed here.
+    """Compute a what-if that no process has begun; return whether this process computed it.
 
-    Only one is computed at a time in the whole cluster, so that they never take all processors.
+    Only one what-if is computed at a time in the whole cluster, so that they never use all
+    processors.
     """
     if not _free(now).filter(~Exists(_being_answered(now)), pk=pk).update(begun_at=now):
         return False
@@ -224,7 +225,7 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
         fault = sentence("days-cannot-be-simulated", error=str(error))
     except TimeoutError:
         fault = sentence("query-timed-out", seconds=format(ANSWER_SECONDS, "g"))
-    except Exception as error:  # or the what-if would be open until it is deleted
+    except Exception as error:  # otherwise the what-if would stay open for a day
         logger.exception("the question %s could not be answered", pk)
         fault = sentence("query-failed", error=type(error).__name__)
     except BaseException:  # terminated: the next worker may take it at once
@@ -260,7 +261,7 @@ def _replayed(asked: WhatIf, data_dir: Path, now: datetime) -> dict[str, Any]:
 
 
 def forget_what_ifs(*, now: datetime) -> int:
-    """Delete what-ifs, with or without a result, a day after their request."""
+    """Delete what-ifs a day after their request, and return their number."""
     gone, _ = WhatIf.objects.unscoped().filter(asked_at__lt=now - KEPT).delete()
     return gone
 
@@ -273,16 +274,16 @@ _STARTING: Final = Lock()
 
 
 def start_answering(*, project: Path) -> None:
-    """Start a process for queued what-ifs; it ends with this one, or at once if one is active.
+    """Start a process that computes queued what-ifs.
 
-    At most two run: pages poll while they wait, and under load a process starts more slowly than
-    they poll.
+    The process ends with this one, or at once if another one is active. At most two run: pages
+    poll while they wait, and under load a process starts more slowly than pages poll.
 
     Args:
         project: the directory of ``manage.py``.
     """
     with _STARTING:
-        # Those that have ended are reaped here.
+        # This reaps processes that have ended.
         _started[:] = [process for process in _started if process.poll() is None]
         if len(_started) >= MOST_AT_ONCE:
             return
