@@ -1,4 +1,4 @@
-"""The record of each scheduling round, and the order in which the newest one tried jobs."""
+"""Rows of scheduling rounds, and the order in which the newest round tried jobs."""
 
 from typing import Final
 
@@ -9,9 +9,10 @@ from scheduling.clusters.models.virtual_clusters import VirtualCluster
 
 
 class Round(models.Model):
-    """One pass snapshot -> plan -> commit. The unique number fences off other schedulers.
+    """One pass of the scheduler: snapshot, decision, commit.
 
-    ``snapshot_path`` is relative to the data directory and empty for a round that changed nothing.
+    The unique number prevents a second scheduler from committing the same round. ``snapshot_path``
+    is relative to the data directory, and empty for a round without changes.
     """
 
     number = models.PositiveBigIntegerField(unique=True)
@@ -43,10 +44,10 @@ class Round(models.Model):
 
 
 class QueueOrder(models.Model):
-    """The waiting jobs of a virtual cluster as the newest round tried them, the first one first.
+    """The waiting jobs of a virtual cluster in the order in which the newest round tried them.
 
-    Jobs that the round did not try, since they may not start yet or their policy gives them
-    nothing, are in neither list. Two rounds with equal ``digest`` left the same order.
+    The lists omit jobs that the round did not try: jobs that may not start yet, and jobs to which
+    the policy gives no devices. Two rounds with equal ``digest`` have the same order.
     """
 
     DIGEST_LENGTH: Final = 32

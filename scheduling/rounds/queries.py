@@ -1,4 +1,4 @@
-"""The record of the rounds: the newest, one, and the ticker on every page."""
+"""Committed rounds for pages and REST, and the ticker on every page."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,8 +31,8 @@ class RoundRow:
 
     Attributes:
         fallbacks: policies that failed and their replacement; only for editors of virtual
-            clusters, since the text names them.
-        timings_ms: read, decide, commit.
+            clusters, since the text contains names.
+        timings_ms: duration of reading, decision and commit.
         has_snapshot: whether the round can be replayed.
     """
 
@@ -57,8 +57,6 @@ class RoundRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTick:
-    """One bar of the ticker."""
-
     number: int
     duration_ms: float
     policy: str
@@ -69,9 +67,9 @@ class Ticker:
     """The last rounds, the newest at the end.
 
     Attributes:
-        policy: the newest round's policy; ``3 policies`` if they differ.
-        age_seconds: since the newest round; None before the first.
-        pulse: late after 2 intervals, stopped after 3.
+        policy: policy of the newest round; ``3 policies`` if they differ.
+        age_seconds: time since the newest round; None before the first.
+        pulse: late after 2 intervals, stopped after 3 intervals.
     """
 
     ticks: tuple[RoundTick, ...]
@@ -86,7 +84,7 @@ class Ticker:
 def recent_rounds(
     viewer: Viewer, *, cursor: str | None = None, limit: int = DEFAULT_ROWS
 ) -> Page[RoundRow]:
-    """Rounds, newest first."""
+    """Return a page of rounds, newest first."""
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     limit = page_limit(limit)
     key = read_cursor(cursor)
@@ -98,10 +96,10 @@ def recent_rounds(
 
 
 def round_detail(viewer: Viewer, number: int) -> RoundRow:
-    """One round.
+    """Return a round by its number.
 
     Raises:
-        NotFoundError: unknown round, or its row has been pruned.
+        NotFoundError: the round is unknown, or its row has been pruned.
     """
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     stored = Round.objects.filter(number=number).first()
@@ -111,7 +109,7 @@ def round_detail(viewer: Viewer, number: int) -> RoundRow:
 
 
 def ticker(viewer: Viewer, *, now: datetime, round_seconds: float) -> Ticker:
-    """The ticker's bars and whether rounds run on time, in one query."""
+    """Return the last rounds and whether rounds run on time, in one query."""
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     newest = list(
         Round.objects.order_by("-number").values_list(
@@ -136,7 +134,7 @@ def ticker(viewer: Viewer, *, now: datetime, round_seconds: float) -> Ticker:
 
 
 def pulse_of(age_seconds: float | None, round_seconds: float) -> RoundHealth:
-    """How a round of this age is judged; no round at all counts as stopped."""
+    """Return the health of rounds by the age of the newest one; no round counts as stopped."""
     if age_seconds is None or age_seconds > STOPPED_INTERVALS * round_seconds:
         return RoundHealth.STOPPED
     return (
@@ -145,13 +143,13 @@ def pulse_of(age_seconds: float | None, round_seconds: float) -> RoundHealth:
 
 
 def newest_round() -> tuple[int, datetime | None]:
-    """Number and commit of the newest round; 0 and None before the first."""
+    """Return number and commit time of the newest round; 0 and None before the first."""
     row = Round.objects.order_by("-number").values_list("number", "committed_at").first()
     return row or (0, None)
 
 
 def policy_words(policies: list[Any]) -> str:
-    """One policy by its name, several by their number."""
+    """Return the name of a single policy, or the number of several."""
     return str(policies[0]) if len(policies) == 1 else sentence("policies", policies=len(policies))
 
 

@@ -1,4 +1,4 @@
-"""Writes of a round besides starts: refusals, reasons, bindings, queue order, next wake-up."""
+"""Writes of a round besides starts: rejections, reasons, bindings, queue order, next wake-up."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ EARLIEST_SECONDS: Final = 1.0
 
 
 def reject_jobs(rejections: Sequence[Rejection], *, now: datetime) -> tuple[int, ...]:
-    """Permanently end queued jobs that their policies refuse; returns those that it has ended."""
+    """Permanently end queued jobs that their policies reject, and return their IDs."""
     refused = []
     for rejection in rejections:
         reason = rejection.reason
@@ -48,7 +48,7 @@ def reject_jobs(rejections: Sequence[Rejection], *, now: datetime) -> tuple[int,
 
 
 def audit_reverts(preemptions: Sequence[Preemption]) -> None:
-    """Record in the audit the jobs that return to their former size, and why."""
+    """Record in the audit the jobs that return to their former size, with the rule."""
     reverted = {
         one.job_id: one.rule for one in preemptions if one.cause == PreemptionRule.REVERT.value
     }
@@ -65,15 +65,15 @@ def audit_reverts(preemptions: Sequence[Preemption]) -> None:
 
 
 def new_faults(snapshot: ClusterSnapshot, faults: Mapping[int, str]) -> dict[int, str]:
-    """Faults of policies that are not those of the round before; empty: over."""
+    """Return the policy faults that changed since the last round; an empty text means fixed."""
     before = {vc.id: vc.policy_fault for vc in snapshot.vcs}
     return {vc: fault for vc, fault in faults.items() if fault != before.get(vc, "")}
 
 
 def write_faults(snapshot: ClusterSnapshot, result: RoundResult, *, now: datetime) -> None:
-    """Record on virtual clusters and in the audit the policies that fail, or fail no longer.
+    """Record on virtual clusters and in the audit which policies started or stopped failing.
 
-    Only changes are written: a policy that fails in every round has one row.
+    Only changes are written: a policy that fails in every round has one audit row.
     """
     known = {vc.id: vc for vc in snapshot.vcs}
     for vc_id, fault in new_faults(snapshot, result.policy_faults).items():
@@ -95,7 +95,7 @@ def write_faults(snapshot: ClusterSnapshot, result: RoundResult, *, now: datetim
 
 
 def announce_wake(wake: float | None, *, now: datetime, round_seconds: float) -> None:
-    """Request a round at the instant that a policy wants, if the next tick is too late."""
+    """Request a round at the time that a policy needs, if the next regular round is too late."""
     if wake is None:
         return
     seconds = max(EARLIEST_SECONDS, wake - now.timestamp())
@@ -107,8 +107,9 @@ def announce_wake(wake: float | None, *, now: datetime, round_seconds: float) ->
 MAX_TEXT: Final = 500
 QUEUED: Final = JobState.QUEUED.value
 
-# A CASE with a branch per job costs the square of their number. PostgreSQL reads all rows
-# from one parameter; for SQLite, which lives in this process, one statement is run over and over.
+# The cost of a CASE expression with one branch per job grows with the square of their number.
+# PostgreSQL reads all rows from one parameter. SQLite runs in this process, so one prepared
+# statement is executed for each row.
 _SQLITE: Final = """
     UPDATE {table} SET reason_code = %s, reason_text = %s, reason = %s WHERE id = %s AND state = %s
 """
@@ -132,7 +133,7 @@ def store_reasons(reasons: Mapping[int, Reason]) -> None:
 
 
 def reason_detail(reason: Reason) -> dict[str, Any]:
-    """The stored reason besides code and text."""
+    """Return the parameters of a reason, which are stored besides code and text."""
     detail = reason.to_json()
     if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
         detail["waiting_for"] = list(reason.blocked_by)
@@ -140,7 +141,7 @@ def reason_detail(reason: Reason) -> dict[str, Any]:
 
 
 def _rows(reasons: Mapping[int, Reason]) -> list[tuple[str, str, str, int, str]]:
-    # Jobs with the same reason share one value, which is then encoded once.
+    # Jobs with the same reason share one object, which is then encoded once.
     spelled = {
         key: (reason.code.value, reason.text[:MAX_TEXT], json.dumps(reason_detail(reason)))
         for key, reason in {id(reason): reason for reason in reasons.values()}.items()
@@ -171,17 +172,17 @@ _REGAINED_TEXT: Final = sentence("guaranteed-now")
 def write_rebindings(
     *, rebindings: Iterable[Rebinding], round_number: int, now: datetime
 ) -> tuple[int, ...]:
-    """Write the virtual leaf of each lease, and a line in each job's events; inside a round.
+    """Write the virtual leaf of each lease and an event of each job, in the round's transaction.
 
-    Jobs that released their devices meanwhile are left out.
+    Jobs that have released their devices meanwhile are skipped.
 
     Args:
-        rebindings: those that the round has found.
+        rebindings: the changed bindings of the round.
         round_number: number of the round, for the events.
-        now: the instant that is written.
+        now: time to store.
 
     Returns:
-        The jobs that were written.
+        The IDs of the jobs that were written.
     """
     wanted = {
         (rebinding.job_id, leaf.address): leaf.virtual
@@ -223,7 +224,7 @@ def _tell(jobs: set[int], *, borrows: bool, round_number: int, now: datetime) ->
 
 
 def write_lines(lines: Lines) -> None:
-    """Store the queue positions that have changed, within the transaction of the round."""
+    """Store the queue orders that have changed, in the round's transaction."""
     stored = dict(QueueOrder.objects.values_list("virtual_cluster_id", "digest"))
     rows = []
     for vc_id in sorted(stored.keys() | lines.keys()):

@@ -1,4 +1,4 @@
-"""Stored rounds: snapshot and decision of each round that changes something, for replays."""
+"""Stored rounds: snapshot and decision of each round with changes, for replays and checks."""
 
 import hashlib
 import os
@@ -23,13 +23,13 @@ FORMAT: Final = 1
 
 
 class _Spelled:
-    """Cached JSON of values: from round to round most jobs have the same values."""
+    """Cache of encoded JSON: most jobs have the same values in consecutive rounds."""
 
     def __init__(self) -> None:
         self._known: Mapping[int, tuple[object, orjson.Fragment]] = {}
 
     def of(self, values: Mapping[int, object]) -> list[orjson.Fragment]:
-        """The JSON of each; entries that are not in ``values`` are dropped."""
+        """Return the JSON of each value, and drop cache entries of other keys."""
         before, now = self._known, {}
         for key, value in values.items():
             known = before.get(key)
@@ -45,11 +45,11 @@ _HOLDING: Final = _Spelled()
 
 
 def spelled_round(snapshot: ClusterSnapshot, result: RoundResult) -> bytes:
-    """The canonical JSON of a round's snapshot and decision; each shared value is encoded once."""
+    """Return the canonical JSON of a round; each shared value is encoded once."""
     read, decided = _fields(snapshot), _fields(result)
     read["queued"] = _QUEUED.of({job.id: job for job in snapshot.queued})
     read["holding"] = _HOLDING.of({job.id: job for job in snapshot.holding})
-    # Jobs with the same reason share one value.
+    # Jobs with the same reason share one object.
     reasons = {id(reason): reason for reason in result.reasons.values()}
     spelled = {at: orjson.Fragment(canonical_json(reason)) for at, reason in reasons.items()}
     decided["reasons"] = {job_id: spelled[id(reason)] for job_id, reason in result.reasons.items()}
@@ -63,7 +63,7 @@ def _fields(value: ClusterSnapshot | RoundResult) -> dict[str, Any]:
 
 
 def _in_order(spelled: Mapping[str, Any]) -> orjson.Fragment:
-    """Fields in the order of their declaration, as in a value that is encoded whole."""
+    """Return the fields in the order of their declaration, as if the value were encoded whole."""
     parts = (b'"%b":%b' % (name.encode(), canonical_json(of)) for name, of in spelled.items())
     return orjson.Fragment(b"{%b}" % b",".join(parts))
 
@@ -71,10 +71,10 @@ def _in_order(spelled: Mapping[str, Any]) -> orjson.Fragment:
 def store_round(
     *, data_dir: Path, number: int, reading: Reading, result: RoundResult
 ) -> tuple[str, str, int]:
-    """Write a round's snapshot and decision; the name appears only when the file is complete.
+    """Write a round's snapshot and decision; the file appears only when it is complete.
 
     Returns:
-        Path below ``data_dir``, SHA-256 of the canonical JSON, and size of the file in bytes.
+        Path relative to ``data_dir``, SHA-256 of the canonical JSON, and file size in bytes.
     """
     document = spelled_round(reading.snapshot, result)
     folder = Path(ROUNDS_DIR) / f"{number // PER_FOLDER:06d}"
@@ -88,10 +88,10 @@ def store_round(
 
 
 def store_shadows(*, data_dir: Path, stored: Round, answers: object) -> int:
-    """Store the decisions of a round's shadow policies next to its file, and add their bytes.
+    """Store the decisions of a round's shadow policies next to its file, and count their bytes.
 
     Returns:
-        Their number of bytes.
+        The size of the file in bytes.
     """
     path = _shadow_path(stored)
     packed = zstandard.ZstdCompressor(level=3).compress(canonical_json(answers))
@@ -103,7 +103,7 @@ def store_shadows(*, data_dir: Path, stored: Round, answers: object) -> int:
 
 
 def read_shadows(*, data_dir: Path, stored: Round) -> list[dict[str, Any]]:
-    """The decisions of a round's shadow policies; empty if their file is gone."""
+    """Return the decisions of a round's shadow policies; empty if their file was pruned."""
     if not stored.snapshot_path:
         return []
     try:
@@ -120,7 +120,7 @@ def _shadow_path(stored: Round) -> Path:
 
 
 def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
-    """The document of a stored round, checked against the hash in its row.
+    """Return the document of a stored round, checked against the hash in its row.
 
     Raises:
         FileNotFoundError: the round changed nothing, or its file has been pruned.
@@ -137,7 +137,9 @@ def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
 
 
 def prune_rounds(*, data_dir: Path, older_than: datetime, keep_bytes: int) -> int:
-    """Delete files of old rounds, then the oldest beyond ``keep_bytes``; rows lose their path.
+    """Delete files of old rounds, then the oldest files beyond ``keep_bytes``.
+
+    Rows of deleted files get an empty path.
 
     Returns:
         The number of deleted files.

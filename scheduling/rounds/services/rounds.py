@@ -1,4 +1,4 @@
-"""One scheduling round: read, decide, and commit in one short transaction fenced by its number."""
+"""One scheduling round: read, decide, and commit in one short transaction."""
 
 import contextlib
 import gc
@@ -48,7 +48,7 @@ Store = Callable[[int, Reading, RoundResult], tuple[str, str, int]]
 
 
 class LostRoundError(Exception):
-    """Another scheduler committed a round with this number first; this one wrote nothing."""
+    """Another scheduler committed a round with this number first; this round wrote nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ class RoundOutcome:
         started: jobs that got devices.
         dropped: jobs that were placed, but changed state before the commit.
         rebound: running jobs that lost or regained their guarantee.
-        rejected: queued jobs that their policies refused permanently.
-        new_waits: whether jobs wait that did not wait before, or wait for another reason.
+        rejected: queued jobs that their policies rejected permanently.
+        new_waits: whether a job started to wait, or waits for another reason than before.
     """
 
     number: int
@@ -81,17 +81,17 @@ def run_round(
     cause: str = "tick",
     make: MakePolicy = make_policy,
 ) -> RoundOutcome:
-    """Run one round from reading to commit.
+    """Run one round from the snapshot to the commit.
 
     Args:
-        now: the clock.
-        config: the settings of a round.
-        store: stores the snapshot of a round that changes something.
-        cause: the trigger of the round, for the record.
+        now: returns the current time.
+        config: the settings of rounds.
+        store: stores the snapshot of a round with changes.
+        cause: the trigger of the round, for its record.
         make: builds a policy from its name and parameters.
 
     Raises:
-        LostRoundError: another scheduler was faster; the caller may ignore this round.
+        LostRoundError: another scheduler committed first; the caller may ignore this round.
     """
     with _collector_paused():
         return _run_round(now=now, config=config, store=store, cause=cause, make=make)
@@ -138,7 +138,7 @@ def _run_round(
 
 
 def _changes_something(reading: Reading, result: RoundResult) -> bool:
-    """Whether a round does more than let jobs wait."""
+    """Return whether a round has any effect besides reasons of waiting jobs."""
     return bool(
         result.starts
         or result.preemptions
@@ -149,9 +149,9 @@ def _changes_something(reading: Reading, result: RoundResult) -> bool:
 
 
 def _has_fresh_waiters(reading: Reading, result: RoundResult, now: datetime) -> bool:
-    """Whether jobs wait that no stored round has seen, and the newest one is a minute old.
+    """Return whether a job waits that no stored round contains, and the newest is a minute old.
 
-    Their reasons can be checked only against a snapshot in which they are.
+    A reason can be checked only against a stored snapshot that contains the job.
     """
     fresh = [job for job in reading.snapshot.queued if job.id in result.reasons]
     newest = max((job.submitted for job in fresh), default=0.0)
@@ -170,7 +170,7 @@ def _has_fresh_waiters(reading: Reading, result: RoundResult, now: datetime) -> 
 
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Pause garbage collection: a round's many small values contain no cycles."""
+    """Pause garbage collection: the many small objects of a round contain no cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -215,8 +215,8 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
 
 
 def _write_reasons(reading: Reading, result: RoundResult) -> bool:
-    """Store the reasons that are new or changed; whether a job has one of another code."""
-    # Jobs with the same reason share one value, before and now: it is encoded and compared once.
+    """Store new and changed reasons; return whether a job has a reason with another code."""
+    # Jobs with the same reason share one object, which is encoded and compared once.
     spelled: dict[int, StoredReason] = {}
     unchanged: dict[tuple[int, int], bool] = {}
     changed: dict[int, Reason] = {}

@@ -1,4 +1,4 @@
-"""Rows of the jobs that start: attempts, members, leases, ports."""
+"""Rows of starting jobs: attempts, members, leases and ports."""
 
 import random
 import uuid
@@ -29,20 +29,20 @@ _READ: Final = ("attempts_made", "demand", "spec", "tenant", "terms")
 def create_attempts(
     *, number: int, starts: Sequence[Start], reading: Reading, now: datetime
 ) -> frozenset[int]:
-    """Attempts, members and leases of all jobs that start, one statement each.
+    """Create attempts, members and leases of all starting jobs, with one statement each.
 
     Args:
-        number: of the round.
+        number: number of the round.
         starts: jobs with their placements.
         reading: the snapshot with its rows.
-        now: the instant that is written.
+        now: time to store.
 
     Returns:
-        The jobs that start. Jobs without enough free ports are left out: the round counts ports,
-        but jobs queued before demands named ports have none in theirs.
+        The IDs of the jobs that start. Jobs without enough free ports are skipped: the round
+        counts ports, but the demands of jobs queued by older versions do not contain them.
 
     Raises:
-        StaleJobError: one of them is no longer queued; the caller's transaction must roll back.
+        StaleJobError: a job is not queued any more; the caller's transaction must roll back.
     """
     if not starts:
         return frozenset()
@@ -51,7 +51,7 @@ def create_attempts(
     starts = _with_ports(jobs, starts, len(free))
     if not starts:
         return frozenset()
-    # A port freed recently may still linger on a node; random choice makes that rare.
+    # A recently freed port may still be in use on a node; a random choice makes this rare.
     wanted = sum(_ports_wanted(jobs[start.job_id], start) for start in starts)
     ports = random.Random(number).sample(free, wanted)  # noqa: S311 no secret depends on it
     attempts = Attempt.objects.bulk_create(
@@ -82,14 +82,14 @@ def _create_members(
     ports: list[int],
     tenancies: Mapping[int, int],
 ) -> list[Member]:
-    """The members of all attempts, and the leases of their devices.
+    """Create the members of all attempts, and the leases of their devices.
 
     Args:
         attempts: one for each start.
         starts: jobs with their placements.
         reading: the snapshot with its rows.
-        ports: to be given out.
-        tenancies: open tenancy by node, of the nodes whose members run without isolation.
+        ports: free ports to assign.
+        tenancies: open tenancy by node ID, for nodes whose members run without isolation.
     """
     placed = [
         (attempt, member)
@@ -164,7 +164,7 @@ def _attempt_row(
 
 
 def _keep_types(attempts: Sequence[Attempt]) -> None:
-    """Pin jobs whose bits depend on the device type to the type of their first start."""
+    """Pin jobs whose results depend on the device type to the type of their first start."""
     for attempt in attempts:
         job = attempt.job
         if job.terms.get("bits") not in BOUND_TO_A_TYPE or not attempt.device_type:
@@ -175,7 +175,7 @@ def _keep_types(attempts: Sequence[Attempt]) -> None:
 
 
 def _layout(job: Job, start: Start, reading: Reading) -> Layout | None:
-    """The distribution of logical workers over the allocation; None for a job without any."""
+    """Return the layout of logical workers over the allocation; None if the job has none."""
     workers = job.terms.get("workers")
     if workers is None:
         return None
@@ -217,7 +217,7 @@ def _member_row(
 
 
 def _with_ports(jobs: Mapping[int, Job], starts: Sequence[Start], free: int) -> list[Start]:
-    """Those for which there are ports, in the order of the round."""
+    """Return the starts for which enough ports are free, in the order of the round."""
     granted: list[Start] = []
     for start in starts:
         wanted = _ports_wanted(jobs[start.job_id], start)
@@ -228,19 +228,19 @@ def _with_ports(jobs: Mapping[int, Job], starts: Sequence[Start], free: int) -> 
 
 
 def _ports_wanted(job: Job, start: Start) -> int:
-    """The rendezvous port and those of the instances."""
+    """Return the number of ports of an attempt: the rendezvous port and those of its instances."""
     return 1 + sum(sum(_ports_of(job, placed.role).values()) for placed in start.members)
 
 
 def _ports_of(job: Job, role: str) -> Mapping[str, int]:
-    """Number of ports of an instance, by label."""
-    # Straight from the stored document: it was checked when it was accepted.
+    """Return the number of ports of one instance, by label."""
+    # The stored document was validated at the submit.
     ports: Mapping[str, int] = job.spec["roles"][role].get("ports", {})
     return ports
 
 
 def _free_ports() -> list[int]:
-    """The ports that no open attempt holds."""
+    """Return the ports that no open attempt holds."""
     taken = set(Attempt.objects.filter(ended_at=None).values_list("port", flat=True))
     for ports in (
         Member.objects.filter(attempt__ended_at=None)

@@ -1,4 +1,4 @@
-"""The rows that a round reads, in one consistent view, as plain values of the core."""
+"""The input of a round: database rows of one consistent view, as plain values of the core."""
 
 from scheduling.rounds.snapshot.reading import (
     Reading,

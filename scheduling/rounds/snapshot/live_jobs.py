@@ -1,8 +1,8 @@
-"""The live jobs of a snapshot: read as plain numbers and text, and parsed once per change.
+"""Live jobs of a snapshot, parsed again only after a change.
 
-A cluster with 10,000 waiting jobs changes a few of them between two rounds. Rows are read without
-a conversion per field, and an unchanged row returns the cached value; values are frozen, so that
-sharing them between rounds is safe.
+In a cluster with 10,000 waiting jobs, few change between two rounds. Rows are read without a
+conversion per field, and an unchanged row returns its cached value. Values are frozen, so rounds
+can share them.
 """
 
 import json
@@ -43,9 +43,9 @@ _TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReason:
-    """The reason that a queued job has now, so that only changes are written.
+    """The stored reason of a queued job, for comparison with its new reason.
 
-    The English text is not compared: code and parameters of the message are in ``detail``.
+    The English text is not compared, since ``detail`` has the code and parameters of the message.
     """
 
     code: str
@@ -53,7 +53,7 @@ class StoredReason:
 
 
 class LiveJobRow(NamedTuple):
-    """A job's columns as the database returns them: numbers and text only."""
+    """Columns of a job as the database returns them: numbers and text only."""
 
     id: int
     virtual_cluster_id: int
@@ -82,7 +82,7 @@ _HoldingKey = tuple[LiveJobRow, int | None, Leaves]
 
 
 def live_rows(using: str) -> list[LiveJobRow]:
-    """All jobs that have not ended, by id."""
+    """Return the rows of all live jobs in ascending order of IDs."""
     jobs: QuerySet[Job] = Job.objects.unscoped().using(using).live().order_by("id")
     texts = {name: Cast(column, TextField()) for name, column in _TEXTS.items()}
     rows = jobs.annotate(**texts)
@@ -90,14 +90,14 @@ def live_rows(using: str) -> list[LiveJobRow]:
 
 
 class Remembered(Generic[Key, Value]):
-    """Cache of values by key; each use drops the keys that it did not ask for."""
+    """Cache of values by key; each use drops all keys that it does not request."""
 
     def __init__(self, make: Callable[[Key], Value]) -> None:
         self._make = make
         self._known: Mapping[Key, Value] = {}
 
     def of(self, keys: Iterable[Key]) -> tuple[Value, ...]:
-        """The value of each key, in the order of the keys, which are all different."""
+        """Return the value of each key in the order of the keys, which must be distinct."""
         before, now = self._known, {}
         for key in keys:
             value = before.get(key)
@@ -112,13 +112,13 @@ def queued_jobs(
     after: Mapping[int, Sequence[tuple[int, str]]],
     turns: Mapping[int, int],
 ) -> tuple[QueuedJob, ...]:
-    """The waiting jobs.
+    """Return the waiting jobs.
 
     Args:
         rows: their rows.
-        caps: a member's own cap in devices, by tenant and user.
-        after: jobs that have not succeeded and must first, with their states, by job.
-        turns: jobs of its sweep that run at a time, by job held by its sweep.
+        caps: cap of a member in devices, by tenant and user.
+        after: unfinished dependencies with their states, by job.
+        turns: maximum number of concurrent jobs of the sweep, by job that its sweep holds.
     """
     return _QUEUED.of(
         (
@@ -132,7 +132,7 @@ def queued_jobs(
 
 
 def at_their_size(rows: Iterable[LiveJobRow], demands: Mapping[int, Any]) -> Iterable[LiveJobRow]:
-    """Rows with the demands of ``demands`` (by job) instead of those they were submitted with."""
+    """Replace the demands of resized jobs in rows; ``demands`` has the current demand by job."""
     if not demands:
         return rows
     texts = {job_id: json.dumps(demand, sort_keys=True) for job_id, demand in demands.items()}
@@ -144,12 +144,12 @@ def holding_jobs(
     caps: Mapping[tuple[int, int], int],
     leases: Mapping[int, Leaves],
 ) -> tuple[HoldingJob, ...]:
-    """The jobs that hold devices.
+    """Return the jobs that hold devices.
 
     Args:
         rows: their rows.
-        caps: a member's own cap in devices, by tenant and user.
-        leases: their leaves by member, by job.
+        caps: cap of a member in devices, by tenant and user.
+        leases: leaves by member, by job.
     """
     return _HOLDING.of(
         (row, caps.get((row.tenant_id, row.owner_id)), leases.get(row.id, ())) for row in rows
@@ -158,7 +158,7 @@ def holding_jobs(
 
 @lru_cache(maxsize=16384)
 def stored_reason(code: str, detail: str) -> StoredReason:
-    """A reason from its columns; jobs with equal columns share one value."""
+    """Return the reason in two columns; jobs with equal columns share one object."""
     return StoredReason(code=code, detail=_json(detail))
 
 
@@ -220,7 +220,7 @@ def _json(stored: str) -> Any:
 
 
 def _seconds(stored: str) -> float:
-    """Seconds since 1970; SQLite stores UTC without an offset, PostgreSQL returns the offset."""
+    """Return seconds since 1970; SQLite stores UTC without offset, PostgreSQL adds one."""
     moment = datetime.fromisoformat(stored)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 

@@ -1,7 +1,7 @@
-"""Job facts for policies: declared values, past use, reported progress.
+"""Job facts for policies: declared values, past use, and reported progress.
 
-Read in two queries (three where batches may change), and only for the virtual clusters whose
-policies ask for it; and device properties in one more.
+They are read in two queries (three for variable batches), only for virtual clusters whose policies
+use them. One more query reads device properties.
 """
 
 import json
@@ -31,7 +31,7 @@ from scheduling.runs.models import Attempt, StepTally
 
 
 class _Run(NamedTuple):
-    """One attempt of a live job."""
+    """Columns of one attempt of a live job."""
 
     job_id: int
     created_at: datetime
@@ -55,7 +55,7 @@ class _Run(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A live job."""
+    """Columns of a live job."""
 
     job_id: int
     demand: Mapping[str, Any]
@@ -67,7 +67,7 @@ class _Row(NamedTuple):
 def known_of(
     using: str, virtual_clusters: Collection[int], now: datetime
 ) -> Mapping[int, JobFacts]:
-    """Job facts of the live jobs of some virtual clusters, by job."""
+    """Return the job facts of the live jobs of some virtual clusters, by job ID."""
     if not virtual_clusters:
         return {}
     jobs: QuerySet[Job] = (
@@ -79,7 +79,7 @@ def known_of(
 
 
 def known_of_job(job: Job, now: datetime) -> JobFacts:
-    """Job facts of one job, live or ended."""
+    """Return the job facts of one job, live or ended."""
     rows = Job.objects.unscoped().using("default").filter(pk=job.pk)
     return _known_of("default", rows, now)[job.pk]
 
@@ -113,11 +113,13 @@ def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, 
 
 
 def device_memory(using: str, devices: Iterable[tuple[int, int, str]]) -> Mapping[str, int]:
-    """Bytes of the smallest device of each type, of devices whose nodes report it.
+    """Return the memory of the smallest device of each type, in bytes.
+
+    Devices whose nodes do not report their memory are ignored.
 
     Args:
         using: the database alias to read from.
-        devices: row of the node, index on it and type of each device in use.
+        devices: node ID, index and type of each device.
     """
     nodes = Node.objects.using(using).filter(removed_at=None)
     texts = nodes.annotate(told=KeyTextTransform("devices", "inventory")).values_list("id", "told")
@@ -132,7 +134,7 @@ def device_memory(using: str, devices: Iterable[tuple[int, int, str]]) -> Mappin
 
 @lru_cache(maxsize=4096)
 def _memory_by_index(devices: str) -> Mapping[int, int]:
-    """Bytes of each device in the inventory of a node."""
+    """Return the memory in bytes of each device in a node's inventory, by index."""
     return {
         device["index"]: device.get("memory_bytes", 0)
         for device in json.loads(devices)
@@ -141,7 +143,7 @@ def _memory_by_index(devices: str) -> Mapping[int, int]:
 
 
 def timed_steps(using: str, job_ids: Collection[int]) -> Mapping[int, tuple[Timed, ...]]:
-    """Step durations by batch, of jobs with variable batches; one query if there are any."""
+    """Return step durations by batch of jobs with variable batches; one query if there are any."""
     if not job_ids:
         return {}
     found: dict[int, list[Timed]] = defaultdict(list)
@@ -187,7 +189,7 @@ def _known(row: _Row, runs: Sequence[_Run], timed: tuple[Timed, ...], now: datet
 
 @dataclass(slots=True)
 class _Past:
-    """The attempts of one job, summed up."""
+    """Sums over the attempts of one job."""
 
     now: datetime
     executed: float = 0.0
@@ -210,7 +212,7 @@ class _Past:
     failed_executors: int | None = None
 
     def add(self, run: _Run, asked: int) -> None:
-        """Add one attempt, in the order of their numbers."""
+        """Add one attempt; call it in the order of attempt numbers."""
         until = run.ended_at or self.now
         seconds = charged_seconds(run.running_at, run.ended_at, until=self.now)
         devices = run.devices or asked
@@ -233,7 +235,7 @@ class _Past:
         self._add_progress(run, devices, executors)
 
     def _add_use(self, run: _Run) -> None:
-        """Busy share of the newest run, and memory peak of all runs."""
+        """Update the busy share (of the newest run) and the memory peak (of all runs)."""
         if run.busy is not None:
             self.util = run.busy
         if run.memory_peak is not None:
@@ -270,8 +272,8 @@ class _Past:
             self.losses.append((float(run.last_step), run.loss))
 
     def facts(self, gpu_seconds: float, terms: Terms) -> Facts:
-        """The job facts for a policy."""
-        # A step of a changing batch is worth more than one of the initial batch.
+        """Return the job facts for a policy."""
+        # A step with a larger batch is worth more than one with the initial batch.
         counted = terms.total_steps is not None and terms.batch is None
         left = max(0.0, (terms.total_steps or 0) - (self.last_step + 1.0)) if counted else None
         return Facts(

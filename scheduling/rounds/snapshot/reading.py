@@ -1,4 +1,4 @@
-"""Snapshot of a round: a fixed number of queries in one consistent, read-only view."""
+"""Snapshot of a round, read by a fixed number of queries in one consistent view."""
 
 import json
 from collections import defaultdict
@@ -61,13 +61,13 @@ POLICY_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundConfig:
-    """The settings of a round, as values.
+    """The settings of rounds, as values.
 
     Attributes:
         round_seconds: the regular interval.
-        images_required: a job with an image waits for a node with a container engine.
-        using: the database alias that reads one consistent view.
-        policy_seconds: time limit of one virtual cluster's policy.
+        images_required: whether a job with an image waits for a node with a container engine.
+        using: database alias with one consistent view per transaction.
+        policy_seconds: time limit of the policy of one virtual cluster.
     """
 
     round_seconds: float
@@ -82,8 +82,8 @@ class Reading:
 
     Attributes:
         reasons: stored reason by queued job.
-        device_ids: row of the device by leaf address.
-        node_ids: row of the node by name.
+        device_ids: primary key of the device by leaf address.
+        node_ids: primary key of the node by name.
         device_types: type of the device by leaf address.
     """
 
@@ -95,19 +95,22 @@ class Reading:
 
 
 def next_round_number(using: str) -> int:
-    """The next round's number, read before the snapshot: a commit in between makes it stale."""
+    """Return the number of the next round.
+
+    Read it before the snapshot, so that a commit in between makes the round stale.
+    """
     newest = Round.objects.using(using).aggregate(newest=Max("number"))["newest"]
     return (newest or 0) + 1
 
 
 def take_snapshot(*, number: int, now: datetime, config: RoundConfig) -> Reading:
-    """Read everything that round ``number`` may know."""
+    """Return the snapshot of round ``number``, read in one transaction."""
     with transaction.atomic(using=config.using):
         return _read(number, now, config)
 
 
 def cluster_spec(using: str = "default") -> tuple[int, ClusterSpec]:
-    """The topology in force with the guarantees of all virtual clusters, and its version."""
+    """Return the topology version, and the topology with all guarantees."""
     topology = StoredTopology.newest(using)
     if not topology.version:
         return 0, NO_CELLS
@@ -222,7 +225,7 @@ def _devices(using: str) -> list[tuple[Any, ...]]:
 
 
 def _vcs(using: str) -> tuple[tuple[VcFacts, bool], ...]:
-    """The virtual clusters, each with whether its policy or a shadow reads job facts."""
+    """Return the virtual clusters, each with whether a policy or shadow policy reads job facts."""
     rows = (
         VirtualCluster.objects.unscoped()
         .using(using)
@@ -249,7 +252,7 @@ def _vc_facts(vc: VirtualCluster) -> VcFacts:
 
 
 def cluster_least(vc: VirtualCluster) -> str:
-    """The cluster's minimum isolation level, read with a virtual cluster."""
+    """Return the cluster's minimum isolation level, which was read with a virtual cluster."""
     return getattr(vc, "cluster_least", None) or NONE
 
 
@@ -278,7 +281,7 @@ def _node_facts(
 def _leases_by_job(
     using: str,
 ) -> tuple[Mapping[int, Leaves], Mapping[int, Any]]:
-    """Leaves by member, by job; and the demands of resized jobs."""
+    """Return leaves by member, by job; and the current demands of resized jobs."""
     sizes: dict[int, str] = {}
     members: dict[int, dict[int, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for job_id, member_id, address, virtual, demand in (
@@ -308,7 +311,7 @@ def _user_caps(using: str) -> dict[tuple[int, int], int]:
 
 
 def _ports_left(using: str) -> int:
-    """Number of ports that no open attempt holds."""
+    """Return the number of ports that no open attempt holds."""
     open_ones = Attempt.objects.using(using).filter(ended_at=None)
     members = Member.objects.using(using).filter(attempt__ended_at=None).exclude(ports={})
     taken = open_ones.count() + sum(
@@ -331,7 +334,7 @@ def _open_dependencies(using: str) -> Mapping[int, list[tuple[int, str]]]:
 
 
 def _turns(queued: list[LiveJobRow], using: str) -> Mapping[int, int]:
-    """Jobs of its sweep that run at a time, by job held by its sweep."""
+    """Return the maximum number of concurrent jobs of the sweep, by job that its sweep holds."""
     if not any(row.held_text in YES for row in queued):
         return {}
     open_ones = Sweep.objects.unscoped().using(using).filter(is_open=True)
