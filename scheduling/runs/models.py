@@ -11,13 +11,13 @@ from tessera.isolation import LEVELS, NONE
 
 
 class Attempt(models.Model):
-    """One try at running a job on one placement.
+    """One try to run a job on one placement.
 
     ``uid`` names the run directories on the nodes. ``port`` is the rendezvous port, unique among
-    the attempts that have not ended. ``demand`` is the gang at the size that the policy gave it;
-    None: as submitted. ``devices``, ``device_type`` (the first of several) and ``nodes`` describe
-    its allocation; 0 and empty for old attempts. ``layout``: logical workers of each process, by
-    member, where the job has some.
+    open attempts. ``demand`` is the gang at the size that the policy chose; None means the
+    submitted size. ``devices``, ``device_type`` (the first of several) and ``nodes`` describe the
+    allocation; they are 0 and empty for old attempts. ``layout`` has the logical workers of each
+    process by member, if the job has logical workers.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
@@ -52,7 +52,8 @@ class Attempt(models.Model):
             ),
             models.CheckConstraint(condition=Q(number__gt=0), name="attempt_number_is_positive"),
         ]
-        # Holds both ends, so that a query for a span reads only rows inside it.
+        # The index contains both ends, so that a query for a period reads only rows in that
+        # period.
         indexes = [models.Index(fields=["ended_at", "created_at"], name="attempt_by_end")]
 
     def __str__(self) -> str:
@@ -62,15 +63,16 @@ class Attempt(models.Model):
 class Member(models.Model):
     """One rank of one role of an attempt, on one node.
 
-    ``step`` moves forward only, by compare-and-set. ``rank`` counts within the role, ``node_rank``
-    through the whole gang. ``removed_at``: nothing of it is on the node any more; queries for open
-    members filter by its absence too, to use the index by node. ``settings`` are the tuned
-    settings of the job (``tessera.train.control``), stored at the gang's first member; its node
-    has received version ``settings_told``. ``least_isolation`` is the level that its round relied
-    on, ``isolation`` the one at which the node runs it, ``network`` whether it has a network of
-    its own there; both are empty before it runs. ``warnings`` are codes of the node about the run,
-    separated by blanks. ``tenancy``: it runs without isolation on a node that belongs to its
-    tenant.
+    ``step`` moves forward only, by compare-and-set. ``rank`` counts within the role, and
+    ``node_rank`` within the whole gang. If ``removed_at`` is set, the run directory is gone from
+    the node; queries for open members also filter by its absence, to use the index by node.
+
+    ``settings`` are the tuned settings of the job (``tessera.train.control``), stored at the first
+    member of the gang; its node has received version ``settings_told``. ``least_isolation`` is the
+    level that the round assumed, and ``isolation`` the actual level. ``network`` is the actual
+    network; both are empty before the process runs. ``warnings`` are codes from the node,
+    separated by spaces. ``tenancy`` is set if the member runs without isolation on a node that
+    belongs to its tenant.
     """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="members")
@@ -142,10 +144,9 @@ class Member(models.Model):
 class AttemptProgress(models.Model):
     """Sums of an attempt's reports, from which performance models are fitted.
 
-    ``seconds`` and ``steps`` are those of its first rank, ``samples`` those of all ranks.
-    ``losses`` are points of step and loss over the whole attempt (``core.performance.losses``).
-    ``batch``, ``accumulation`` and the gradient noise (of the initial batch) are the newest
-    reported.
+    ``seconds`` and ``steps`` are sums of the first rank, ``samples`` of all ranks. ``losses`` has
+    points of step and loss over the whole attempt (``core.performance.losses``). ``batch``,
+    ``accumulation`` and the gradient noise (at the initial batch) are the newest reported values.
     """
 
     attempt = models.OneToOneField(
@@ -169,9 +170,9 @@ class AttemptProgress(models.Model):
 class AttemptUse(models.Model):
     """Device use of an attempt until ``until``, for policies.
 
-    ``busy`` is the busy share of the time, the mean of all reporting devices, over ``minutes``;
-    ``memory_peak`` the most bytes that one of them had in use. None: no reports. Stored only for
-    virtual clusters with a policy or shadow policy that reads job facts.
+    ``busy`` is the mean busy share of all reporting devices over ``minutes``. ``memory_peak`` is
+    the highest memory use of one device in bytes. Both are None without reports. Rows exist only
+    for virtual clusters whose policy or shadow policy reads job facts.
     """
 
     attempt = models.OneToOneField(
@@ -215,9 +216,9 @@ class StepTally(models.Model):
 
 
 class Lease(models.Model):
-    """A device is held for an attempt until ``released_at``; unique while unreleased.
+    """The right of an attempt to use a device until ``released_at``.
 
-    ``virtual_cell`` is the virtual leaf to which the device is bound; empty for opportunistic use.
+    ``virtual_cell`` is the virtual leaf bound to the device; empty for opportunistic use.
     """
 
     device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="leases")
@@ -252,12 +253,12 @@ class Lease(models.Model):
 
 
 class Preemption(models.Model):
-    """An attempt was asked to leave although its job was not to end.
+    """A request to an attempt to leave its devices although its job continues.
 
     ``by`` names the requester if it was not a round. ``acknowledged_at`` is the time of the job's
-    acknowledgement; ``checkpoint_*`` is the last that it saved. ``forced``: it was killed when its
-    grace period was over. ``lost_steps`` is None if the job reports no steps; both are None until
-    the attempt has ended.
+    acknowledgement, and ``checkpoint_*`` describe its last checkpoint. ``forced`` is true if the
+    grace period ended before the job did. ``lost_steps`` is None if the job reports no steps. It
+    and the lost seconds are None until the attempt has ended.
     """
 
     attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, related_name="preemption")
@@ -311,9 +312,9 @@ class EvictionTally(models.Model):
 
 
 class WaitTally(models.Model):
-    """Number of jobs of a virtual cluster by class of their wait for the first start.
+    """Number of jobs of a virtual cluster by the class of their wait for the first start.
 
-    ``wait_class`` counts through ``core.waits.BOUNDS``; ``seconds`` is the sum of these waits.
+    ``wait_class`` is an index of ``core.waits.BOUNDS``; ``seconds`` is the sum of these waits.
     """
 
     virtual_cluster = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""Members of gangs not confirmed as gone from their nodes, and their directives."""
+"""Members of gangs that may still be on their nodes, and their directives."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _MEMBER_COLUMNS: Final = (
 
 
 class ListedMember(NamedTuple):
-    """As much of an open member as the list of all nodes needs."""
+    """Columns of an open member for the list of all nodes."""
 
     step: str
     pid: int | None
@@ -43,11 +43,11 @@ class ListedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenMember:
-    """A rank that is not known to be gone from a node.
+    """A member that may still be on a node.
 
     Attributes:
-        job_id: None when the viewer may not see the job.
-        lease_renewed_at: the node's last confirmation that it may continue.
+        job_id: None if the viewer may not see the job.
+        lease_renewed_at: time at which the node last confirmed its lease.
     """
 
     member_id: int
@@ -67,9 +67,9 @@ class OpenMember:
 
 
 def ranks_by_node() -> Mapping[int, list[ListedMember]]:
-    """Open members by node, in no order, in one query."""
+    """Return the open members by node ID, unordered, in one query."""
     found: dict[int, list[ListedMember]] = defaultdict(list)
-    # In an order by id, SQLite reads all members that there ever were.
+    # With an order by ID, SQLite would read all past members.
     open_now = _open().order_by()
     for node_id, *rank in open_now.values_list("node_id", *ListedMember._fields):
         found[node_id].append(ListedMember._make(rank))
@@ -77,7 +77,7 @@ def ranks_by_node() -> Mapping[int, list[ListedMember]]:
 
 
 def open_members(viewer: Viewer, node_id: int) -> list[OpenMember]:
-    """The open members of one node, in one query."""
+    """Return the open members of one node, in one query."""
     rows = _open().filter(node_id=node_id)
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
     found = []
@@ -107,7 +107,7 @@ def open_members(viewer: Viewer, node_id: int) -> list[OpenMember]:
 
 
 def _open() -> QuerySet[Member]:
-    """Members that are not known to be gone."""
+    """Return members that may still be on their nodes."""
     return Member.objects.filter(removed_at=None).exclude(step__in=GONE).order_by("id")
 
 
@@ -123,7 +123,7 @@ class DirectiveKind(StrEnum):
 
 
 def directive_of(member: Member) -> DirectiveKind:
-    """The directive for ``member``, from its step, its stop request and its settings."""
+    """Return the directive for ``member``, from its step, stop request and settings."""
     step = MemberStep(member.step)
     if member.stop_asked_at is not None:
         before_go = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.PREPARED)

@@ -22,10 +22,10 @@ class Outlook:
     """Predictions for an elastic job at other sizes.
 
     Attributes:
-        prediction: None before its first reported step.
+        prediction: predicted speeds; None before the first reported step.
         restarts: number of restarts.
-        start_seconds: mean duration of a start; None before the first.
-        lost_seconds: work that preemptions have cost so far.
+        start_seconds: mean duration of a start; None before the first start.
+        lost_seconds: work lost by preemptions so far.
     """
 
     prediction: "Prediction | None"
@@ -35,10 +35,10 @@ class Outlook:
 
 
 def outlook_of_job(viewer: Viewer, job_id: int, *, now: datetime) -> Outlook | None:
-    """Predictions of an elastic job at other sizes; None for a job of fixed size.
+    """Return predictions of an elastic job at other sizes; None for a job of fixed size.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: the job is unknown, or the viewer may not see it.
     """
     job = visible_job(viewer, job_id)
     if "elastic" not in job.terms:

@@ -1,4 +1,4 @@
-"""Receipts of a job's checkpoints and preemptions, without jobs that the viewer may not see."""
+"""Checkpoints and preemption receipts of jobs, without jobs that the viewer may not see."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,9 +21,9 @@ class CheckpointView:
     """One checkpoint.
 
     Attributes:
-        receipt: its step, hash and settings.
-        size: bytes; None if not reported.
-        seconds: that saving took, likewise.
+        receipt: step, hash and settings.
+        size: size in bytes; None if not reported.
+        seconds: duration of the save; None if not reported.
     """
 
     at: datetime
@@ -34,11 +34,13 @@ class CheckpointView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Comparison of two trainings.
+    """A comparison of two trainings.
 
     Attributes:
-        left, right: job and attempt (None: all of them) of each.
-        changed_left, changed_right: steps that a side has saved with several hashes.
+        left: job and attempt of the first training; attempt None means all attempts.
+        right: job and attempt of the second training.
+        changed_left: steps that the first training has saved with several hashes.
+        changed_right: steps that the second training has saved with several hashes.
     """
 
     left: tuple[int, int | None]
@@ -51,10 +53,10 @@ class Compared:
 def checkpoints_of_job(
     viewer: Viewer, job_id: int, *, attempt: int | None = None
 ) -> tuple[CheckpointView, ...]:
-    """The newest checkpoints of one job, the oldest first.
+    """Return the newest checkpoints of one job, oldest first.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: the job is unknown, or the viewer may not see it.
     """
     require_visible_job(viewer, job_id)
     events = JobEvent.objects.filter(job_id=job_id, kind=CHECKPOINT)
@@ -73,10 +75,10 @@ def compare_jobs(
     right: int,
     right_attempt: int | None = None,
 ) -> Compared:
-    """The first difference between the checkpoints of two jobs, or of two attempts.
+    """Return a comparison of the checkpoints of two jobs or attempts.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: a job is unknown, or the viewer may not see it.
     """
     mine = [one.receipt for one in checkpoints_of_job(viewer, left, attempt=left_attempt)]
     theirs = [one.receipt for one in checkpoints_of_job(viewer, right, attempt=right_attempt)]
@@ -114,16 +116,17 @@ class ReceiptView:
     """One preemption.
 
     Attributes:
-        attempt: number of the attempt that had to leave.
-        cause: a stable code; ``cause_text`` its text.
-        by: the requester: ``a round``, or a person's action.
-        for_job: the job that gets the devices; None: none, or one that the viewer may not see.
-        for_text: the same as text; empty: none.
-        acknowledged_at: time of the job's acknowledgement; None: none.
-        released_at: when its devices were free; None: it still leaves.
-        forced: it was killed when its grace period was over.
-        lost_steps: None: the job reports no steps, or has not left yet.
-        lost_seconds: work that was not saved; None: it has not left yet.
+        attempt: number of the preempted attempt.
+        cause: a stable code.
+        cause_text: the code as a text.
+        by: the requester: ``a round``, or the action of a person.
+        for_job: job that gets the devices; None if there is none, or if the viewer may not see it.
+        for_text: the job as a text; empty if there is none.
+        acknowledged_at: time of the job's acknowledgement; None without one.
+        released_at: time at which its devices became free; None until then.
+        forced: whether the job was killed at the end of its grace period.
+        lost_steps: None if the job reports no steps, or has not left yet.
+        lost_seconds: duration of the unsaved work; None if the job has not left yet.
     """
 
     attempt: int
@@ -146,10 +149,10 @@ class ReceiptView:
 
 
 def receipts_of_job(viewer: Viewer, job_id: int) -> tuple[ReceiptView, ...]:
-    """The preemptions of one job, the oldest first.
+    """Return the preemptions of one job, oldest first.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: the job is unknown, or the viewer may not see it.
     """
     require_visible_job(viewer, job_id)
     rows = list(

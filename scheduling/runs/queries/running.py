@@ -1,4 +1,4 @@
-"""Running gangs and unhealthy cells, as input of cell engines."""
+"""Running gangs and unhealthy cells, as input of the cell engine."""
 
 import json
 from collections import defaultdict
@@ -51,12 +51,12 @@ def health_now() -> Health:
 
 
 def placeable_now() -> Health:
-    """Return the same, and all nodes that accept no new work as unhealthy; two queries."""
+    """Return nodes that accept no new work and unhealthy devices; two queries."""
     return _health(Node.objects.exclude(state=NodeState.READY))
 
 
 def running_now() -> tuple[RunningGang, ...]:
-    """Return all gangs that hold devices, in the order of restoration in rounds; two queries.
+    """Return all gangs that hold devices, in the order in which rounds restore them; two queries.
 
     Unchanged rows return the same object.
     """
@@ -73,11 +73,11 @@ def _running(leases: _LeaseRows, jobs: _JobRows) -> tuple[RunningGang, ...]:
 
 
 def _gangs(key: _HeldRows) -> tuple[RunningGang, ...]:
-    """The gangs of one job."""
+    """Return the gangs of one job."""
     (job_id, vc_id, vc, priority, job_class, demand), leases = key
     members: dict[int, list[HeldLeaf]] = defaultdict(list)
     for _, member_id, address, virtual, size in leases:
-        # Each lease of a resized job has the actual size.
+        # Each lease of a resized job contains the current demand.
         demand = demand if size is None else size
         members[member_id].append(HeldLeaf(address=address, virtual=virtual))
     job = HoldingJob(

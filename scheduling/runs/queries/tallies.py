@@ -1,4 +1,4 @@
-"""Tallies of evictions and waits."""
+"""Tallies of evictions and waits by virtual cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from scheduling.runs.models import EvictionTally, WaitTally
 
 
 def evictions_of(virtual_cluster_ids: Sequence[int]) -> Mapping[tuple[int, str], int]:
-    """The tallies by virtual cluster and reason, in one query.
+    """Return the number of evictions by virtual cluster and reason, in one query.
 
     Args:
-        virtual_cluster_ids: those that the reader may see.
+        virtual_cluster_ids: virtual clusters that the reader may see.
     """
     rows = EvictionTally.objects.filter(virtual_cluster_id__in=virtual_cluster_ids)
     return {
@@ -24,11 +24,11 @@ def evictions_of(virtual_cluster_ids: Sequence[int]) -> Mapping[tuple[int, str],
 
 @dataclass(slots=True)
 class Waits:
-    """The waits of one virtual cluster, of all jobs that ever started there.
+    """Waits for the first start of all past jobs of one virtual cluster.
 
     Attributes:
-        counts: number by class.
-        seconds: their sum.
+        counts: number of waits by class.
+        seconds: sum of the waits.
     """
 
     counts: list[int] = field(default_factory=lambda: [0] * CLASSES)
@@ -36,15 +36,15 @@ class Waits:
 
     @property
     def within(self) -> tuple[tuple[str, int], ...]:
-        """Upper bounds, and the number of waits within them."""
+        """Return upper bounds, each with the number of waits up to this bound."""
         return cumulated(self.counts)
 
 
 def waits_of(virtual_cluster_ids: Sequence[int]) -> Mapping[int, Waits]:
-    """The waits by virtual cluster, in one query.
+    """Return the waits by virtual cluster, in one query.
 
     Args:
-        virtual_cluster_ids: those that the reader may see.
+        virtual_cluster_ids: virtual clusters that the reader may see.
     """
     found = {vc_id: Waits() for vc_id in virtual_cluster_ids}
     rows = WaitTally.objects.filter(virtual_cluster_id__in=virtual_cluster_ids)

@@ -1,8 +1,8 @@
 """Reports of nodes about members; ``gang_outcomes`` derives the consequences.
 
-Every function may run inside an outer transaction, so that many reports share one commit, and is
-idempotent: a report that comes twice, or after the member has moved on, changes nothing. Frequent
-reports are handled in batches with a fixed number of statements.
+Every function may run inside an outer transaction, so that many reports share one commit. Every
+function is idempotent: a repeated or outdated report changes nothing. Frequent reports are handled
+in batches with a fixed number of statements.
 """
 
 from collections import defaultdict
@@ -48,15 +48,15 @@ _TO_RUNNING: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStart:
-    """A rank's process runs.
+    """A report that the process of a member runs.
 
     Attributes:
-        pid: its process id on the node, where that is known.
-        boot_id: which start of the node.
-        started_at: on the control plane's clock.
-        isolation: the level at which it runs.
-        network: ``own`` or ``shared`` with its node.
-        warnings: codes, for instance ``limits-not-enforced``.
+        pid: process ID on the node; None if unknown.
+        boot_id: identifies the boot of the node.
+        started_at: start time on the control plane's clock.
+        isolation: actual isolation level.
+        network: ``own``, or ``shared`` with the node.
+        warnings: codes such as ``limits-not-enforced``.
     """
 
     member_id: int
@@ -70,7 +70,7 @@ class ReportedStart:
 
 @transaction.atomic(savepoint=False)
 def mark_preparing(*, member_ids: list[int], now: datetime) -> set[int]:
-    """Take members from waiting to preparing; returns those that are preparing and wanted."""
+    """Move members from waiting to preparing; return those that are preparing and not stopped."""
     Member.objects.filter(pk__in=member_ids, step=MemberStep.WAITING, stop_asked_at=None).update(
         step=MemberStep.PREPARING, step_since=now
     )
@@ -91,11 +91,11 @@ def mark_preparing(*, member_ids: list[int], now: datetime) -> set[int]:
 
 
 def _one_after_the_other(member_ids: Collection[int]) -> None:
-    """Serialise the reports about the same gangs.
+    """Serialise reports about the same gangs.
 
-    Each report checks the whole gang: of two concurrent ones neither would see the other's, and
-    the gang would wait forever. SQLite has one writer at a time anyway. In a deadlock the database
-    ends one transaction, which is retried.
+    Each report checks the whole gang. Two concurrent reports would not see each other, and the
+    gang would wait forever. SQLite has only one writer at a time. In a deadlock, the database ends
+    one transaction, which is retried.
     """
     if connection.features.has_select_for_update:
         theirs = Member.objects.filter(pk__in=list(member_ids)).values("attempt_id")
@@ -105,10 +105,10 @@ def _one_after_the_other(member_ids: Collection[int]) -> None:
 
 @transaction.atomic(savepoint=False)
 def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]:
-    """Nodes are ready; gangs of which all members are get their go.
+    """Mark members as prepared, and start gangs whose members are all prepared.
 
     Returns:
-        The attempts that may start now.
+        The IDs of the attempts that may start now.
     """
     _one_after_the_other(member_ids)
     mine = Member.objects.filter(pk__in=list(member_ids))
@@ -136,7 +136,7 @@ def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]
 
 
 def mark_prepared(*, member_id: int, now: datetime) -> bool:
-    """One node is ready; returns whether the gang may start now."""
+    """Mark one member as prepared; return whether its gang may start now."""
     return bool(mark_all_prepared(member_ids=[member_id], now=now))
 
 
@@ -144,7 +144,7 @@ def mark_prepared(*, member_id: int, now: datetime) -> bool:
 def mark_prepare_failed(
     *, member_id: int, failure: FailureClass, code: str, message: str, now: datetime
 ) -> None:
-    """One node could not prepare: the gang does not start, and its attempt has failed."""
+    """Record that a node could not prepare a member; the attempt fails."""
     _one_after_the_other([member_id])
     text = f"{code}: {message}"[:500]
     moved = Member.objects.filter(
@@ -163,7 +163,7 @@ def mark_prepare_failed(
 
 @transaction.atomic(savepoint=False)
 def mark_all_running(*, starts: Sequence[ReportedStart], now: datetime) -> None:
-    """Processes run; the jobs of which all do are running."""
+    """Record that processes run; a job is running when all its processes run."""
     _one_after_the_other([start.member_id for start in starts])
     moved = _move_to_running(starts, now)
     if moved:
@@ -173,7 +173,7 @@ def mark_all_running(*, starts: Sequence[ReportedStart], now: datetime) -> None:
 def mark_running(
     *, member_id: int, pid: int | None, boot_id: str, started_at: datetime, now: datetime
 ) -> None:
-    """One rank's process runs; when all do, the job is running."""
+    """Record that the process of one member runs; the job is running when all do."""
     start = ReportedStart(member_id=member_id, pid=pid, boot_id=boot_id, started_at=started_at)
     mark_all_running(starts=[start], now=now)
 
@@ -188,10 +188,10 @@ def mark_all_exited(
     """Record the end of members, for any reason; gang rules decide the consequences.
 
     Args:
-        records: the way of the end, by member.
-        now: when it was observed.
-        ended_at: when each process ended on its node, on the control plane's clock; limited to
-            [its start, ``now``]. ``now`` for members that are missing here.
+        records: exit record by member.
+        now: time of the observation.
+        ended_at: end of each process on its node, on the control plane's clock, limited to the
+            range from its start to ``now``. Other members ended at ``now``.
     """
     _one_after_the_other(records)
     members = Member.objects.filter(pk__in=list(records)).exclude(step__in=GONE)
@@ -227,14 +227,14 @@ def mark_exited(
     now: datetime,
     ended_at: datetime | None = None,
 ) -> None:
-    """Record the end of one rank, for any reason; gang rules decide the consequences."""
+    """Record the end of one member, for any reason; gang rules decide the consequences."""
     ends = {} if ended_at is None else {member_id: ended_at}
     mark_all_exited(records={member_id: record}, ended_at=ends, now=now)
 
 
 @transaction.atomic
 def mark_cancelled(*, member_id: int, now: datetime) -> None:
-    """A member that had not started is gone from its node."""
+    """Record that a member that had not started is gone from its node."""
     _one_after_the_other([member_id])
     moved = Member.objects.filter(pk=member_id, step__in=NOT_RUN_YET).update(
         step=MemberStep.RELEASED, step_since=now, removed_at=now
@@ -244,9 +244,9 @@ def mark_cancelled(*, member_id: int, now: datetime) -> None:
 
 
 def mark_lost(*, member_id: int, message: str, now: datetime) -> None:
-    """A member is proved gone without an exit record (fenced, or its node was declared dead).
+    """Record that a member is gone without an exit record (fenced, or its node was declared dead).
 
-    It is charged up to the last instant at which its node has confirmed it.
+    The member is charged until its node last confirmed it.
     """
     record = protocol.ExitRecord(
         cause=protocol.CAUSE_LOST, failure=protocol.NODE, at=now.timestamp(), message=message
@@ -258,7 +258,7 @@ def mark_lost(*, member_id: int, message: str, now: datetime) -> None:
 
 
 def mark_removed(*, member_ids: list[int], now: datetime) -> None:
-    """The run directories of these members are gone from their nodes."""
+    """Record that the run directories of these members are gone from their nodes."""
     ended = Member.objects.filter(pk__in=member_ids, step__in=GONE, removed_at=None)
     ended.update(removed_at=now)
     # The last reports and checkpoints of a run arrive at its end.
@@ -271,12 +271,12 @@ def mark_removed(*, member_ids: list[int], now: datetime) -> None:
 
 
 def record_renewal(*, member_ids: list[int], now: datetime) -> None:
-    """The node has confirmed new lease deadlines for these members."""
+    """Record that the node has confirmed new lease deadlines for these members."""
     Member.objects.filter(pk__in=member_ids).update(lease_renewed_at=now)
 
 
 def mark_tuned(*, member_id: int, version: int) -> None:
-    """Record that the node has received the settings of this version, even if it refused them."""
+    """Record that the node has received the settings of this version, even if it rejected them."""
     Member.objects.filter(pk=member_id, settings_told__lt=version).update(settings_told=version)
 
 
@@ -287,7 +287,7 @@ def _settle_of(member_id: int, now: datetime) -> None:
 
 
 def _move_to_running(starts: Sequence[ReportedStart], now: datetime) -> list[int]:
-    """Move members by compare-and-set, one statement run over and over; returns those moved."""
+    """Move members by compare-and-set with one prepared statement; return the moved members."""
     table = connection.ops.quote_name(Member._meta.db_table)
     as_stored = connection.ops.adapt_datetimefield_value
     since = as_stored(now)
@@ -348,14 +348,14 @@ def _run_when_all_do(member_ids: Sequence[int], now: datetime) -> None:
 
 
 def _exit_code(record: protocol.ExitRecord) -> int | None:
-    """The code as a shell would report it: a signal counts as 128 and its number."""
+    """Return the exit code as a shell reports it: 128 plus the number of a signal."""
     if record.code is None and record.signal is not None:
         return 128 + record.signal
     return record.code
 
 
 def _failure_of(record: protocol.ExitRecord) -> str:
-    """The class of an end; a requested stop is not a failure."""
+    """Return the failure class of an end; a requested stop is not a failure."""
     if record.failure:
         return record.failure
     if record.cause in (protocol.CAUSE_EXITED, protocol.CAUSE_STOPPED):

@@ -1,4 +1,4 @@
-"""Nodes that a job avoids after a node failure, leaving enough other nodes for it."""
+"""Nodes that a job avoids after a node failure, as far as enough other nodes remain."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -15,15 +15,15 @@ USABLE: Final = (NodeState.READY, NodeState.SUSPECT)
 
 
 def excluded_after(attempt: Attempt, failure: FailureClass) -> list[str]:
-    """The names of the nodes that the job's next attempt is to avoid.
+    """Return the names of the nodes that the job's next attempt avoids.
 
-    Those at fault join those that were avoided before. Where the other usable nodes of the same
-    chains are too few for the gang, the older ones are dropped, and then these as well: otherwise
-    the job would wait forever. Its retries bound the number of attempts.
+    The faulty nodes are added to the nodes avoided before. If too few other nodes of the same
+    chains remain for the gang, the older ones are dropped, and then the new ones: otherwise the
+    job would wait forever. The job's retries limit the number of attempts.
 
     Args:
-        attempt: has just failed; its leases name its nodes.
-        failure: the class of its failure.
+        attempt: the failed attempt; its leases refer to its nodes.
+        failure: class of its failure.
     """
     before = set(attempt.job.excluded_nodes)
     named = set(
@@ -46,12 +46,12 @@ def excluded_after(attempt: Attempt, failure: FailureClass) -> list[str]:
 
 
 def with_excluded(attempt: Attempt, before: set[str]) -> list[str]:
-    """The nodes to avoid when a line of the attempt's log has named more of them afterwards."""
+    """Return the nodes to avoid after a log rule has named further nodes of an ended attempt."""
     return excluded_after(attempt, FailureClass(attempt.failure_class or FailureClass.USER))
 
 
 def _is_tied(attempt: Attempt) -> bool:
-    """Whether it held devices of a pinned cell as its own, and can run only there."""
+    """Return whether the attempt held devices of its pinned cell, and can run only there."""
     pins = PinnedCell.objects.filter(virtual_cluster=attempt.job.virtual_cluster_id)
     cells = [f"{address}/" for address in pins.values_list("address", flat=True)]
     if not cells:
@@ -62,7 +62,7 @@ def _is_tied(attempt: Attempt) -> bool:
 
 
 def _usable(attempt: Attempt) -> Iterable[str]:
-    """Names of the nodes of the attempt's chains that could take work now."""
+    """Return names of nodes of the attempt's chains that accept work now."""
     leases = Lease.objects.filter(attempt=attempt)
     chains = list(leases.values_list("device__chain", flat=True).distinct())
     nodes: Iterator[str] = (

@@ -1,7 +1,7 @@
-"""Gang outcomes after ends of members: the attempt ends, and the job changes its state.
+"""Gang outcomes after members have ended: the attempt ends, and the job changes its state.
 
-Everything here takes many attempts at once and uses a fixed number of statements for those that
-ended well; only failures and gangs with remaining members are handled one by one.
+Functions handle many attempts at once, with a fixed number of statements for successful ones.
+Failures and gangs with remaining members are handled one by one.
 """
 
 from collections import defaultdict
@@ -58,7 +58,7 @@ _UNREAD: Final = (
 
 
 def settle(*, attempt_ids: Collection[int], now: datetime) -> None:
-    """Decide gang outcomes after ends of members, and end finished attempts."""
+    """Derive gang outcomes after members have ended, and end finished attempts."""
     attempts = _open_attempts(attempt_ids)
     gangs = _gangs(attempts)
     verdicts = {
@@ -74,7 +74,7 @@ def settle(*, attempt_ids: Collection[int], now: datetime) -> None:
 
 
 def ask_members_to_stop(*, attempt_id: int, cause: StopCause, now: datetime) -> None:
-    """Stop the remaining members; those that never began are removed at once."""
+    """Request the stop of the remaining members; remove members that never started."""
     open_members = Member.objects.filter(attempt_id=attempt_id, stop_asked_at=None).exclude(
         step__in=GONE
     )
@@ -91,10 +91,10 @@ def ask_members_to_stop(*, attempt_id: int, cause: StopCause, now: datetime) -> 
 
 
 def finish_when_gone(*, attempt_id: int, now: datetime) -> bool:
-    """End the attempt if no member of it is left on any node.
+    """End the attempt if none of its members is left on a node.
 
     Returns:
-        Whether it has ended now.
+        Whether this call ended the attempt.
     """
     attempts = _open_attempts([attempt_id])
     gangs = _gangs(attempts)
@@ -174,7 +174,7 @@ def _end_or_retry_jobs(
     evicted_by: Mapping[int, str],
     now: datetime,
 ) -> set[int]:
-    """Apply the transitions of the jobs and add their device-seconds; returns those that ended."""
+    """Apply job transitions and add device-seconds; return the jobs that have ended."""
     succeeded = [attempt for attempt in attempts if attempt.outcome == "succeeded"]
     failed = [
         attempt for attempt in attempts if attempt.outcome == "failed" and not _may_leave(attempt)
@@ -200,14 +200,14 @@ def _end_or_retry_jobs(
 
 
 def _may_leave(attempt: Attempt) -> bool:
-    """Whether the failure of an attempt is only the requested end."""
+    """Return whether the failure of an attempt is only the requested end."""
     asked_by_user = attempt.job.state == JobState.STOPPING
     lost = attempt.failure_class in {FailureClass.NODE, FailureClass.PLATFORM}
     return attempt.job.state == JobState.PREEMPTING or (asked_by_user and lost)
 
 
 def _end_note(attempt: Attempt, evicted_by: Mapping[int, str]) -> Note:
-    """The end reason for the job's events; its last checkpoint may be reported later."""
+    """Return the end reason for the job's events; the last checkpoint may be reported later."""
     reason = end_reason(
         outcome=attempt.outcome,
         failure_class=attempt.failure_class,
@@ -222,7 +222,7 @@ def _end_note(attempt: Attempt, evicted_by: Mapping[int, str]) -> Note:
 def _evictions(
     released: Iterable[Attempt], failed: Iterable[Attempt], moved: Mapping[int, JobState | None]
 ) -> Iterator[tuple[int, FailureClass]]:
-    """Virtual cluster and reason of evicted attempts, without those that users stopped."""
+    """Yield virtual cluster and reason of evicted attempts that no user stopped."""
     for attempt in released:
         if moved.get(attempt.job_id) is JobState.QUEUED:
             yield attempt.job.virtual_cluster_id, FailureClass.PREEMPTED
@@ -233,13 +233,13 @@ def _evictions(
 
 
 def by_row(values: Mapping[int, Any], output: "Field[Any, Any]", *, default: Any = None) -> Case:
-    """A value for each row of an update, by primary key."""
+    """Return an expression for a different value per row of an update, by primary key."""
     whens = [When(pk=pk, then=Value(value, output_field=output)) for pk, value in values.items()]
     return Case(*whens, default=Value(default, output_field=output), output_field=output)
 
 
 def _left_nodes_at(members: Iterable[Member], now: datetime) -> datetime:
-    """When the last process of a gang ended on its node; ``now`` if none was ever there."""
+    """Return the end of a gang's last process on its node; ``now`` if no process existed."""
     return max((member.exited_at for member in members if member.exited_at), default=now)
 
 
@@ -286,7 +286,7 @@ def _fail_or_retry(attempt: Attempt, used_seconds: float, now: datetime) -> JobS
 
 
 def _was_a_trial(attempt: Attempt, failure: FailureClass) -> bool:
-    """Whether it failed while processes shared its devices, which is not retried."""
+    """Return whether an attempt failed with several processes per device, which is not retried."""
     allowed = (attempt.job.spec.get("elastic") or {}).get("executors", 1)
     if allowed < 2 or failure not in OWN_FAULTS:
         return False
@@ -294,7 +294,7 @@ def _was_a_trial(attempt: Attempt, failure: FailureClass) -> bool:
 
 
 def _is_not_to_be_retried(attempt: Attempt) -> bool:
-    """Whether a line of its log matched a rule that stops retries."""
+    """Return whether a line of the attempt's log matched a rule that stops retries."""
     hits = LogRuleHit.objects.filter(attempt=attempt, action=LogAction.STOP_RETRIES)
     return hits.exists()
 
@@ -339,7 +339,7 @@ def _plain_message(member: Member) -> str:
 
 
 def _rules(job: Job) -> dict[str, Completion]:
-    """The completion rules of the roles; the stored document has them in full."""
+    """Return the completion rules of the roles; the stored document has no omitted values."""
     return {
         name: Completion(
             min_failed=role["completion"]["min_failed"],

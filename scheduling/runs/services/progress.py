@@ -1,4 +1,4 @@
-"""Progress, events and device use of running attempts, summed up for models and policies."""
+"""Sums of progress, events and device use of running attempts, for models and policies."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,14 +26,14 @@ class Leading:
     """The newest interval of an attempt's first rank.
 
     Attributes:
-        seconds: its duration.
-        steps: steps in it.
-        step: number of the newest.
-        loss: of the newest.
-        batch: samples of a step, of all ranks; None if not reported.
-        accumulation: micro-batches of each process in it.
+        seconds: duration of the interval.
+        steps: number of steps in it.
+        step: number of the newest step.
+        loss: loss of the newest step; None if not reported.
+        batch: samples of a step over all ranks; None if not reported.
+        accumulation: micro-batches of each process in a step.
         noise: squared norm and variance of the gradient at the initial batch.
-        kinds: batch, accumulation, steps and their seconds, for each batch.
+        kinds: batch, accumulation, number of steps and their seconds, for each batch.
     """
 
     seconds: float
@@ -47,12 +47,12 @@ class Leading:
 
 
 def add_attempt_progress(*, attempt_id: int, samples: float, leading: Leading | None) -> None:
-    """Add one rank's newest interval to its attempt.
+    """Add one rank's newest interval to the sums of its attempt.
 
     Args:
-        attempt_id: of the attempt.
-        samples: samples that the rank has worked through.
-        leading: the first rank's further report.
+        attempt_id: ID of the attempt.
+        samples: number of samples that the rank has processed.
+        leading: further values of the first rank; None for other ranks.
     """
     changes: dict[str, Any] = {"samples": F("samples") + samples}
     if leading is not None:
@@ -89,7 +89,7 @@ def _add_kind(attempt_id: int, batch: int, accumulation: int, steps: int, second
 
 
 def initial_batch_of(job_id: int) -> int | None:
-    """The batch for which a job's learning rate was chosen; None for a fixed batch."""
+    """Return the batch for which a job's learning rate was chosen; None for a fixed batch."""
     terms = Job.objects.unscoped().filter(pk=job_id).values_list("terms", flat=True).first()
     batches = (terms or {}).get("batch")
     return int(batches[0]) if batches else None
@@ -109,13 +109,13 @@ def record_training_events(
     notes: Sequence[tuple[str, str, Mapping[str, Any]]],
     now: datetime,
 ) -> None:
-    """Add events to the job; existing ones are not added again.
+    """Add events to the job unless they exist already.
 
     Args:
-        job_id: whose.
-        attempt: its number.
-        notes: kind, a line for people, facts.
-        now: when they were heard.
+        job_id: ID of the job.
+        attempt: number of the attempt.
+        notes: kind, text and facts of each event.
+        now: time at which the node reported them.
     """
     rows = JobEvent.objects.filter(job_id=job_id, attempt=attempt)
     has_saved = False
@@ -130,7 +130,7 @@ def record_training_events(
             note = Note(attempt=attempt, text=text, detail=dict(facts))
             record_job_event(job_id=job_id, kind=kind, now=now, note=note)
             has_saved |= kind == CHECKPOINT
-    if has_saved:  # less of its work is at stake: rounds choose their victims by that
+    if has_saved:  # less work is at risk now, and rounds choose victims by it
         running = Job.objects.unscoped().filter(pk=job_id, attempts_made=attempt)
         running.update(saved_at=now)
 
@@ -140,11 +140,11 @@ class Used:
     """A running attempt with its measured use so far.
 
     Attributes:
-        since: minutes before it do not count, or are counted already.
-        members: node and device indices of each of its members.
-        minutes: that were counted.
-        busy: busy share of its devices, their mean; None: no reports.
-        memory_peak: the most bytes in use on one device; None: no reports.
+        since: minutes before this time are ignored or already counted.
+        members: node ID and device indices of each of its members.
+        minutes: number of counted minutes.
+        busy: mean busy share of its devices; None without reports.
+        memory_peak: highest memory use of one device in bytes; None without reports.
     """
 
     attempt_id: int
@@ -156,7 +156,7 @@ class Used:
 
 
 def followed_attempts() -> list[Used]:
-    """Running attempts whose policy or shadow reads job facts; at most three queries."""
+    """Return running attempts whose policy or shadow reads job facts; at most three queries."""
     rows = VirtualCluster.objects.unscoped().filter(archived_at=None)
     curious = [
         pk
@@ -194,7 +194,7 @@ def followed_attempts() -> list[Used]:
 
 
 def keep_uses(uses: Iterable[Used]) -> None:
-    """Store the sums; ``since`` is the instant up to which they count."""
+    """Store the sums; ``since`` is the end of the counted time."""
     AttemptUse.objects.bulk_create(
         (
             AttemptUse(

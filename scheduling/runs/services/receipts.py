@@ -1,4 +1,4 @@
-"""Preemption receipts: opened with the notice, completed by the job's later reports."""
+"""Preemption receipts, created with the notice to leave and completed by later reports."""
 
 import signal
 from collections import defaultdict
@@ -22,7 +22,7 @@ _HEARD: Final = (CHECKPOINT, RESUMED, ACKNOWLEDGED)
 def open_receipt(
     *, job_id: int, for_job: int, cause: PreemptionRule, by: str, rule: str, now: datetime
 ) -> None:
-    """Open the receipt of a job's open attempt, once per attempt."""
+    """Create the receipt of a job's open attempt, once per attempt."""
     attempt = Attempt.objects.select_related("job").get(job_id=job_id, ended_at=None)
     wanted = Job.objects.unscoped().filter(pk=for_job).values_list("id", flat=True).first()
     Preemption.objects.get_or_create(
@@ -40,10 +40,10 @@ def open_receipt(
 
 
 def settle_receipts(*, attempt_ids: Iterable[int]) -> Mapping[int, str]:
-    """Complete the receipts of attempts that have ended; again when later reports arrive.
+    """Complete the receipts of ended attempts; call it again when later reports arrive.
 
     Returns:
-        The ``PreemptionRule`` of each evicted attempt.
+        The ``PreemptionRule`` of each evicted attempt by attempt ID.
     """
     receipts = list(
         Preemption.objects.filter(
@@ -72,7 +72,7 @@ def settle_receipts(*, attempt_ids: Iterable[int]) -> Mapping[int, str]:
 
 @dataclass(slots=True)
 class _Told:
-    """Reports of an attempt's training about its checkpoints."""
+    """Checkpoint reports of an attempt's training."""
 
     begun_at_step: int | None = None
     step: int | None = None
@@ -104,14 +104,15 @@ def _complete(receipt: Preemption, told: _Told, progress: AttemptProgress | None
 
 
 def _until(at: datetime | None, attempt: Attempt) -> datetime | None:
-    """An instant of the attempt: its last reports are fetched, and dated, after its end."""
+    """Return a time limited to the end of the attempt, since last reports are dated after it."""
     return at if at is None or attempt.ended_at is None else min(at, attempt.ended_at)
 
 
 def _told(attempts: Collection[Attempt]) -> Mapping[tuple[int, int], _Told]:
-    """Reports of each attempt, by job and number; of a kind only the event that counts.
+    """Return the reports of each attempt by job and number.
 
-    A long training may report any number of checkpoints, so they are not all read.
+    A long training may report any number of checkpoints, so only the relevant event of each kind
+    is read.
     """
     ends = (
         JobEvent.objects.filter(
@@ -140,12 +141,12 @@ def _told(attempts: Collection[Attempt]) -> Mapping[tuple[int, int], _Told]:
 def _lost(
     attempt: Attempt, told: _Told, progress: AttemptProgress | None
 ) -> tuple[int | None, float]:
-    """Steps (None: not known) and seconds of unsaved work at its end."""
+    """Return the unsaved steps (None if unknown) and seconds at the end of an attempt."""
     if attempt.running_at is None or attempt.ended_at is None:
         return 0, 0.0
     saved = told.step if told.at is not None else told.begun_at_step
     if progress is not None and progress.steps > 0:
-        # A checkpoint counts the steps that are done, a report names the last of them from 0.
+        # A checkpoint counts completed steps; a report has the number of the last step, from 0.
         done = progress.last_step + 1
         lost = max(0, done - saved) if saved is not None else progress.steps
         lost = min(lost, progress.steps)

@@ -1,4 +1,4 @@
-"""Stopping and preempting jobs: decided now, ended by the reports of the nodes."""
+"""Requests to stop or preempt jobs; reports of the nodes complete them."""
 
 from datetime import datetime
 
@@ -19,13 +19,13 @@ from tenants.viewers import Viewer
 
 
 def stop_job(*, job: Job, viewer: Viewer, now: datetime, message: str = "") -> JobState:
-    """End a job by request: a queued job at once, a running one when its processes are gone.
+    """Stop a job by request: a queued job at once, a running job when its processes have ended.
 
-    Stopping twice, or a job that has ended, changes nothing. A job that others move at the same
-    time is stopped in the state to which they have moved it.
+    Repeated stops and stops of ended jobs change nothing. If the job changes its state
+    concurrently, it is stopped in the new state.
 
     Returns:
-        The job's state after the request.
+        The state of the job after the request.
 
     Raises:
         ForbiddenError: the viewer may see the job but not stop it.
@@ -65,7 +65,7 @@ def _stop(*, job: Job, viewer: Viewer, now: datetime, message: str) -> JobState:
 
 
 def _lock_attempt(job_id: int) -> None:
-    """Take the locks in the order of the nodes' reports: first the attempt, then the job."""
+    """Lock the attempt before the job, in the same order as reports of nodes."""
     if connection.features.has_select_for_update:
         attempts = Attempt.objects.filter(job_id=job_id, ended_at=None).order_by("pk")
         list(attempts.select_for_update(no_key=True).values_list("pk", flat=True))
@@ -81,18 +81,18 @@ def preempt_job(
     cause: PreemptionRule = PreemptionRule.POLICY,
     by: str = "",
 ) -> bool:
-    """Preempt a running job for another; it is requeued when it has left.
+    """Preempt a running job; it is requeued when it has left.
 
     Args:
         job_id: the job to preempt.
-        for_job: the job that gets the devices; 0: none.
-        rule: the rule as text.
+        for_job: the job that gets the devices; 0 for none.
+        rule: the rule as a text.
         now: time of the request.
-        cause: the rule's kind.
+        cause: kind of the rule.
         by: the requester, if not a round.
 
     Returns:
-        Whether it was running and has now been ordered to leave.
+        Whether the job was running and now has to leave.
     """
     after = try_job_event(
         job_id=job_id,
@@ -113,13 +113,13 @@ def stop_by_rule(*, job_id: int, attempt_id: int, rule: str, text: str, now: dat
 
     Args:
         job_id: the job.
-        attempt_id: the attempt that the rule checked; another one is not stopped.
+        attempt_id: the attempt that the rule checked; another attempt is not stopped.
         rule: name of the rule, for the audit.
         text: the displayed reason.
-        now: the time.
+        now: the current time.
 
     Returns:
-        Whether it was running that attempt and has now been ordered to leave.
+        Whether that attempt was running and now has to stop.
     """
     job = Job.objects.unscoped().get(pk=job_id)
     is_this = Attempt.objects.filter(pk=attempt_id, job=job_id, ended_at=None).exists()

@@ -1,7 +1,7 @@
 """Shared tallies of a virtual cluster: first starts, and evictions.
 
-A transaction that adds to a tally locks its row until the commit and blocks others of that virtual
-cluster, so it does so last.
+A transaction that adds to a tally locks its row until the commit and blocks other writers of that
+virtual cluster. It therefore writes tallies last.
 """
 
 from collections import Counter, defaultdict
@@ -38,7 +38,7 @@ _ADD: Final = """
 
 @dataclass(slots=True)
 class _Uncounted:
-    """Pending counts of a block: jobs by the instant at which they began to run, and ends."""
+    """Pending counts of a block: jobs by the time of their first start, and evictions."""
 
     begun: dict[datetime, set[int]] = field(default_factory=lambda: defaultdict(set))
     evicted: Counter[tuple[int, str]] = field(default_factory=Counter)
@@ -61,8 +61,7 @@ _uncounted: Final[ContextVar[_Uncounted | None]] = ContextVar("_uncounted", defa
 def tallies_written_last() -> Iterator[None]:
     """Add the starts and evictions of this block at its end, which must end the transaction.
 
-    A nested block is counted at the end of the outer one, and not at all if it fails, like a
-    savepoint.
+    The outer block counts a nested block, and does not count it if it fails, as with a savepoint.
     """
     outer, mine = _uncounted.get(), _Uncounted()
     token = _uncounted.set(mine)
@@ -80,8 +79,8 @@ def count_first_starts(job_ids: Collection[int], now: datetime) -> None:
     """Add the waits of jobs that run for the first time, in the transaction of their start.
 
     Args:
-        job_ids: jobs that began to run at ``now``; those that had run before are left out.
-        now: the instant that was written.
+        job_ids: jobs that started to run at ``now``; jobs that had run before are ignored.
+        now: the stored start time.
     """
     uncounted = _uncounted.get()
     if uncounted is not None:
@@ -91,11 +90,11 @@ def count_first_starts(job_ids: Collection[int], now: datetime) -> None:
 
 
 def count_evictions(reasons: Iterable[tuple[int, FailureClass]]) -> None:
-    """Add to the tallies, inside the transaction that evicts.
+    """Add evictions to the tallies, in the transaction of the eviction.
 
     Args:
-        reasons: virtual cluster and reason of each eviction; others than ``EVICTING`` are left
-            out.
+        reasons: virtual cluster and reason of each eviction; reasons outside ``EVICTING`` are
+            ignored.
     """
     found = Counter((vc, reason.value) for vc, reason in reasons if reason in EVICTING)
     uncounted = _uncounted.get()
@@ -106,7 +105,7 @@ def count_evictions(reasons: Iterable[tuple[int, FailureClass]]) -> None:
 
 
 def add_waits(waits: Iterable[tuple[int, float]]) -> None:
-    """Add to the tallies: virtual cluster and seconds of each wait."""
+    """Add waits to the tallies, given by virtual cluster and seconds."""
     found: dict[tuple[int, int], list[float]] = defaultdict(list)
     for vc_id, seconds in waits:
         found[vc_id, wait_class(seconds)].append(max(seconds, 0.0))
@@ -131,10 +130,10 @@ def _add_evictions(found: Mapping[tuple[int, str], int]) -> None:
 def _add(
     model: type[models.Model], kind: str, found: Mapping[tuple[int, Any], Mapping[str, float]]
 ) -> None:
-    """Add numbers to the tallies of a virtual cluster and kind, creating missing ones."""
+    """Add numbers to the tallies by virtual cluster and kind; create missing rows."""
     table = connection.ops.quote_name(model._meta.db_table)
     with connection.cursor() as cursor:
-        # In one order everywhere, so that two writers cannot wait for each other.
+        # A fixed order of rows prevents a deadlock between two writers.
         for key, numbers in sorted(found.items()):
             names = ("virtual_cluster_id", kind, *numbers)
             statement = _ADD.format(

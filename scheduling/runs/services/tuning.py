@@ -1,7 +1,7 @@
 """Batches of running jobs, chosen after each round and sent without a restart.
 
-A batch changes no allocation, so it needs neither the round's fence nor its record: each choice is
-a compare-and-set on the member that will read it, and a line among the job's events.
+A batch changes no allocation, so it needs neither the fence nor the record of a round. Each choice
+is a compare-and-set on the member that reads it, and an event of the job.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ BATCH_EVENT = "batch"
 
 
 def choose_batches(*, now: datetime) -> int:
-    """Choose the batch of every running job that lets it be chosen.
+    """Choose the batch of every running job with a variable batch.
 
     Returns:
         The number of changed batches.
@@ -67,7 +67,7 @@ def _leaders(attempt_ids: Sequence[int]) -> Mapping[int, Member]:
 def _running(
     attempt: Attempt, leader: Member | None, timed: Sequence[Timed], now: datetime
 ) -> "BatchedJob | None":
-    """The job as input of the choice; None if it is not tunable or has no data."""
+    """Return the job as input of the choice; None if it is not tunable or has no data."""
     from scheduling.core.performance.batches import (  # noqa: PLC0415  brings NumPy
         BatchedJob,
         limits_of,
@@ -104,10 +104,10 @@ def _running(
 def _send(
     attempt: Attempt, leader: Member, running: "BatchedJob", chosen: "Chosen", now: datetime
 ) -> bool:
-    """Store the batch for the node of the job's first member; returns whether it was accepted.
+    """Store the batch for the node of the job's first member; return whether it was stored.
 
-    A job that runs with another batch than the one sent (it has too little data, or ignores it)
-    does not get the same batch again.
+    If a job runs with another batch than the sent one (too little data, or ignored), the same
+    batch is not sent again.
     """
     settings: dict[str, Any] = {**(leader.settings or {})}
     settings |= {"batch": chosen.batch, "accumulation": chosen.accumulation}
