@@ -12,7 +12,7 @@ from scheduling.enums import FailureClassChoice, JobClass, JobStateChoice, one_o
 from tenants.models import Tenant
 from tenants.tenancy import TenantManager, TenantScopedQuerySet
 
-# Sorted text, so that a migration is the same whenever it is made.
+# Sorted, so that generated migrations do not depend on the order of a set.
 LIVE_STATES: Final = tuple(sorted(state.value for state in LIVE))
 HOLDING_STATES: Final = tuple(sorted(state.value for state in HOLDING))
 TERMINAL_STATES: Final = tuple(sorted(state.value for state in TERMINAL))
@@ -20,30 +20,30 @@ TERMINAL_STATES: Final = tuple(sorted(state.value for state in TERMINAL))
 
 class JobQuerySet(TenantScopedQuerySet["Job"]):
     def live(self) -> "JobQuerySet":
-        """Jobs that have not ended."""
+        """Return jobs that have not ended."""
         return self.filter(state__in=LIVE_STATES)
 
     def holding(self) -> "JobQuerySet":
-        """Jobs that hold devices."""
+        """Return jobs that hold devices."""
         return self.filter(state__in=HOLDING_STATES)
 
     def queued(self) -> "JobQuerySet":
-        """Jobs that wait."""
+        """Return jobs that wait."""
         return self.filter(state=JobState.QUEUED)
 
 
 class Job(models.Model):
-    """One submitted job. ``state`` is written by ``services.lifecycle`` and by nothing else.
+    """A submitted job. Only ``services.lifecycle`` writes ``state``.
 
-    ``spec`` is the canonical spec without secrets; ``source_text`` the submitted text, if any.
-    ``demand`` is the compact form that a round reads, ``terms`` the other declared facts for
-    policies. ``reason_*`` hold the reason of a queued job. ``saved_at``: time of the report of its
-    newest checkpoint. ``event_at``: time of its newest event, a lower bound of later ones; None:
-    no event since ``state_since``.
+    ``spec`` is the canonical specification without secrets, and ``source_text`` the submitted
+    text, if any. Rounds read ``demand``, a compact form; ``terms`` are other declared facts for
+    policies. ``reason_*`` describe the reason of a queued job. ``saved_at`` is the time of the
+    report of its newest checkpoint. ``event_at`` is the time of its newest event and a lower bound
+    of later ones; it is None if no event followed ``state_since``.
     """
 
     name = models.CharField(max_length=63)
-    # Indexes below begin with these three columns; a further index of each slows every submit.
+    # The indexes below begin with these three columns; separate indexes would slow every submit.
     tenant = models.ForeignKey(
         Tenant, on_delete=models.PROTECT, related_name="jobs", db_index=False
     )
@@ -167,12 +167,12 @@ class Job(models.Model):
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended for good."""
+        """Return whether the job is in a final state."""
         return JobState(self.state) in TERMINAL
 
 
 class JobDependency(models.Model):
-    """``job`` starts only after ``after`` has succeeded."""
+    """A dependency: ``job`` starts only after ``after`` has succeeded."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependencies")
     after = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="dependents")
@@ -213,10 +213,10 @@ TEXT_MESSAGE: Final = "text_message"
 
 
 class JobEvent(models.Model):
-    """One event of a job, in order of ``id``.
+    """An event of a job; ``id`` gives the order.
 
-    ``untold``: the outbox has not yet turned it into deliveries. The row is its own outbox entry:
-    it is written in the transaction of the event.
+    ``untold`` is true until the outbox has created the deliveries. The row is its own outbox
+    entry, since the transaction of the event writes it.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events", db_index=False)
@@ -239,7 +239,7 @@ class JobEvent(models.Model):
 
 
 class SourceArchive(models.Model):
-    """An uploaded source archive; its file is in the data directory under its digest."""
+    """An uploaded source archive; its file in the data directory is named by its SHA-256."""
 
     sha256 = models.CharField(max_length=64)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="archives")
@@ -267,19 +267,20 @@ CLUSTER: Final = "cluster"
 
 
 def tenant_key(tenant_id: int) -> str:
-    """The ``JobLimit.key`` of a tenant."""
+    """Return the ``JobLimit.key`` of a tenant."""
     return f"tenant:{tenant_id}"
 
 
 def member_key(tenant_id: int, user_id: int | None) -> str:
-    """The ``JobLimit.key`` of one person in a tenant."""
+    """Return the ``JobLimit.key`` of one person in a tenant."""
     return f"member:{tenant_id}:{user_id}"
 
 
 class JobLimit(models.Model):
-    """Limits of the cluster, of a tenant, or of one person in a tenant; None: as the wider one.
+    """Limits of live jobs of the cluster, of a tenant, or of one person in a tenant.
 
-    ``key`` is ``CLUSTER``, a ``tenant_key`` or a ``member_key``.
+    If a limit is None, the wider limit applies. ``key`` is ``CLUSTER``, a ``tenant_key`` or a
+    ``member_key``.
     """
 
     key = models.CharField(max_length=48, unique=True)
@@ -311,7 +312,7 @@ class JobLimit(models.Model):
 
 
 class SavedView(models.Model):
-    """Filters of the list of jobs under a name chosen by a user."""
+    """Stored filters of the list of jobs, with a name chosen by a user."""
 
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views"
@@ -331,7 +332,7 @@ class SavedView(models.Model):
 
 
 class JobTemplate(models.Model):
-    """A stored specification to start from; for its owner, or for all members of ``tenant``."""
+    """A stored specification to start from, for its owner or for all members of ``tenant``."""
 
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="job_templates"
@@ -368,9 +369,9 @@ class JobTemplate(models.Model):
 class Sweep(models.Model):
     """Jobs that were submitted together, one for each point of a grid.
 
-    The jobs are between ``first_job`` and ``last_job`` and have the label ``sweep`` with ``label``
-    as its value. With ``max_parallel`` the others are held until it is their turn; ``is_open``
-    while some are.
+    The job IDs are between ``first_job`` and ``last_job``; the jobs have the label ``sweep`` with
+    the value ``label``. With ``max_parallel``, further jobs are held until earlier ones end.
+    ``is_open`` is true while jobs are held.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="sweeps")

@@ -1,4 +1,4 @@
-"""Validation of a job against VCs, priorities and device types; for submit and plan."""
+"""Validation of a job against virtual clusters, priorities and device types."""
 
 import uuid
 from collections.abc import Iterator, Mapping
@@ -34,14 +34,14 @@ MOST_PATHS_SHOWN: Final = 5
 
 
 class InvalidJobError(DomainError):
-    """The job cannot be accepted as it is; every fault is named."""
+    """The job is not valid; the error lists all faults."""
 
     code = "invalid-spec"
     title = sentence("invalid-job")
 
 
 class UnsupportedFieldError(InvalidJobError):
-    """The job would be right, but for fields that do not work yet."""
+    """The job uses fields that are not supported yet, and is valid otherwise."""
 
     code = "unsupported-field"
     title = sentence("unsupported-job")
@@ -49,11 +49,11 @@ class UnsupportedFieldError(InvalidJobError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedJob:
-    """A specification that has passed all checks of a submit; not stored.
+    """A specification that has passed all checks of a submit; it is not stored.
 
     Attributes:
-        warnings: differences from the document, as text.
-        after: the jobs that must succeed first.
+        warnings: differences from the document, as texts.
+        after: IDs of jobs that must succeed first.
     """
 
     spec: JobSpec
@@ -76,12 +76,12 @@ def check_draft(
 
     Args:
         document: the native specification.
-        viewer: its submitter.
+        viewer: the submitter.
         ground: the submit context.
-        forgiven: codes of faults that are tolerated: the job cannot start, but can be changed.
+        forgiven: codes of tolerated faults: the job cannot start, but can be amended.
 
     Raises:
-        InvalidJobError: the document, or a name in it, is not valid; carries every fault.
+        InvalidJobError: the document, or a name in it, is not valid; the error lists all faults.
         ForbiddenError: the viewer may see the virtual cluster but not submit to it.
     """
     try:
@@ -98,7 +98,7 @@ def check_spec(
     """Validate a well-formed specification.
 
     Raises:
-        InvalidJobError: a name in it is not valid; carries every fault.
+        InvalidJobError: a name in it is not valid; the error lists all faults.
         ForbiddenError: the viewer may see the virtual cluster but not submit to it.
     """
     virtual_cluster = _find_cluster(spec, ground)
@@ -188,9 +188,9 @@ def _priority(spec: JobSpec, ground: SubmitContext) -> tuple[int, JobClass]:
 
 
 def _is_openpai_default(spec: JobSpec) -> bool:
-    """Whether it has the priority class that OpenPAI sets by default.
+    """Return whether a job has the priority class that OpenPAI sets by default.
 
-    Such documents are accepted also if the class does not exist.
+    Such documents are accepted even if the class does not exist.
     """
     compat = spec.compat
     return compat is not None and compat.format == "openpai" and spec.priority == "test"
@@ -244,7 +244,7 @@ def _network_warnings(spec: JobSpec, ground: SubmitContext, *, is_plain: bool) -
     networks = {
         kind.plain_network if is_plain else kind.container_network for kind in ground.nodes
     }
-    # Nodes that have reported nothing of networks yet, or have no container engine
+    # The node has not reported its networks yet, or has no container engine.
     networks.discard("")
     if networks == {SHARED_NETWORK}:
         yield sentence("network-shared")
@@ -253,7 +253,7 @@ def _network_warnings(spec: JobSpec, ground: SubmitContext, *, is_plain: bool) -
 
 
 def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
-    """Warnings about shared paths that jobs of a tenant see on some node."""
+    """Yield a warning about shared paths that jobs of the tenant see on some node."""
     visible = {
         (path.path, path.writable)
         for kind in ground.nodes
@@ -270,7 +270,7 @@ def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
 
 
 def parts_of_draft(draft: ValidatedJob) -> tuple[ValidatedJob, ...]:
-    """The validated jobs of a draft: itself for a gang, else one per instance."""
+    """Return the draft itself for a gang, else one draft per instance."""
     parts = split(draft.spec, uuid.uuid4().hex)
     if parts == (draft.spec,):
         return (draft,)

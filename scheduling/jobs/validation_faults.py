@@ -1,4 +1,4 @@
-"""Faults of a well-formed job in its virtual cluster, each with its remedy."""
+"""Faults of a well-formed job against the rules of its virtual cluster, each with its remedy."""
 
 from scheduling.clusters.models import VirtualCluster
 from scheduling.core.jobspec import JobClass, JobSpec, Within
@@ -15,7 +15,7 @@ from tessera.reasons import ReasonCode
 def faults_of(
     spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
 ) -> list[FieldError]:
-    """Missing types, levels, pinned cells, shares, archives and people, and rule violations."""
+    """Return all faults, such as unknown types, levels, pinned cells and archives."""
     return [
         *_type_faults(spec, ground),
         *_rack_faults(spec),
@@ -28,7 +28,7 @@ def faults_of(
 
 
 def _network_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
-    """Faults of gangs of several instances that may not use the network of the nodes."""
+    """Return faults of gangs with several instances that may not use the network of the nodes."""
     instances = sum(role.instances for role in spec.roles.values())
     if ground.host_network or not spec.gang or instances == 1:
         return []
@@ -78,7 +78,7 @@ def _type_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
 
 
 def _rack_faults(spec: JobSpec) -> list[FieldError]:
-    """Faults of the rack limit where nodes are not in racks."""
+    """Return faults of rack limits if nodes are not in racks."""
     asking = [name for name, role in spec.roles.items() if role.within is Within.RACK]
     if not asking or current_topology().has_racks:
         return []
@@ -98,7 +98,7 @@ def _rack_faults(spec: JobSpec) -> list[FieldError]:
 def _pin_faults(
     spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
 ) -> list[FieldError]:
-    """Faults of pinned cells of other virtual clusters, or used by opportunistic jobs."""
+    """Return faults of unknown pinned cells, and of pinned cells in opportunistic jobs."""
     known = ground.pinned.get(virtual_cluster.pk, ())
     faults = []
     for name, role in spec.roles.items():
@@ -124,7 +124,7 @@ def _pin_faults(
 
 
 def _levels_in_nodes() -> str:
-    """Levels of the cluster that can contain an instance, as text."""
+    """Return the levels that can contain an instance, as a text."""
     levels = {
         level.level: level.number
         for chain in current_topology().chains.values()
@@ -172,7 +172,7 @@ def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[Fiel
 
 
 def _reader_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[FieldError]:
-    """Faults of mail readers who may not see the job."""
+    """Return faults of mail readers who may not see the job."""
     names = spec.notify.to if spec.notify else ()
     if not names:
         return []

@@ -11,7 +11,7 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveRow:
-    """An archive; jobs name it by ``sha256``."""
+    """A source archive; jobs refer to it by ``sha256``."""
 
     id: int
     sha256: str
@@ -23,7 +23,6 @@ class ArchiveRow:
 
     @classmethod
     def of(cls, row: SourceArchive) -> Self:
-        """Copy the displayed columns; owner and tenant must be loaded."""
         return cls(
             id=row.pk,
             sha256=row.sha256,
@@ -38,7 +37,7 @@ class ArchiveRow:
 def page_of_archives(
     viewer: Viewer, *, cursor: str | None = None, limit: int = DEFAULT_ROWS
 ) -> Page[ArchiveRow]:
-    """The archives of the viewer's tenants, newest first, in one query."""
+    """Return the archives of the viewer's tenants, newest first, in one query."""
     limit, key = page_limit(limit), read_cursor(cursor)
     rows = SourceArchive.objects.visible_to(viewer).select_related("tenant", "owner")
     if key:

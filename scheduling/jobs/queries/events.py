@@ -23,9 +23,9 @@ class EventView:
 
     Attributes:
         kind: a stable code (``submit``, ``admit``, ``preempt``, ...).
-        state: the state after it; empty when it moved nothing.
-        attempt: number of the attempt it belongs to.
-        detail: further values; hidden jobs are replaced by a text.
+        state: state after the event; empty if the event did not change it.
+        attempt: number of the attempt of the event.
+        detail: further values, in which a text replaces hidden jobs.
     """
 
     id: int
@@ -45,10 +45,10 @@ def events_of_job(
     limit: int = DEFAULT_ROWS,
     newest_first: bool = False,
 ) -> Page[EventView]:
-    """The events of one job, oldest first by default.
+    """Return the events of one job, oldest first by default.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: the job is unknown, or the viewer may not see it.
     """
     limit = page_limit(limit)
     key = read_cursor(cursor)
@@ -66,19 +66,19 @@ def require_visible_job(viewer: Viewer, job_id: int) -> None:
     """Check that the viewer may see the job.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: the job is unknown, or the viewer may not see it.
     """
     if not Job.objects.visible_to(viewer).filter(pk=job_id).exists():
         raise no_such_job(job_id)
 
 
 def no_such_job(job_id: object) -> NotFoundError:
-    """The same error for a missing job and for one of another tenant."""
+    """Return the error for an unknown job; hidden jobs cause the same error."""
     return NotFoundError(sentence("no-such-job"), field="id", value=job_id)
 
 
 def visible_jobs_among(viewer: Viewer, ids: Iterable[object]) -> frozenset[int]:
-    """Those of ``ids`` that are jobs that the viewer may see, in at most one query."""
+    """Return the subset of ``ids`` that are visible jobs, in at most one query."""
     wanted = {i for i in ids if isinstance(i, int) and not isinstance(i, bool)}
     if not wanted:
         return frozenset()
@@ -113,12 +113,12 @@ CHECKPOINT: Final = "checkpoint"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """From ``at`` on the job was in ``state``.
+    """A change of a job's state at the time ``at``.
 
     Attributes:
-        kind: the event that caused it (``submit``, ``admit``, ``preempt`` ...).
-        attempt: number of the attempt it belongs to; None before the first.
-        cause: of a preemption, the kind of rule; empty if not recorded.
+        kind: the event that caused the change (``submit``, ``admit``, ``preempt``, ...).
+        attempt: number of the attempt; None before the first.
+        cause: kind of the rule of a preemption; empty if not recorded.
     """
 
     at: datetime
@@ -133,8 +133,8 @@ class JobLife:
     """The newest part of a job's history, oldest first.
 
     Attributes:
-        changes: of its state.
-        checkpoints: times of their reports.
+        changes: changes of the state.
+        checkpoints: times of checkpoint reports.
     """
 
     changes: tuple[StateChange, ...]
@@ -142,10 +142,10 @@ class JobLife:
 
 
 def life_of_job(viewer: Viewer, job_id: int) -> JobLife:
-    """The newest changes of state and checkpoints of one job, in two queries.
+    """Return the newest changes of state and checkpoints of one job, in two queries.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: the job is unknown, or the viewer may not see it.
     """
     require_visible_job(viewer, job_id)
     newest = (

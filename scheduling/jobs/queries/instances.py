@@ -1,4 +1,4 @@
-"""Jobs that are the instances of one job that is not a gang."""
+"""Instances of a job that is not a gang; each instance is a job of its own."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ MOST_SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartView:
-    """One instance of a job that is not a gang: a job of its own.
+    """One instance of a job that is not a gang.
 
     Attributes:
-        node: its current node; empty while it waits and after its end.
+        node: current node; empty while the job waits and after its end.
     """
 
     id: int
@@ -29,7 +29,7 @@ class PartView:
 
 
 def parts_shown(viewer: Viewer, parts: Sequence[int]) -> tuple[PartView, ...]:
-    """The first instances with their states and nodes, in two queries; empty for a gang."""
+    """Return the first instances with their states and nodes, in two queries; empty for a gang."""
     chosen = list(parts[:MOST_SHOWN])
     if not chosen:
         return ()
@@ -55,11 +55,11 @@ def _part(job: Job, node: str, node_id: int | None) -> PartView:
 
 
 def parts_of_job(viewer: Viewer, job: Job) -> tuple[int, ...]:
-    """The jobs that were submitted together as instances of one, in order; empty for a gang."""
+    """Return the IDs of the instances submitted with a job, in order; empty for a gang."""
     group = _group(job)
     if not group:
         return ()
-    # A copy has the group of its original, and another instant.
+    # A copy has the group of its original, but another submit time.
     together = Job.objects.visible_to(viewer).filter(
         owner_id=job.owner_id, submitted_at=job.submitted_at, spec__part__group=group
     )
@@ -67,7 +67,7 @@ def parts_of_job(viewer: Viewer, job: Job) -> tuple[int, ...]:
 
 
 def parts_among(jobs: Sequence[Job]) -> dict[int, tuple[int, ...]]:
-    """The instances of jobs submitted together, by job."""
+    """Return the instances of jobs that were submitted together, by job ID."""
     groups: dict[str, list[int]] = defaultdict(list)
     for job in jobs:
         groups[_group(job)].append(job.pk)

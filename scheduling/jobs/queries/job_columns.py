@@ -16,7 +16,7 @@ ASK_A_LEAD: Final = message("ask-lead-to-release")
 
 
 def can_release(viewer: Viewer, job: Job) -> bool:
-    """Whether a job is held and the viewer may take that back."""
+    """Return whether a job is held and the viewer may release it."""
     if not job.held or not viewer.can_stop(job.tenant_id, job.owner_id):
         return False
     is_own = job.held_by_id in (None, viewer.user_id)
@@ -24,13 +24,13 @@ def can_release(viewer: Viewer, job: Job) -> bool:
 
 
 def is_left_to_leads(viewer: Viewer, *, tenant: int, owner: int, holder: int | None) -> bool:
-    """Whether the viewer cannot release a held job and only a lead can.
+    """Return whether the viewer cannot release a held job, but a lead can.
 
     Args:
         viewer: the requesting user.
-        tenant: of the job.
-        owner: of the job.
-        holder: the user whose hold it is; None: its owner.
+        tenant: tenant of the job.
+        owner: owner of the job.
+        holder: the user who holds the job; None for its owner.
     """
     if holder in (None, owner):
         return False
@@ -38,7 +38,7 @@ def is_left_to_leads(viewer: Viewer, *, tenant: int, owner: int, holder: int | N
 
 
 def waits_for_a_lead(viewer: Viewer, job: Job) -> bool:
-    """Whether a job is on a hold that only another user, a lead, can release."""
+    """Return whether a job is held by another user so that only a lead can release it."""
     return job.held and is_left_to_leads(
         viewer, tenant=job.tenant_id, owner=job.owner_id, holder=job.held_by_id
     )
@@ -58,13 +58,13 @@ _EACH = {
 
 
 def wants_in_words(demand: Demand) -> str:
-    """A demand for display: ``2 × 4 × A100 in one node each``."""
+    """Return a demand for display, such as ``2 × 4 × A100 in one node each``."""
     return _wanted(demand.members)
 
 
 @lru_cache(maxsize=4096)
 def _wanted(members: tuple[MemberDemand, ...]) -> str:
-    # Cached: a list of jobs contains few different demands.
+    # Cached, since a list of jobs contains few different demands.
     if len(members) == 1:
         return sentence(_member(members[0]))
     roles = tuple(
@@ -92,10 +92,11 @@ def _types(types: Sequence[str]) -> Listing | Message:
 
 
 def jobs_ahead(virtual_clusters: Collection[int]) -> dict[int, int]:
-    """Queue positions: jobs that each waiting job's policy tries before it, in its VC and class.
+    """Return the queue position of each waiting job in its virtual cluster and class.
 
-    One query, and none where no virtual cluster is named. Jobs that may not start yet, or that
-    the policy does not try, are not in it.
+    The position is the number of jobs that the policy tried before this job. Jobs that may not
+    start yet, or that the policy does not try, are omitted. One query, and none without virtual
+    clusters.
     """
     if not virtual_clusters:
         return {}

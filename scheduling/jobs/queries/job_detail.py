@@ -1,4 +1,4 @@
-"""One job with all data of its page: attempts, ranks, placement, specification."""
+"""One job with its attempts, members, placement and specification."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,16 +26,17 @@ from tessera.protocol import CAUSE_STOPPED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """One rank of one role on its node.
+    """One member: a rank of a role on its node.
 
     Attributes:
-        rank: index within the role; ``node_rank``: index within the gang.
-        devices: indices on the node.
-        cells: addresses of the devices' leaves, in the same order.
-        stopping: the notice to leave was sent.
-        isolation: the level at which it runs; empty until then.
-        network: ``own`` or ``shared`` with its node; empty before it runs.
-        warnings: codes: protections that the node does not give.
+        rank: index within the role.
+        node_rank: index within the gang.
+        devices: device indices on the node.
+        cells: leaf addresses of the devices, in the same order.
+        stopping: whether the notice to leave was sent.
+        isolation: actual isolation level; empty before the process runs.
+        network: ``own``, or ``shared`` with the node; empty before the process runs.
+        warnings: codes of protections that the node does not provide.
     """
 
     id: int
@@ -67,11 +68,11 @@ class AttemptView:
     """One attempt.
 
     Attributes:
-        opportunistic: it runs outside its virtual cluster's guarantee.
-        outcome: succeeded, failed, stopped; empty while it is open.
-        end_reason: why it ended, an ``EndReason``; empty while it is open.
-        end_text: the same as a sentence, with the checkpoint of an evicted attempt.
-        layout: logical workers of each process, by member; None: it has none.
+        opportunistic: whether it runs outside the guarantee of its virtual cluster.
+        outcome: succeeded, failed or stopped; empty while the attempt is open.
+        end_reason: an ``EndReason``; empty while the attempt is open.
+        end_text: the end reason as a sentence, with the checkpoint of an evicted attempt.
+        layout: logical workers of each process by member; None if the job has none.
     """
 
     id: int
@@ -93,7 +94,7 @@ class AttemptView:
 
     @property
     def is_evicted(self) -> bool:
-        """Whether the scheduler or a drain took its devices."""
+        """Return whether the scheduler or a drain took the devices of the attempt."""
         return self.end_reason in EVICTED
 
 
@@ -102,8 +103,8 @@ class NodePlacement:
     """The part of a placement on one node.
 
     Attributes:
-        tree: the node's cells.
-        ranks: ``worker 0`` by device index.
+        tree: cells of the node.
+        ranks: role and rank by device index, such as ``worker 0``.
     """
 
     node_id: int
@@ -114,19 +115,19 @@ class NodePlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDetail:
-    """A job's page.
+    """All data of a job's page.
 
     Attributes:
-        attempts: oldest first.
-        placement: of the newest attempt, one entry a node.
-        spec: canonical, with defaults and without secrets.
-        effective: the specification with its resolved values (priority, class, tenant).
-        source_text: the submitted text, if any.
-        parts: of a job that is not a gang, the jobs of its instances.
+        attempts: attempts, oldest first.
+        placement: placement of the newest attempt, one entry per node.
+        spec: canonical specification with defaults and without secrets.
+        effective: specification with resolved values (priority, class, tenant).
+        source_text: the submitted text; empty if there is none.
+        parts: jobs of the instances, if the job is not a gang.
         after: jobs that must succeed first, as far as the viewer may see them.
-        can_stop: the viewer may stop it.
-        can_release: it is held, and the viewer may release it.
-        can_submit: the viewer may clone it.
+        can_stop: whether the viewer may stop the job.
+        can_release: whether the job is held and the viewer may release it.
+        can_submit: whether the viewer may clone the job.
     """
 
     row: JobRow
@@ -154,15 +155,15 @@ class JobDetail:
 
     @property
     def version(self) -> str:
-        """Version of the specification, against which an edit is checked."""
+        """Return the version of the specification, against which edits are checked."""
         return version_of(self.spec)
 
 
 def job_detail(viewer: Viewer, job_id: int) -> JobDetail:
-    """One job with all data of its page, in a fixed number of queries.
+    """Return one job with all data of its page, in a fixed number of queries.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: the job is unknown, or the viewer may not see it.
     """
     job = visible_job(viewer, job_id)
     attempts = _attempts(job.pk)
@@ -195,10 +196,10 @@ def job_detail(viewer: Viewer, job_id: int) -> JobDetail:
 
 
 def attempts_of_job(viewer: Viewer, job_id: int) -> tuple[AttemptView, ...]:
-    """The attempts of one job, oldest first.
+    """Return the attempts of one job, oldest first.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: the job is unknown, or the viewer may not see it.
     """
     return _attempts(visible_job(viewer, job_id).pk)
 
@@ -217,12 +218,12 @@ def _attempts(job_id: int) -> tuple[AttemptView, ...]:
 
 
 def _cells(job_id: int) -> Mapping[int, Mapping[int, str]]:
-    """Leaf address by device index, by member."""
+    """Return the leaf addresses by member and device index."""
     cells: dict[int, dict[int, str]] = defaultdict(dict)
     for member_id, index, address in Lease.objects.filter(job_id=job_id).values_list(
         "member_id", "device__index", "device__address"
     ):
-        # The address of a device that has left the topology ends in ~ and its row.
+        # The address of a retired device ends with ~ and its primary key.
         cells[member_id][index] = address.partition("~")[0]
     return cells
 
@@ -263,7 +264,7 @@ def _end_reason(row: Attempt, receipt: Preemption | None) -> EndReason | None:
 
 
 def _on_notice(member: MemberView) -> MemberView:
-    """A rank of an evicted attempt: its runner only knows that it was asked to stop."""
+    """Return a member of an evicted attempt with a message about the notice."""
     if member.exit_cause != CAUSE_STOPPED:
         return member
     return replace(member, message="left after the preemption notice")
@@ -306,7 +307,7 @@ def _member(row: Member, cells: Mapping[int, Mapping[int, str]]) -> MemberView:
 
 
 def _warnings(row: Member) -> tuple[str, ...]:
-    """Warning codes of a rank: protections that its node does not give."""
+    """Return warning codes of protections that the node of a member does not provide."""
     found = row.warnings.split()
     if row.isolation == NONE:
         found.append(NOT_ISOLATED)

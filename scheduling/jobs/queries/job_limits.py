@@ -1,4 +1,4 @@
-"""Limits of live jobs: own and inherited values, their sources, and counts of live jobs."""
+"""Limits of live jobs with their sources, and numbers of live jobs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tenants.models import Membership, Tenant
 
 
 class LimitSource(StrEnum):
-    """Where a limit in force is set."""
+    """The place where a limit in force is set."""
 
     MEMBER = "member"
     TENANT = "tenant"
@@ -33,9 +33,9 @@ class LimitView:
     """One limit.
 
     Attributes:
-        own: set at this place; None: the wider limit is in force.
-        value: the limit in force, in jobs.
-        source: where ``value`` is set.
+        own: limit set at this place; None if the wider limit applies.
+        value: limit in force, in jobs.
+        source: place where ``value`` is set.
     """
 
     own: int | None
@@ -53,7 +53,7 @@ class ClusterJobLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantJobLimits:
-    """The limits of a tenant and of each person in it, and the live jobs of the tenant."""
+    """The limits of a tenant and of each person in it, and the tenant's live jobs."""
 
     tenant: Tenant
     per_person: LimitView
@@ -71,7 +71,7 @@ class MemberJobLimit:
 
 
 def cluster_job_limits() -> ClusterJobLimits:
-    """The limits of the cluster, in one query."""
+    """Return the limits of the cluster, in one query."""
     rows = _rows([CLUSTER])
     places = ((LimitSource.CLUSTER, CLUSTER),)
     return ClusterJobLimits(
@@ -80,7 +80,7 @@ def cluster_job_limits() -> ClusterJobLimits:
 
 
 def job_limits_of_tenants(tenants: Sequence[Tenant]) -> tuple[TenantJobLimits, ...]:
-    """The limits of tenants that the caller may see, in two queries."""
+    """Return the limits of tenants in two queries; the caller has checked the rights."""
     ids = [tenant.pk for tenant in tenants]
     rows = _rows([CLUSTER, *map(tenant_key, ids)])
     live = _live(Job.objects.unscoped().filter(tenant_id__in=ids), "tenant_id")
@@ -99,7 +99,7 @@ def job_limits_of_tenants(tenants: Sequence[Tenant]) -> tuple[TenantJobLimits, .
 
 
 def job_limits_of_members(members: Sequence[Membership]) -> tuple[MemberJobLimit, ...]:
-    """The limits of members of one tenant that the caller may see, in two queries."""
+    """Return the limits of members in two queries; the caller has checked the rights."""
     if not members:
         return ()
     tenant_id = members[0].tenant_id

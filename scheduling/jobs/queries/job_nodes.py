@@ -1,4 +1,4 @@
-"""Present or last nodes of the jobs of a list."""
+"""Nodes of the newest attempts of listed jobs."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -11,9 +11,9 @@ from scheduling.runs.models import Member
 
 
 def nodes_of_jobs(rows: Iterable[JobRow]) -> Mapping[int, tuple[str, ...]]:
-    """Names of the nodes of each job's newest attempt by job, in the order of ranks, in one query.
+    """Return the node names of each job's newest attempt, in the order of ranks.
 
-    Jobs that wait are left out: they have no nodes any more.
+    Waiting jobs are omitted, since they have no nodes any more.
     """
     placed = [row.id for row in rows if row.attempts and row.state != JobState.QUEUED]
     if not placed:
@@ -22,7 +22,7 @@ def nodes_of_jobs(rows: Iterable[JobRow]) -> Mapping[int, tuple[str, ...]]:
     newest = Member.objects.filter(
         attempt__job_id__in=placed, attempt__number=F("attempt__job__attempts_made")
     )
-    # Grouped by node: a gang has as many members as it has ranks.
+    # Grouped by node, since a gang can have many members on one node.
     for job_id, node, _ in (
         newest.values_list("attempt__job_id", "node__name")
         .annotate(first=Min("node_rank"))

@@ -86,15 +86,15 @@ class JobFilter:
 
     Attributes:
         states: names of states.
-        virtual_cluster: name.
+        virtual_cluster: name of the virtual cluster.
         user: user name of the owner.
         reason: a reason code.
         text: part of the name or note, a job ID, or ``label=value``.
-        mine: only the viewer's own jobs.
-        submitted_since: not older than this.
-        submitted_until: submitted by then.
-        ended_since: had not ended then, or have not at all.
-        held: only jobs that are on hold, or only those that are not; None: both.
+        mine: only jobs of the viewer.
+        submitted_since: lower limit of the submit time.
+        submitted_until: upper limit of the submit time.
+        ended_since: lower limit of the end; jobs that have not ended match, too.
+        held: True for jobs on hold, False for other jobs, None for both.
     """
 
     states: frozenset[str] = frozenset()
@@ -115,17 +115,18 @@ class JobRow:
     """A job in a list.
 
     Attributes:
-        tenant: its name.
-        wants: its demand as text.
-        instances: of all its roles.
-        reason_code: why it waits; empty unless queued, and until the first round has seen it.
+        tenant: name of the tenant.
+        wants: demand as a text.
+        instances: number of instances over all roles.
+        reason_code: code of the reason; empty unless queued, and before the first round tries the
+            job.
         unblock: remedies, most useful first.
-        exit_code: of the last attempt, once the job has ended.
+        exit_code: exit code of the last attempt of an ended job.
         gpu_seconds: device-seconds of ended attempts.
-        eta: start estimate; None unless it waits and one is known.
-        no_eta: why there is no start estimate although one was tried; else empty.
-        ahead: jobs that its policy tries before it; None: not known.
-        idle_since: when all its devices became idle; None: they are not, or unknown.
+        eta: start estimate; None if the job does not wait or no estimate exists.
+        no_eta: reason of a missing start estimate; empty otherwise.
+        ahead: queue position; None if unknown.
+        idle_since: time at which all its devices became idle; None if they are busy or unknown.
     """
 
     id: int
@@ -163,17 +164,17 @@ class JobRow:
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended for good."""
+        """Return whether the job is in a final state."""
         return self.state in TERMINAL
 
     @property
     def shown_state(self) -> str:
-        """Its state; ``held`` if a hold excludes it from rounds."""
+        """Return the displayed state: ``held`` if a hold excludes the job from rounds."""
         return shown_state(self.state, held=self.held)
 
     @property
     def is_opportunistic(self) -> bool:
-        """Whether it runs on idle devices outside the guarantee."""
+        """Return whether the job runs on idle devices outside the guarantee."""
         return self.job_class == "opportunistic"
 
 
@@ -181,7 +182,7 @@ NO_FILTER: Final = JobFilter()
 
 
 def shown_state(state: str, *, held: bool) -> str:
-    """The displayed state of a job: its state, or ``held`` for a queued job on hold."""
+    """Return the displayed state: ``held`` for a queued job on hold, else ``state``."""
     return "held" if held and state == JobState.QUEUED else state
 
 
@@ -192,10 +193,10 @@ def page_of_jobs(
     cursor: str | None = None,
     limit: int = DEFAULT_ROWS,
 ) -> Page[JobRow]:
-    """The jobs that the viewer may see, newest first, in two queries.
+    """Return the jobs that the viewer may see, newest first, in two queries.
 
     Raises:
-        InvalidError: a filter, the cursor or the limit is not one there is.
+        InvalidError: a filter, the cursor or the limit is not valid.
     """
     limit = page_limit(limit)
     key = read_cursor(cursor)
@@ -211,7 +212,7 @@ def page_of_queue(
     cursor: str | None = None,
     limit: int = DEFAULT_ROWS,
 ) -> Page[JobRow]:
-    """The queued jobs visible to the viewer, by descending priority, then by age."""
+    """Return the queued jobs that the viewer may see, by descending priority, then by age."""
     limit = page_limit(limit)
     key = read_cursor(cursor, parts=2)
     jobs = _filtered(viewer, filters).filter(state=JobState.QUEUED).order_by("-priority", "id")
@@ -223,13 +224,13 @@ def page_of_queue(
 
 
 def rows_of_jobs(viewer: Viewer, ids: list[int]) -> dict[int, JobRow]:
-    """The rows of those of ``ids`` that the viewer may see, by id."""
+    """Return the rows of those ``ids`` that the viewer may see, by job ID."""
     jobs = Job.objects.visible_to(viewer).filter(pk__in=ids[:1000])
     return {row.id: row for row in _rows(viewer, jobs.values_list(*_COLUMNS))}
 
 
 def rows_of_new_jobs(viewer: Viewer, jobs: Iterable[Job]) -> dict[int, JobRow]:
-    """The rows of jobs that the viewer has just submitted, of which nothing else is known yet."""
+    """Return the rows of jobs that the viewer has just submitted, without further queries."""
     names = {"owner__username": viewer.username}
     rows = {}
     for job in jobs:
@@ -240,14 +241,14 @@ def rows_of_new_jobs(viewer: Viewer, jobs: Iterable[Job]) -> dict[int, JobRow]:
 
 
 def counts_by_state(viewer: Viewer, filters: JobFilter = NO_FILTER) -> dict[str, int]:
-    """Number of jobs by state, every state named, in one query."""
+    """Return the number of jobs by state, including states without jobs, in one query."""
     jobs = _filtered(viewer, filters).order_by()
     found = Counter(dict(jobs.values_list("state").annotate(count=Count("id"))))
     return {state.value: found[state.value] for state in JobState}
 
 
 def counts_by_reason(viewer: Viewer, filters: JobFilter = NO_FILTER) -> dict[str, int]:
-    """Number of queued jobs by reason code, the most frequent first, in one query."""
+    """Return the number of queued jobs by reason code, the most frequent first, in one query."""
     jobs = _filtered(viewer, filters).filter(state=JobState.QUEUED).order_by()
     counted = jobs.values_list("reason_code").annotate(count=Count("id"))
     return dict(sorted(counted, key=lambda pair: (-pair[1], pair[0])))
@@ -256,10 +257,10 @@ def counts_by_reason(viewer: Viewer, filters: JobFilter = NO_FILTER) -> dict[str
 def _newest(
     viewer: Viewer, filters: JobFilter, *, before: int | None, most: int
 ) -> "QuerySet[Job]":
-    """At least the newest ``most`` of the jobs that are wanted, newest first.
+    """Return at least the newest ``most`` of the matching jobs, newest first.
 
-    Of several states, the newest of each are found by the index that begins with the state; else
-    all rows of the states would be read and sorted for a page of them.
+    With several states, the index that begins with the state finds the newest jobs of each state.
+    Otherwise the database would read and sort all rows of these states for one page.
     """
     jobs = _filtered(viewer, filters)
     if before is not None:
@@ -283,10 +284,10 @@ def _filtered(viewer: Viewer, filters: JobFilter) -> "QuerySet[Job]":
     }
     jobs = jobs.filter(**{lookup: _storable(value) for lookup, value in exact.items() if value})
     if filters.reason:
-        # Nothing else has a reason, and the index of reasons begins with the state.
+        # Only queued jobs have a reason, and the index of reasons begins with the state.
         jobs = jobs.filter(state=JobState.QUEUED)
     if filters.user:
-        # By number: by name, no index of owners is used.
+        # By ID: with a name, the database would not use an index of owners.
         named = User.objects.filter(username__iexact=_storable(filters.user))
         jobs = jobs.filter(owner_id__in=list(named.values_list("id", flat=True)))
     if filters.mine:
@@ -316,7 +317,7 @@ def _searched(jobs: "QuerySet[Job]", text: str) -> "QuerySet[Job]":
         jobs = jobs.annotate(wanted_label=KeyTransform(label.strip(), "labels"))
         return jobs.filter(wanted_label=value.strip())
     found = Q(name__icontains=text) | Q(note__icontains=text)
-    # A subquery of its own reads names and notes from their index, not the rows of all jobs.
+    # The subquery reads names and notes from their index instead of the rows of all jobs.
     wanted = Q(pk__in=Job.objects.unscoped().filter(found).order_by().values("id"))
     if text.isascii() and text.isdecimal() and len(text) < 19:
         wanted |= Q(pk=int(text))
@@ -324,7 +325,7 @@ def _searched(jobs: "QuerySet[Job]", text: str) -> "QuerySet[Job]":
 
 
 def _storable(text: str) -> str:
-    # PostgreSQL refuses NUL in a parameter; no stored text contains it.
+    # PostgreSQL rejects NUL in a parameter; no stored text contains it.
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -342,7 +343,7 @@ def _known_states(states: frozenset[str]) -> list[str]:
 
 
 def _rows(viewer: Viewer, found: Iterable[tuple[Any, ...]]) -> list[JobRow]:
-    """Rows in one query, and a second one for their places where some of them wait."""
+    """Return rows in one query, and in a second one their queue positions if some of them wait."""
     read = [dict(zip(_COLUMNS, values, strict=True)) for values in found]
     waiting = (facts for facts in read if facts["state"] == JobState.QUEUED)
     places = jobs_ahead({facts["virtual_cluster_id"] for facts in waiting})
@@ -386,7 +387,8 @@ def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) ->
         max_duration_seconds=facts["max_duration_seconds"],
         eta=eta_of(estimate),
         no_eta=no_estimate_of(estimate),
-        # Without a reason no round has tried it since it was changed; the order is older.
+        # Without a reason, no round has tried the job since its last change, and the stored queue
+        # order is older.
         ahead=places.get(facts["id"]) if waits and facts["reason_code"] else None,
         idle_since=facts["idle_spell__since"] if facts["state"] == JobState.RUNNING else None,
     )
@@ -411,10 +413,10 @@ def _what_helps(
 
 
 def visible_job(viewer: Viewer, job_id: int) -> Job:
-    """The row of one job, for services, with owner, virtual cluster, tenant and estimate.
+    """Return one job for services, with owner, virtual cluster, tenant and estimate.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: the job is unknown, or the viewer may not see it.
     """
     if not 0 < job_id < 2**63:
         raise no_such_job(job_id)

@@ -1,4 +1,4 @@
-"""Jobs in a chosen sort order, and jobs by the name that their owner gave them."""
+"""Sorted lists of jobs, and look-ups by owner and name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,8 +49,8 @@ class NamedJobFilter:
 
     Attributes:
         users: names of owners.
-        states: names of states; None: all.
-        keyword: part of the job's name, its owner's or its virtual cluster's.
+        states: names of states; None for all.
+        keyword: part of the name of the job, its owner or its virtual cluster.
     """
 
     users: frozenset[str] = frozenset()
@@ -61,11 +61,12 @@ class NamedJobFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedJob:
-    """A job in such a list.
+    """A job in a sorted list.
 
     Attributes:
-        roles: how many there are; ``instances`` of all of them together.
-        failures: how often an attempt failed, by class.
+        roles: number of roles.
+        instances: number of instances over all roles.
+        failures: number of failed attempts by class.
     """
 
     id: int
@@ -94,18 +95,18 @@ def list_named_jobs(
     offset: int = 0,
     limit: int,
 ) -> list[NamedJob]:
-    """One page of the jobs that the viewer may see, in one query.
+    """Return one page of the jobs that the viewer may see, in one query.
 
     Args:
         viewer: the reader.
         filters: filters of the list.
         order: one of ``ORDERS``; the job ID breaks ties.
-        descending: the largest first.
+        descending: whether the largest value is first.
         offset: number of jobs to skip.
         limit: maximum number of jobs.
     """
     column = F(ORDERS[order])
-    # Jobs without a value, such as those that have not ended, count as the largest.
+    # Jobs without a value, such as the end time of a running job, count as the largest.
     by = column.desc(nulls_first=True) if descending else column.asc(nulls_last=True)
     ties = "-id" if descending else "id"
     jobs = _filtered(viewer, filters).order_by(*(() if order == "submitted" else (by,)), ties)
@@ -113,12 +114,12 @@ def list_named_jobs(
 
 
 def count_named_jobs(viewer: Viewer, filters: NamedJobFilter) -> int:
-    """The total number of matching jobs."""
+    """Return the total number of matching jobs."""
     return _filtered(viewer, filters).count()
 
 
 def newest_job_named(viewer: Viewer, owner: str, name: str) -> int | None:
-    """The newest job of that owner with that name, if the viewer may see it."""
+    """Return the ID of an owner's newest visible job with a name, or None."""
     if "\x00" in owner + name:
         return None
     jobs = Job.objects.visible_to(viewer).filter(owner__username=owner, name=name)

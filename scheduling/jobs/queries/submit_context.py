@@ -1,4 +1,4 @@
-"""Reference data for validating a submitted job, read in a fixed number of queries."""
+"""Reference data for validating submitted jobs, read in a fixed number of queries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tenants.viewers import Viewer
 
 
 class NodeKind(NamedTuple):
-    """Capabilities of nodes that are alike; see ``Node``."""
+    """Capabilities of a group of equal nodes; see ``Node``."""
 
     isolation: str
     enforces_limits: bool | None
@@ -39,7 +39,7 @@ def _devices_by_node() -> QuerySet[Any, Any]:
 
 
 def clusters_for(viewer: Viewer) -> dict[str, VirtualCluster]:
-    """The virtual clusters that the viewer may see by name: key, name and tenant of each."""
+    """Return key, name and tenant of the virtual clusters that the viewer may see, by name."""
     tenants = viewer.tenant_ids(Permission.VIEW_JOBS)
     return {
         cluster.name: cluster
@@ -52,10 +52,10 @@ def clusters_for(viewer: Viewer) -> dict[str, VirtualCluster]:
 
 
 class LargestNodes(Mapping[str, int]):
-    """Device types that exist, with the largest number of them on one node.
+    """Existing device types, with the largest number of their devices on one node.
 
-    All devices are counted when a type is first looked up. The first question of ``has`` is
-    answered without that: the database stops counting at the first node that is large enough.
+    The first look-up of a type counts all devices. The first call of ``has`` avoids this: the
+    database stops at the first node that is large enough.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class LargestNodes(Mapping[str, int]):
         self._first: tuple[tuple[int, str], bool] | None = None
 
     def has(self, devices: int, device_type: str = "") -> bool:
-        """Whether a node has this many devices of this type; without a type, of any one type."""
+        """Return whether a node has this many devices of one type; empty matches any type."""
         asked = devices, device_type
         if self._counted is None and self._first is None:
             self._first = asked, _is_on_a_node(devices, device_type)
@@ -85,7 +85,7 @@ class LargestNodes(Mapping[str, int]):
         return len(self._count())
 
     def count_first(self) -> None:
-        """Count all devices, unless ``has`` was asked: for later lookups of types."""
+        """Count all devices unless ``has`` was called, because look-ups of types follow."""
         if self._first is None:
             self._count()
 
@@ -107,7 +107,7 @@ def _is_on_a_node(devices: int, device_type: str) -> bool:
 
 
 def kinds_of_nodes() -> tuple[NodeKind, ...]:
-    """Distinct capabilities of the nodes for checks at submit."""
+    """Return the distinct capabilities of the nodes."""
     nodes = Node.objects.filter(removed_at=None).order_by()
     columns = (
         "isolation_level",
@@ -120,7 +120,7 @@ def kinds_of_nodes() -> tuple[NodeKind, ...]:
 
 
 def priority_values() -> tuple[dict[str, int], int | None]:
-    """The value of each priority class, and that of the default one, if there is one."""
+    """Return the value of each priority class by name, and the default value or None."""
     classes = PriorityClass.objects.order_by("-value", "name")
     rows = list(classes.values_list("name", "value", "is_default"))
     default = next((value for _, value, is_default in rows if is_default), None)
@@ -128,7 +128,7 @@ def priority_values() -> tuple[dict[str, int], int | None]:
 
 
 def limits_of(user_id: int) -> Mapping[int, frozenset[int]]:
-    """By tenant, the only virtual clusters that somebody may use there."""
+    """Return the virtual clusters to which a user is limited, by tenant ID."""
     limits: dict[int, set[int]] = {}
     rows = VcLimit.objects.filter(membership__user_id=user_id).order_by()
     for tenant_id, vc_id in rows.values_list("membership__tenant_id", "virtual_cluster_id"):
@@ -137,7 +137,7 @@ def limits_of(user_id: int) -> Mapping[int, frozenset[int]]:
 
 
 def promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
-    """Virtual clusters that have quota, and the names of the pinned cells of those with some."""
+    """Return the virtual clusters with quota, and pinned cells by virtual cluster."""
     quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", _NO_NAME)
     pins = PinnedCell.objects.order_by().values_list("virtual_cluster_id", "name")
     rows = list(quotas.union(pins))
@@ -150,15 +150,15 @@ def promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitContext:
-    """Reference data against which submitted jobs are validated, read once for any number of them.
+    """Reference data for validating submitted jobs, read once for any number of jobs.
 
     Attributes:
-        types: device types that exist, with the largest number of them on one node.
-        guaranteed: virtual clusters (by id) that have a guarantee besides pinned cells.
-        pinned: names of the pinned cells of those virtual clusters (by id) that have some.
-        limited: by tenant, the only virtual clusters that the viewer may use there.
-        host_network: instances of a gang may use the network of their nodes.
-        nodes: the distinct kinds of nodes.
+        types: existing device types, with the largest number of their devices on one node.
+        guaranteed: IDs of virtual clusters with a guarantee besides pinned cells.
+        pinned: names of pinned cells by ID of the virtual cluster.
+        limited: the only virtual clusters that the viewer may use, by tenant ID.
+        host_network: whether instances of a gang may use the network of their nodes.
+        nodes: the distinct capabilities of nodes.
     """
 
     clusters: Mapping[str, VirtualCluster]
@@ -173,12 +173,12 @@ class SubmitContext:
     nodes: tuple[NodeKind, ...] = ()
 
     def may_use(self, virtual_cluster: VirtualCluster) -> bool:
-        """Whether the viewer's membership is not limited to other virtual clusters."""
+        """Return whether the viewer's membership allows the use of a virtual cluster."""
         allowed = self.limited.get(virtual_cluster.tenant_id)
         return allowed is None or virtual_cluster.pk in allowed
 
     def pinned_in(self, virtual_cluster: object) -> tuple[str, ...]:
-        """Names of the pinned cells of a virtual cluster; none of one that is not there."""
+        """Return the names of the pinned cells of a virtual cluster; empty for an unknown one."""
         found = self.clusters.get(virtual_cluster) if isinstance(virtual_cluster, str) else None
         return self.pinned.get(found.pk, ()) if found is not None else ()
 

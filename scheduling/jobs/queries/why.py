@@ -1,4 +1,4 @@
-"""Explanation of a waiting job: reason, blocking jobs that the viewer may see, and remedies."""
+"""Explanation of a waiting job: reason, visible blocking jobs, and remedies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -48,19 +48,21 @@ class Why:
     Attributes:
         code: a reason code; empty for a job that does not wait.
         text: one or two sentences.
-        blocked_by: jobs in the way that the viewer may see.
-        blocked_by_others: how many more there are.
+        blocked_by: IDs of blocking jobs that the viewer may see.
+        blocked_by_others: number of other blocking jobs.
         unblock: remedies, most useful first.
         told: remedies from the reason itself, without ``steps``.
-        steps: changes of the job with which it starts now, each with kind, text and changes.
-        proof: why none exists: the reason for the smallest job, by virtual cluster.
-        round_number: the newest round, which gave the reason; 0 for a job that does not wait.
-        steps_round: the round after which ``steps`` and ``proof`` were found; 0: none.
-        eta: start estimate; None: not known.
-        no_eta: why there is no start estimate although one was tried; else empty.
-        unlimited: running jobs without a time limit that the viewer may see, if these are why.
-        ahead: jobs that its policy tries before it; None: not known.
-        pending: those of ``steps`` and ``eta`` that are still being computed.
+        steps: changes with which the job starts now, each with kind, text and changes.
+        proof: the certificate that no change helps: the reason for the smallest demand, by virtual
+            cluster.
+        round_number: the newest round, which decided the reason; 0 for a job that does not wait.
+        steps_round: the round after which ``steps`` and ``proof`` were found; 0 for none.
+        eta: start estimate; None if unknown.
+        no_eta: reason of a missing start estimate; empty otherwise.
+        unlimited: running jobs without a time limit that cause a missing estimate, as far as
+            visible.
+        ahead: queue position; None if unknown.
+        pending: the fields ``steps`` and ``eta`` that are still being computed.
     """
 
     job_id: int
@@ -84,16 +86,16 @@ class Why:
 
 
 def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> Why:
-    """Explain why the job waits, or its present state.
+    """Explain why a job waits, or describe its current state.
 
     Args:
         viewer: the requesting user.
-        job_id: the job.
-        now: the present.
+        job_id: ID of the job.
+        now: the current time.
         round_seconds: the regular interval of rounds.
 
     Raises:
-        NotFoundError: unknown job, or the viewer may not see it.
+        NotFoundError: the job is unknown, or the viewer may not see it.
     """
     job = visible_job(viewer, job_id)
     if job.state != JobState.QUEUED:
@@ -101,7 +103,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
     number, at = newest_round()
     age = (now - at).total_seconds() if at else None
     waited = (now - job.submitted_at).total_seconds()
-    # Before the first round ever, the wait of the job itself shows whether one is overdue.
+    # Before the first round, the wait of the job itself shows whether a round is overdue.
     if pulse_of(waited if age is None else age, round_seconds) is RoundHealth.STOPPED:
         return _answer(
             job,
@@ -117,7 +119,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
 
 
 def _by_its_reason(viewer: Viewer, job: Job) -> Why:
-    """The explanation from the newest round and from estimates since."""
+    """Return the explanation from the newest round and from later estimates."""
     estimate: StartEstimate | None = getattr(job, "estimate", None)
     if estimate is not None and not is_of(job.amendments, vars(estimate)):
         estimate = None
@@ -157,7 +159,7 @@ def _by_its_reason(viewer: Viewer, job: Job) -> Why:
 
 
 def _limits_to_set(unlimited: tuple[int, ...]) -> tuple[str, ...]:
-    """The remedy where running jobs without a time limit prevent a start estimate."""
+    """Return the remedy if running jobs without a time limit prevent a start estimate."""
     if not unlimited:
         return ()
     return (sentence(message("set-max-duration", jobs=jobs_named(unlimited))),)
@@ -185,7 +187,7 @@ def _answer(
 
 
 def _pending(viewer: Viewer, job: Job, estimate: StartEstimate | None) -> tuple[str, ...]:
-    """The parts not yet computed for the job's present reason."""
+    """Return the fields that are not yet computed for the job's current reason."""
     is_sought = estimate is not None and holds_for(job.reason_code, vars(estimate))
     is_estimated = estimate is not None and bool(estimate.round_number)
     pending = () if is_sought or waits_for_a_lead(viewer, job) else (STEPS,)
@@ -195,7 +197,7 @@ def _pending(viewer: Viewer, job: Job, estimate: StartEstimate | None) -> tuple[
 def _what_helps(
     viewer: Viewer, job: Job, estimate: StartEstimate | None
 ) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
-    """Steps that can be applied, and other remedies as text."""
+    """Return steps that can be applied, and other remedies as texts."""
     if waits_for_a_lead(viewer, job):
         return (), (sentence(ASK_A_LEAD),)
     found = steps_left(estimate.steps, job.reason) if estimate is not None else ()
@@ -204,17 +206,17 @@ def _what_helps(
 
 
 def _not_yet_said(job: Job, steps: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
-    """Remedies of the reason, each once, without those that a step already has."""
+    """Return each remedy of the reason once, without those that a step already contains."""
     said = {str(step["text"]).rstrip(".").casefold() for step in steps}
     told = dict.fromkeys(stored_steps(job.reason))
     return tuple(step for step in told if step.rstrip(".").casefold() not in said)
 
 
 def _due(age: float, round_seconds: float) -> Message:
-    """The time until the next round tries a job that none has tried.
+    """Return a message with the time until the next round tries the job.
 
     Args:
-        age: seconds since the newest round, or since the job was submitted if that is later.
+        age: seconds since the newest round or the submit, whichever is later.
         round_seconds: the regular interval of rounds.
     """
     left = round_seconds - age
@@ -260,7 +262,7 @@ def _stopped(job: Job, cause: Message) -> Message:
 
 
 def _running(job: Job) -> Message:
-    """The present number of devices of a resized elastic job, and the reason."""
+    """Return a message for a running job, with the size of an elastic job."""
     if "elastic" not in job.terms:
         return message("running")
     held = Attempt.objects.filter(job=job, ended_at=None).values_list("devices", flat=True).first()
@@ -277,7 +279,7 @@ def _running(job: Job) -> Message:
 
 
 def _run_time(job: Job) -> Message | None:
-    """Time from its first start to its end; None if it never started."""
+    """Return a message with the time from first start to end; None if the job never started."""
     if job.first_started_at is None or job.finished_at is None:
         return None
     seconds = int((job.finished_at - job.first_started_at).total_seconds())
@@ -291,7 +293,7 @@ def _run_time(job: Job) -> Message | None:
 
 
 def _next_steps(job: Job) -> tuple[str, ...]:
-    """Remedies for a failed job."""
+    """Return remedies for a failed job."""
     if job.state != JobState.FAILED:
         return ()
     if not job.failure_class:

@@ -1,4 +1,4 @@
-"""Changes of a queued job, which preserve its number, queue position and secrets; and its hold."""
+"""Amendments of queued jobs, which preserve ID, queue position and secrets; hold and release."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -28,10 +28,10 @@ from tenants.viewers import Viewer
 
 
 def hold_job(*, job: Job, viewer: Viewer) -> bool:
-    """Hold a queued job; False if it is not queued, or has an equal or stronger hold.
+    """Hold a queued job; return False if it is not queued, or has an equal or stronger hold.
 
-    An owner's hold replaces that of the specification or the sweep; one of a lead or an admin
-    replaces that of the owner.
+    A hold by the owner replaces the hold of the specification or the sweep. A hold by a lead or an
+    admin replaces the hold of the owner.
 
     Raises:
         ForbiddenError: the viewer may see the job but not act for its owner.
@@ -49,10 +49,10 @@ def hold_job(*, job: Job, viewer: Viewer) -> bool:
 
 
 def release_hold(*, job: Job, viewer: Viewer) -> bool:
-    """Release a held job, which joins rounds from now on; False if it was not held.
+    """Release a held job, so that rounds try it again; return False if it was not held.
 
-    The owner releases the own hold and that of the specification. Another person's hold is
-    released by that person, or with the right to act for all tenant members.
+    The owner may release the own hold and that of the specification. The hold of another person
+    may be released by that person, and by users who may act for all tenant members.
 
     Raises:
         ForbiddenError: another user owns or holds the job.
@@ -70,28 +70,28 @@ def release_hold(*, job: Job, viewer: Viewer) -> bool:
 
 
 def require_release(*, job: Job, viewer: Viewer) -> None:
-    """Check that the viewer may release the job, or that it is not held.
+    """Check that the viewer may release the job, or that the job is not held.
 
     Raises:
-        ForbiddenError: another user holds it.
+        ForbiddenError: another user holds the job.
     """
     if not Job.objects.unscoped().filter(releasable(job, viewer), pk=job.pk).exists():
         raise _held_by_another(job)
 
 
 def releasable(job: Job, viewer: Viewer) -> Q:
-    """Where the viewer may release the job: nobody holds it, or the hold is theirs."""
+    """Return a filter for jobs without a hold, and for holds that the viewer may release."""
     return Q(held=False) | _own_holds(job, viewer)
 
 
 def weaker_holds(job: Job, viewer: Viewer) -> Q:
-    """Where a hold of the viewer's is the one that counts: the job is free, or held by less."""
+    """Return a filter for jobs without a hold, and for holds that the viewer replaces."""
     weaker = Q(held=False) | Q(held_by=None)
     return weaker if viewer.user_id == job.owner_id else weaker | Q(held_by=job.owner_id)
 
 
 def _own_holds(job: Job, viewer: Viewer) -> Q:
-    """The holds of a job that the viewer may release."""
+    """Return a filter for the holds of a job that the viewer may release."""
     if viewer.can(Permission.STOP_ANY_JOB, job.tenant_id):
         return Q(held=True)
     return Q(held_by=None) | Q(held_by=viewer.user_id)
@@ -134,16 +134,16 @@ def amend_job(
     Args:
         job: the job to change.
         changes: new values by path in the specification; None removes a field.
-        viewer: its owner, or a user with the right to stop it.
+        viewer: the owner, or a user with the right to stop the job.
         ground: the submit context.
-        now: the present.
-        seen: ``version_of`` the specification as the viewer read it; empty: any.
+        now: the current time.
+        seen: ``version_of`` the specification as the viewer read it; empty skips the check.
 
     Raises:
         InvalidJobError: the changed job is not valid.
-        StaleEditError: it is not as the viewer read it.
-        ConflictError: it is no longer queued, or was changed meanwhile.
-        ForbiddenError: it belongs to another user.
+        StaleEditError: the specification has changed since the viewer read it.
+        ConflictError: the job is not queued any more, or was changed concurrently.
+        ForbiddenError: the job belongs to another user.
     """
     require_own(job=job, viewer=viewer)
     if seen and seen != version_of(job.spec):
@@ -158,7 +158,7 @@ def amend_job(
             Job.objects.unscoped()
             .queued()
             .filter(pk=job.pk, attempts_made=job.attempts_made, spec=job.spec)
-            # A lead may have put a hold on it since the question above.
+            # A lead may have held the job since the check above.
             .filter(releasable(job, viewer) if releases else Q())
         )
         if not waiting.update(**_columns(job, draft, changes, viewer)):
@@ -196,10 +196,10 @@ def _write_down(
 def amended_draft(
     *, job: Job, changes: Mapping[str, Any], viewer: Viewer, ground: SubmitContext
 ) -> ValidatedJob:
-    """The job as it would be with the changes, checked as a submission is.
+    """Return the job with the changes, validated like a submission.
 
     Raises:
-        InvalidJobError: it would not be accepted.
+        InvalidJobError: the changed job is not valid.
     """
     if not isinstance(changes, Mapping) or not 0 < len(changes) <= MOST_CHANGES:
         raise InvalidJobError(
@@ -225,7 +225,7 @@ def amended_draft(
         )
     _check_owner_limit(job, draft)
     if not set(draft.after) <= set(job.spec.get("after") or ()):
-        # Jobs that are there already could wait for each other, or one for itself.
+        # Dependencies between existing jobs could form a cycle.
         raise InvalidJobError(
             sentence("only-fewer-dependencies"),
             field="changes.after",
@@ -251,7 +251,7 @@ def _check_owner_limit(job: Job, draft: ValidatedJob) -> None:
 
 
 def _moved(job: Job, seen: str) -> DomainError:
-    """The error for a job that was changed after the check."""
+    """Return the error for a job that was changed after the check."""
     if Job.objects.unscoped().queued().filter(pk=job.pk).exclude(spec=job.spec).exists():
         if seen:
             return StaleEditError.of("job", None)
@@ -290,7 +290,7 @@ def _columns(
         "max_duration_seconds": spec.max_duration,
         **hold,
         "not_before": spec.not_before,
-        # A claim for another shape is no longer valid.
+        # The reason for the former demand is not valid any more.
         "reason_code": "",
         "reason_text": "",
         "reason": {},
@@ -298,7 +298,7 @@ def _columns(
 
 
 def _holder(job: Job, viewer: Viewer) -> Case:
-    """The holder after a hold by the viewer: a lead's hold does not become its owner's."""
+    """Return an expression for the holder; an owner does not replace a lead's hold."""
     own = When(weaker_holds(job, viewer), then=Value(viewer.user_id))
     return Case(own, default=F("held_by"), output_field=BigIntegerField())
 

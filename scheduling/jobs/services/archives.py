@@ -1,4 +1,4 @@
-"""Uploaded source archives: checked, stored once under their digest, deleted when unused."""
+"""Source archives: validation, storage by SHA-256, and deletion when unused."""
 
 import hashlib
 import os
@@ -53,7 +53,7 @@ class ArchivesFullError(DomainError):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """The header fields of a member that are checked first."""
+    """The fields of an archive member that are checked before it is read."""
 
     name: str
     size: int
@@ -72,26 +72,27 @@ def store_archive(
     most_bytes: int = MOST_BYTES,
     tenant_bytes: int = MOST_TENANT_BYTES,
 ) -> tuple[SourceArchive, bool]:
-    """Store an upload. The same bytes return the existing row.
+    """Store an uploaded archive; the same bytes return the existing row.
 
     Args:
-        viewer: may submit jobs to the tenant.
-        tenant_id: whose jobs may use it.
-        name: the file's name, for people.
-        content: its bytes in pieces.
-        archives_dir: directory of archives, each under its digest.
-        now: the instant that is written.
-        most_bytes: upper limit of one upload.
-        tenant_bytes: upper limit of all archives of a tenant.
+        viewer: a user who may submit jobs to the tenant.
+        tenant_id: the tenant whose jobs may use the archive.
+        name: display name of the file.
+        content: the bytes in pieces.
+        archives_dir: directory of archives, each named by its SHA-256.
+        now: time to store.
+        most_bytes: maximum size of one upload.
+        tenant_bytes: maximum size of all archives of a tenant.
 
     Returns:
         The row, and whether it is new.
 
     Raises:
-        ForbiddenError: the viewer may not submit jobs there.
+        ForbiddenError: the viewer may not submit jobs to the tenant.
         TooLargeError: the upload exceeds ``most_bytes``.
-        ArchivesFullError: the tenant has no room for one more.
-        InvalidError: not a tar.gz or zip archive, or a member would leave the directory.
+        ArchivesFullError: the archives of the tenant would exceed ``tenant_bytes``.
+        InvalidError: the file is not a tar.gz or zip archive, or a member would leave the
+            directory.
     """
     viewer.require(Permission.SUBMIT_JOBS, tenant_id, what="the tenant's archives")
     InvalidError.raise_if(_name_faults(name))
@@ -114,7 +115,7 @@ def store_archive(
 
 
 def _check_room(tenant_id: int, digest: str, size: int, tenant_bytes: int) -> None:
-    """Refuse an upload beyond the tenant's limit; an existing archive needs no room."""
+    """Refuse an upload beyond the tenant's limit; an existing archive needs no space."""
     rows = SourceArchive.objects.unscoped().filter(tenant_id=tenant_id)
     kept = rows.exclude(sha256=digest).aggregate(kept=Sum("size"))["kept"] or 0
     if kept + size <= tenant_bytes:
@@ -128,12 +129,13 @@ def _check_room(tenant_id: int, digest: str, size: int, tenant_bytes: int) -> No
 
 
 def check_archive(path: Path) -> None:
-    """Check that every member of an archive is a file, directory or link that stays inside.
+    """Check that every member of an archive is a file, directory or link inside the directory.
 
-    Nothing is unpacked; the node checks again when it does.
+    Nothing is unpacked; the node repeats the check when it unpacks the archive.
 
     Raises:
-        InvalidError: not an archive, damaged, or a member would leave the directory.
+        InvalidError: the file is not an archive or is damaged, or a member would leave the
+            directory.
     """
     files = unpacked = 0
     try:
@@ -205,7 +207,7 @@ def _leaves(name: str) -> bool:
 def _received(
     content: Iterable[bytes], folder: Path, most_bytes: int
 ) -> Iterator[tuple[Path, str, int]]:
-    """The upload in a temporary file: its path, digest and size."""
+    """Yield path, SHA-256 and size of the upload in a temporary file."""
     digest, size = hashlib.sha256(), 0
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".upload-") as received:
         for piece in content:
@@ -224,7 +226,7 @@ def _received(
 
 
 def _keep(received: Path, path: Path) -> None:
-    """Move the file to its digest; concurrent uploads of the same bytes are harmless."""
+    """Move the file to the name of its hash; concurrent uploads of the same bytes are harmless."""
     if path.exists():
         os.utime(path)
         return
@@ -262,18 +264,18 @@ SETTLED: Final = timedelta(hours=1)
 
 
 def prune_archives(*, archives_dir: Path, older_than: datetime, now: datetime) -> int:
-    """Prune archives last used (by an upload or a job) before ``older_than``.
+    """Delete archives last used (by an upload or a job) before ``older_than``.
 
-    A job uses its archive until it ends. A file is deleted with the last row that names it; so is
-    one of an interrupted upload.
+    A job uses its archive until it ends. A file is deleted with the last row that refers to it, or
+    if it remained after an interrupted upload.
 
     Args:
-        archives_dir: directory of archives, each under its digest.
-        older_than: the limit of the last use.
-        now: the present; files younger than an hour may belong to an upload and stay.
+        archives_dir: directory of archives, each named by its SHA-256.
+        older_than: limit of the last use.
+        now: the current time; files younger than an hour may belong to an upload and stay.
 
     Returns:
-        The number of pruned archives.
+        The number of deleted archives.
     """
     used = _used(older_than)
     old = [
@@ -291,7 +293,7 @@ def prune_archives(*, archives_dir: Path, older_than: datetime, now: datetime) -
 
 
 def _used(since: datetime) -> set[tuple[int, str]]:
-    """Tenants and digests of jobs that live, or have ended since."""
+    """Return tenants and hashes of archives whose jobs are live or ended after ``since``."""
     jobs = Job.objects.unscoped().filter(
         ~Q(state__in=TERMINAL) | Q(finished_at__gte=since), spec__source__archive__isnull=False
     )
@@ -309,7 +311,7 @@ def _sweep(archives_dir: Path, before: float) -> None:
 
 
 def _touched(path: Path) -> float:
-    """Time of the last upload of a file, in seconds since the epoch; 0 without one."""
+    """Return the time of the last upload of a file in seconds since 1970; 0 without a file."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Idempotency keys of submits: the digest of the request, and the job of a used key."""
+"""Idempotency keys of submits: the hash of the request, and the job of a used key."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,29 +15,29 @@ NEW_KEY: Final = "Use a new key for a new job."
 
 
 class IdempotencyConflictError(ConflictError):
-    """The key was used before for something else."""
+    """The key was used before for another request."""
 
     code = "idempotency-conflict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """An idempotency key with the digest of its request.
+    """An idempotency key with the hash of its request.
 
     Attributes:
-        word: the key itself, or empty.
-        digest: of the request, keyed, since it may contain secrets.
+        word: the key, or empty.
+        digest: keyed hash of the request, since the request may contain secrets.
     """
 
     word: str = ""
     digest: str = ""
 
     def is_for(self, job: Job, *, otherwise: bool) -> bool:
-        """Whether ``job`` was submitted with the same request.
+        """Return whether ``job`` was submitted with the same request.
 
         Args:
-            job: it has this key.
-            otherwise: the result for a job that has no stored digest.
+            job: a job with this key.
+            otherwise: the result for a job without a stored hash.
         """
         known = job.idempotency_digest
         return known == self.digest if known else otherwise
@@ -47,12 +47,12 @@ NO_KEY: Final = Key()
 
 
 def read_key(word: str, sent: object, *, refusal: type[DomainError] = InvalidJobError) -> Key:
-    """The key of a request, and the digest of its content.
+    """Return the key of a request, with the hash of its content.
 
     Args:
         word: the key, or empty.
         sent: the content.
-        refusal: the error for a key that is too long or has control characters.
+        refusal: class of the error for a key that is too long or has control characters.
     """
     if len(word) > MAX_IDEMPOTENCY_KEY or not word.isprintable():
         raise refusal(
@@ -64,17 +64,17 @@ def read_key(word: str, sent: object, *, refusal: type[DomainError] = InvalidJob
 
 
 def jobs_of_key(viewer: Viewer, key: Key) -> list[Job]:
-    """The viewer's job with a key, whether its tenant may be seen or not; none for no key."""
+    """Return the viewer's jobs with a key, regardless of tenant rights; empty without a key."""
     if not key.word:
         return []
     return list(Job.objects.unscoped().filter(owner_id=viewer.user_id, idempotency_key=key.word))
 
 
 def refuse_used_key(viewer: Viewer, key: Key) -> None:
-    """Reject a key of a different request, or of a job that this token may not see.
+    """Reject a key of another request, or of a job that this token may not see.
 
     Raises:
-        IdempotencyConflictError: a job of the viewer's has the key.
+        IdempotencyConflictError: a job of the viewer has the key.
     """
     if jobs_of_key(viewer, key):
         raise used_key(
@@ -83,14 +83,14 @@ def refuse_used_key(viewer: Viewer, key: Key) -> None:
 
 
 def used_key(key: Key, message: str, remedy: str = NEW_KEY) -> IdempotencyConflictError:
-    """The refusal of a key."""
+    """Return the error for a used key."""
     return IdempotencyConflictError(
         message, field="Idempotency-Key", value=key.word, remedy=remedy
     )
 
 
 def _spelled(sent: object) -> bytes:
-    """Canonical JSON of a document; an invalid one, which is refused later, is unchanged."""
+    """Return the canonical JSON of a document, or another form of an invalid one."""
     try:
         return canonical_json(sent)
     except (TypeError, ValueError, RecursionError):

@@ -27,7 +27,7 @@ from tenants.viewers import Viewer
 
 MOST: Final = 10_000_000
 _LOCK: Final = 0x7E55_10B5
-# Raw SQL, since each submit runs it: Django would take ten times as long.
+# Raw SQL, since each submit runs it and Django would take ten times as long.
 _LIMITS_AND_NEWEST: Final = """
 SELECT (SELECT MAX(id) FROM scheduling_job), found.key, found.per_person, found.per_tenant
 FROM (SELECT 1) AS one LEFT JOIN scheduling_joblimit AS found ON found.key IN (%s, %s, %s)
@@ -35,7 +35,7 @@ FROM (SELECT 1) AS one LEFT JOIN scheduling_joblimit AS found ON found.key IN (%
 
 
 class JobLimitError(ConflictError):
-    """More live jobs than one person or one tenant may have."""
+    """The person or the tenant has the maximum number of live jobs."""
 
     code = "job-limit-reached"
     title = sentence("live-job-limit")
@@ -43,16 +43,17 @@ class JobLimitError(ConflictError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
-    """Limits that are set at one place; None: the wider limit applies."""
+    """Limits that are set at one place; None means that the wider limit applies."""
 
     per_person: int | None = None
     per_tenant: int | None = None
 
 
 class _Bounds:
-    """Upper bounds of live jobs in this process, so that few submits count rows.
+    """Upper bounds of live jobs in this process, so that few submits have to count rows.
 
-    Job IDs only increase, so at most as many jobs as IDs were added since the last count.
+    Job IDs only increase, so the number of new jobs is at most the number of new IDs since the
+    last count.
     """
 
     def __init__(self) -> None:
@@ -60,16 +61,14 @@ class _Bounds:
         self._lock = Lock()
 
     def at_most(self, key: tuple[int, int | None], newest: int) -> int | None:
-        """The upper bound of live jobs; None without a count."""
+        """Return the upper bound of live jobs; None without a count."""
         known = self._counted.get(key)
-        if (
-            known is None or newest < known[1]
-        ):  # numbers that fall are those of a restored database
+        if known is None or newest < known[1]:  # IDs decrease only after a restore of the database
             return None
         return known[0] + newest - known[1]
 
     def keep(self, key: tuple[int, int | None], count: int, newest: int) -> None:
-        """Remember a count that was committed."""
+        """Store a committed count."""
         with self._lock:
             if len(self._counted) > 10_000:
                 self._counted.clear()
@@ -83,18 +82,18 @@ bounds: Final = _Bounds()
 
 
 def require_room(owner_id: int, owner: str, tenants: Sequence[tuple[int, str]]) -> None:
-    """Check that new jobs fit, in the transaction that adds them, before it adds them.
+    """Check that new jobs fit the limits, in the transaction that adds them, before it does so.
 
-    Of two such transactions at once the second waits for the end of the first: on SQLite for the
+    Of two concurrent transactions, the second waits for the end of the first: on SQLite for the
     write lock, on PostgreSQL for a lock of the tenant.
 
     Args:
-        owner_id: whose jobs.
-        owner: the owner's name.
-        tenants: id and name of the tenant of each new job.
+        owner_id: ID of the owner of the jobs.
+        owner: name of the owner.
+        tenants: ID and name of the tenant of each new job.
 
     Raises:
-        JobLimitError: they do not fit; figures and remedy are named.
+        JobLimitError: the jobs exceed a limit; the error contains numbers and a remedy.
     """
     _lock_tenants(sorted({tenant_id for tenant_id, _ in tenants}))
     for (tenant_id, tenant), new in sorted(Counter(tenants).items()):
@@ -108,7 +107,7 @@ def require_room(owner_id: int, owner: str, tenants: Sequence[tuple[int, str]]) 
 
 @transaction.atomic
 def set_cluster_limits(*, viewer: Viewer, limits: JobLimits) -> JobLimits:
-    """Set the limits of tenants that have none of their own; None: the built-in default.
+    """Set the limits of tenants without limits of their own; None selects the built-in default.
 
     Raises:
         ForbiddenError: the viewer is not a cluster admin.
@@ -122,11 +121,9 @@ def set_cluster_limits(*, viewer: Viewer, limits: JobLimits) -> JobLimits:
 def set_tenant_limits(
     *, viewer: Viewer, tenant_id: int, name: str, limits: JobLimits
 ) -> JobLimits:
-    """Set the limits of a tenant: for each person as a lead, for the tenant as a cluster admin.
+    """Set the limits of a tenant.
 
-    Raises:
-        NotFoundError, ForbiddenError: the viewer may not do that there.
-        InvalidError: a limit is not valid.
+    A lead may set the limit per person, a cluster admin also the limit of the tenant.
     """
     viewer.require(Permission.SET_CAPS, tenant_id, what="the limits of the tenant")
     row = JobLimit(key=tenant_key(tenant_id), tenant_id=tenant_id)
@@ -140,7 +137,7 @@ def set_member_limit(*, viewer: Viewer, member: Membership, per_person: int | No
     """Set the limit of one member.
 
     Raises:
-        NotFoundError, ForbiddenError: the viewer may not do that there.
+        NotFoundError, ForbiddenError: the viewer may not set this limit.
         InvalidError: the limit is not valid.
     """
     viewer.require(Permission.SET_CAPS, member.tenant_id, what="the member's limit")
@@ -197,7 +194,7 @@ def _require(
     if bound is not None and bound + new <= most:
         return
     live = _count(tenant_id, user_id)
-    # Jobs added by this transaction may be rolled back, and their numbers reused.
+    # A rollback would remove the jobs of this transaction, and their IDs would be reused.
     transaction.on_commit(partial(bounds.keep, key, live, newest))
     if live + new > most:
         is_person = user_id is not None
@@ -217,7 +214,7 @@ def _require(
 
 
 def _in_force(tenant_id: int, user_id: int | None) -> tuple[JobLimits, int]:
-    """The narrowest limit of each kind (None where none is set), and the newest job ID."""
+    """Return the narrowest limit of each kind (None if unset), and the newest job ID."""
     keys = (member_key(tenant_id, user_id), tenant_key(tenant_id), CLUSTER)
     with transaction.get_connection().cursor() as cursor:
         cursor.execute(_LIMITS_AND_NEWEST, keys)

@@ -1,7 +1,7 @@
-"""The one writer of a job's state.
+"""The only writer of a job's state.
 
-The times of a job's events never go backwards: ``Job.event_at`` is the newest of them. Each event
-moves it forward under the lock of the job's row; an older instant (its writer has waited for the
+The times of a job's events never decrease: ``Job.event_at`` is the newest of them. Each event
+moves it forward under the lock of the job's row. An older time (the writer has waited for the
 lock, or its clock differs) does not change it.
 """
 
@@ -36,7 +36,7 @@ MOST_TRIES: Final = 10
 
 
 class StaleJobError(Exception):
-    """The job was moved concurrently between reading and writing; nothing has been written."""
+    """The job changed its state concurrently; nothing has been written."""
 
     def __init__(self, job_id: int, expected: JobState) -> None:
         super().__init__(f"job {job_id} is no longer {expected}")
@@ -54,10 +54,10 @@ class Note:
 
 
 def insist(act: Callable[[], T]) -> T:
-    """Call a service in a transaction, and retry while others move its job.
+    """Call a service in a transaction, and retry if the job changes its state concurrently.
 
     Raises:
-        StaleJobError: others have moved it ``MOST_TRIES`` times.
+        StaleJobError: all ``MOST_TRIES`` tries failed.
     """
     for left in reversed(range(MOST_TRIES)):
         try:
@@ -67,14 +67,14 @@ def insist(act: Callable[[], T]) -> T:
             if not left:
                 raise
         except OperationalError as error:
-            # In a deadlock the database ends one of the transactions.
+            # In a deadlock, the database ends one of the transactions.
             if not left or connection.in_atomic_block or not _is_deadlock(error):
                 raise
     raise AssertionError  # the last try returns or raises
 
 
 def event_instant(now: datetime) -> Combinable:
-    """An event's time in an update of jobs: ``now``, but never before the job's last event."""
+    """Return an expression for an event's time: ``now``, but not before the job's last event."""
     return Greatest(
         Coalesce(F("event_at"), F("state_since")), Value(now, output_field=DateTimeField())
     )
@@ -84,12 +84,12 @@ def event_instant(now: datetime) -> Combinable:
 def apply_job_event(
     *, job_id: int, event: JobEventKind, now: datetime, note: Note | None = None, **columns: Any
 ) -> JobState:
-    """Move one job, write the event, and send the signal after the commit.
+    """Move one job to its next state, write the event, and send the signal after the commit.
 
     Args:
-        job_id: the job.
+        job_id: ID of the job.
         event: the transition.
-        now: its time; not before the job's last event.
+        now: time of the event; the stored time is not before the job's last event.
         note: text and details for the job's events.
         columns: further columns of the job that change with the state.
 
@@ -98,7 +98,7 @@ def apply_job_event(
 
     Raises:
         IllegalTransitionError: the job's state does not allow the event.
-        StaleJobError: the job was moved concurrently.
+        StaleJobError: the job changed its state concurrently.
     """
     job = (
         Job.objects.unscoped()
@@ -121,7 +121,7 @@ def apply_job_event(
 def try_job_event(
     *, job_id: int, event: JobEventKind, now: datetime, note: Note | None = None, **columns: Any
 ) -> JobState | None:
-    """Like ``apply_job_event``, but None where the job's state does not allow the event."""
+    """Call ``apply_job_event``, but return None if the job's state does not allow the event."""
     try:
         return apply_job_event(job_id=job_id, event=event, now=now, note=note, **columns)
     except IllegalTransitionError:
@@ -140,15 +140,15 @@ def try_job_events(
     """Move many jobs by the same event in a fixed number of statements.
 
     Args:
-        jobs: note by job.
-        event: the same for all.
-        now: the instant that is written.
-        only_in: jobs in another state are left out too.
-        **columns: further columns, values or expressions, for all of them.
+        jobs: note by job ID.
+        event: the transition of all jobs.
+        now: time to store.
+        only_in: if set, jobs in other states are skipped.
+        **columns: further columns, as values or expressions, for all jobs.
 
     Returns:
-        The new states. Jobs whose state does not allow the event, or that somebody else is
-        moving, are left out.
+        The new states by job ID, without jobs whose state does not allow the event, and without
+        jobs that another transaction is moving.
     """
     if not jobs:
         return {}
@@ -173,10 +173,10 @@ def try_job_events(
 def _move_all(
     ids: list[int], before: JobState, after: JobState, now: datetime, columns: Mapping[str, Any]
 ) -> list[int]:
-    """Move jobs by compare-and-set; returns those that were still in ``before``."""
+    """Move jobs by compare-and-set; return those that were still in ``before``."""
     there = Job.objects.unscoped().filter(pk__in=ids, state=before)
     if connection.features.has_select_for_update:
-        # Others may have moved some of them since they were read.
+        # Other transactions may have moved some jobs since they were read.
         locked = there.order_by("pk").select_for_update(no_key=True)
         ids = list(locked.values_list("id", flat=True))
     there.update(**_moving(after, now, columns))
@@ -184,7 +184,7 @@ def _move_all(
 
 
 def _moving(after: JobState, now: datetime, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of a job that is moved to ``after``."""
+    """Return the columns of a job that is moved to ``after``."""
     at = event_instant(now)
     columns = {**columns, "state": after, "state_since": at, "event_at": at}
     if after in TERMINAL:
@@ -196,7 +196,7 @@ def admit_jobs(*, jobs: Mapping[int, Note], now: datetime) -> None:
     """Move queued jobs to admitted in two statements, for a round's commit.
 
     Raises:
-        StaleJobError: one of them is no longer queued; the caller's transaction must roll back.
+        StaleJobError: a job is not queued any more; the caller's transaction must roll back.
     """
     before, after = JobState.QUEUED, next_state(JobState.QUEUED, JobEventKind.ADMIT)
     reason = {"reason_code": "", "reason_text": "", "reason": {}}
@@ -232,7 +232,7 @@ def record_job_events(
 ) -> None:
     """Record the same kind of event for several jobs, in three statements.
 
-    The rows are locked in the order of their ids, as in every write of several jobs.
+    The rows are locked in the order of their IDs, as in every write of several jobs.
     """
     jobs = Job.objects.unscoped().filter(pk__in=list(notes))
     rows = jobs.select_for_update(no_key=True).order_by("pk")
@@ -247,7 +247,7 @@ def record_job_events(
 
 
 def _event_times(job_ids: Collection[int]) -> Mapping[int, datetime]:
-    """The newest event's time of jobs whose rows this transaction has just updated."""
+    """Return the newest event's time of jobs that this transaction has just updated."""
     if not job_ids:
         return {}
     rows = Job.objects.unscoped().filter(pk__in=list(job_ids))
@@ -255,7 +255,7 @@ def _event_times(job_ids: Collection[int]) -> Mapping[int, datetime]:
 
 
 def queued_among(job_ids: Collection[int]) -> set[int]:
-    """Those of ``job_ids`` that are queued at this moment."""
+    """Return the subset of ``job_ids`` that are currently queued."""
     return set(
         Job.objects.unscoped()
         .filter(pk__in=list(job_ids), state=JobState.QUEUED)
@@ -278,12 +278,12 @@ def _event_row(job_id: int, kind: str, state: str, at: datetime, note: Note | No
 
 
 def _message_of(text: str) -> dict[str, Any]:
-    """The message of an event's text, merged with the event's facts."""
+    """Return the message of an event's text, to be merged with the event's facts."""
     return {TEXT_MESSAGE: text.message.to_json()} if isinstance(text, Sentence) else {}
 
 
 class _Whose(NamedTuple):
-    """Owner and tenant of a job, by which other packages filter receivers."""
+    """Tenant and virtual cluster of a job, by which other packages filter receivers."""
 
     tenant_id: int
     virtual_cluster_id: int

@@ -1,4 +1,4 @@
-"""The right to act on a job, and audited reads of its log by cluster admins."""
+"""The right to act on a job, and the audit of log reads by cluster admins."""
 
 from scheduling.core.messages import sentence
 from scheduling.jobs.models import Job
@@ -24,7 +24,7 @@ def require_own(*, job: Job, viewer: Viewer) -> None:
 
 
 def note_log_read(*, viewer: Viewer, job_id: int) -> None:
-    """Record that an admin reads the log of another tenant's job, once an hour for each job."""
+    """Record that an admin reads another tenant's log, at most once per hour and job."""
     if not viewer.is_cluster_admin:
         return
     job = Job.objects.unscoped().filter(pk=job_id).only("name", "tenant_id").first()

@@ -21,15 +21,15 @@ MOST_TEXT: Final = 100_000
 
 
 def views_of(viewer: Viewer) -> QuerySet[SavedView]:
-    """The viewer's own views, oldest first."""
+    """Return the viewer's own saved views, oldest first."""
     return SavedView.objects.filter(owner_id=viewer.user_id)
 
 
 def save_view(*, viewer: Viewer, name: str, query: str, now: datetime) -> SavedView:
-    """Save filters under a name; the same name replaces them.
+    """Save filters under a name; an existing view with this name is replaced.
 
     Raises:
-        InvalidError: the name is not valid, or there are too many views.
+        InvalidError: the name is not valid, or the maximum number of views exists.
     """
     name = _name(name, 40)
     if len(query) > 1000 or "\x00" in query:
@@ -53,17 +53,17 @@ def save_view(*, viewer: Viewer, name: str, query: str, now: datetime) -> SavedV
 
 
 def delete_view(*, viewer: Viewer, pk: int) -> None:
-    """Delete one of the viewer's own views.
+    """Delete a saved view of the viewer.
 
     Raises:
-        NotFoundError: it is none of the viewer's.
+        NotFoundError: the viewer has no view with this ID.
     """
     if not views_of(viewer).filter(pk=pk).delete()[0]:
         raise NotFoundError(sentence("no-such-view"), field="id", value=pk)
 
 
 def templates_of(viewer: Viewer) -> QuerySet[JobTemplate]:
-    """The viewer's own templates and those of the tenants whose jobs the viewer may see."""
+    """Return the viewer's templates, and those of tenants whose jobs the viewer may see."""
     rows = JobTemplate.objects.unscoped().select_related("owner", "tenant")
     tenants = viewer.tenant_ids(Permission.VIEW_JOBS)
     if tenants is None:
@@ -72,10 +72,10 @@ def templates_of(viewer: Viewer) -> QuerySet[JobTemplate]:
 
 
 def template_for(viewer: Viewer, pk: int) -> JobTemplate:
-    """One template.
+    """Return one template.
 
     Raises:
-        NotFoundError: not found, or the viewer may not see it.
+        NotFoundError: the template is unknown, or the viewer may not see it.
     """
     found = templates_of(viewer).filter(pk=pk).first()
     if found is None:
@@ -86,21 +86,21 @@ def template_for(viewer: Viewer, pk: int) -> JobTemplate:
 def save_template(
     *, viewer: Viewer, name: str, text: str, tenant: str, note: str = "", now: datetime
 ) -> JobTemplate:
-    """Save a job's text as a template, for oneself or for all members of a tenant.
+    """Save a job's text as a template, for the viewer or for all members of a tenant.
 
     Args:
-        viewer: its creator.
-        name: unique among the viewer's own, or in the tenant.
-        text: the document; without secrets, since others may read it.
-        tenant: name; empty for oneself.
+        viewer: the creator.
+        name: name, unique among the viewer's own templates or in the tenant.
+        text: the document, without secrets, since others may read it.
+        tenant: name of the tenant; empty for a private template.
         note: free text.
-        now: the present.
+        now: the current time.
 
     Raises:
         InvalidError: the name or the text is not valid.
-        NotFoundError: unknown tenant.
-        ForbiddenError: the viewer may not submit in it.
-        ConflictError: the name is taken.
+        NotFoundError: the tenant is unknown.
+        ForbiddenError: the viewer may not submit jobs to the tenant.
+        ConflictError: another template has the name.
     """
     if viewer.user_id is None:
         raise NotFoundError("A template needs a person who keeps it.")
@@ -139,11 +139,11 @@ def save_template(
 
 
 def delete_template(*, viewer: Viewer, pk: int) -> None:
-    """Delete a template: one's own, or as a lead one of the tenant.
+    """Delete an own template, or as a lead a template of the tenant.
 
     Raises:
-        NotFoundError: there is none that the viewer may see.
-        ForbiddenError: it belongs to another user.
+        NotFoundError: the viewer may see no template with this ID.
+        ForbiddenError: the template belongs to another user.
     """
     found = template_for(viewer, pk)
     leads = found.tenant_id is not None and viewer.can(Permission.STOP_ANY_JOB, found.tenant_id)
@@ -161,7 +161,7 @@ def delete_template(*, viewer: Viewer, pk: int) -> None:
 
 
 def _record_template(viewer: Viewer, action: str, template: JobTemplate) -> None:
-    """Record in the audit each change of a tenant's template, which its members submit."""
+    """Record each change of a tenant's template in the audit, since its members submit it."""
     digest = hashlib.sha256(template.text.encode("utf-8", "surrogatepass")).hexdigest()
     facts = {"name": template.name, "note": template.note, "sha256": digest}
     is_new = action.endswith("create")
@@ -200,7 +200,7 @@ def _text(text: str) -> str:
 
 
 def _home(viewer: Viewer, tenant: str) -> Tenant | None:
-    """The tenant that a template is to be of; None for the viewer alone."""
+    """Return the tenant of a new template; None for a private template."""
     if not tenant:
         return None
     ids = [pk for pk, known in viewer.tenant_names.items() if known == tenant]

@@ -1,4 +1,4 @@
-"""Submitting jobs: one, many at once, or a copy of an old one."""
+"""Submission of jobs: one, many at once, or a copy of an earlier one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,11 +32,12 @@ class Submission:
 
     Attributes:
         document: the native specification.
-        source_text: the submitted text, stored and shown; empty for a form.
+        source_text: the submitted text, which is stored and shown; empty for a form.
         source_format: native, openpai, ...
-        warnings: parts that an importer could not convert, as text.
-        sent: the content that a key identifies, if not the document: the text of another system's
-            document with the options chosen. Its conversion depends on rules that may change.
+        warnings: parts that an importer could not convert, as texts.
+        sent: the content that an idempotency key identifies, if it is not the document: the text
+            of another system with the chosen options. Its conversion depends on rules that may
+            change.
     """
 
     document: Mapping[str, Any]
@@ -55,13 +56,13 @@ def submit_job(
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[Job, bool]:
-    """Submit one job. A key that was used before returns the job of that submit.
+    """Submit one job; a used idempotency key returns the job of the first submit.
 
     Returns:
-        The job, and whether it is new. Of a job that is not a gang, the first of its parts.
+        The job, and whether it is new. If the job is not a gang, its first instance.
 
     Raises:
-        InvalidJobError: the job cannot be accepted; nothing has been stored.
+        InvalidJobError: the job is not valid; nothing has been stored.
         JobLimitError: the person or the tenant has too many live jobs.
         IdempotencyConflictError: the key belongs to a different job.
     """
@@ -90,12 +91,12 @@ def submit_jobs(
 ) -> list[Job]:
     """Submit up to 1,000 jobs, all or none, in a fixed number of statements.
 
-    A job that is not a gang counts, and is returned, as one job per instance.
+    A job that is not a gang becomes one job per instance, in the count and in the result.
 
     Raises:
-        InvalidJobError: one or more cannot be accepted; fields are prefixed with the position.
+        InvalidJobError: at least one job is not valid; fields are prefixed with its position.
         JobLimitError: the person or the tenant would have too many live jobs.
-        IntegrityError: the key, which the first of them gets, was used before.
+        IntegrityError: the idempotency key, which the first job gets, was used before.
     """
     if not 0 < len(submissions) <= MAX_BULK:
         raise _too_many(len(submissions))
@@ -105,14 +106,14 @@ def submit_jobs(
 def clone_job(
     *, job: Job, viewer: Viewer, ground: SubmitContext, now: datetime, idempotency_key: str = ""
 ) -> tuple[Job, bool]:
-    """Submit the same specification again. Secrets are not copied, and a warning says so.
+    """Submit the same specification again; a warning lists the secrets, which are not copied.
 
     Returns:
         The copy, and whether it is new: a used key returns the earlier copy.
 
     Raises:
-        InvalidJobError: the specification is no longer valid (for example, its virtual cluster is
-            archived).
+        InvalidJobError: the specification is not valid any more, for example because its virtual
+            cluster is archived.
         IdempotencyConflictError: the key belongs to a different job.
     """
     spec = parse_stored(job.spec)
@@ -174,7 +175,7 @@ def _store(
 def _write_what_belongs_to(
     jobs: Sequence[Job], drafts: Sequence[ValidatedJob], viewer: Viewer, now: datetime
 ) -> None:
-    """Events, dependencies, secrets and audit of new jobs, one statement each."""
+    """Write events, dependencies, secrets and audit rows of new jobs, with one statement each."""
     text = sentence("submitted-by", username=viewer.username)
     JobEvent.objects.bulk_create(
         JobEvent(
@@ -269,7 +270,7 @@ def _job_row(
 
 
 def _sent(submission: Submission) -> object:
-    """The content of the request, as opposed to its conversion."""
+    """Return the content of the request, which an idempotency key identifies."""
     if submission.cloned_from is not None:
         return {"cloned_from": submission.cloned_from}
     return submission.document if submission.sent is None else submission.sent
@@ -294,7 +295,7 @@ def _job_of_key(viewer: Viewer, key: Key, submission: Submission) -> Job | None:
 
 
 def _is_named(job: Job, name: object) -> bool:
-    """Whether a job, or the one that it is a part of, was submitted under this name."""
+    """Return whether a job, or the job that it is a part of, was submitted with this name."""
     if job.name == name:
         return True
     roles = job.spec["roles"]
