@@ -1,4 +1,4 @@
-"""Rows of clusters."""
+"""Rows of nodes, topology and virtual clusters."""
 
 from scheduling.clusters.models.nodes import Device, Node, NodeTenancy, Topology
 from scheduling.clusters.models.virtual_clusters import (

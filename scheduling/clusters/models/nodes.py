@@ -18,18 +18,21 @@ class Node(models.Model):
     """A machine that is reached over SSH.
 
     ``host_key`` is the pinned public key line; a node with another key is refused. ``contact`` is
-    the state that the node service observes (ready, suspect, down); ``held`` is the state that an
-    admin set (cordoned, draining). ``state`` is derived from both, by ``services.node_contact``
-    and ``services.nodes`` alone. The row of a removed node remains as history, with its address in
-    ``last_address`` (``host:port``), by which a host is recognised. ``isolation`` holds the
-    outcome of trying each isolation level, ``isolation_level`` the best one for plain jobs; empty
-    before the first probe. ``enforces_limits``: jobs are held to their processors and memory; None
-    before the first probe. ``dedicated_to`` holds the ids of the only tenants whose jobs it takes;
-    empty: all. ``visible_paths`` are the paths that jobs may use besides their own directories:
-    objects with ``path``, ``writable`` and ``tenants`` (ids; empty: all). ``job_network`` is how
-    it chooses the network of plain jobs of one instance; empty: by its own file. ``plain_network``
-    and ``container_network`` are the networks of such jobs and containers; empty while it is not
-    known.
+    the state that the node service observes (ready, suspect, down). ``held`` is the state that an
+    admin set (cordoned, draining). Only ``services.node_contact`` and ``services.nodes`` derive
+    ``state`` from both. The row of a removed node remains as history; ``last_address``
+    (``host:port``) identifies its host.
+
+    ``isolation`` has the results of the isolation probes, and ``isolation_level`` the best level
+    for plain jobs; it is empty before the first probe. ``enforces_limits`` is true if the node
+    enforces CPU and memory limits, and None before the first probe. ``dedicated_to`` has the IDs
+    of the only tenants whose jobs may use the node; an empty list allows all tenants.
+
+    ``visible_paths`` lists the paths that jobs may use besides their own directories: objects with
+    ``path``, ``writable`` and ``tenants`` (IDs; empty for all). ``job_network`` selects the
+    network of plain jobs of one instance; if it is empty, the configuration file of the node
+    applies. ``plain_network`` and ``container_network`` are the networks of such jobs and
+    containers; they are empty if unknown.
     """
 
     name = models.CharField(max_length=63)
@@ -103,11 +106,12 @@ class Node(models.Model):
 
 
 class NodeTenancy(models.Model):
-    """A node belongs to one tenant from ``taken_at`` until an admin resets it.
+    """The ownership of a node by one tenant, from ``taken_at`` until an admin resets it.
 
-    Opened by the first job that runs without isolation on the node, in the round's commit; every
-    such member refers to the open row. One open row a node: jobs without isolation of two tenants
-    cannot be on one node. It never expires, since a job can leave files behind.
+    The commit of a round creates it with the first job that runs without isolation on the node.
+    Every such member refers to the open row. A node has at most one open row, so that it never
+    runs jobs of two tenants without isolation. It does not expire, since a job can leave files
+    behind.
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="tenancies")
@@ -134,7 +138,7 @@ class NodeTenancy(models.Model):
 class Device(models.Model):
     """One leaf cell: a GPU, or a declared CPU slot.
 
-    ``address`` is the leaf's address in the topology; ``index`` the device's index on its node.
+    ``address`` is the address of the leaf in the topology, ``index`` the device index on its node.
     The row of a device that has left the topology remains as history (``retired_at``).
     """
 
@@ -176,8 +180,8 @@ class Device(models.Model):
 class Topology(models.Model):
     """One version of the physical cluster: cell types and cells, as canonical JSON.
 
-    Versions are appended, never changed. ``version`` is unique, so that one of two editors of the
-    same version is refused.
+    Versions are appended and never changed. ``version`` is unique, so the second of two editors of
+    the same version is refused.
     """
 
     version = models.PositiveIntegerField()

@@ -15,20 +15,19 @@ from tessera.isolation import LEVELS, NONE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcValues:
-    """The columns of a virtual cluster that people edit, each with its default.
+    """The editable columns of a virtual cluster with their defaults.
 
-    Edits, forms, the REST shapes, the pages and the audit all carry this value. The name, the
-    tenant and the guarantee (cells) are not part of it.
+    Edits, forms, REST, pages and the audit use this value. It does not contain name, tenant and
+    guarantee.
 
     Attributes:
-        policy: name of the policy that orders its jobs.
+        policy: name of the policy that orders the jobs.
         policy_args: parameters of the policy.
-        shadows: policies, each ``policy`` and ``policy_args``, that decide every stored round
-            without acting.
-        max_devices_per_user: devices that one person may hold at a time; None: no limit.
-        max_opportunistic_devices: devices that its jobs may borrow at a time; None: no limit.
-        least_isolation: lowest isolation level of the nodes that run its jobs.
-        note: free text for people.
+        shadows: shadow policies, each with ``policy`` and ``policy_args``.
+        max_devices_per_user: maximum number of devices of one person; None for no limit.
+        max_opportunistic_devices: maximum number of borrowed devices; None for no limit.
+        least_isolation: minimum isolation level of the nodes that run its jobs.
+        note: free text.
     """
 
     policy: str = "fifo"
@@ -41,11 +40,11 @@ class VcValues:
 
     @classmethod
     def of(cls, row: "VirtualCluster") -> "VcValues":
-        """The values that are stored in ``row``."""
+        """Return the stored values of ``row``."""
         return VcValues(**{name: getattr(row, name) for name in VC_COLUMNS})
 
     def columns(self) -> dict[str, Any]:
-        """The values by column name, in the form that the database and the audit store."""
+        """Return the values by column, in the form that the database and the audit store."""
         return {
             **{name: getattr(self, name) for name in VC_COLUMNS},
             "policy_args": dict(self.policy_args),
@@ -62,7 +61,7 @@ VC_COLUMNS: Final = tuple(known.name for known in fields(VcValues))
 class VirtualCluster(models.Model):
     """A tenant's share with its policy and limits; :class:`VcValues` describes its columns.
 
-    ``policy_fault`` is the reason why first in, first out replaces the policy since
+    ``policy_fault`` is the error because of which FIFO has replaced the policy since
     ``policy_fault_at``; it is empty while the policy itself decides.
     """
 
@@ -103,8 +102,8 @@ class VirtualCluster(models.Model):
 class ClusterRules(models.Model):
     """Rules of the whole cluster that admins set; at most one row.
 
-    ``least_isolation`` is the lowest isolation level of nodes that take jobs; a virtual cluster
-    may ask for a stronger one.
+    ``least_isolation`` is the minimum isolation level of nodes that take jobs; a virtual cluster
+    may require a higher level.
     """
 
     least_isolation = models.CharField(max_length=16, default=NONE)
@@ -123,7 +122,7 @@ class ClusterRules(models.Model):
 
 
 class VcQuota(models.Model):
-    """``count`` cells of type ``level`` in ``chain``, guaranteed to the virtual cluster."""
+    """A guarantee of ``count`` cells of type ``level`` in ``chain`` to a virtual cluster."""
 
     virtual_cluster = models.ForeignKey(
         VirtualCluster, on_delete=models.CASCADE, related_name="quotas"
@@ -146,7 +145,7 @@ class VcQuota(models.Model):
 
 
 class PinnedCell(models.Model):
-    """One physical cell that belongs to the virtual cluster by its address."""
+    """One physical cell that a virtual cluster owns by its address."""
 
     virtual_cluster = models.ForeignKey(
         VirtualCluster, on_delete=models.CASCADE, related_name="pinned_cells"
@@ -166,7 +165,7 @@ class PinnedCell(models.Model):
 
 
 class VcLimit(models.Model):
-    """Restriction of a tenant member to some virtual clusters: one row for each allowed one."""
+    """A virtual cluster that a limited tenant member may use; one row for each allowed one."""
 
     membership = models.ForeignKey(Membership, on_delete=models.CASCADE, related_name="vc_limits")
     virtual_cluster = models.ForeignKey(
@@ -215,10 +214,10 @@ class PriorityClass(models.Model):
 
 
 class ImportRule(models.Model):
-    """A partition, account, quality of service, fleet or place to run, and its counterparts.
+    """A mapping of a partition, account, fleet or other foreign name to names of Tessera.
 
-    The kinds of names are those of the importers (``scheduling.compat.formats.RULE_KINDS``), so
-    that a new importer needs no migration.
+    The importers define the kinds (``scheduling.compat.formats.RULE_KINDS``), so a new importer
+    needs no migration.
     """
 
     kind = models.CharField(max_length=20)

@@ -1,4 +1,4 @@
-"""Capacity of devices, processors and memory: by device type and by share."""
+"""Capacity in devices, processors and memory, by device type and by virtual cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCapacity:
-    """Devices with their processors and bytes of memory."""
+    """Devices with their processors and memory in bytes."""
 
     devices: int = 0
     cpus: float = 0.0
     memory_bytes: int = 0
 
     def times(self, count: float) -> "DeviceCapacity":
-        """The capacity of ``count`` devices, if this is that of one."""
+        """Return the capacity multiplied by ``count``."""
         return DeviceCapacity(
             devices=round(self.devices * count),
             cpus=self.cpus * count,
@@ -42,11 +42,12 @@ class VcCapacity:
     """A virtual cluster in devices, processors and memory.
 
     Attributes:
-        promised: its guarantee; ``healthy`` the part of it that is in order.
-        used: held by its jobs, within the guarantee and outside of it.
-        percent: of the cluster's devices that are promised to it; ``used_percent`` that its
-            jobs hold.
-        device_types: of its cells, by name; all types where it is promised none.
+        promised: its guarantee.
+        healthy: the healthy part of its guarantee.
+        used: capacity held by its jobs, inside and outside the guarantee.
+        percent: percentage of the cluster's devices that its guarantee contains.
+        used_percent: percentage of the cluster's devices that its jobs hold.
+        device_types: device types of its cells; all types if it has no guarantee.
     """
 
     name: str
@@ -61,7 +62,7 @@ class VcCapacity:
 
 
 def device_types(viewer: Viewer) -> Mapping[str, DeviceCapacity]:
-    """One device of each type with the least capacity per device, in one query."""
+    """Return one device of each type with the smallest capacity per device, in one query."""
     viewer.require(Permission.VIEW_CLUSTER, what="the types of devices")
     rows = Device.objects.filter(retired_at=None).values_list("device_type")
     shares = rows.annotate(cpus=Min("cpus"), memory=Min("memory_bytes")).order_by("device_type")
@@ -72,7 +73,7 @@ def device_types(viewer: Viewer) -> Mapping[str, DeviceCapacity]:
 
 
 def vc_capacities(viewer: Viewer) -> tuple[VcCapacity, ...]:
-    """The virtual clusters that the viewer may see, by name, in a fixed number of queries."""
+    """Return the virtual clusters that the viewer may see, by name."""
     types, facts = device_types(viewer), cluster_facts()
     rows = list_virtual_clusters(viewer, vc_uses(viewer, facts))
     return tuple(_capacity(row, types, facts) for row in rows)
@@ -102,7 +103,7 @@ def _capacity(row: VcRow, types: Mapping[str, DeviceCapacity], facts: ClusterFac
 
 
 def _promises(row: VcRow, facts: ClusterFacts) -> list[tuple[str, int]]:
-    """Device types with numbers of devices, of quotas and of pinned cells."""
+    """Return device types with numbers of devices, from quotas and pinned cells."""
     topology = facts.topology
     found = []
     for chain, cell_type, count in row.cells:
@@ -118,7 +119,7 @@ def _promises(row: VcRow, facts: ClusterFacts) -> list[tuple[str, int]]:
 
 
 def _of_one(promised: DeviceCapacity, types: Mapping[str, DeviceCapacity]) -> DeviceCapacity:
-    """Capacity per device of the share; without a share, of the smallest type."""
+    """Return the capacity per device of the guarantee; without one, of the smallest type."""
     if promised.devices:
         return promised.times(1 / promised.devices)
     return min(types.values(), key=lambda share: share.cpus, default=DeviceCapacity(devices=1))

@@ -1,4 +1,4 @@
-"""The cluster at one instant: nodes, devices, shares, free capacity, figures of page frames."""
+"""The cluster at one time: nodes, devices, virtual clusters, free capacity and totals."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -45,8 +45,6 @@ _LIVE: Final = JobFilter(states=frozenset({"live"}))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceView:
-    """One device and its occupants."""
-
     id: int
     index: int
     address: str
@@ -62,8 +60,8 @@ class NodeView:
     """One node with its cells.
 
     Attributes:
-        rack: its label ``rack``, or the cell above it; empty for neither.
-        placeable: new work may start here.
+        rack: its label ``rack``, or the cell above it; empty if it has neither.
+        placeable: whether new work may start on it.
     """
 
     id: int
@@ -78,21 +76,21 @@ class NodeView:
 
     @property
     def placeable(self) -> bool:
-        """Whether new work may start here."""
+        """Return whether new work may start on the node."""
         return self.state == NodeState.READY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcUse:
-    """A virtual cluster in devices.
+    """The use of a virtual cluster in devices.
 
     Attributes:
-        used: of the guarantee, by its own jobs.
-        borrowed: held by its jobs outside the guarantee.
-        lent: of the guarantee, on which opportunistic jobs run now.
-        unhealthy: of the guarantee, out of order or on nodes that are down.
-        cordoned: of the guarantee, healthy but on nodes that an admin has cordoned or drains.
-        queued: wanted by jobs that wait.
+        used: guaranteed devices that its own jobs use.
+        borrowed: devices that its jobs hold outside the guarantee.
+        lent: guaranteed devices that opportunistic jobs use now.
+        unhealthy: guaranteed devices that are unhealthy or on nodes that are down.
+        cordoned: healthy guaranteed devices on nodes that an admin has cordoned or drains.
+        queued: devices that its waiting jobs request.
         idle: the rest of the guarantee.
     """
 
@@ -113,25 +111,25 @@ class VcUse:
 
     @property
     def idle(self) -> int:
-        """The rest of the guarantee."""
+        """Return the rest of the guarantee."""
         return max(self.guarantee - self.used - self.lent - self.unhealthy - self.cordoned, 0)
 
     @property
     def healthy(self) -> int:
-        """Devices of the guarantee that work."""
+        """Return the number of guaranteed devices that work."""
         return self.guarantee - self.unhealthy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """The numbers at the top of the overview.
+    """The totals at the top of the overview.
 
     Attributes:
-        cordoned: healthy devices that nobody holds, on cordoned or draining nodes.
+        cordoned: healthy idle devices on cordoned or draining nodes.
         in_use: devices that a job holds.
-        jobs: number of the viewer's visible live jobs by state.
-        median_wait_seconds: of the jobs first started in the last 24 h, as far as visible.
-        p90_wait_seconds: nine in ten started within this.
+        jobs: number of live jobs by state, as far as the viewer may see them.
+        median_wait_seconds: median wait of jobs first started in the last 24 h, as far as visible.
+        p90_wait_seconds: 90th percentile of these waits.
     """
 
     devices: int
@@ -150,10 +148,10 @@ class ClusterView:
     """One snapshot of the cluster.
 
     Attributes:
-        version: changes with the topology and with every round: ``<topology>.<round>``.
-        virtual_clusters: those that the viewer may see.
-        unassigned: devices by chain that no virtual cluster is promised.
-        chains: the levels of each chain.
+        version: ``<topology>.<round>``, which changes with the topology and with every round.
+        virtual_clusters: the virtual clusters that the viewer may see.
+        unassigned: devices outside all guarantees, by chain.
+        chains: levels of each chain.
     """
 
     version: str
@@ -169,12 +167,12 @@ class ClusterView:
 
 
 def cluster_snapshot(viewer: Viewer, *, now: datetime) -> ClusterView:
-    """The snapshot for the overview and ``GET /cluster/``, in at most 12 queries."""
+    """Return the snapshot for the overview and ``GET /cluster/``, in at most 12 queries."""
     return snapshot_of(cluster_facts(), viewer, now=now)
 
 
 def snapshot_of(facts: ClusterFacts, viewer: Viewer, *, now: datetime) -> ClusterView:
-    """The facts as the viewer may see them, with the numbers that change by the minute."""
+    """Return the facts that the viewer may see, with numbers that change every minute."""
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
     number, _ = newest_round()
     topology = facts.topology
@@ -193,13 +191,13 @@ def snapshot_of(facts: ClusterFacts, viewer: Viewer, *, now: datetime) -> Cluste
 
 
 def node_views(facts: ClusterFacts, viewer: Viewer) -> tuple[NodeView, ...]:
-    """Nodes with their cell trees and the occupants of their devices, by name."""
+    """Return nodes with their cell trees and the occupants of their devices, by name."""
     sight = sight_of(viewer, facts)
     return facts.once(("nodes", sight), lambda: _node_views(facts, sight))
 
 
 class _MadeOf(NamedTuple):
-    """Cache key of a node's view; ``held`` has the occupants of its devices, in order."""
+    """Cache key of a node's view; ``held`` has the occupants of its devices in order."""
 
     node: NodeRecord
     rack: str
@@ -225,9 +223,10 @@ def _made_of(facts: ClusterFacts, node: NodeRecord, held: Mapping[int, Occupant]
 
 
 def _node_view(made_of: _MadeOf) -> NodeView:
-    """Return the cached view of a node where its key is unchanged, else a new one.
+    """Return the cached view of a node if its key is unchanged, else a new view.
 
-    The newest keys of the node are compared: that is cheaper than to hash one with all its cells.
+    The key is compared with the newest keys of the node, since hashing it with all cells is
+    slower.
     """
     node = made_of.node
     given = _GIVEN.get(node.id, ())
@@ -266,7 +265,7 @@ def _device_view(device: DeviceFacts, occupant: Occupant | None) -> DeviceView:
 
 
 def vc_uses(viewer: Viewer, facts: ClusterFacts | None = None) -> tuple[VcUse, ...]:
-    """The virtual clusters that the viewer may see, in devices, by name."""
+    """Return the use of the virtual clusters that the viewer may see, by name."""
     facts = facts or cluster_facts()
     counts = _live_counts(viewer)
     rows = (
@@ -286,7 +285,7 @@ def vc_uses(viewer: Viewer, facts: ClusterFacts | None = None) -> tuple[VcUse, .
 
 
 def vc_use(viewer: Viewer, vc: VirtualCluster) -> VcUse:
-    """The use of one virtual cluster that the viewer may see; zeros for an archived one."""
+    """Return the use of one virtual cluster that the viewer may see; zeros for an archived one."""
     return _vc_use(
         vc=vc,
         tenant=viewer.name_of(vc.tenant_id),
@@ -326,11 +325,11 @@ def _vc_use(
 def _live_counts(
     viewer: Viewer, only: VirtualCluster | None = None
 ) -> Mapping[int, Mapping[str, tuple[int, int]]]:
-    """Jobs and devices by virtual cluster, of all or of one, and live state."""
+    """Return live jobs and their devices by virtual cluster and state."""
     found: dict[int, dict[str, tuple[int, int]]] = defaultdict(dict)
     live: Any = Job.objects.visible_to(viewer, Permission.VIEW_TENANT)
     if only is not None:
-        # The tenant, too, since the covering index begins with it.
+        # The filter contains the tenant, since the covering index begins with it.
         live = live.filter(tenant_id=only.tenant_id, virtual_cluster_id=only.pk)
     for vc, state, jobs, devices in (
         live.filter(state__in=[*HOLDING, JobState.QUEUED])
@@ -358,7 +357,7 @@ def _totals(viewer: Viewer, facts: ClusterFacts, now: datetime) -> Totals:
 
 
 def _waits(viewer: Viewer, now: datetime) -> tuple[float | None, float | None]:
-    """Median and ninth decile of the waits for a first start, of the newest starts of a day."""
+    """Return median and 90th percentile of the waits before first starts of the last day."""
     waits = [
         (moment_of(started) - moment_of(submitted)).total_seconds()
         for submitted, started in Job.objects.visible_to(viewer)
@@ -381,9 +380,9 @@ class Glance:
     """Live jobs and nodes of the cluster in three numbers.
 
     Attributes:
-        live_jobs: visible to the viewer and not ended.
+        live_jobs: number of live jobs that the viewer may see.
         nodes: number of all nodes.
-        nodes_in_trouble: suspect or down.
+        nodes_in_trouble: number of suspect and down nodes.
     """
 
     live_jobs: int
@@ -392,7 +391,7 @@ class Glance:
 
 
 def at_a_glance(viewer: Viewer) -> Glance:
-    """The numbers, in two queries."""
+    """Return the three numbers, in two queries."""
     troubled = Q(state__in=(NodeState.SUSPECT, NodeState.DOWN))
     nodes: dict[str, Any] = Node.objects.filter(removed_at=None).aggregate(
         all=Count("id"), troubled=Count("id", filter=troubled)

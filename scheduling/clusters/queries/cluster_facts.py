@@ -1,8 +1,8 @@
-"""Cluster facts (nodes, devices, leases, promises), read as plain rows and cached.
+"""Cluster facts (nodes, devices, leases, guarantees), read as plain rows and cached.
 
-Every request reads the rows, so no process shows what another one has changed since. Derived facts
-are cached until the rows change, so readers of the same rows get the same facts. The facts are not
-filtered by permissions: ``scheduling.clusters.queries.occupancy`` decides what a viewer may see.
+Every request reads the rows, so each process sees changes by other processes. Derived facts are
+cached until the rows change. The facts are not filtered by permissions:
+``scheduling.clusters.queries.occupancy`` decides what a viewer may see.
 """
 
 from collections import OrderedDict, defaultdict
@@ -32,7 +32,7 @@ KEPT: Final = 16
 
 
 class NodeRecord(NamedTuple):
-    """A node without the columns that only its own page shows."""
+    """A node without the columns that only its details need."""
 
     id: int
     name: str
@@ -43,8 +43,6 @@ class NodeRecord(NamedTuple):
 
 
 class DeviceFacts(NamedTuple):
-    """A device of the topology."""
-
     id: int
     node_id: int
     device_index: int
@@ -57,7 +55,7 @@ class DeviceFacts(NamedTuple):
 
 
 class LeaseFacts(NamedTuple):
-    """A lease that is not released; ``uid`` is that of the attempt."""
+    """An open lease; ``uid`` identifies the attempt."""
 
     device_id: int
     kind: str
@@ -67,17 +65,17 @@ class LeaseFacts(NamedTuple):
 
     @property
     def reserved(self) -> bool:
-        """Whether the device is claimed only, and its present user is leaving."""
+        """Return whether the device is only reserved, since its current job is leaving."""
         return self.kind == _RESERVED
 
     @property
     def opportunistic(self) -> bool:
-        """Whether the device is outside its virtual cluster's guarantee."""
+        """Return whether the device is outside the guarantee of its virtual cluster."""
         return not self.virtual_cell
 
 
 class HolderFacts(NamedTuple):
-    """A job that has a lease."""
+    """A job with at least one lease."""
 
     id: int
     tenant_id: int
@@ -92,8 +90,8 @@ class Rows(NamedTuple):
     """All rows; equal rows give equal facts.
 
     Attributes:
-        quotas: virtual cluster, chain, level and count.
-        pinned: virtual cluster and address.
+        quotas: virtual cluster, chain, level and count of each quota.
+        pinned: virtual cluster and address of each pinned cell.
     """
 
     nodes: tuple[NodeRecord, ...]
@@ -105,11 +103,11 @@ class Rows(NamedTuple):
 
 
 class ClusterFacts:
-    """The cluster at one instant, with nothing hidden; treat it as frozen.
+    """The whole cluster at one time, without permission checks; treat it as frozen.
 
     Attributes:
-        leases: those whose job was there too when both were read.
-        holders: the jobs of the leases by id.
+        leases: leases whose job existed at the time of the read.
+        holders: jobs with leases, by ID.
     """
 
     def __init__(self, topology: TopologyNow, rows: Rows) -> None:
@@ -123,15 +121,15 @@ class ClusterFacts:
         self._lock = Lock()
 
     def says_the_same_as(self, other: "ClusterFacts") -> bool:
-        """Whether both have equal rows."""
+        """Return whether both have equal rows."""
         return self.topology is other.topology and self.rows == other.rows
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return the value of ``make``, computed once and cached with the facts.
 
         Args:
-            key: everything else that decides the result, above all the viewer's rights.
-            make: returns a value that nobody changes.
+            key: all other inputs of the result, above all the viewer's rights.
+            make: returns an immutable value.
         """
         with self._lock:
             if key in self._made:
@@ -147,12 +145,12 @@ class ClusterFacts:
 
     @cached_property
     def tenant_ids(self) -> frozenset[int]:
-        """The tenants whose jobs hold devices."""
+        """Return the tenants whose jobs hold devices."""
         return frozenset(holder.tenant_id for holder in self.holders.values())
 
     @cached_property
     def devices_by_node(self) -> Mapping[int, tuple[DeviceFacts, ...]]:
-        """The devices of each node that has any, by index."""
+        """Return the devices of each node by index."""
         found: dict[int, list[DeviceFacts]] = defaultdict(list)
         for device in self.devices:
             found[device.node_id].append(device)
@@ -160,17 +158,17 @@ class ClusterFacts:
 
     @cached_property
     def held(self) -> frozenset[int]:
-        """Devices that are held or claimed."""
+        """Return the IDs of devices that are held or reserved."""
         return frozenset(lease.device_id for lease in self.leases)
 
     @cached_property
     def in_use(self) -> int:
-        """Number of devices that a job holds."""
+        """Return the number of devices that a job holds."""
         return len({lease.device_id for lease in self.leases if not lease.reserved})
 
     @cached_property
     def borrowed(self) -> Mapping[int, int]:
-        """Devices held outside the guarantee, by virtual cluster id."""
+        """Return the number of devices held outside the guarantee, by virtual cluster ID."""
         found: dict[int, int] = defaultdict(int)
         for lease in self.leases:
             if lease.opportunistic and not lease.reserved:
@@ -179,7 +177,7 @@ class ClusterFacts:
 
     @cached_property
     def promised(self) -> Mapping[str, Mapping[int, int]]:
-        """Devices promised by chain and virtual cluster id, pinned cells included."""
+        """Return the guaranteed devices by chain and virtual cluster ID, pinned cells included."""
         found: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         for vc, chain, level, count in self.rows.quotas:
             view = self.topology.chains.get(chain)
@@ -194,7 +192,7 @@ class ClusterFacts:
 
     @cached_property
     def uses(self) -> Mapping[str, ChainUse]:
-        """Each chain in devices: promised, used, borrowed, out of order, cordoned."""
+        """Return the use of each chain in devices."""
         chain_of = {device.id: device.chain for device in self.devices}
         placeable, held = self._placeable, self.held
         used: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -228,12 +226,12 @@ class ClusterFacts:
 
     @cached_property
     def missing(self) -> Mapping[str, Mapping[int, Missing]]:
-        """Devices of each promise lent, unhealthy or cordoned, by chain and virtual cluster id."""
+        """Return lent, unhealthy and cordoned devices, by chain and virtual cluster ID."""
         return {name: missing(use) for name, use in self.uses.items()}
 
     @cached_property
     def unassigned(self) -> Mapping[str, int]:
-        """Devices by chain that no virtual cluster is promised."""
+        """Return the number of devices outside all guarantees, by chain."""
         return {
             name: max(use.total - sum(use.guaranteed.values()), 0)
             for name, use in self.uses.items()
@@ -241,7 +239,7 @@ class ClusterFacts:
 
     @cached_property
     def free(self) -> tuple[FreeChain, ...]:
-        """Free cells of each chain."""
+        """Return the free cells of each chain."""
         idle: dict[str, list[int]] = defaultdict(list)
         for device in self.devices:
             if device.healthy and device.node_id in self._placeable and device.id not in self.held:
@@ -265,23 +263,23 @@ class ClusterFacts:
 
 
 def cluster_facts() -> ClusterFacts:
-    """The cluster now, in seven queries; equal rows return the same object."""
+    """Return the current facts, in seven queries; equal rows return the same object."""
     return _NEWEST.shared(ClusterFacts(current_topology(), _read()))
 
 
 def facts_of_node(node_id: int) -> ClusterFacts:
-    """The facts of one node alone, in seven queries."""
+    """Return the facts of one node, in seven queries."""
     return ClusterFacts(current_topology(), _read(node_id))
 
 
 class _Newest:
-    """The newest cached facts."""
+    """Cache of the newest facts."""
 
     def __init__(self) -> None:
         self._facts: ClusterFacts | None = None
 
     def shared(self, facts: ClusterFacts) -> ClusterFacts:
-        """``facts``, or the newest cached ones if they are equal."""
+        """Return the cached facts if they equal ``facts``, else ``facts``."""
         known = self._facts
         if known is not None and known.says_the_same_as(facts):
             return known
@@ -290,7 +288,7 @@ class _Newest:
 
 
 class _Devices:
-    """The newest devices; most reads find them unchanged."""
+    """Cache of the newest devices, which most reads find unchanged."""
 
     def __init__(self) -> None:
         self._last: tuple[list[Any], tuple[DeviceFacts, ...]] = [], ()
@@ -348,7 +346,7 @@ def _read(node_id: int | None = None) -> Rows:
 
 
 def _devices(**which: int) -> QuerySet[Device, Any]:
-    # Booleans as numbers: compared as stored, and converted only for changed rows.
+    # Booleans are read as numbers: compared as stored, and converted only for changed rows.
     return (
         Device.objects.filter(retired_at=None, **which)
         .annotate(gpu_number=Cast("is_gpu", IntegerField()))
@@ -359,13 +357,13 @@ def _devices(**which: int) -> QuerySet[Device, Any]:
 
 
 def devices_in_use() -> int:
-    """Number of devices that a job holds: `ClusterFacts.in_use` by one query."""
+    """Return the number of devices that a job holds (`ClusterFacts.in_use`), by one query."""
     rows = Lease.objects.filter(released_at=None).exclude(kind=_RESERVED)
     return rows.values("device_id").distinct().count()
 
 
 def _leases(**which: int) -> QuerySet[Lease, Any]:
-    # In the order of the index of live leases: by id, all leases of the past would be walked.
+    # Ordered like the index of open leases: an order by ID would read all past leases.
     rows = Lease.objects.filter(released_at=None, **which).order_by("job_id", "id")
     return rows.values_list(*_LEASE_COLUMNS)
 
@@ -377,7 +375,7 @@ def _holders(**which: int) -> QuerySet[Job, Any]:
 
 
 def _promised(model: type[Model], *columns: str) -> CompiledQuery:
-    """Devices promised to virtual clusters that are not archived."""
+    """Return a query for the guarantees of virtual clusters that are not archived."""
     rows = model._default_manager.filter(virtual_cluster__archived_at=None).order_by("id")
     return CompiledQuery(lambda _: rows.values_list("virtual_cluster_id", *columns))
 

@@ -1,4 +1,4 @@
-"""The cell engine as the next round begins, and its answers for pages, cached per state."""
+"""The cell engine in the state of the next round, with cached results for pages."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -28,7 +28,7 @@ GANG_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Fit(StrEnum):
-    """When a gang of some size can start."""
+    """The time at which a gang of some size can start."""
 
     NOW = "now"
     LATER = "later"
@@ -38,11 +38,11 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRow:
-    """Which gangs fit, for one device type: an answer for each of ``sizes``.
+    """The gangs of one device type that fit.
 
     Attributes:
-        sizes: devices of the gang; larger than a node means whole nodes.
-        fits: in the same order.
+        sizes: numbers of devices; a size above one node means whole nodes.
+        fits: the result for each size.
     """
 
     device_type: str
@@ -51,7 +51,7 @@ class FitRow:
 
 
 def what_fits(topology: TopologyNow, engine: CellEngine, vc: str) -> tuple[FitRow, ...]:
-    """Which gangs fit a virtual cluster, by device type; of an engine in force."""
+    """Return which gangs fit a virtual cluster, by device type."""
     account = engine.free_view()["virtual_clusters"][vc]  # type: ignore[index]
     promised = fitting_sizes(engine.spec, vc, engine.topology)
     by_type: dict[str, list[ChainView]] = defaultdict(list)
@@ -94,7 +94,7 @@ def _fit(
 
 
 def _holds(devices: int, instances: Mapping[int, int], chains: Sequence[ChainView]) -> bool:
-    """Whether a gang of ``devices`` devices is among the instances by size.
+    """Return whether a gang of ``devices`` devices is among the instances by size.
 
     A gang that is larger than a node takes whole nodes.
     """
@@ -111,7 +111,7 @@ Made = TypeVar("Made")
 
 
 class EngineInForce:
-    """An engine with current health and running gangs; it answers one reader at a time."""
+    """An engine with current health and running gangs; it serves one reader at a time."""
 
     def __init__(
         self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health
@@ -124,19 +124,19 @@ class EngineInForce:
         self._lock = Lock()
 
     def is_of(self, spec: ClusterSpec, running: tuple[RunningGang, ...], health: Health) -> bool:
-        """Whether nothing has changed since."""
+        """Return whether the engine has the same specification, gangs and health."""
         return spec is self.spec and running is self._running and health == self._health
 
     def fits(self, topology: TopologyNow, vc: str) -> tuple[FitRow, ...]:
-        """Which gangs fit a virtual cluster, by device type."""
+        """Return which gangs fit a virtual cluster, by device type."""
         return self._once(("fits", vc), lambda engine: what_fits(topology, engine, vc))
 
     def largest(self, vc: str) -> tuple[LargestGang, ...]:
-        """The largest gangs of a virtual cluster by device type and size of an instance."""
+        """Return the largest gangs of a virtual cluster by device type and instance size."""
         return self._once(("largest", vc), lambda engine: largest_gangs(engine, vc))
 
     def cells(self, vc: str) -> tuple[VirtualCell, ...]:
-        """All cells of a virtual cluster by number, bound or not."""
+        """Return all cells of a virtual cluster by number, bound or not."""
         return self._once(("cells", vc), lambda engine: cells_of(engine, vc))
 
     def _once(self, question: Hashable, ask: Callable[[CellEngine], Made]) -> Made:
@@ -150,7 +150,7 @@ class EngineInForce:
 
 
 class _Newest:
-    """The newest engine."""
+    """Cache of the newest engine."""
 
     def __init__(self) -> None:
         self._engine: EngineInForce | None = None
@@ -168,20 +168,20 @@ _NEWEST: Final = _Newest()
 
 
 def engine_in_force(spec: ClusterSpec) -> EngineInForce:
-    """The cell engine with current health and running gangs, as the next round begins.
+    """Return the cell engine with current health and running gangs, in four queries.
 
-    Nodes that take no new work count as out of order; in four queries.
+    Nodes that accept no new work count as unhealthy, as in the next round.
     """
     return _NEWEST.of(spec, running_now(), placeable_now())
 
 
 def spare_cells(spec: ClusterSpec) -> Mapping[tuple[str, str], int]:
-    """Cells that no quota claims by chain and level type; none where the quotas do not fit."""
+    """Return cells outside all quotas by chain and cell type; empty if the quotas do not fit."""
     return _feasible(SameSpec(spec)).spare or {}
 
 
 def proof_of(spec: ClusterSpec) -> tuple[AssignedCell, ...]:
-    """One assignment for all promises, or empty if none exists."""
+    """Return one assignment of cells to all guarantees, or empty if none exists."""
     return _proof(SameSpec(spec))
 
 

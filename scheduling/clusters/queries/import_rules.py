@@ -11,7 +11,7 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRuleRow:
-    """The counterparts of a name of another system; empty or None: not set."""
+    """The names of Tessera for a name of another system; empty or None if not set."""
 
     id: int
     kind: str
@@ -24,7 +24,7 @@ class ImportRuleRow:
 
 
 def list_import_rules(viewer: Viewer) -> tuple[ImportRuleRow, ...]:
-    """The rules that name nothing of tenants whom the viewer does not see, in one query."""
+    """Return the rules without names of tenants that the viewer does not see, in one query."""
     viewer.require(Permission.VIEW_CLUSTER, what="the import rules")
     rows = ImportRule.objects.unscoped().select_related(
         "virtual_cluster", "tenant", "priority_class"

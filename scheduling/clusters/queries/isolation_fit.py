@@ -1,4 +1,4 @@
-"""Fit of shares under node isolation: whether each tenant gets its own nodes where needed."""
+"""Check that guarantees fit under node isolation, which may require separate nodes per tenant."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -25,16 +25,15 @@ def lost_places(
     tenants: Mapping[str, int] | None = None,
     levels: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Quotas of ``after`` that no longer fit under the node rules.
+    """Return a sentence for each quota of ``after`` that ceases to fit under the node rules.
+
+    Each sentence names the nodes and has no full stop.
 
     Args:
-        before: in force now.
-        after: wanted; its quotas fit as numbers of cells.
-        tenants: by name of virtual clusters that are not stored yet.
-        levels: wanted minimum isolation level by name of virtual clusters whose level changes.
-
-    Returns:
-        A sentence without full stop for each quota that has lost its place, with the nodes named.
+        before: the current specification.
+        after: the new specification; its quotas fit as numbers of cells.
+        tenants: tenant ID of virtual clusters that are not stored yet, by name.
+        levels: new minimum isolation level of virtual clusters whose level changes, by name.
     """
     rules = _rules_in_force(after, tenants or {}, levels or {})
     short = reserve(empty_engine(after), rules).short if rules.bind else ()
@@ -46,16 +45,16 @@ def lost_places(
 
 
 def missing_places(spec: ClusterSpec) -> Mapping[str, int]:
-    """Devices of quotas that do not fit under the rules in force, by virtual cluster."""
+    """Return devices of quotas that do not fit under the current rules, by virtual cluster."""
     rules = _rules_in_force(spec, {}, {})
     return reserve(empty_engine(spec), rules).missing() if rules.bind else {}
 
 
 def places_lost(spec: ClusterSpec, missing: Mapping[str, int]) -> tuple[str, ...]:
-    """Like ``lost_places``, where the rules were changed and not the specification.
+    """Return a sentence for each quota that does not fit any more after a change of the rules.
 
     Args:
-        spec: in force now.
+        spec: the current specification.
         missing: ``missing_places`` before the change of the rules.
     """
     rules = _rules_in_force(spec, {}, {})
@@ -66,7 +65,7 @@ def places_lost(spec: ClusterSpec, missing: Mapping[str, int]) -> tuple[str, ...
 def _witnesses(
     short: Iterable[Shortage], spec: ClusterSpec, rules: NodeRules, missing: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """A sentence for each shortage of the virtual clusters that miss more than ``missing``."""
+    """Return a sentence for each shortage of virtual clusters that lack more than ``missing``."""
     found = tuple(short)
     lost: dict[str, int] = {}
     for shortage in found:
@@ -81,7 +80,7 @@ def _witnesses(
 def _rules_in_force(
     spec: ClusterSpec, tenants: Mapping[str, int], levels: Mapping[str, str]
 ) -> NodeRules:
-    """The node rules in force; without any, rules that restrict nothing."""
+    """Return the current node rules; without isolation rules, rules that restrict nothing."""
     nodes = _node_facts()
     if not any(node.isolation == NONE or node.owner or node.tenants for node in nodes) and not (
         levels or _least_levels_are_set()
@@ -91,7 +90,7 @@ def _rules_in_force(
 
 
 def _node_facts() -> tuple[NodeFacts, ...]:
-    """Tenant-related facts of the nodes; an unprobed node accepts every tenant."""
+    """Return tenant-related facts of the nodes; an unprobed node accepts every tenant."""
     rows = (
         Node.objects.filter(removed_at=None)
         .annotate(
@@ -138,7 +137,7 @@ def _rules(
             "name", "tenant_id", "least_isolation"
         )
     }
-    # A new virtual cluster counts as one of a tenant of its own.
+    # A new virtual cluster without a known tenant counts as one of a separate tenant.
     strangers = {name: -2 - place for place, name in enumerate(sorted(spec.virtual_clusters))}
     vcs = []
     for name in spec.virtual_clusters:
@@ -164,7 +163,7 @@ def _rules(
 
 
 def _witness(shortage: Shortage, spec: ClusterSpec, rules: NodeRules) -> str:
-    """The quota that does not fit, and the nodes that prevent it."""
+    """Return a sentence with the quota that does not fit, and the nodes that prevent it."""
     tenant = rules.tenant_of[shortage.vc]
     there = empty_engine(spec).rosters[shortage.chain].ledger.topology.node_names
     owned = [name for name in there if rules.owners.get(name) not in (None, tenant)]

@@ -1,4 +1,4 @@
-"""Choices of names for forms and filters, filtered by the viewer's rights."""
+"""Names for forms and filters, limited to the viewer's rights."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -16,13 +16,13 @@ from tenants.viewers import Viewer
 def virtual_cluster_names(
     viewer: Viewer, permission: Permission = Permission.VIEW_JOBS
 ) -> tuple[str, ...]:
-    """The virtual clusters in which the viewer holds ``permission``, in one query."""
+    """Return the virtual clusters in which the viewer has ``permission``, in one query."""
     clusters = VirtualCluster.objects.visible_to(viewer, permission).filter(archived_at=None)
     return tuple(clusters.order_by("name").values_list("name", flat=True))
 
 
 def last_virtual_cluster(viewer: Viewer, among: Collection[str]) -> str:
-    """The one of ``among`` to which the viewer submitted last; empty for none; one query."""
+    """Return the name among ``among`` of the viewer's last submit, or empty; one query."""
     jobs = Job.objects.visible_to(viewer).filter(
         owner_id=viewer.user_id, virtual_cluster__name__in=list(among)
     )
@@ -30,13 +30,14 @@ def last_virtual_cluster(viewer: Viewer, among: Collection[str]) -> str:
 
 
 def idlest_virtual_cluster(among: Mapping[str, int]) -> str:
-    """The one of ``among`` with most idle guaranteed devices; empty for none; two queries.
+    """Return the virtual cluster with the most idle guaranteed devices, or empty; two queries.
 
-    Idle is what no unfinished job demands. Of equal ones, those with a guarantee come first, then
-    by name. Pinned cells do not count: only jobs that name them use them.
+    A device is idle if no live job requests it. If several are equal, virtual clusters with a
+    guarantee come first, then the order of names decides. Pinned cells do not count, since only
+    jobs that name them can use them.
 
     Args:
-        among: ids of virtual clusters by name.
+        among: IDs of virtual clusters by name.
     """
     chains = current_topology().chains
     guaranteed: Counter[int] = Counter()
@@ -46,7 +47,7 @@ def idlest_virtual_cluster(among: Mapping[str, int]) -> str:
     ):
         levels = chains[chain].levels if chain in chains else ()
         guaranteed[cluster] += count * sum(one.devices for one in levels if one.level == level)
-    # The columns of one index, which is read instead of the rows of all unfinished jobs.
+    # These columns are in one index, so the query does not read the rows of all live jobs.
     jobs = Job.objects.unscoped().live().order_by()
     sums = jobs.values("virtual_cluster").annotate(devices=Sum("devices"))
     demanded = dict(sums.values_list("virtual_cluster", "devices"))
@@ -61,7 +62,7 @@ def idlest_virtual_cluster(among: Mapping[str, int]) -> str:
 
 
 def device_type_names(viewer: Viewer) -> tuple[str, ...]:
-    """The types of all devices in the cluster, in one query."""
+    """Return the types of all devices in the cluster, in one query."""
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
     types = Device.objects.filter(retired_at=None).order_by("device_type")
     return tuple(types.values_list("device_type", flat=True).distinct())

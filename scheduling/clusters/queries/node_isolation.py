@@ -1,4 +1,4 @@
-"""Isolation of nodes: levels, owner, dedication, visible paths, and readable state reasons."""
+"""Isolation of nodes: levels, owner, dedication, visible paths, and reasons of states."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +20,11 @@ from tessera.wire import ProtocolError
 
 
 def visible_to(stored: Sequence[Mapping[str, Any]], tenant_id: int) -> list[VisiblePath]:
-    """The paths of a node that jobs of a tenant see, in the order in which admins wrote them.
+    """Return the paths of a node that jobs of a tenant see, in the order of the admin's list.
 
     Args:
-        stored: ``Node.visible_paths``; an entry without tenants is for all.
-        tenant_id: of the job.
+        stored: ``Node.visible_paths``; an entry without tenants applies to all.
+        tenant_id: tenant of the job.
     """
     return [
         VisiblePath(
@@ -38,7 +38,7 @@ def visible_to(stored: Sequence[Mapping[str, Any]], tenant_id: int) -> list[Visi
 
 
 def hidden_from_jobs(stored: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Checkpoint directories of a node: a job sees at most its own subdirectory of one.
+    """Return the checkpoint directories of a node; a job sees only its own subdirectory of one.
 
     Args:
         stored: ``Node.visible_paths``.
@@ -51,8 +51,8 @@ class LevelView:
     """One isolation level of a node.
 
     Attributes:
-        cause: why it is not available, a code; empty if it is.
-        detail: the check that was tried, for node managers.
+        cause: code of the reason why it is not available; empty if it is.
+        detail: the failed check, for node managers.
         remedy: a change that makes it available.
     """
 
@@ -65,7 +65,7 @@ class LevelView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkView:
-    """One own network of plain jobs on a node, as ``LevelView``."""
+    """One own network of plain jobs on a node; fields as in ``LevelView``."""
 
     network: str
     available: bool
@@ -76,10 +76,10 @@ class NetworkView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathView:
-    """A path of a node that jobs may see; no tenants: jobs of all.
+    """A path of a node that jobs may see; without tenants, jobs of all tenants see it.
 
     Attributes:
-        checkpoints: jobs do not see it, but may have their directories for checkpoints in it.
+        checkpoints: whether jobs do not see the path, but may have checkpoint directories in it.
     """
 
     path: str
@@ -90,20 +90,22 @@ class PathView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIsolation:
-    """How a node separates jobs.
+    """The isolation of jobs on a node.
 
     Attributes:
-        level: the best for jobs without an image; empty while none was tried.
-        levels: those that the last probe tried.
-        owner: the tenant that it belongs to until a reset; empty: nobody, "another tenant" for
+        level: best level for jobs without an image; empty before the first probe.
+        levels: results of the last probe.
+        owner: tenant that owns the node until a reset; empty without one, and "another tenant" for
             viewers without the right.
-        owned_since: when that tenant took it.
-        dedicated_to: the only tenants whose jobs it takes; empty: all.
-        visible_paths: of all tenants for node managers, else of the viewer's.
-        job_network: the setting for plain jobs of one instance; empty: by the node's own file.
-        plain_network, container_network: networks of these jobs and containers; empty: not known.
-        declared_network: the setting in the node's own file; of one node only, like ``networks``.
-        networks: own networks as the last probe tried them.
+        owned_since: start of that tenancy.
+        dedicated_to: the only tenants whose jobs may use the node; empty for all.
+        visible_paths: paths of all tenants for node managers, else of the viewer's tenants.
+        job_network: setting for plain jobs of one instance; if empty, the file of the node
+            applies.
+        plain_network: network of these jobs; empty if unknown.
+        container_network: network of containers of one instance; empty if unknown.
+        declared_network: setting in the file of the node; only in node details, like ``networks``.
+        networks: results of the last probe of own networks.
     """
 
     level: str
@@ -120,7 +122,7 @@ class NodeIsolation:
 
 
 def with_owners(nodes: "QuerySet[Node]") -> "QuerySet[Node]":
-    """Nodes with ``owner_id`` and ``owned_since``, of those that belong to a tenant."""
+    """Annotate nodes that belong to a tenant with ``owner_id`` and ``owned_since``."""
     return nodes.annotate(
         open_tenancy=FilteredRelation("tenancies", condition=Q(tenancies__reset_at=None)),
         owner_id=F("open_tenancy__tenant_id"),
@@ -129,7 +131,7 @@ def with_owners(nodes: "QuerySet[Node]") -> "QuerySet[Node]":
 
 
 def names_of_tenants(nodes: Iterable[Node]) -> Mapping[int, str]:
-    """Names by id of the tenants that visible paths name; a query only if one does."""
+    """Return the names of tenants in visible paths by ID; no query if there are none."""
     wanted = {t for node in nodes for entry in node.visible_paths for t in entry["tenants"]}
     if not wanted:
         return {}
@@ -137,12 +139,12 @@ def names_of_tenants(nodes: Iterable[Node]) -> Mapping[int, str]:
 
 
 def isolation_of(viewer: Viewer, node: Node, names: Mapping[int, str]) -> NodeIsolation:
-    """The isolation of a node, as far as a viewer may know it.
+    """Return the isolation of a node, as far as the viewer may see it.
 
     Args:
         viewer: the reader.
-        node: read ``with_owners``.
-        names: of tenants that visible paths name.
+        node: a node read by ``with_owners``.
+        names: names of tenants in visible paths.
     """
     may = viewer.can(Permission.MANAGE_NODES)
     owner, since = getattr(node, "owner_id", None), getattr(node, "owned_since", None)
@@ -162,16 +164,16 @@ def isolation_of(viewer: Viewer, node: Node, names: Mapping[int, str]) -> NodeIs
 def with_networks(
     isolation: NodeIsolation, inventory: Mapping[str, Any], *, may_manage: bool
 ) -> NodeIsolation:
-    """The same with the own networks of the node from its last probe.
+    """Return the isolation with the own networks from the node's last probe.
 
     Args:
-        isolation: of the node.
-        inventory: of the node, as it is stored.
-        may_manage: the viewer may manage nodes, and sees details.
+        isolation: isolation of the node.
+        inventory: stored inventory of the node.
+        may_manage: whether the viewer may manage nodes and see details.
     """
     try:
         probes = [NetworkProbe.from_json(one) for one in inventory.get("networks", ())]
-    except ProtocolError:  # of another version
+    except ProtocolError:  # written by another version
         probes = []
     networks = tuple(
         NetworkView(
@@ -191,7 +193,7 @@ def _levels(node: Node, *, may_manage: bool) -> Iterable[LevelView]:
     for stored in node.isolation:
         try:
             probe = IsolationProbe.from_json(stored)
-        except ProtocolError:  # of another version
+        except ProtocolError:  # written by another version
             continue
         yield LevelView(
             level=probe.level,
@@ -227,7 +229,8 @@ def _paths(
     )
 
 
-# Written by transports and the operating system: they may name hosts, ports, users and paths.
+# Transports and the operating system write these reasons, which may contain hosts, ports, users
+# and paths.
 _OF_CONTACT: Final = {
     NodeState.SUSPECT: sentence("node-not-answered-while"),
     NodeState.DOWN: sentence("node-not-answer"),
@@ -235,12 +238,13 @@ _OF_CONTACT: Final = {
 
 
 def state_reason_for(state: str, reason: str, *, may_manage: bool) -> str:
-    """The reason of a node's state.
+    """Return the reason of a node's state for a reader.
 
     Args:
-        state: of the node; without ``may_manage``, the only fact shown about a lost contact.
-        reason: as it is stored. An admin's reason to cordon is public.
-        may_manage: the reader may manage nodes.
+        state: state of the node; readers without ``may_manage`` get no other fact about a lost
+            contact.
+        reason: the stored reason; an admin's reason to cordon is public.
+        may_manage: whether the reader may manage nodes.
     """
     if may_manage or not reason:
         return reason

@@ -15,12 +15,12 @@ from tenants.viewers import ANOTHER_TENANT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruthRow:
-    """Database, runner and probe for one device.
+    """The state of one device according to database, runner and probe.
 
     Attributes:
-        database: the job with its lease; empty for none.
-        runner: the process that the node reported; empty for none.
-        device: the result of the last probe: present, missing, or unhealthy with the reason.
+        database: the job with an open lease; empty if there is none.
+        runner: the process that the node reported; empty if there is none.
+        device: result of the last probe: present, missing, or unhealthy with the reason.
         verdict: ``agree``, or the contradiction.
     """
 
@@ -33,7 +33,6 @@ class TruthRow:
 
     @property
     def agrees(self) -> bool:
-        """Whether all three agree."""
         return self.verdict == "agree"
 
 
@@ -44,7 +43,7 @@ def truth_of(
     found: Mapping[str, Any],
     facts: ClusterFacts,
 ) -> tuple[TruthRow, ...]:
-    """Device by device; ``found`` is the inventory of the node's last probe."""
+    """Return the comparison of each device; ``found`` is the inventory of the last probe."""
     by_device = {index: member for member in members for index in member.devices}
     listed = found.get("devices")
     present = (
@@ -100,7 +99,7 @@ def _truth_row(
 
 
 def _verdict(node: Node, member: OpenMember | None, *, is_leased: bool, is_present: bool) -> str:
-    """The worst contradiction."""
+    """Return the most serious contradiction."""
     faults = (
         (node.contact != "ready", sentence("truth-unknown")),
         (member is not None and not is_leased, sentence("truth-unleased")),

@@ -1,4 +1,4 @@
-"""Nodes for pages and REST: rows of the list, and one node with the facts of each source."""
+"""Nodes for pages and REST: rows of the list, and details of one node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,13 +59,16 @@ class NodeRow:
     """A node in the list.
 
     Attributes:
-        view: name, state, cells and devices; its reason as the viewer may read it.
-        healthy, in_use: devices.
-        jobs: jobs with an open member here.
-        running: members whose process the node has confirmed.
-        agrees: database and node agree on every open member; None without contact.
-        host, port, user: its address; empty and 0 for viewers who may not manage nodes.
-        isolation: how it separates jobs, and whom it takes.
+        view: name, state, cells and devices, with the reason that the viewer may read.
+        healthy: number of healthy devices.
+        in_use: number of devices in use.
+        jobs: number of jobs with an open member on the node.
+        running: number of members whose process the node has confirmed.
+        agrees: whether database and node agree on every open member; None without contact.
+        host: host of its address; empty for viewers who may not manage nodes.
+        port: port of its address; 0 for these viewers.
+        user: user of its address; empty for these viewers.
+        isolation: isolation of jobs, and the tenants that may use the node.
     """
 
     view: NodeView
@@ -90,33 +93,31 @@ class NodeRow:
 
     @property
     def can_drain(self) -> bool:
-        """Whether a drain would change something: an empty node that is cordoned is drained."""
+        """Return whether a drain has an effect: a cordoned node without jobs is drained."""
         return self.held == "" or (self.held == "cordoned" and self.in_use > 0)
 
     @property
     def id(self) -> int:
-        """Row of the node."""
+        """Return the primary key of the node."""
         return self.view.id
 
     @property
     def name(self) -> str:
-        """Name of the node."""
         return self.view.name
 
     @property
     def state(self) -> str:
-        """State of the node."""
         return self.view.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDetail:
-    """A node's page.
+    """All data of a node's page.
 
     Attributes:
-        inventory: the node's last inventory; empty for viewers who may not manage nodes, as are
-            the host key and the reasons that name addresses.
-        can_manage: the viewer may cordon, drain, edit and remove it.
+        inventory: the last inventory; empty for viewers who may not manage nodes, as are the host
+            key and reasons with addresses.
+        can_manage: whether the viewer may cordon, drain, edit and remove the node.
     """
 
     row: NodeRow
@@ -137,7 +138,7 @@ class NodeDetail:
 
 
 def list_nodes(viewer: Viewer) -> tuple[NodeRow, ...]:
-    """All nodes by name, in a fixed number of queries, and one more where devices are missing."""
+    """Return all nodes by name, in a fixed number of queries."""
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-nodes"))
     views = node_views(cluster_facts(), viewer)
     nodes = with_owners(Node.objects.filter(removed_at=None).only(*_LIST_COLUMNS))
@@ -156,15 +157,15 @@ def list_nodes(viewer: Viewer) -> tuple[NodeRow, ...]:
 
 
 def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
-    """One node.
+    """Return the details of one node.
 
     Raises:
-        NotFoundError: unknown node.
+        NotFoundError: the node is unknown.
     """
     node = node_for(viewer, node_id)
     facts = facts_of_node(node.pk)
     view = next(iter(node_views(facts, viewer)), None)
-    if view is None:  # it was removed a moment ago
+    if view is None:  # removed a moment ago
         raise _no_such_node(node_id)
     members = open_members(viewer, node.pk)
     may = viewer.can(Permission.MANAGE_NODES)
@@ -198,10 +199,10 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
 
 
 def node_for(viewer: Viewer, node_id: int) -> Node:
-    """The row of one node, for services and for versions.
+    """Return one node, for services and for versions.
 
     Raises:
-        NotFoundError: unknown node.
+        NotFoundError: the node is unknown.
     """
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-nodes"))
     node = (
@@ -255,7 +256,7 @@ def _row(
 
 
 def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
-    """The reason why a node with contact takes no job; empty while it has a healthy device."""
+    """Return why a node with contact takes no job; empty if it has a healthy device."""
     if any(device.healthy for device in view.devices) or node.probed_at is None:
         return ""
     found = node.inventory if isinstance(node.inventory, dict) else {}
@@ -266,7 +267,7 @@ def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
 
 
 def _agrees(node: Node, members: Sequence[OpenMember | ListedMember]) -> bool:
-    """Whether every running member was started since the node's last boot."""
+    """Return whether every running member was started since the node's last boot."""
     return all(
         member.pid is not None and member.boot_id in ("", node.boot_id)
         for member in members

@@ -1,4 +1,4 @@
-"""Jobs on devices now, filtered by the viewer's rights."""
+"""Jobs on devices, filtered by the viewer's rights."""
 
 import hashlib
 from collections.abc import Mapping
@@ -15,23 +15,23 @@ OCCUPANTS_KEPT: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Rights that decide which facts about the jobs on devices a viewer sees.
+    """Rights that decide which facts about jobs on devices a viewer sees.
 
     Attributes:
-        visible: tenants whose jobs may be seen; None for all.
-        names: of the tenants whose jobs hold devices, as the viewer may know them.
+        visible: tenants whose jobs the viewer sees; None for all.
+        names: names of tenants whose jobs hold devices, as the viewer may see them.
     """
 
     visible: frozenset[int] | None
     names: tuple[tuple[int, str], ...]
 
     def shows(self, tenant_id: int) -> bool:
-        """Whether the jobs of a tenant may be seen."""
+        """Return whether the viewer sees the jobs of a tenant."""
         return self.visible is None or tenant_id in self.visible
 
 
 def sight_of(viewer: Viewer, facts: ClusterFacts) -> Sight:
-    """The viewer's sight; equal for viewers with equal rights."""
+    """Return the viewer's rights; equal for viewers with equal rights."""
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
     return Sight(
         visible=None if visible is None else visible & facts.tenant_ids,
@@ -44,11 +44,11 @@ class Occupant:
     """The occupant of a device.
 
     Attributes:
-        allocation: opaque id of the allocation.
-        tenant: its name, or "another tenant".
-        job_id: None when the viewer may not see the job; then name, user and VC are empty.
-        opportunistic: it is outside its virtual cluster's guarantee.
-        reserved: the device is claimed, and its present user is leaving.
+        allocation: opaque ID of the allocation.
+        tenant: name of the tenant, or "another tenant".
+        job_id: None if the viewer may not see the job; name, user and VC are then empty.
+        opportunistic: whether it is outside the guarantee of its virtual cluster.
+        reserved: whether the device is only reserved, since its current job is leaving.
     """
 
     allocation: str
@@ -63,7 +63,7 @@ class Occupant:
 
 
 def occupants(facts: ClusterFacts, sight: Sight) -> Mapping[int, Occupant]:
-    """The visible occupant of each device; its user takes precedence over a claim."""
+    """Return the visible occupant of each device; its user takes precedence over a reservation."""
     return facts.once(("occupants", sight), lambda: _occupants(facts, sight))
 
 
@@ -98,7 +98,7 @@ def _occupant(
     opportunistic: bool,
     reserved: bool,
 ) -> Occupant:
-    """Return the cached occupant while it is unchanged, so that comparisons are by identity."""
+    """Return the cached occupant if it is unchanged, so that comparisons by identity work."""
     return Occupant(
         allocation=hashlib.sha256(uid.encode()).hexdigest()[:12],
         tenant=tenant,

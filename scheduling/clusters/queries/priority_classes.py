@@ -20,7 +20,7 @@ class PriorityClassRow:
 
 
 def list_priority_classes(viewer: Viewer) -> tuple[PriorityClassRow, ...]:
-    """All classes, the highest first, in one query."""
+    """Return all priority classes, the highest first, in one query."""
     viewer.require(Permission.VIEW_CLUSTER, what="the priority classes")
     return tuple(
         PriorityClassRow(

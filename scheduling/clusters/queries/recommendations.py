@@ -1,4 +1,4 @@
-"""The shape that a virtual cluster's jobs of the last weeks would have needed."""
+"""Recommended guarantees, from the jobs of the last weeks."""
 
 import json
 from collections.abc import Iterable
@@ -24,15 +24,15 @@ SHORTEST: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendedRow:
-    """One level: cells promised now, and cells that past runs would have needed.
+    """One level: guaranteed cells, and cells that past runs would have needed.
 
     Attributes:
-        level: its display name; ``type`` is its cell type.
-        count: promised now.
-        recommended: covers nine tenths of the time in which such cells were used.
-        peak: in use at once at most.
-        gangs: how many gangs had instances of this size.
-        device_hours: of those instances.
+        level: display name of the level; ``type`` is its cell type.
+        count: number of guaranteed cells.
+        recommended: number of cells that is sufficient for 90 % of the time with such use.
+        peak: maximum number of cells in use at the same time.
+        gangs: number of gangs with instances of this size.
+        device_hours: device-hours of these instances.
     """
 
     chain: str
@@ -49,14 +49,14 @@ class RecommendedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendedShape:
-    """A recommended shape from past use.
+    """A recommended guarantee from past use.
 
     Attributes:
-        rows: levels that are promised now or would have been needed.
+        rows: levels that are guaranteed now or would have been needed.
         attempts: number of runs.
-        is_partial: there were more runs than are read; it covers those of the newest jobs.
-        days: length of the window.
-        coverage: the part of the use that the shape covers, level by level.
+        is_partial: whether only the runs of the newest jobs were read, since there are too many.
+        days: length of the period.
+        coverage: fraction of the use that the guarantee covers, level by level.
     """
 
     rows: tuple[RecommendedRow, ...] = ()
@@ -67,12 +67,12 @@ class RecommendedShape:
 
     @property
     def counts(self) -> dict[tuple[str, str], int]:
-        """Cells by chain and cell type."""
+        """Return the recommended cells by chain and cell type."""
         return {(row.chain, row.type): row.recommended for row in self.rows if row.recommended}
 
     @property
     def is_as_promised(self) -> bool:
-        """Whether the promise is this shape already."""
+        """Return whether the current guarantee equals the recommendation."""
         return all(row.count == row.recommended for row in self.rows)
 
 
@@ -83,13 +83,13 @@ def recommended_shape(
     now: datetime,
     topology: TopologyNow | None = None,
 ) -> RecommendedShape:
-    """The guarantee that the runs of the last 30 days would have needed, in two queries.
+    """Return the guarantee that the runs of the last 30 days would have needed, in two queries.
 
     Args:
         vc_id: a virtual cluster that the viewer may see.
-        promised: its shape, every level of every chain.
-        now: where the window ends.
-        topology: if it has been read already; else one more query reads it.
+        promised: its guarantee, with every level of every chain.
+        now: end of the period.
+        topology: the current topology if already read; otherwise one more query reads it.
     """
     topology = topology or current_topology()
     since = now - WINDOW
@@ -110,7 +110,7 @@ def recommended_shape(
 def _newest_runs(
     vc_id: int, *, since: datetime, now: datetime
 ) -> list[tuple[str, str | None, str]]:
-    """Start, end and demand of the newest runs of a window, up to one more than is counted."""
+    """Return start, end and demand of the newest runs, up to one more than the maximum."""
     return list(
         Job.objects.unscoped()
         .filter(
@@ -118,10 +118,10 @@ def _newest_runs(
             virtual_cluster_id=vc_id,
             attempts__running_at__lt=now - SHORTEST,
         )
-        # By job: an index gives those of a virtual cluster in this order, so that nothing is
-        # sorted and the database stops at the last run that is wanted.
+        # Ordered by job: an index gives the jobs of a virtual cluster in this order, so the
+        # database sorts nothing and stops at the last requested run.
         .order_by("-id", "-attempts__id")
-        # As text, which Django would convert each time: ended runs never change.
+        # Read as text, which is parsed once: ended runs never change.
         .annotate(
             began_text=Cast("attempts__running_at", TextField()),
             ended_text=Cast("attempts__ended_at", TextField()),
@@ -134,7 +134,7 @@ def _newest_runs(
 def _gangs(
     began: str, ended: str | None, demand: str, since: float, now: float
 ) -> tuple[PastGang, ...]:
-    """The gangs of one run, as far as it overlaps two instants."""
+    """Return the gangs of one run, limited to the period."""
     if ended is not None:
         gangs = _ended_gangs(began, ended, demand)
         if not gangs or (gangs[0].start >= since and gangs[0].end <= now):
@@ -150,7 +150,7 @@ def _ended_gangs(began: str, ended: str, demand: str) -> tuple[PastGang, ...]:
 
 def _gangs_between(start: float, end: float, demand: str) -> tuple[PastGang, ...]:
     if end - start < SHORTEST.total_seconds():
-        # Runs that fail at once are no measure of the shape that the virtual cluster needs.
+        # Runs that fail at once do not show which guarantee the virtual cluster needs.
         return ()
     return tuple(
         PastGang(leaf_types=types, devices=devices, instances=count, start=start, end=end)
@@ -160,7 +160,7 @@ def _gangs_between(start: float, end: float, demand: str) -> tuple[PastGang, ...
 
 @lru_cache(maxsize=4096)
 def _sizes(demand: str) -> tuple[tuple[tuple[str, ...], int, int], ...]:
-    """Types, devices and number of the instances; cached, since most demands repeat."""
+    """Return types, devices and number of the instances; cached, since most demands repeat."""
     return tuple(
         (member.device_types, member.devices, member.count)
         for member in Demand.from_json(json.loads(demand)).members

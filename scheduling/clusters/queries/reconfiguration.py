@@ -1,4 +1,4 @@
-"""Effect of a changed specification on current jobs: which borrow, which regain guarantees."""
+"""Effect of a changed specification on current jobs: jobs that borrow or regain a guarantee."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -19,10 +19,11 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffectedJob:
-    """A job that a change is about.
+    """A job that a change affects.
 
     Attributes:
-        name, user: empty when the viewer may not see the job.
+        name: empty if the viewer may not see the job.
+        user: empty if the viewer may not see the job.
     """
 
     job_id: int
@@ -35,13 +36,13 @@ class AffectedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The dry run of a change, in jobs.
+    """The effect of a change on jobs, from a dry run.
 
     Attributes:
         change: the result of the cell engine, in gangs and cells.
-        loses: running jobs that are guaranteed now and would borrow; they continue.
-        regains: running jobs that borrow now and would be guaranteed.
-        no_longer_fit: waiting jobs that fit their virtual cluster now and never would again.
+        loses: guaranteed running jobs that would borrow; they continue.
+        regains: borrowing running jobs that would be guaranteed.
+        no_longer_fit: waiting jobs that fit their virtual cluster now and would never fit again.
     """
 
     change: Reconfiguration
@@ -51,7 +52,7 @@ class Effect:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all would change."""
+        """Return whether nothing would change."""
         change = self.change
         return change.fits and not any(
             (change.promises, change.pins, change.nodes_added, change.nodes_removed)
@@ -65,18 +66,18 @@ def effect_of(
     tenants: Mapping[str, int] | None = None,
     levels: Mapping[str, str] | None = None,
 ) -> Effect:
-    """The effect on current jobs, in a fixed number of queries; nothing is written.
+    """Return the effect on current jobs, in a fixed number of queries; nothing is written.
 
     Args:
-        viewer: may edit virtual clusters, since the result covers all of them.
-        before: in force now.
-        after: wanted.
-        tenants: by name of virtual clusters that are not stored yet.
-        levels: wanted minimum isolation level by name of virtual clusters whose level changes.
+        viewer: a user who may edit virtual clusters, since the result covers all of them.
+        before: the current specification.
+        after: the new specification.
+        tenants: tenant ID of virtual clusters that are not stored yet, by name.
+        levels: new minimum isolation level of virtual clusters whose level changes, by name.
 
     Raises:
         ForbiddenError: the viewer may not edit virtual clusters.
-        SpecError: ``after`` cannot be built.
+        SpecError: ``after`` is not valid.
     """
     viewer.require(Permission.EDIT_VC, what="virtual clusters")
     change = fit_of(before, after, tenants, levels)
@@ -100,10 +101,10 @@ def fit_of(
     tenants: Mapping[str, int] | None = None,
     levels: Mapping[str, str] | None = None,
 ) -> Reconfiguration:
-    """The part of ``effect_of`` that is not about jobs: no engine takes over running gangs.
+    """Return the part of ``effect_of`` without running jobs, which needs no engine with gangs.
 
     Raises:
-        SpecError: ``after`` cannot be built.
+        SpecError: ``after`` is not valid.
     """
     change = judge(before, after)
     if not change.fits:
@@ -135,7 +136,7 @@ def _affected(viewer: Viewer, job_ids: set[int]) -> Mapping[int, AffectedJob]:
 
 
 def _no_longer_fit(before: ClusterSpec, after: ClusterSpec) -> list[int]:
-    """Waiting guaranteed jobs that fit the empty cluster before the change, and not after it.
+    """Return waiting guaranteed jobs that fit the empty cluster only before the change.
 
     Equal demands are tried once.
     """
@@ -162,7 +163,7 @@ def _no_longer_fit(before: ClusterSpec, after: ClusterSpec) -> list[int]:
 
 
 def _fits(engine: CellEngine, vc: str, demand: Demand) -> bool:
-    """Whether the gang starts in the engine, which is empty before and after."""
+    """Return whether the gang starts in the engine, which is empty before and afterwards."""
     placed = []
     try:
         for request in requests_of(_question(demand), vc):

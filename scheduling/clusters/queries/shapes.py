@@ -1,4 +1,4 @@
-"""Dry run of a shape: whether it fits with all other promises, the rest, and a certificate."""
+"""Dry run of a guarantee: whether it fits with all others, remaining cells, and a certificate."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,8 +25,8 @@ class TooMany:
     """A level with more requested cells than available.
 
     Attributes:
-        asked: cells.
-        most: cells that fit, with the rest of the shape as it is.
+        asked: number of requested cells.
+        most: number of cells that fit, with the other levels unchanged.
     """
 
     device_type: str
@@ -37,15 +37,15 @@ class TooMany:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeAnswer:
-    """Whether a shape fits.
+    """The result of a dry run of a guarantee.
 
     Attributes:
-        rows: every level of every chain, with the cells that this shape would leave.
-        devices: promised by the shape.
-        witness: the engine's reason; empty when it fits.
-        too_many: the levels of which less would fit; may be empty though it fails.
-        assignment: an assignment as certificate; empty when it fails.
-        effect: its effect on running and waiting jobs; None for no change and when it fails.
+        rows: every level of every chain, with the remaining cells.
+        devices: number of devices in the guarantee.
+        witness: reason of the cell engine; empty if the guarantee fits.
+        too_many: levels with too many cells; may be empty even if the guarantee does not fit.
+        assignment: an assignment as certificate; empty if the guarantee does not fit.
+        effect: effect on jobs; None without a change, or if the guarantee does not fit.
     """
 
     fits: bool
@@ -60,13 +60,13 @@ class ShapeAnswer:
 def try_shape(
     viewer: Viewer, counts: Counts, *, name: str = NEW, topology: TopologyNow | None = None
 ) -> ShapeAnswer:
-    """Try to promise ``counts`` to ``name``; nothing is written.
+    """Check whether ``counts`` can be guaranteed to ``name``; nothing is written.
 
     Args:
-        viewer: may edit virtual clusters, since the result covers all of them.
-        counts: cells by chain and cell type; levels that do not exist are left out.
+        viewer: a user who may edit virtual clusters, since the result covers all of them.
+        counts: cells by chain and cell type; unknown levels are ignored.
         name: the virtual cluster; ``NEW`` for one that does not exist yet.
-        topology: existing cells; default: those in force.
+        topology: existing cells; by default the current topology.
 
     Raises:
         ForbiddenError: the viewer may not edit virtual clusters.
@@ -101,7 +101,7 @@ def try_shape(
 
 
 def shape_in_force(topology: TopologyNow) -> tuple[AssignedCell, ...]:
-    """One assignment for the current promises, or empty if none exists."""
+    """Return one assignment of cells to the current guarantees, or empty if none exists."""
     return proof_of(spec_in_force(topology))
 
 
@@ -126,7 +126,7 @@ def _too_many(
     for row in rows:
         if not row.count:
             continue
-        # Chain by chain: a fault in another chain does not hide a fault here.
+        # Each chain is checked alone, so that a fault in another chain does not hide a fault here.
         without = {
             (chain, level): count
             for (chain, level), count in counts.items()

@@ -1,9 +1,9 @@
-"""Share arithmetic: devices that virtual clusters use, borrow, lend and lack; free devices.
+"""Devices that virtual clusters use, borrow, lend and lack, and free devices.
 
-Guarantees are not bound to cells before jobs start, so lent and unhealthy devices are counted,
-chain by chain. Of the devices that all guarantees could still claim, a missing one is unhealthy if
-it is out of order, cordoned if its node is, and lent if an opportunistic job uses it. Each number
-is divided among the virtual clusters in proportion to their unclaimed devices.
+Guarantees are not bound to cells before jobs start, so lent and unhealthy devices are counted by
+chain. Of the devices that all guarantees could still claim, a missing device is unhealthy if it is
+faulty, cordoned if its node is, and lent if an opportunistic job uses it. Each number is divided
+among the virtual clusters in proportion to their unclaimed devices.
 """
 
 from collections import defaultdict
@@ -15,15 +15,15 @@ from scheduling.core.cells.topology import ChainTopology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainUse:
-    """One chain at one instant, in devices.
+    """The use of one chain at one time, in devices.
 
     Attributes:
-        guaranteed: promised, by virtual cluster id.
-        used: of the promise, by virtual cluster id.
-        borrowed: held outside any promise.
-        out: free but unusable: unhealthy, or on a node that is down.
-        cordoned: healthy and free, on a node that an admin has cordoned or drains.
-        total: all devices.
+        guaranteed: guaranteed devices by virtual cluster ID.
+        used: guaranteed devices in use by virtual cluster ID.
+        borrowed: devices held outside any guarantee.
+        out: free but unusable devices: unhealthy, or on a node that is down.
+        cordoned: healthy free devices on nodes that an admin has cordoned or drains.
+        total: number of all devices.
     """
 
     guaranteed: Mapping[int, int]
@@ -36,7 +36,7 @@ class ChainUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Devices that a virtual cluster could not claim now."""
+    """Guaranteed devices that a virtual cluster could not claim now."""
 
     lent: int = 0
     unhealthy: int = 0
@@ -45,7 +45,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeLevel:
-    """Free cells of one level that are in no larger free cell."""
+    """Free cells of one level that are not part of a larger free cell."""
 
     level: str
     type: str
@@ -60,11 +60,11 @@ class FreeChain:
     Attributes:
         idle: devices available to a job now.
         levels: whole free cells, from the device up.
-        largest_cell: devices of the largest whole free cell.
+        largest_cell: number of devices of the largest free cell.
         largest_cell_level: display name of its level.
-        largest_in_node: most idle devices on one node.
-        nodes_with_idle: nodes that have any.
-        nodes_whole: nodes that are idle as a whole.
+        largest_in_node: maximum number of idle devices on one node.
+        nodes_with_idle: number of nodes with idle devices.
+        nodes_whole: number of nodes without jobs.
     """
 
     chain: str
@@ -79,7 +79,7 @@ class FreeChain:
 
 
 def missing(use: ChainUse) -> Mapping[int, Missing]:
-    """Devices of each promise in one chain: unhealthy, cordoned and lent, in that order."""
+    """Return the unhealthy, cordoned and lent devices of each guarantee, in that order."""
     unclaimed = {
         vc: max(promised - use.used.get(vc, 0), 0) for vc, promised in use.guaranteed.items()
     }
@@ -101,7 +101,10 @@ def missing(use: ChainUse) -> Mapping[int, Missing]:
 
 
 def spread(amount: int, weights: Mapping[int, int]) -> dict[int, int]:
-    """``amount`` in whole parts by weight, none above its own; the largest remainders round up."""
+    """Divide ``amount`` into whole parts by weight.
+
+    No part exceeds its weight. The parts with the largest remainders are rounded up.
+    """
     total = sum(weights.values())
     if total == 0:
         return dict.fromkeys(weights, 0)
@@ -116,7 +119,7 @@ def spread(amount: int, weights: Mapping[int, int]) -> dict[int, int]:
 def free_chain(
     chain: ChainTopology, words: Sequence[str], idle_leaves: Iterable[int]
 ) -> FreeChain:
-    """Whole free cells of a chain and the largest of them.
+    """Return the free cells of a chain and the largest of them.
 
     Args:
         chain: the numbered cells.
@@ -156,7 +159,7 @@ def free_chain(
 
 
 def _whole_cells(chain: ChainTopology, before: Sequence[int]) -> dict[int, int]:
-    """Free complete cells by level that are not inside a free complete cell."""
+    """Return the number of free cells by level that are not part of a larger free cell."""
     counts: dict[int, int] = defaultdict(int)
     is_free = [False] * len(chain)
     for cell in range(len(chain) - 1, -1, -1):

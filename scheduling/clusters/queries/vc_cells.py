@@ -1,4 +1,4 @@
-"""Cells of a virtual cluster with their nodes and their room for jobs, filtered by rights."""
+"""Cells of a virtual cluster with their nodes and the gangs that fit, filtered by rights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ class VcLeaf:
     """A device of a bound cell.
 
     Attributes:
-        tenant: of the job on it; "another tenant" where the viewer may not know.
-        job_id: None for no job, and for one that the viewer may not see.
-        is_cordoned: the engine cannot use it, only because its node is cordoned or drained.
+        tenant: tenant of the job on it; "another tenant" if the viewer may not see it.
+        job_id: None without a job, or if the viewer may not see it.
+        is_cordoned: whether the engine cannot use it only because its node is cordoned or drained.
     """
 
     address: str
@@ -45,13 +45,13 @@ class VcLeaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcCell:
-    """One cell of the share.
+    """One cell of a virtual cluster.
 
     Attributes:
-        address: virtual.
-        level: its display name; ``type`` is its cell type.
-        physical: address of the cell that it is bound to; empty if unbound.
-        doomed: bound only because the machines that are left are out of order.
+        address: virtual address.
+        level: display name of its level; ``type`` is its cell type.
+        physical: address of the bound physical cell; empty if unbound.
+        doomed: whether it is bound only because the remaining machines are unhealthy.
     """
 
     number: int
@@ -69,7 +69,7 @@ class VcCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellOwner:
-    """Whose a device is: by virtual cluster (empty where the viewer may not know) and number."""
+    """The owner of a device: virtual cluster (empty if the viewer may not see it) and cell."""
 
     virtual_cluster: str
     number: int
@@ -78,10 +78,10 @@ class CellOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundNode:
-    """A node on which the virtual cluster has a cell.
+    """A node with a bound cell of the virtual cluster.
 
     Attributes:
-        owners: by address of the device; missing where nobody owns it.
+        owners: owner by device address; devices without an owner are omitted.
     """
 
     name: str
@@ -91,13 +91,14 @@ class BoundNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcCells:
-    """The virtual side and the physical side.
+    """The cells of a virtual cluster, and the nodes on which they are bound.
 
     Attributes:
-        cells: by number, at most ``MOST_CELLS`` of them, bound ones first.
-        nodes: with bound cells of this virtual cluster, by name, at most ``MOST_NODES``.
-        bound, total: numbers of cells, of all of them.
-        all_nodes: number of nodes with bound cells.
+        cells: cells by number, at most ``MOST_CELLS``, bound ones first.
+        nodes: nodes with bound cells by name, at most ``MOST_NODES``.
+        bound: number of all bound cells.
+        total: number of all cells.
+        all_nodes: number of all nodes with bound cells.
     """
 
     cells: tuple[VcCell, ...] = ()
@@ -116,7 +117,7 @@ class _Job:
 
 
 def vc_cells(viewer: Viewer, topology: TopologyNow, engine: EngineInForce, name: str) -> VcCells:
-    """The cells of a virtual cluster in the engine in force; in two queries, or three."""
+    """Return the cells of a virtual cluster in the current engine, in two or three queries."""
     own = engine.cells(name)
     shown = sorted(own, key=lambda cell: (not cell.physical, cell.number))[:MOST_CELLS]
     jobs = _jobs({leaf.group for cell in shown for leaf in cell.leaves if leaf.group})
@@ -147,7 +148,7 @@ def _jobs(groups: set[str]) -> Mapping[int, _Job]:
 
 
 def _cordoned(nodes: set[str]) -> frozenset[tuple[str, int]]:
-    """Healthy devices, by node and index, on those of the nodes that are cordoned or drained."""
+    """Return node and index of healthy devices on those nodes that are cordoned or drained."""
     rows = Device.objects.filter(
         node__name__in=nodes,
         node__state__in=(NodeState.CORDONED, NodeState.DRAINING),
@@ -215,7 +216,7 @@ def _leaf(
 def _owners(
     viewer: Viewer, engine: EngineInForce, own: str
 ) -> Mapping[str, Mapping[str, CellOwner]]:
-    """Whose the devices of each node are, by address."""
+    """Return the owner of each device by node and address."""
     visible = VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
     names = set(visible.values_list("name", flat=True))
     found: dict[str, dict[str, CellOwner]] = {}
@@ -230,10 +231,10 @@ def _owners(
 
 
 class VcRoom:
-    """Answers that need the cell engine, computed on access; empty for an archived one.
+    """Values that need the cell engine, computed on access; empty for an archived virtual cluster.
 
     Attributes:
-        tenant: of the virtual cluster, as far as the viewer may know it.
+        tenant: tenant of the virtual cluster, as far as the viewer may see it.
     """
 
     def __init__(self, asked: AskedVc) -> None:
@@ -242,19 +243,19 @@ class VcRoom:
 
     @cached_property
     def fits(self) -> tuple[FitRow, ...]:
-        """Which job sizes fit, by device type."""
+        """Return which job sizes fit, by device type."""
         asked, engine = self._asked, self._engine
         return () if engine is None else engine.fits(asked.topology, asked.vc.name)
 
     @cached_property
     def largest(self) -> tuple[LargestGang, ...]:
-        """The largest gangs that start now, by device type and size of an instance."""
+        """Return the largest gangs that start now, by device type and instance size."""
         engine = self._engine
         return () if engine is None else engine.largest(self._asked.vc.name)
 
     @cached_property
     def cells(self) -> VcCells:
-        """Its cells and where they are now."""
+        """Return the cells and their bindings."""
         asked, engine = self._asked, self._engine
         if engine is None:
             return VcCells()
@@ -267,9 +268,9 @@ class VcRoom:
 
 
 def virtual_cluster_room(viewer: Viewer, key: int | str) -> VcRoom:
-    """The gangs that fit one virtual cluster, and its cells.
+    """Return the gangs that fit one virtual cluster, and its cells.
 
     Raises:
-        NotFoundError: not found, or the viewer may not see it.
+        NotFoundError: the virtual cluster is unknown, or the viewer may not see it.
     """
     return VcRoom(asked_vc(viewer, key))

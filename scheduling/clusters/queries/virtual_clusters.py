@@ -1,4 +1,4 @@
-"""Virtual clusters for pages and REST: the list with bars, and one with its shape."""
+"""Virtual clusters for pages and REST: the list with use, and details with the guarantee."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ _Share = tuple[str, tuple[tuple[str, str, int], ...], tuple[tuple[str, str], ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaRow:
-    """One line of the shape editor.
+    """One line of the guarantee editor.
 
     Attributes:
-        level: its display name; ``type`` is its cell type.
-        cells: complete cells of this level in the cluster.
-        others: cells of this level promised to other virtual clusters.
-        count: cells promised to this one.
-        left: cells that could be promised to this one in addition.
+        level: display name of the level; ``type`` is its cell type.
+        cells: number of complete cells of this level in the cluster.
+        others: number of cells guaranteed to other virtual clusters.
+        count: number of cells guaranteed to this virtual cluster.
+        left: number of further cells that can be guaranteed to this virtual cluster.
     """
 
     chain: str
@@ -47,7 +47,7 @@ class QuotaRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedRow:
-    """A physical cell that belongs to the virtual cluster by its address."""
+    """A physical cell that the virtual cluster owns by its address."""
 
     name: str
     address: str
@@ -68,15 +68,15 @@ class PersonUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcDetail(VcValues):
-    """One virtual cluster: its columns, its guarantee, its use, and the viewer's rights.
+    """One virtual cluster: its columns, guarantee and use, and the viewer's rights.
 
     Attributes:
-        policy_fault: reason why first in, first out replaces the policy; empty: it does not.
-        shape: every level of every chain, also those without a quota.
-        limited_members: users who may use only some of the tenant's virtual clusters, with this
-            one among them.
-        can_edit: the viewer may change the shape and the policy.
-        can_set_caps: the viewer may change the caps.
+        policy_fault: error because of which FIFO replaces the policy; empty if the policy works.
+        shape: every level of every chain, including levels without a quota.
+        limited_members: users who may use only some of the tenant's virtual clusters, including
+            this one.
+        can_edit: whether the viewer may change guarantee and policy.
+        can_set_caps: whether the viewer may change the caps.
     """
 
     use: VcUse
@@ -96,10 +96,10 @@ class VcDetail(VcValues):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcRow(VcValues):
-    """A virtual cluster in the list: its columns, its guarantee and its use.
+    """A virtual cluster in the list: its columns, guarantee and use.
 
     Attributes:
-        cells: its quotas as ``chain, level type, count``.
+        cells: chain, level type and count of each quota.
     """
 
     use: VcUse
@@ -111,7 +111,7 @@ class VcRow(VcValues):
 def list_virtual_clusters(
     viewer: Viewer, uses: tuple[VcUse, ...] | None = None
 ) -> tuple[VcRow, ...]:
-    """The virtual clusters that the viewer may see, by name, without archived ones.
+    """Return the virtual clusters that the viewer may see, by name, without archived ones.
 
     Args:
         viewer: the reader.
@@ -133,7 +133,7 @@ def list_virtual_clusters(
 
 
 def tenants_of_virtual_clusters(viewer: Viewer) -> Mapping[str, str]:
-    """The tenant of each virtual cluster that the viewer may see, by name, in one query."""
+    """Return the tenant of each virtual cluster that the viewer may see, by name, in one query."""
     rows = _visible(viewer).filter(archived_at=None).order_by("name")
     return {
         name: viewer.name_of(tenant_id)
@@ -142,10 +142,10 @@ def tenants_of_virtual_clusters(viewer: Viewer) -> Mapping[str, str]:
 
 
 def virtual_cluster_for(viewer: Viewer, key: int | str) -> VirtualCluster:
-    """The row of one virtual cluster by id or name, also an archived one.
+    """Return one virtual cluster by ID or name, including archived ones.
 
     Raises:
-        NotFoundError: not found, or the viewer may not see it.
+        NotFoundError: the virtual cluster is unknown, or the viewer may not see it.
     """
     if isinstance(key, int):
         found = _visible(viewer).filter(pk=key).first() if 0 < key < 2**63 else None
@@ -162,7 +162,7 @@ def virtual_cluster_for(viewer: Viewer, key: int | str) -> VirtualCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedVc:
-    """A requested virtual cluster, with the cells and promises in force.
+    """A requested virtual cluster with the current topology and guarantees.
 
     All values of one response derive from these.
     """
@@ -174,10 +174,10 @@ class AskedVc:
 
 
 def asked_vc(viewer: Viewer, key: int | str) -> AskedVc:
-    """One virtual cluster by id or name, in five queries.
+    """Return one virtual cluster by ID or name, in five queries.
 
     Raises:
-        NotFoundError: not found, or the viewer may not see it.
+        NotFoundError: the virtual cluster is unknown, or the viewer may not see it.
     """
     vc = virtual_cluster_for(viewer, key)
     topology = current_topology()
@@ -185,10 +185,10 @@ def asked_vc(viewer: Viewer, key: int | str) -> AskedVc:
 
 
 def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
-    """One virtual cluster with its shape and its use.
+    """Return one virtual cluster with its guarantee and its use.
 
     Raises:
-        NotFoundError: not found, or the viewer may not see it.
+        NotFoundError: the virtual cluster is unknown, or the viewer may not see it.
     """
     return detail_of(asked_vc(viewer, key))
 
@@ -214,7 +214,7 @@ def detail_of(asked: AskedVc) -> VcDetail:
 
 
 def spec_in_force(topology: TopologyNow, using: str = "default") -> ClusterSpec:
-    """The topology with the shares of all virtual clusters that are not archived."""
+    """Return the topology with the guarantees of all virtual clusters that are not archived."""
     names = dict(
         VirtualCluster.objects.unscoped()
         .using(using)
@@ -229,7 +229,7 @@ def spec_in_force(topology: TopologyNow, using: str = "default") -> ClusterSpec:
 
 @lru_cache(maxsize=4)
 def _with_shares(topology: TopologyNow, shares: tuple[_Share, ...]) -> ClusterSpec:
-    """The cached specification while it is unchanged."""
+    """Return the specification, cached while topology and guarantees are unchanged."""
     return replace(
         topology.spec,
         virtual_clusters={
@@ -276,7 +276,7 @@ def _pinned(
 
 
 def shape_rows(topology: TopologyNow, spec: ClusterSpec, name: str) -> tuple[QuotaRow, ...]:
-    """Every level of every chain: existing cells, promises by virtual cluster, and the rest."""
+    """Return every level of every chain: existing cells, guarantees, and remaining cells."""
     spare = spare_cells(spec)
     own: dict[tuple[str, str], int] = defaultdict(int)
     others: dict[tuple[str, str], int] = defaultdict(int)
@@ -301,9 +301,9 @@ def shape_rows(topology: TopologyNow, spec: ClusterSpec, name: str) -> tuple[Quo
 
 
 def _left(chain: ChainView, level: ChainLevel, spare: Mapping[tuple[str, str], int]) -> int:
-    """Cells of a level that can still be promised.
+    """Return the number of cells of a level that can still be guaranteed.
 
-    A cell that is promised takes the smaller cells inside it with it, which may be promised too.
+    A guaranteed cell contains smaller cells, which may be guaranteed, too.
     """
     below = chain.levels[: level.number]
     return min(

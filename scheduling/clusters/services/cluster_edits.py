@@ -1,4 +1,4 @@
-"""The edits of a reconfiguration, and the draft of cells and promises after them."""
+"""The edits of a reconfiguration, and the draft of cells and guarantees that results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ Entries = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveQuota:
-    """Cells of one level go from one virtual cluster to another."""
+    """Move guaranteed cells of one level between two virtual clusters."""
 
     source: str
     target: str
@@ -35,7 +35,8 @@ class ChangeVc:
 
     Attributes:
         values: new values by field of ``VcValues``; other fields do not change.
-        cells, pinned: the new guarantee; None: no change.
+        cells: new quotas; None for no change.
+        pinned: new pinned cells; None for no change.
     """
 
     virtual_cluster: str
@@ -46,7 +47,7 @@ class ChangeVc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """A physical cell becomes a virtual cluster's own."""
+    """Pin a physical cell to a virtual cluster."""
 
     virtual_cluster: str
     name: str
@@ -55,7 +56,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpin:
-    """A pinned cell is not a virtual cluster's own any more."""
+    """Remove a pinned cell from a virtual cluster."""
 
     virtual_cluster: str
     name: str
@@ -67,8 +68,8 @@ class CreateVc:
 
     Attributes:
         tenant: name of the tenant that owns it.
-        cells: ``{chain, level, count}`` each.
-        pinned: cells that belong to it by address, ``{name, address}`` each.
+        cells: quotas, each ``{chain, level, count}``.
+        pinned: pinned cells, each ``{name, address}``.
     """
 
     name: str
@@ -100,7 +101,7 @@ class AddNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveNode:
-    """An empty node leaves the cluster."""
+    """Remove a node without jobs from the cluster."""
 
     node: str
 
@@ -115,7 +116,7 @@ class CordonNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncordonNode:
-    """A node is used again."""
+    """Allow new work on a node again."""
 
     node: str
     reason: str = ""
@@ -129,16 +130,17 @@ MOST_EDITS: Final = 200
 
 
 class ClusterDraft:
-    """The cluster with the edits applied so far; nothing is written.
+    """The cluster after the edits applied so far; nothing is written.
 
     Attributes:
-        topology: with the physical cells as wanted.
-        shares: promises, by name of the virtual cluster.
-        values: the columns of virtual clusters, by name.
+        topology: topology with the new physical cells.
+        shares: guarantees by name of the virtual cluster.
+        values: columns of virtual clusters by name.
         rows: virtual clusters that are not archived, by name.
-        created, archived: by name.
-        removed: names of nodes.
-        faults: all faults found.
+        created: edits that create virtual clusters, by name.
+        archived: edits that archive virtual clusters, by name.
+        removed: names of removed nodes.
+        faults: all faults found so far.
     """
 
     def __init__(
@@ -170,8 +172,8 @@ class ClusterDraft:
         """Apply all edits in order, then check that no cell is pinned twice.
 
         Args:
-            edits: in order.
-            numbered: faults name the edit's position, as in ``edits[2].name``.
+            edits: the edits in order.
+            numbered: whether faults contain the edit's position, as in ``edits[2].name``.
         """
         for position, edit in enumerate(edits):
             act = self._acts.get(type(edit))
@@ -184,7 +186,7 @@ class ClusterDraft:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Virtual clusters whose promise is another one than before, the new ones too."""
+        """Return virtual clusters whose guarantee changes, including new ones."""
         return tuple(
             name
             for name in sorted(self.shares.keys() | self.before.keys())
@@ -193,13 +195,13 @@ class ClusterDraft:
 
     @property
     def edited(self) -> tuple[str, ...]:
-        """Virtual clusters of which anything changes: created, archived, promise or columns."""
+        """Return virtual clusters with any change: created, archived, guarantee or columns."""
         columns = {name for name in self.rows if self.changes_of(name)[1]}
         return tuple(sorted({*columns, *self.created, *self.archived, *self.changed}))
 
     @property
     def levels(self) -> Mapping[str, str]:
-        """The wanted minimum isolation levels that differ from those in force, by name."""
+        """Return the new minimum isolation levels that differ from the current ones, by name."""
         return {
             name: values.least_isolation
             for name, values in self.values.items()
@@ -210,15 +212,15 @@ class ClusterDraft:
 
     @property
     def is_judged(self) -> bool:
-        """Whether a guarantee could lose its place: cells, promises or levels change."""
+        """Return whether a guarantee could cease to fit: cells, guarantees or levels change."""
         return bool(self.changed or self.removed or self.levels)
 
     def changes_of(self, name: str) -> tuple[dict[str, object], dict[str, object]]:
-        """The columns of a stored virtual cluster that change, before and after."""
+        """Return the changed columns of a stored virtual cluster, before and after."""
         return changed(VcValues.of(self.rows[name]).columns(), self.values[name].columns())
 
     def spec(self) -> ClusterSpec:
-        """Cells with promises, as the cell engine takes them."""
+        """Return the cells and guarantees as input of the cell engine."""
         return replace(
             self.topology.spec,
             virtual_clusters={
@@ -266,7 +268,7 @@ class ClusterDraft:
         before = self.values[edit.virtual_cluster]
         wanted = dict(edit.values)
         if wanted.get("policy", before.policy) != before.policy:
-            # The parameters of one policy mean nothing to another.
+            # The parameters of one policy are not valid for another.
             wanted.setdefault("policy_args", {})
         after = replace(before, **wanted)
         found = value_faults(after, wanted)

@@ -1,4 +1,4 @@
-"""Rules of the whole cluster that admins set: the minimum isolation level."""
+"""Rules of the whole cluster that admins set, such as the minimum isolation level."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from tessera.isolation import LEVELS
 
 
 def level_faults(level: object) -> list[FieldError]:
-    """The faults of an isolation level."""
+    """Return the faults of an isolation level."""
     if level in LEVELS:
         return []
     return [
@@ -28,20 +28,20 @@ def level_faults(level: object) -> list[FieldError]:
 
 
 def cluster_rules() -> ClusterRules:
-    """The rules in force, or the defaults."""
+    """Return the current rules, or the defaults."""
     return ClusterRules.objects.first() or ClusterRules(id=1, version=0)
 
 
 def set_least_isolation(
     *, viewer: Viewer, level: str, now: datetime, expected_version: int | None = None
 ) -> ClusterRules:
-    """Let jobs run only on nodes of at least an isolation level; running jobs continue.
+    """Set the minimum isolation level of nodes that take jobs; running jobs continue.
 
     Raises:
-        ForbiddenError: only a cluster admin sets it.
-        InvalidError: it is not an isolation level.
-        DoesNotFitError: a guarantee would no longer fit; nothing was written.
-        StaleEditError: it was set since ``expected_version``.
+        ForbiddenError: the viewer is not a cluster admin.
+        InvalidError: the value is not an isolation level.
+        DoesNotFitError: a guarantee would not fit any more; nothing was written.
+        StaleEditError: the level was set since ``expected_version``.
     """
     viewer.require(Permission.MANAGE_NODES, what="the cluster's isolation level")
     InvalidError.raise_if(level_faults(level))

@@ -1,4 +1,4 @@
-"""Checks and owners of an imported configuration, before anything is written."""
+"""Validation of an imported configuration, and owners of its virtual clusters."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ _LONGEST_TYPE: Final = 100
 
 
 def length_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
-    """Names that are too long to be stored, the first of each kind."""
+    """Return faults of names that are too long to be stored, the first of each kind."""
     pins = [name for share in spec.virtual_clusters.values() for name in share.pinned]
     kinds = (
         (f"{PHYSICAL}.cellTypes", [*spec.cell_types, *topology.cells.leaf_types], _LONGEST_TYPE),
@@ -43,7 +43,7 @@ def length_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
 
 
 def quota_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
-    """Quotas of chains or levels that are not there."""
+    """Return faults of quotas with unknown chains or levels."""
     faults = []
     for name, share in spec.virtual_clusters.items():
         for position, quota in enumerate(share.quotas):
@@ -64,7 +64,7 @@ def quota_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
 
 
 def refuse_archived(rows: Mapping[str, VirtualCluster], shares: Mapping[str, VcSpec]) -> None:
-    """Refuse the name of an archived virtual cluster, to which its history belongs."""
+    """Reject the name of an archived virtual cluster, to which its history belongs."""
     for name in shares:
         if name in rows and rows[name].archived_at is not None:
             raise InvalidError(
@@ -76,7 +76,7 @@ def refuse_archived(rows: Mapping[str, VirtualCluster], shares: Mapping[str, VcS
 
 
 def refuse_names(names: Sequence[str]) -> None:
-    """Refuse names that no node can have."""
+    """Reject names that are not valid for nodes."""
     for name in names:
         if len(name) > _LONGEST_NAME or not name.isprintable() or "~" in name:
             raise InvalidError(
@@ -89,11 +89,11 @@ def refuse_names(names: Sequence[str]) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Owners:
-    """Tenants by new virtual cluster.
+    """Tenants of new virtual clusters.
 
     Attributes:
-        tenant_of: id of the tenant by name of the virtual cluster.
-        missing: name of the tenant to make by name of the virtual cluster.
+        tenant_of: ID of the tenant by name of the virtual cluster.
+        missing: name of the tenant to create by name of the virtual cluster.
     """
 
     tenant_of: dict[str, int] = field(default_factory=dict)
@@ -103,11 +103,11 @@ class Owners:
 def find_owners(
     *, viewer: Viewer, virtual_clusters: Collection[str], wanted: Mapping[str, str]
 ) -> Owners:
-    """The owners of the virtual clusters that do not exist yet.
+    """Return the owners of the virtual clusters that do not exist yet.
 
     Raises:
-        InvalidError: a name is none, an owner is named for a virtual cluster that is not there or
-            belongs to another tenant, or the owner does not exist.
+        InvalidError: a name is not valid, an owner is given for a virtual cluster that is unknown
+            or belongs to another tenant, or the owner does not exist.
     """
     existing = dict(VirtualCluster.objects.unscoped().values_list("name", "tenant__name"))
     tenants = dict(
@@ -140,7 +140,7 @@ def find_owners(
 
 
 def make_owners(*, viewer: Viewer, owners: Owners) -> tuple[str, ...]:
-    """Create the missing tenants; returns their names."""
+    """Create the missing tenants, and return their names."""
     made: dict[str, int] = {}
     for name, owner in owners.missing.items():
         if owner not in made:
@@ -150,7 +150,7 @@ def make_owners(*, viewer: Viewer, owners: Owners) -> tuple[str, ...]:
 
 
 def slug_of(name: str) -> str:
-    """The name of a tenant that is named after a virtual cluster."""
+    """Return the tenant name that corresponds to the name of a virtual cluster."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-")
     return slug if slug[:1].isalpha() else f"t-{slug}"[:40].strip("-")
 

@@ -1,4 +1,4 @@
-"""Import rules: counterparts of partitions, accounts and fleets of other systems."""
+"""Import rules: mappings of partitions, accounts and fleets of other systems."""
 
 import re
 from collections.abc import Mapping
@@ -33,15 +33,15 @@ def create_import_rule(
     Args:
         viewer: a cluster admin.
         kind: one of ``RULE_KINDS``.
-        name: as written in the documents.
-        virtual_cluster: whose guarantee such jobs count against.
-        tenant: of which tenant the virtual cluster is, where nothing else names one.
-        priority: the name of a priority class.
-        opportunistic: such jobs use idle devices only.
+        name: the name in the documents.
+        virtual_cluster: virtual cluster of such jobs.
+        tenant: tenant of the virtual cluster, if nothing else selects a virtual cluster.
+        priority: name of a priority class.
+        opportunistic: whether such jobs use idle devices only.
 
     Raises:
-        InvalidError: one or more values are not valid, all named.
-        DuplicateError: there is a rule for this name.
+        InvalidError: values are not valid; the error lists all faults.
+        DuplicateError: a rule for this name exists.
     """
     viewer.require(Permission.EDIT_VC, what="import rules")
     row = ImportRule(
@@ -71,10 +71,10 @@ def create_import_rule(
 
 @transaction.atomic
 def delete_import_rule(*, viewer: Viewer, rule_id: int) -> None:
-    """Delete a rule; jobs that came in by it do not change.
+    """Delete a rule; jobs that were imported with it do not change.
 
     Raises:
-        NotFoundError: unknown rule.
+        NotFoundError: the rule is unknown.
     """
     viewer.require(Permission.EDIT_VC, what="import rules")
     row = ImportRule.objects.unscoped().filter(pk=rule_id).first()
@@ -85,7 +85,7 @@ def delete_import_rule(*, viewer: Viewer, rule_id: int) -> None:
 
 
 def shown(row: ImportRule) -> dict[str, object]:
-    """The values of a rule for the audit."""
+    """Return the values of a rule for the audit."""
     return {
         "kind": row.kind,
         "name": row.name,
@@ -110,7 +110,7 @@ def _faults(kind: str, name: str) -> list[FieldError]:
 
 
 def _meaning_faults(row: ImportRule, named: Mapping[str, str]) -> list[FieldError]:
-    """Faults in the values of a rule, by field."""
+    """Return the faults in the values of a rule by field."""
     there = {
         "virtual_cluster": (row.virtual_cluster, sentence("name-cluster")),
         "tenant": (row.tenant, "Give a tenant."),

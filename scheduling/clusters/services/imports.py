@@ -1,7 +1,7 @@
 """Import of a HiveD configuration: cells, nodes, devices and virtual clusters in one step.
 
-Afterwards the cluster has exactly what the document names. A part that it leaves out as a whole
-(``physicalCluster`` or ``virtualClusters``) does not change.
+Afterwards, the cluster equals the document. If the document omits ``physicalCluster`` or
+``virtualClusters``, that part does not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,15 +56,16 @@ class ImportReport:
     """The effect of an import, or of its dry run.
 
     Attributes:
-        version: of the topology afterwards.
+        version: topology version after the import.
         nodes_removed: nodes without a cell; their rows remain.
-        nodes_without_host: nodes unreachable until they get an address.
-        tenants_created: for virtual clusters that have no owner.
-        virtual_clusters_archived: not in the document, and without jobs.
-        virtual_clusters_emptied: not in the document; their jobs continue and borrow.
-        warnings: parts of the document that were not understood or are applied differently.
-        conflicts: faults for which the import itself is refused now (``devices-in-use``); only a
-            dry run reports them, since the import raises them.
+        nodes_without_host: nodes that are unreachable until they get an address.
+        tenants_created: tenants created for virtual clusters without an owner.
+        virtual_clusters_archived: virtual clusters without jobs that are not in the document.
+        virtual_clusters_emptied: virtual clusters with jobs that are not in the document; their
+            jobs continue and borrow.
+        warnings: parts of the document that were ignored or are applied differently.
+        conflicts: faults for which the import is refused (``devices-in-use``); only a dry run
+            reports them, since the import raises them.
     """
 
     dry_run: bool
@@ -98,23 +99,23 @@ def import_hived(
 ) -> ImportReport:
     """Set the cluster to a HiveD configuration.
 
-    A dry run does everything and rolls it back, so that its report is exact. Jobs that hold
-    devices which would vanish do not end a dry run: they are in the report (ADR 51).
+    A dry run performs the import and rolls it back, so its report is exact. Jobs on devices that
+    would be removed do not end a dry run: the report lists them (ADR 51).
 
     Args:
         viewer: a cluster admin.
         document: the configuration.
-        now: the instant that is written.
-        dry_run: only report.
-        warnings: from the reader of the document; passed on.
-        owners: name of the tenant by new virtual cluster; without an entry the tenant of the same
-            name owns it, and is made if there is none.
-        expected_version: version of the topology that the admin saw.
+        now: time to store.
+        dry_run: whether only to report.
+        warnings: warnings from the parser of the document, which are passed on.
+        owners: name of the tenant by new virtual cluster; by default the tenant with the name of
+            the virtual cluster, which is created if it does not exist.
+        expected_version: topology version that the admin saw.
 
     Raises:
-        InvalidError: the document is wrong; field, value and remedy say where.
+        InvalidError: the document is not valid; the error contains field, value and remedy.
         DoesNotFitError: its quotas do not fit its cells.
-        DevicesInUseError: jobs hold devices that are not in it, and this is not a dry run.
+        DevicesInUseError: jobs hold devices that would be removed, and this is not a dry run.
         StaleEditError: another edit changed the topology.
     """
     viewer.require(Permission.MANAGE_NODES, what=sentence("the-cluster"))
@@ -234,7 +235,7 @@ class _Importing:
         before: Mapping[str, VcSpec],
         spec: ClusterSpec,
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Archive virtual clusters that are not in the document, unless jobs wait or run there."""
+        """Archive virtual clusters that the document omits, unless jobs wait or run in them."""
         others = [rows[name] for name in before if name not in spec.virtual_clusters]
         busy = set(
             Job.objects.unscoped()
@@ -281,10 +282,10 @@ class _Importing:
         }
 
     def _write_devices(self, after: TopologyNow) -> tuple[int, int, tuple[FieldError, ...]]:
-        """Write rows for all leaves; returns devices added and removed, and the conflicts.
+        """Write rows for all leaves; return devices added and removed, and the conflicts.
 
         Raises:
-            DevicesInUseError: jobs hold devices that would vanish, and this is not a dry run.
+            DevicesInUseError: jobs hold devices that would be removed, and this is not a dry run.
         """
         nodes = dict(Node.objects.filter(removed_at=None).values_list("name", "id"))
         places = leaf_places(after)

@@ -1,4 +1,4 @@
-"""Applying a node's inventory to its devices and cell; a device held by a job never vanishes."""
+"""Applies a node's inventory to its devices and its cell, without removing devices in use."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -36,11 +36,12 @@ class Applied:
     """The changes by an inventory.
 
     Attributes:
-        version: of the topology now.
-        is_new_version: the cells have changed.
-        added, retired, missing: device indices; missing ones are unhealthy, since they may be
-            held or promised.
-        warnings: parts that did not fit, as text.
+        version: current topology version.
+        is_new_version: whether the cells have changed.
+        added: indices of new devices.
+        retired: indices of devices removed from the topology.
+        missing: indices of devices marked as unhealthy, since they may be held or guaranteed.
+        warnings: parts that did not fit, as texts.
     """
 
     version: int
@@ -54,12 +55,12 @@ class Applied:
 def apply_inventory(*, node_id: int, inventory: Inventory, now: datetime) -> Applied:
     """Set the node's devices and cell to its inventory; idempotent.
 
-    A new node gets a cell of its own. An existing cell is reshaped only while no job holds a
-    device of the node and every promise still fits; an imported cell inside a larger one is not
-    reshaped. Otherwise devices that are gone become unhealthy and the warnings say so.
+    A new node gets a cell of its own. An existing cell changes its shape only if no job holds a
+    device of the node and every guarantee still fits. An imported cell inside a larger cell keeps
+    its shape. Otherwise missing devices become unhealthy, and the result has warnings.
 
     Raises:
-        StaleEditError: others changed the topology every time; try again.
+        StaleEditError: concurrent edits changed the topology at every try.
     """
     return in_turn(lambda: _apply(node_id, inventory, now))
 
@@ -91,7 +92,7 @@ def _apply(node_id: int, inventory: Inventory, now: datetime) -> Applied:
 def _shaped(
     node: Node, topology: TopologyNow, proposal: Proposal
 ) -> tuple[ClusterSpec | None, tuple[str, ...]]:
-    """The cells with the node as proposed; or None for no change, with the reason as text."""
+    """Return the cells with the node as proposed, or None and the reason against a change."""
     spec = topology.spec
     present = {
         place.address for place in leaf_places(topology).values() if place.node == node.name
@@ -115,7 +116,7 @@ def _shaped(
 
 
 def own_cell(spec: ClusterSpec, name: str) -> int | None:
-    """Position of the top cell that is the node; None when the node is inside a larger cell."""
+    """Return the position of the top cell of a node; None if the node is inside a larger cell."""
     for position, cell in enumerate(spec.physical):
         cell_type = spec.cell_types.get(cell.type)
         address = cell.address or str(position)
@@ -127,14 +128,17 @@ def own_cell(spec: ClusterSpec, name: str) -> int | None:
 def _with(
     physical: tuple[PhysicalCell, ...], position: int | None, cell: PhysicalCell
 ) -> tuple[PhysicalCell, ...]:
-    """The cells with one more, or with one in its old place: default addresses count places."""
+    """Return the cells with a new cell at the end, or with a cell replaced at its position.
+
+    Default addresses count positions, so the positions of other cells must not change.
+    """
     if position is None:
         return (*physical, cell)
     return (*physical[:position], cell, *physical[position + 1 :])
 
 
 def _imported_words(node: Node, topology: TopologyNow, proposal: Proposal) -> tuple[str, ...]:
-    """Differences between the import and the node's report; equal indices are not a difference."""
+    """Return the differences between import and report; equal device indices are no difference."""
     imported = {index for name, index in topology.cells.devices if name == node.name}
     found = {leaf.device.index for leaf in proposal.leaves}
     if imported >= found:
@@ -155,7 +159,7 @@ def _fault(spec: ClusterSpec) -> str:
 def _write_devices(
     node: Node, topology: TopologyNow, inventory: Inventory, now: datetime
 ) -> tuple[Applied, bool]:
-    """Rows for the node's leaves: new, moved and retired ones; and whether any has changed."""
+    """Write the rows of the node's leaves, and return the changes and whether any row changed."""
     places = {p.index: p for p in leaf_places(topology).values() if p.node == node.name}
     found = {device.index: device for device in reversed(inventory.devices)}
     rows = {row.index: row for row in node.devices.filter(retired_at=None)}
@@ -183,7 +187,7 @@ def _write_devices(
 
 
 def _shares(inventory: Inventory, devices: int) -> tuple[float, int]:
-    """Processors and bytes of the machine that belong to one device."""
+    """Return the processors and the memory in bytes of the machine per device."""
     return inventory.cpus / max(devices, 1), inventory.memory_bytes // max(devices, 1)
 
 
@@ -216,7 +220,7 @@ def _refresh(
 
 
 def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
-    """Write the found devices; a missing device recovers when it is found again."""
+    """Fill a row with the found device; a missing device is healthy once found again."""
     row.cpus = cpus
     row.memory_bytes = memory
     if found is None:

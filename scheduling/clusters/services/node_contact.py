@@ -1,4 +1,4 @@
-"""Contact with nodes, lost and restored, their probes, and the networks of jobs on them."""
+"""Contact with nodes (lost and restored), their probes, and the networks of their jobs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,11 +21,11 @@ from tessera.job_networks import AUTO, SHARED, network_for
 
 
 def plain_network(found: Inventory, setting: str) -> str:
-    """The network of plain jobs of one instance; empty where none was tried.
+    """Return the network of plain jobs of one instance; empty before the first probe.
 
     Args:
-        found: the node's report.
-        setting: set here for the node; empty: that of its own file.
+        found: inventory of the node.
+        setting: setting of the node's row; if empty, the configuration file of the node applies.
     """
     if not found.isolation or not found.networks:
         return ""
@@ -35,7 +35,7 @@ def plain_network(found: Inventory, setting: str) -> str:
 
 
 def container_network(found: Inventory) -> str:
-    """The network of containers of one instance; empty without a container engine."""
+    """Return the network of containers of one instance; empty without a container engine."""
     if not found.docker:
         return ""
     return OWN_NETWORK if found.firewall else SHARED_NETWORK
@@ -45,9 +45,9 @@ _SILENT: Final = "its node has not answered for a while"
 
 
 def state_of(contact: str, held: str) -> NodeState:
-    """The displayed state: contact problems take precedence over an admin's hold.
+    """Return the displayed state: contact problems take precedence over an admin's hold.
 
-    ``held`` is stored separately, so that a draining node is still draining after a lost contact.
+    ``held`` is stored separately, so a draining node continues to drain after a lost contact.
     """
     if contact != NodeState.READY:
         return NodeState(contact)
@@ -56,13 +56,13 @@ def state_of(contact: str, held: str) -> NodeState:
 
 @transaction.atomic
 def contact_lost(*, node_id: int, reason: str, now: datetime, down: bool = False) -> None:
-    """Mark a node without contact. Nothing is killed; its running jobs become suspect.
+    """Mark a node as without contact; its running jobs become suspect and continue.
 
     Args:
-        node_id: of the node.
-        reason: a sentence for those who manage nodes; it may name addresses, so jobs get another.
-        now: the instant that is written.
-        down: it has been silent for long enough to count as down.
+        node_id: ID of the node.
+        reason: a sentence for node managers; it may contain addresses, so jobs get another text.
+        now: time to store.
+        down: whether the contact has been lost for long enough to count as down.
     """
     contact = NodeState.DOWN if down else NodeState.SUSPECT
     if _set_contact(node_id, contact, reason, now):
@@ -71,7 +71,7 @@ def contact_lost(*, node_id: int, reason: str, now: datetime, down: bool = False
 
 @transaction.atomic
 def contact_back(*, node_id: int, boot_id: str, now: datetime) -> None:
-    """A node answers again; jobs that have all their nodes back are running again."""
+    """Record that a node responds again; jobs whose nodes all respond are running again."""
     Node.objects.filter(pk=node_id).update(last_contact_at=now, boot_id=boot_id)
     if _set_contact(node_id, NodeState.READY, "", now):
         _move_jobs(node_id, JobState.SUSPECT, JobEventKind.CONTACT_BACK, "", now)
@@ -90,8 +90,8 @@ def record_probe(
     """Store a node's inventory, and update devices and cells if it has changed.
 
     Raises:
-        ProtocolError: not a valid inventory.
-        StaleEditError: others changed the topology every time; the next probe tries again.
+        ProtocolError: the inventory is not valid.
+        StaleEditError: concurrent edits changed the topology at every try; the next probe retries.
     """
     before, setting = Node.objects.values_list("inventory", "job_network").get(pk=node_id)
     Node.objects.filter(pk=node_id).update(probed_at=now, last_contact_at=now)
@@ -116,16 +116,16 @@ def record_probe(
 
 
 def plain_level(probes: Sequence[IsolationProbe]) -> str:
-    """The best isolation level for jobs without an image; empty if it is not known.
+    """Return the best isolation level for jobs without an image; empty if unknown.
 
-    A node that could not try its levels reports even the weakest as not available.
+    A node that could not probe its levels reports even the weakest level as unavailable.
     """
     is_unknown = any(probe.level == NONE and not probe.available for probe in probes)
     return best_available(probes, of=tuple(PLAIN_LEVELS)) if probes and not is_unknown else ""
 
 
 def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -> bool:
-    """Write the contact and the derived state; returns whether the contact changed."""
+    """Write the contact and the derived state; return whether the contact changed."""
     node = Node.objects.filter(pk=node_id, removed_at=None).first()
     if node is None or node.contact == contact:
         return False
@@ -133,7 +133,7 @@ def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -
     changes: dict[str, Any] = {"contact": contact, "contact_reason": reason[:500], "state": state}
     changes["state_reason"] = reason[:500] if reason else node.held_reason
     if node.contact == NodeState.READY:
-        # From here the fence holds: until now the node may have been sent a directive to start.
+        # The fence counts from here: until now, the node may have received a directive to start.
         changes["last_contact_at"] = now
     if state != node.state:
         changes["state_since"] = now
@@ -171,7 +171,7 @@ def _move_jobs(
 
 
 def _has_lost_member(attempt: Attempt) -> bool:
-    """Whether a rank of it runs on a node without contact."""
+    """Return whether a running member of an attempt is on a node without contact."""
     return (
         attempt.members.filter(step=MemberStep.RUNNING)
         .exclude(node__contact=NodeState.READY)

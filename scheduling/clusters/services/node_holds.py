@@ -1,4 +1,4 @@
-"""Cordon and drain of nodes, declaring them dead, and taking single devices out of use."""
+"""Cordon and drain of nodes, declaration of dead nodes, and disabling of single devices."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -32,12 +32,12 @@ def cordon_node(
     now: datetime,
     expected_version: int | None = None,
 ) -> Node:
-    """Exclude a node from new work; its running jobs continue. Ends a drain in progress.
+    """Exclude a node from new work and end a drain; its running jobs continue.
 
     Raises:
-        NotFoundError: unknown node.
+        NotFoundError: the node is unknown.
         InvalidError: the reason is empty.
-        StaleEditError: it was edited since ``expected_version``.
+        StaleEditError: the node was edited since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))
@@ -65,8 +65,8 @@ def uncordon_node(
     """End the cordon of a node.
 
     Raises:
-        NotFoundError: unknown node.
-        StaleEditError: it was edited since ``expected_version``.
+        NotFoundError: the node is unknown.
+        StaleEditError: the node was edited since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     if reason:
@@ -93,18 +93,18 @@ def drain_node(
     now: datetime,
     expected_version: int | None = None,
 ) -> Node:
-    """Drain a node: place nothing new; its jobs save their work and run elsewhere.
+    """Drain a node: exclude it from new work, and requeue its jobs after a checkpoint.
 
-    An empty node becomes cordoned at once, other nodes when the last job has left.
+    A node without jobs becomes cordoned at once, other nodes when their last job has left.
 
     Raises:
-        NotFoundError: unknown node.
+        NotFoundError: the node is unknown.
         InvalidError: the reason is empty.
-        StaleEditError: it was edited since ``expected_version``.
+        StaleEditError: the node was edited since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))
-    # A drained, or cordoned and empty, node would be draining again for a moment.
+    # A node that is already drained would otherwise be draining again for a moment.
     is_done = node.held == NodeState.CORDONED and not open_members_on([node.pk]).exists()
     _hold(
         viewer=viewer,
@@ -132,14 +132,14 @@ def declare_node_dead(
 ) -> Node:
     """Declare a silent node dead: its jobs are lost and may run elsewhere.
 
-    The node is cordoned until somebody uncordons it. A node that answers is not dead: its jobs
-    would run twice.
+    The node stays cordoned until an admin uncordons it. A responding node is refused, because its
+    jobs would run twice.
 
     Raises:
-        NotFoundError: unknown node.
+        NotFoundError: the node is unknown.
         InvalidError: the reason is empty.
-        ConflictError: the node answers.
-        StaleEditError: it was edited since ``expected_version``.
+        ConflictError: the node responds.
+        StaleEditError: the node was edited since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))
@@ -168,7 +168,7 @@ def declare_node_dead(
         expected_version=expected_version,
         message=reason,
     )
-    # Gangs in the order of their ids, in which reports lock them.
+    # Gangs are locked in the order of their IDs, as in reports.
     members = open_members_on([node.pk]).order_by("attempt_id", "id")
     for member_id in list(members.values_list("id", flat=True)):
         mark_lost(member_id=member_id, message=sentence("declared-dead", name=node.name), now=now)
@@ -176,13 +176,13 @@ def declare_node_dead(
 
 
 def finish_drains(*, now: datetime, node_ids: list[int] | None = None) -> int:
-    """Advance drains: notify remaining jobs to leave, and cordon empty nodes.
+    """Advance drains: notify remaining jobs to leave, and cordon nodes without jobs.
 
-    Called with every round, since a round that had begun before the drain may still have placed a
-    job there.
+    It is called with every round, since a round that began before the drain may have placed a job
+    on the node.
 
     Returns:
-        The number of nodes that have become cordoned.
+        The number of newly cordoned nodes.
     """
     draining = Node.objects.filter(held=NodeState.DRAINING, removed_at=None)
     if node_ids is not None:
@@ -227,10 +227,10 @@ def set_device_health(
     reason: str = "",
     now: datetime,
 ) -> Device:
-    """Take one device out of use, or back; the job on it continues.
+    """Disable or enable one device; a job on it continues.
 
     Raises:
-        NotFoundError: unknown device.
+        NotFoundError: the device is unknown.
         InvalidError: an unhealthy device needs a reason.
     """
     node = node_to_edit(viewer, node_id)

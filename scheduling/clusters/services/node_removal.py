@@ -1,4 +1,4 @@
-"""Removing a node's cells from the topology, if no promise needs them."""
+"""Removal of a node's cells from the topology, if no guarantee needs them."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -21,7 +21,7 @@ def take_out_of_topology(*, node: Node, user_id: int | None, now: datetime) -> N
 
     Raises:
         DevicesInUseError: jobs hold devices of the node.
-        DoesNotFitError: its cells are promised.
+        DoesNotFitError: a guarantee needs its cells.
         TopologyMovedError: another edit changed the topology.
     """
     devices = list(node.devices.filter(retired_at=None))
@@ -43,7 +43,7 @@ def take_out_of_topology(*, node: Node, user_id: int | None, now: datetime) -> N
 
 
 def without_node(topology: TopologyNow, name: str) -> ClusterSpec:
-    """The cells without a node; larger cells that become empty are removed too."""
+    """Return the cells without a node and without larger cells that become empty."""
     spec = topology.spec
     cells = with_addresses(spec.physical, spec.cell_types)
     kept = tuple(

@@ -1,4 +1,4 @@
-"""Reading and writing a node's row for an edit: version, state, audit and event."""
+"""Reads and writes of a node's row for an edit: version, state, audit and event."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -26,11 +26,11 @@ GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
 
 
 def node_to_edit(viewer: Viewer, node_id: int) -> Node:
-    """The node that the viewer is about to change.
+    """Return the node that the viewer wants to change.
 
     Raises:
         ForbiddenError: the viewer may not manage nodes.
-        NotFoundError: unknown node.
+        NotFoundError: the node is unknown.
     """
     viewer.require(Permission.MANAGE_NODES, what="the node")
     node = Node.objects.filter(pk=node_id, removed_at=None).first()
@@ -49,7 +49,7 @@ def write_node(
     expected_version: int | None = None,
     message: str = "",
 ) -> None:
-    """Write columns with the derived state, and the event.
+    """Write columns with the derived state, and record the event.
 
     Unchanged values, as in a repeated request, are neither written nor recorded again.
 
@@ -89,7 +89,7 @@ def write_node(
 
 
 def _state_with(node: Node, changes: Mapping[str, Any]) -> tuple[NodeState, str]:
-    """The state derived from the new columns, and its reason."""
+    """Return the state derived from the new columns, and its reason."""
     contact = str(changes.get("contact", node.contact))
     state = state_of(contact, str(changes.get("held", node.held)))
     if contact != NodeState.READY:
@@ -98,7 +98,7 @@ def _state_with(node: Node, changes: Mapping[str, Any]) -> tuple[NodeState, str]
 
 
 def shown(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for the audit: tenants by name, and public keys by their fingerprint alone."""
+    """Return values for the audit: tenants by name, and public keys by fingerprint."""
     found = {key: value for key, value in values.items() if key != "host_key"}
     dedicated, paths = found.get("dedicated_to", []), found.get("visible_paths", [])
     ids = {*dedicated, *(tenant for path in paths for tenant in path.get("tenants", []))}
@@ -116,13 +116,13 @@ def shown(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tell(node: Node) -> None:
-    """Send the signal that a node changed after the commit."""
+    """After the commit, send the signal of a changed node and request a round."""
     node_has_changed(node.pk)
     want_round("node")
 
 
 def removal_values(node: Node, now: datetime) -> dict[str, Any]:
-    """The columns of a node that leaves the cluster; its address becomes free."""
+    """Return the columns of a removed node; its address becomes free."""
     return {
         "removed_at": now,
         "last_address": address_of(node),
@@ -133,15 +133,15 @@ def removal_values(node: Node, now: datetime) -> dict[str, Any]:
 
 
 def address_of(node: Node) -> str:
-    """Host and port; empty for a node that has no address."""
+    """Return host and port of a node; empty without an address."""
     return f"{node.host}:{node.port}" if node.host else ""
 
 
 def require_empty(node: Node, remedy: str) -> None:
-    """Refuse if a job is on ``node``, whatever its isolation.
+    """Check that no job is on ``node``, regardless of its isolation.
 
     Raises:
-        ConflictError: with the number of jobs.
+        ConflictError: jobs are on the node; the error contains their number.
     """
     jobs = set(open_members_on([node.pk]).values_list("attempt__job_id", flat=True))
     if jobs:
@@ -154,6 +154,6 @@ def require_empty(node: Node, remedy: str) -> None:
 
 
 def open_members_on(node_ids: list[int]) -> "QuerySet[Member]":
-    """Members on these nodes that are not known to be gone."""
+    """Return members that may still be on these nodes."""
     on_nodes = Member.objects.filter(node_id__in=node_ids, removed_at=None)
     return on_nodes.exclude(step__in=GONE)

@@ -1,4 +1,4 @@
-"""Nodes that belong to one tenant: taken in a round's commit, reset by an admin."""
+"""Nodes that belong to one tenant, from a round's commit until a reset by an admin."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,14 +21,14 @@ from tessera.isolation import NONE
 def take_nodes(
     starts: Sequence[Start], jobs: Mapping[int, Job], node_ids: Mapping[str, int], *, now: datetime
 ) -> dict[int, int]:
-    """Give the nodes on which jobs start without isolation to their tenants.
+    """Assign the nodes on which jobs start without isolation to the tenants of these jobs.
 
-    Only rounds give nodes away, and a round that another one has overtaken does not commit. So a
-    node of another tenant is not met here; it would break ``tenancy_one_open_per_node`` and roll
-    the round back.
+    Only rounds assign nodes, and an overtaken round does not commit. A node of another tenant
+    therefore cannot occur here; the constraint ``tenancy_one_open_per_node`` would roll the round
+    back.
 
     Returns:
-        The open tenancy by node.
+        The ID of the open tenancy by node ID.
     """
     wanted: dict[int, Job] = {}
     for start in starts:
@@ -62,7 +62,7 @@ def take_nodes(
 def keep_tenancy(*, viewer: Viewer, node: Node, now: datetime) -> None:
     """Restore the tenancy of a host that was removed and is added again.
 
-    The tenant's jobs may have left files behind. A host is recognised by its host key or by its
+    The tenant's jobs may have left files behind. A host is identified by its host key or its
     address. Call it in the transaction that adds the node or changes its address.
     """
     if NodeTenancy.objects.unscoped().filter(node=node, reset_at=None).exists():
@@ -73,7 +73,7 @@ def keep_tenancy(*, viewer: Viewer, node: Node, now: datetime) -> None:
     has_key = Q(node__host_key_fingerprint=node.host_key_fingerprint or None)
     has_address = Q(node__last_address=address_of(node))
     found = None
-    # Cloned hosts share one key: a matching address is stronger evidence.
+    # Cloned hosts share one key, so a matching address is stronger evidence.
     for identity in (has_key & has_address, has_key | has_address):
         rows = of_removed.select_for_update(of=("self",)).filter(identity)
         found = found or rows.order_by("-taken_at", "-pk").first()
@@ -104,22 +104,22 @@ def reset_isolation(
     now: datetime,
     expected_version: int | None = None,
 ) -> Node:
-    """Take a node from the tenant that owns it, so that the next tenant may use it.
+    """Release a node from its tenant, so that another tenant may use it.
 
-    The admin confirms that nothing remains on the node: files in the account's home directory,
-    cron jobs, authorized keys, processes.
+    The admin confirms that the tenant left nothing on the node: files in the home directory, cron
+    jobs, authorized keys, processes.
 
     Raises:
-        NotFoundError: unknown node.
+        NotFoundError: the node is unknown.
         InvalidError: the reason is empty.
-        ConflictError: it has no tenancy, or jobs of the tenant are still on it.
-        StaleEditError: it was edited since ``expected_version``.
+        ConflictError: the node has no tenancy, or jobs of the tenant are still on it.
+        StaleEditError: the node was edited since ``expected_version``.
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))
     if expected_version not in (None, node.version):
         raise StaleEditError.of("node", expected_version)
-    # The lock stops a concurrent round from adding a member meanwhile.
+    # The lock prevents a concurrent round from adding a member.
     tenancy = (
         NodeTenancy.objects.unscoped().select_for_update().filter(node=node, reset_at=None).first()
     )

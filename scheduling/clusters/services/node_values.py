@@ -25,7 +25,7 @@ _KEY_KIND: Final = re.compile(r"(ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9@.-]{1,60}")
 
 
 def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
-    """All faults of the given values."""
+    """Return all faults of the given values."""
     checks = (
         (
             "name",
@@ -104,7 +104,7 @@ def _key_faults(values: Mapping[str, Any]) -> list[FieldError]:
 
 
 def fingerprint_of(line: object) -> str | None:
-    """The SHA-256 fingerprint of a public key line as OpenSSH writes it; None if invalid."""
+    """Return the SHA-256 fingerprint of a public key line in OpenSSH's format; None if invalid."""
     if not isinstance(line, str) or len(line) > MOST_KEY_BYTES or "\n" in line.strip():
         return None
     words = line.split()
@@ -130,10 +130,11 @@ _KEYS: Final = frozenset({"path", "writable", "checkpoints", "tenants"})
 
 
 def in_rows(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``dedicated_to`` and ``visible_paths`` as they are stored, of those that are there.
+    """Return the given ``dedicated_to`` and ``visible_paths`` in their stored form.
 
     Raises:
-        InvalidError: a tenant does not exist, or a path cannot be shown; all of them are named.
+        InvalidError: a tenant does not exist, or a path is not allowed; the error lists all
+            faults.
     """
     faults: list[FieldError] = []
     found: dict[str, Any] = {}
@@ -222,7 +223,7 @@ def _paths(
 
 
 def _problem(path: object, writable: object, checkpoints: object) -> str:
-    """The reason why jobs cannot get a path; empty if they can."""
+    """Return the reason why a path is not valid; empty if it is."""
     if not isinstance(path, str) or not {type(writable), type(checkpoints)} <= {bool}:
         return "must be a text, and writable and checkpoints true or false"
     if writable and checkpoints:

@@ -1,6 +1,6 @@
-"""Administration of nodes: add, edit and remove them.
+"""Administration of nodes: add, edit and remove.
 
-``services.node_contact`` handles contact, ``services.inventory`` devices.
+``services.node_contact`` handles contact, and ``services.inventory`` devices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,23 +70,23 @@ def add_node(
 ) -> Node:
     """Store a node whose host key a person has confirmed; it is down until the first contact.
 
-    A node that an import has named and that has no address yet gets this one. A host that was
-    removed while it belonged to a tenant still belongs to it.
+    A node from an import that has no address yet gets this address. A host that was removed during
+    the tenancy of a tenant still belongs to it.
 
     Args:
         viewer: a cluster admin.
-        name: its permanent name; the address of its cell.
+        name: permanent name of the node, which is also the address of its cell.
         host: host name or IP address.
-        port: of its SSH server.
+        port: port of its SSH server.
         user: the account that runs jobs.
-        host_key: the node's public key line.
-        fingerprint: confirmed by a person (``SHA256:...``); must be that of ``host_key``.
+        host_key: public key line of the node.
+        fingerprint: fingerprint that a person confirmed (``SHA256:...``); must match ``host_key``.
         labels: short texts by name; ``rack`` groups the map.
-        now: the instant that is written.
+        now: time to store.
 
     Raises:
-        InvalidError: one or more values are not valid, all named.
-        DuplicateError: the name or the address is taken.
+        InvalidError: values are not valid; the error lists all faults.
+        DuplicateError: another node has the name or the address.
     """
     viewer.require(Permission.MANAGE_NODES, what="nodes")
     values = {
@@ -107,18 +107,19 @@ def add_node(
 
 
 class NodeChanges(TypedDict, total=False):
-    """What ``update_node`` may change; the name is permanent.
+    """Columns that ``update_node`` may change; the name is permanent.
 
     Attributes:
         host: host name or IP address.
-        port: of its SSH server.
+        port: port of its SSH server.
         user: the account that runs jobs.
-        host_key: the node's public key line; needs its fingerprint.
-        fingerprint: confirmed by a person.
+        host_key: public key line of the node; requires its fingerprint.
+        fingerprint: fingerprint that a person confirmed.
         labels: short texts by name.
-        dedicated_to: names of the only tenants whose jobs it takes; empty: all.
-        visible_paths: ``{path, writable?, tenants?}`` each; paths that jobs may use.
-        job_network: one of ``job_networks.SETTINGS``; empty: by the node's own file.
+        dedicated_to: names of the only tenants whose jobs may use the node; empty for all.
+        visible_paths: paths that jobs may use, each ``{path, writable?, tenants?}``.
+        job_network: one of ``job_networks.SETTINGS``; if empty, the configuration file of the node
+            applies.
     """
 
     host: str
@@ -140,14 +141,15 @@ def update_node(
     expected_version: int | None = None,
     **changes: Unpack[NodeChanges],
 ) -> Node:
-    """Change how a node is reached, its labels, or whom it takes; running jobs continue.
+    """Change address, labels, tenants or paths of a node; running jobs continue.
 
     Raises:
-        NotFoundError: unknown node.
-        InvalidError: one or more values are not valid, all named.
+        NotFoundError: the node is unknown.
+        InvalidError: values are not valid; the error lists all faults.
         DuplicateError: another node has this address.
-        DoesNotFitError: a guarantee would no longer fit after the dedication; nothing was written.
-        StaleEditError: it was edited since ``expected_version``.
+        DoesNotFitError: a guarantee would not fit any more after the dedication; nothing was
+            written.
+        StaleEditError: the node was edited since ``expected_version``.
     """
     values = _checked(changes)
 
@@ -177,7 +179,7 @@ def update_node(
 
 
 def _checked(changes: NodeChanges) -> dict[str, Any]:
-    """The changes by column."""
+    """Return the validated changes by column."""
     values: dict[str, Any] = dict(changes)
     if "fingerprint" in values:
         values["host_key_fingerprint"] = values.pop("fingerprint")
@@ -187,9 +189,9 @@ def _checked(changes: NodeChanges) -> dict[str, Any]:
 
 
 def _network_of(node: Node, values: Mapping[str, Any]) -> dict[str, str]:
-    """The network of plain jobs that follows from a setting, for a probed node."""
+    """Return the network of plain jobs that results from a setting, for a probed node."""
     if "job_network" in values and node.inventory:
-        with suppress(ProtocolError):  # of another version; the next probe brings a new one
+        with suppress(ProtocolError):  # another version; the next probe replaces it
             found = Inventory.from_json(node.inventory)
             return {"plain_network": plain_network(found, values["job_network"])}
     return {}
@@ -198,7 +200,7 @@ def _network_of(node: Node, values: Mapping[str, Any]) -> dict[str, str]:
 def _dedicated(
     viewer: Viewer, node: Node, values: Mapping[str, Any], now: datetime
 ) -> AbstractContextManager[None]:
-    """Check the guarantees if the tenants of a node change."""
+    """Return a context that checks the guarantees if the tenants of a node change."""
     if values.get("dedicated_to", node.dedicated_to) == node.dedicated_to:
         return nullcontext()
     reason = f"tenants of {node.name}"
@@ -208,13 +210,13 @@ def _dedicated(
 def remove_node(
     *, viewer: Viewer, node_id: int, now: datetime, expected_version: int | None = None
 ) -> None:
-    """Take a node out of the cluster; its row remains as history.
+    """Remove a node from the cluster; its row remains as history.
 
     Raises:
-        NotFoundError: unknown node.
-        ConflictError: members run on it.
-        DoesNotFitError: its cells are promised to virtual clusters.
-        StaleEditError: it was edited since ``expected_version``.
+        NotFoundError: the node is unknown.
+        ConflictError: jobs are on the node.
+        DoesNotFitError: a guarantee needs its cells.
+        StaleEditError: the node was edited since ``expected_version``.
     """
 
     def remove() -> None:

@@ -1,4 +1,4 @@
-"""Priority classes: names for priorities, exactly one of which is the default."""
+"""Priority classes: names for priorities, of which exactly one is the default."""
 
 import re
 from typing import Any, Final
@@ -39,18 +39,20 @@ _NAME: Final = re.compile(r"[a-z]([a-z0-9_-]{0,38}[a-z0-9])?")
 def create_priority_class(
     *, viewer: Viewer, name: str, value: int, note: str = "", is_default: bool = False
 ) -> PriorityClass:
-    """Create a priority class. The first is the default; a new default replaces the old one.
+    """Create a priority class.
+
+    The first class is the default. A new default replaces the old one.
 
     Args:
         viewer: a cluster admin.
-        name: the value of a job's ``priority``.
-        value: -1 for opportunistic jobs, else 0 to 1000; the higher goes first.
+        name: name, as used in a job's ``priority``.
+        value: -1 for opportunistic jobs, else 0 to 1000; higher values are tried first.
         note: free text.
-        is_default: whether jobs without ``priority`` get it.
+        is_default: whether jobs without ``priority`` get this class.
 
     Raises:
-        InvalidError: one or more values are not valid, all named.
-        DuplicateError: the name is taken.
+        InvalidError: values are not valid; the error lists all faults.
+        DuplicateError: another class has the name.
     """
     viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
     values = {"name": name, "value": value, "note": note, "is_default": is_default}
@@ -68,10 +70,10 @@ def create_priority_class(
 
 
 def make_usual_classes(*, viewer: Viewer) -> None:
-    """Create those of ``USUAL`` whose names are free; an existing default remains.
+    """Create the classes in ``USUAL`` whose names are unused; an existing default remains.
 
     Raises:
-        DuplicateError: they were created concurrently.
+        DuplicateError: another process created them concurrently.
     """
     taken = set(PriorityClass.objects.values_list("name", flat=True))
     default = PriorityClass.objects.filter(is_default=True).exists()
@@ -96,14 +98,14 @@ def update_priority_class(
     is_default: bool | Unchanged = UNCHANGED,
     expected_version: int | None = None,
 ) -> PriorityClass:
-    """Update a class; the priority of submitted jobs does not change.
+    """Update a priority class; the priority of submitted jobs does not change.
 
     Raises:
-        NotFoundError: unknown class.
-        InvalidError: one or more values are not valid, all named.
-        DuplicateError: the name is taken.
-        ConflictError: it is the default, and no other class would be.
-        StaleEditError: it was edited since ``expected_version``.
+        NotFoundError: the class is unknown.
+        InvalidError: values are not valid; the error lists all faults.
+        DuplicateError: another class has the name.
+        ConflictError: no default class would remain.
+        StaleEditError: the class was edited since ``expected_version``.
     """
     viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
     values = given(name=name, value=value, note=note, is_default=is_default)
@@ -141,12 +143,12 @@ def update_priority_class(
 def delete_priority_class(
     *, viewer: Viewer, priority_class_id: int, expected_version: int | None = None
 ) -> None:
-    """Delete a class; the priority of submitted jobs does not change.
+    """Delete a priority class; the priority of submitted jobs does not change.
 
     Raises:
-        NotFoundError: unknown class.
-        ConflictError: it is the default.
-        StaleEditError: it was edited since ``expected_version``.
+        NotFoundError: the class is unknown.
+        ConflictError: the class is the default.
+        StaleEditError: the class was edited since ``expected_version``.
     """
     viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
     row = _row(priority_class_id, expected_version)
@@ -183,7 +185,7 @@ def _needs_default(row: PriorityClass) -> ConflictError:
 
 
 def _conflict(name: str, but: int = 0) -> DuplicateError:
-    """The unique value (name or default) in which class ``but`` conflicts."""
+    """Return the error for the unique value (name or default) in conflict with class ``but``."""
     if PriorityClass.objects.filter(name=name).exclude(pk=but).exists():
         return DuplicateError(
             sentence("class-exists", name=name),

@@ -1,4 +1,4 @@
-"""Reconfiguration: several edits of the cluster, all or none, with a dry run and no eviction."""
+"""Reconfiguration: edits of the cluster, all or none, with dry run and without eviction."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,8 +61,9 @@ class Reconfigured:
     """The result of a reconfiguration, or of its dry run.
 
     Attributes:
-        version: of the topology: the one that was read for a dry run, else the new one.
-        effect: jobs that borrow, regain their guarantee or no longer fit, and the changes.
+        version: topology version: the current one for a dry run, else the new one.
+        effect: the changes, and jobs that would borrow, regain their guarantee or not fit any
+            more.
     """
 
     dry_run: bool
@@ -79,25 +80,25 @@ def reconfigure(
     expected_version: int | None = None,
     reason: str = "",
 ) -> Reconfigured:
-    """Apply all edits in one transaction; running jobs continue, and some borrow from then on.
+    """Apply all edits in one transaction; running jobs continue, and some borrow afterwards.
 
-    A dry run is rolled back; promises that do not fit are in its result and raise no error. Its
-    effect on jobs equals that of the next round.
+    A dry run is rolled back. Its result contains guarantees that do not fit, instead of an error.
+    Its effect on jobs equals that of the next round.
 
     Args:
         viewer: a cluster admin.
-        edits: in order; promises need to fit only after the last of them.
-        now: the instant that is written.
-        dry_run: only report.
-        expected_version: version of the topology that the admin saw.
-        reason: why, for the audit.
+        edits: the edits in order; guarantees need to fit only after the last edit.
+        now: time to store.
+        dry_run: whether only to report.
+        expected_version: topology version that the admin saw.
+        reason: reason for the audit.
 
     Raises:
-        InvalidError: one or more values are not valid, all named with the edit's number.
-        NotFoundError: unknown node.
-        DoesNotFitError: the promises do not fit together; nothing was written.
-        DevicesInUseError, ConflictError: a node or a virtual cluster that is to go has jobs.
-        StaleEditError: somebody changed cells or promises since ``expected_version``.
+        InvalidError: values are not valid; the error lists all faults with the edit's position.
+        NotFoundError: a node is unknown.
+        DoesNotFitError: the guarantees do not fit together; nothing was written.
+        DevicesInUseError, ConflictError: a removed node or an archived virtual cluster has jobs.
+        StaleEditError: cells or guarantees changed since ``expected_version``.
     """
     if not edits or any(isinstance(edit, ShareEdit) for edit in edits):
         viewer.require(Permission.EDIT_VC, what="virtual clusters")
@@ -128,27 +129,27 @@ def edit_virtual_cluster(
 ) -> Reconfigured | None:
     """Create, update or archive one virtual cluster; running jobs continue, and borrow if needed.
 
-    A dry run is rolled back. Its result includes a guarantee that does not fit
-    (``effect.change.fits``); every other refusal raises the error of the edit itself.
+    A dry run is rolled back. Its result contains a guarantee that does not fit
+    (``effect.change.fits``); every other fault raises the error of the edit itself.
 
     Args:
         viewer: a cluster admin, or for caps a lead of the tenant.
-        edit: faults name its fields.
-        now: the instant that is written.
-        dry_run: only report.
+        edit: the edit; faults contain its field names.
+        now: time to store.
+        dry_run: whether only to report.
         expected_version: version of the virtual cluster that the editor saw.
 
     Returns:
-        The result of a dry run; None once the edit is written.
+        The result of a dry run; None if the edit was written.
 
     Raises:
-        NotFoundError, ForbiddenError: the viewer may not see it, or not change this.
-        InvalidError: one or more values are not valid, all named.
-        DuplicateError: the name of a new one is taken.
-        ConflictError: it is archived; or it is to be archived, and jobs wait or run in it.
-        DoesNotFitError: the guarantees do not fit together, or one would no longer fit at the
-            isolation level; nothing was written.
-        StaleEditError: it was edited since ``expected_version``.
+        NotFoundError, ForbiddenError: the viewer may not see or not change the virtual cluster.
+        InvalidError: values are not valid; the error lists all faults.
+        DuplicateError: another virtual cluster has the name.
+        ConflictError: the virtual cluster is archived, or it has jobs and cannot be archived.
+        DoesNotFitError: the guarantees do not fit together, or do not fit at the isolation level;
+            nothing was written.
+        StaleEditError: the virtual cluster was edited since ``expected_version``.
     """
     run = _Run(viewer=viewer, edits=(edit,), now=now, dry_run=dry_run, numbered=False)
 
@@ -165,7 +166,8 @@ class _Run:
     """One request; ``write`` is called again after a concurrent edit.
 
     Attributes:
-        numbered: several edits were sent: faults name the number of the edit.
+        numbered: whether the request has several edits, so that faults contain the edit's
+            position.
     """
 
     viewer: Viewer
@@ -197,10 +199,10 @@ class _Run:
         return Reconfigured(dry_run=self.dry_run, version=shown, effect=effect)
 
     def _effect(self, before: ClusterSpec, draft: ClusterDraft) -> Effect:
-        """The effect on the jobs; empty if cells, promises and levels do not change.
+        """Return the effect on jobs; empty if cells, guarantees and levels do not change.
 
-        Once a single edit is written nobody reads its effect on the jobs, which takes a second at
-        10,000 devices: then only the fit is judged.
+        For a single written edit, only the fit is computed: its effect on jobs is not shown, and
+        takes a second at 10,000 devices.
         """
         if not draft.is_judged:
             return Effect(change=Reconfiguration(fits=True))
@@ -229,13 +231,13 @@ class _Run:
         )
 
     def _owners(self, draft: ClusterDraft) -> dict[str, int]:
-        """Tenants of the virtual clusters that would be created."""
+        """Return the tenant IDs of the virtual clusters to create, by name."""
         return {
             name: owner_named(self.viewer, edit.tenant).pk for name, edit in draft.created.items()
         }
 
     def _write_cells(self, topology: TopologyNow, draft: ClusterDraft) -> int:
-        """Remove nodes, and append the version with which concurrent edits collide."""
+        """Remove nodes, and append a version, which detects concurrent edits."""
         for name in draft.removed:
             self._remove_node(name)
         if not draft.is_judged or not topology.version:
@@ -284,7 +286,7 @@ class _Run:
             uncordon_node(viewer=self.viewer, node_id=node.pk, reason=edit.reason, now=self.now)
 
     def record_whole(self, effect: Effect, before: int, after: int) -> None:
-        """Write one audit row for all edits, besides those of each virtual cluster and node."""
+        """Write one audit row for all edits, besides the rows of each virtual cluster and node."""
         record(
             actor=self.viewer,
             action="cluster.reconfigure",
@@ -334,7 +336,7 @@ REMEDY: Final = sentence("guarantee-less-or-whole-nodes")
 
 
 def _promised(effect: Effect, side: str) -> dict[str, object]:
-    """Promises on one side of the change, by virtual cluster and level."""
+    """Return the guarantees on one side of the change, by virtual cluster and level."""
     promises = {
         f"{change.vc}: {change.level}": getattr(change, side) for change in effect.change.promises
     }

@@ -1,4 +1,4 @@
-"""Guarantees of virtual clusters: reading them from a request, and writing their rows."""
+"""Guarantees of virtual clusters: parsing of requests, and writing of rows."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ _PIN: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcGuarantee:
-    """A checked promise: quotas by chain and cell type, and pinned cells by name."""
+    """A validated guarantee: quotas by chain and cell type, and pinned cells by name."""
 
     quotas: tuple[Quota, ...] = ()
     pinned: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, spec: VcSpec) -> "VcGuarantee":
-        """The promise in ``spec``, in order: equal quotas are added up, empty ones left out."""
+        """Return the guarantee in ``spec`` in a canonical order, with equal quotas added up."""
         counts: dict[tuple[str, str], int] = {}
         for quota in spec.quotas:
             key = quota.chain, quota.level
@@ -40,11 +40,11 @@ class VcGuarantee:
         )
 
     def as_spec(self) -> VcSpec:
-        """The form that the cell engine takes."""
+        """Return the guarantee as input of the cell engine."""
         return VcSpec(quotas=self.quotas, pinned=dict(self.pinned or {}))
 
     def as_json(self) -> dict[str, object]:
-        """The form for the audit."""
+        """Return the guarantee for the audit."""
         return {
             "cells": [{"chain": q.chain, "level": q.level, "count": q.count} for q in self.quotas],
             "pinned": dict(self.pinned or {}),
@@ -54,14 +54,14 @@ class VcGuarantee:
 def read_quotas(
     cells: object, topology: TopologyNow, faults: list[FieldError]
 ) -> tuple[Quota, ...]:
-    """Quotas from ``[{chain, level, count}]``; a count of 0 removes the quota.
+    """Return the quotas in ``[{chain, level, count}]``; a count of 0 removes the quota.
 
     ``level`` is a cell type or its display name (node, socket, ...).
 
     Args:
-        cells: from the request.
+        cells: the value in the request.
         topology: existing cells.
-        faults: gets every fault.
+        faults: list to which all faults are added.
     """
     if not isinstance(cells, Sequence) or isinstance(cells, str):
         faults.append(_fault("cells", cells, "a list of {chain, level, count}"))
@@ -86,7 +86,10 @@ def read_quotas(
 
 
 def read_pinned(pinned: object, topology: TopologyNow, faults: list[FieldError]) -> dict[str, str]:
-    """Pinned cells by name, from ``[{name, address}]``; others may have pinned them, too."""
+    """Return pinned cells by name from ``[{name, address}]``.
+
+    The function does not check whether another virtual cluster has pinned the same cell.
+    """
     if not isinstance(pinned, Sequence) or isinstance(pinned, str):
         faults.append(_fault("pinned", pinned, "a list of {name, address}"))
         return {}
@@ -109,7 +112,7 @@ def read_pinned(pinned: object, topology: TopologyNow, faults: list[FieldError])
 
 
 def policy_faults(policy: object, args: object) -> list[FieldError]:
-    """Faults in the name of a policy and in its parameters."""
+    """Return the faults in the name and the parameters of a policy."""
     if not isinstance(args, Mapping) or not all(isinstance(key, str) for key in args):
         return [_fault("policy_args", args, "a mapping of parameters")]
     if not isinstance(policy, str) or policy not in POLICIES:
@@ -129,9 +132,9 @@ def policy_faults(policy: object, args: object) -> list[FieldError]:
 
 
 def write_shares(shares: Mapping[VirtualCluster, VcGuarantee]) -> None:
-    """Replace the promises of these virtual clusters; the caller has checked that all fit.
+    """Replace the guarantees of these virtual clusters; the caller has checked that all fit.
 
-    Old promises are deleted before new ones are added, so that cells may change their owner.
+    Old guarantees are deleted before new ones are added, so that cells can change their owner.
     """
     VcQuota.objects.filter(virtual_cluster__in=list(shares)).delete()
     PinnedCell.objects.filter(virtual_cluster__in=list(shares)).delete()

@@ -1,8 +1,8 @@
-"""Topology versions: appended one at a time, and only if every promise fits.
+"""Topology versions, appended one at a time, and only if every guarantee fits.
 
-Every change of cells or promises (nodes, imports, virtual clusters) appends a version. The unique
-number lets one of two editors win, so that two edits that do not fit together cannot both be
-stored.
+Every change of cells or guarantees (nodes, imports, virtual clusters) appends a version. The
+version number is unique, so only one of two concurrent edits succeeds. Two edits that do not fit
+together therefore cannot both be stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,14 +36,14 @@ REMEDY_FOR_LOST_PLACES: Final = sentence("guarantee-whole-nodes")
 
 
 class DoesNotFitError(ConflictError):
-    """The promises do not fit into the cells; the message names the level."""
+    """The guarantees do not fit into the cells; the message contains the level."""
 
     code = "does-not-fit"
     title = sentence("guarantees-do-not-fit")
 
 
 class DevicesInUseError(ConflictError):
-    """Jobs hold devices that would vanish."""
+    """Jobs hold devices that would be removed."""
 
     code = "devices-in-use"
     title = sentence("devices-in-use")
@@ -59,7 +59,7 @@ class _RolledBackError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """A version that was appended."""
+    """A topology version that was appended."""
 
     version: int
     spec: ClusterSpec
@@ -70,10 +70,10 @@ def in_turn(act: Callable[[], T], *, expected_version: int | None = None) -> T:
 
     Args:
         act: reads, checks and writes; raises ``TopologyMovedError`` through ``append_version``.
-        expected_version: the version an editor saw; then no retry.
+        expected_version: version that an editor saw; if given, there is no retry.
 
     Raises:
-        StaleEditError: the editor's version is outdated, or every retry lost.
+        StaleEditError: the editor's version is outdated, or all retries failed.
     """
     for _ in range(TRIES):
         try:
@@ -86,9 +86,9 @@ def in_turn(act: Callable[[], T], *, expected_version: int | None = None) -> T:
 
 
 def rehearsed(act: Callable[[], T], *, dry_run: bool, expected_version: int | None = None) -> T:
-    """Like ``in_turn``; a dry run is rolled back when ``act`` returns.
+    """Run ``act`` as ``in_turn`` does, and roll a dry run back when ``act`` returns.
 
-    So the result of a dry run is exact, refusals included.
+    The result of a dry run is therefore exact, including its errors.
     """
     answers: list[T] = []
 
@@ -113,11 +113,11 @@ def append_version(
     """Store ``spec`` as the version after ``before``; call it inside ``in_turn``.
 
     Args:
-        before: the version that was read in this transaction.
+        before: version that was read in this transaction.
         spec: cell types and physical cells; virtual clusters have rows of their own.
-        reason: what changed, in a few words.
-        user_id: its editor; None for the system.
-        now: the instant that is written.
+        reason: a short description of the change.
+        user_id: ID of the editor; None for the system.
+        now: time to store.
 
     Raises:
         TopologyMovedError: the version exists already.
@@ -141,7 +141,7 @@ def append_version(
 
 
 def require_version(topology: TopologyNow, expected_version: int | None) -> None:
-    """Check that the editor saw the newest version (or named none).
+    """Check that the editor saw the newest version, if a version is given.
 
     Raises:
         StaleEditError: the version is outdated.
@@ -151,17 +151,17 @@ def require_version(topology: TopologyNow, expected_version: int | None) -> None
 
 
 def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells") -> Feasibility:
-    """Check that all promises of ``spec`` fit at once.
+    """Check that all guarantees of ``spec`` fit at the same time.
 
     Args:
-        spec: wanted.
-        before: in force now; a quota that does not fit in it fails no edit.
-        field: named by the error.
+        spec: the new specification.
+        before: the current specification; a quota that does not fit in it is no error.
+        field: field name for the error.
 
     Raises:
-        DoesNotFitError: with the level, the needed and the existing number; or with the nodes that
-            two tenants would have to share and that do not isolate jobs.
-        InvalidError: the specification itself is wrong.
+        DoesNotFitError: a guarantee does not fit. The error contains the level with the needed and
+            the existing number, or the nodes that two tenants would share without isolation.
+        InvalidError: the specification itself is not valid.
     """
     try:
         answer = feasible(spec)
@@ -184,20 +184,21 @@ def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells")
 
 @contextmanager
 def places_kept(*, field: str, reason: str, user_id: int | None, now: datetime) -> Iterator[None]:
-    """Refuse an edit of node access in the block if a quota would no longer fit.
+    """Reject an edit of node access in the block if a quota would not fit any more.
 
     Call it inside ``in_turn``: it appends a version, so that of two concurrent edits the second is
-    checked with the first.
+    checked together with the first.
 
     Args:
-        field: named by the error.
-        reason: what changes, in a few words.
-        user_id: its editor.
-        now: the instant that is written.
+        field: field name for the error.
+        reason: a short description of the change.
+        user_id: ID of the editor.
+        now: time to store.
 
     Raises:
-        DoesNotFitError: with the virtual cluster and the nodes.
-        TopologyMovedError: another edit changed the cells or a promise.
+        DoesNotFitError: a quota does not fit; the error contains the virtual cluster and the
+            nodes.
+        TopologyMovedError: another edit changed cells or guarantees.
     """
     missing = missing_places(spec_in_force(current_topology()))
     yield
@@ -208,7 +209,7 @@ def places_kept(*, field: str, reason: str, user_id: int | None, now: datetime) 
 
 
 def refused(error: SpecError) -> InvalidError:
-    """A refusal of the cell engine as an error with field, value and remedy."""
+    """Return an error of the cell engine as an error with field, value and remedy."""
     remedy = f"{error.remedy[:1].upper()}{error.remedy[1:]}" if error.remedy else ""
     return InvalidError(str(error), field=error.field, value=error.value, remedy=remedy)
 
@@ -217,7 +218,8 @@ def require_unused(gone: Iterable[int], *, field: str) -> None:
     """Check that no job holds any of these devices.
 
     Raises:
-        DevicesInUseError: with the devices and the number of jobs.
+        DevicesInUseError: jobs hold devices; the error contains the devices and the number of
+            jobs.
     """
     held = held_faults(gone, field=field)
     if held:
@@ -225,11 +227,11 @@ def require_unused(gone: Iterable[int], *, field: str) -> None:
 
 
 def held_faults(gone: Iterable[int], *, field: str) -> list[FieldError]:
-    """The fault of removing these devices while jobs hold some of them; empty if none is held.
+    """Return the fault of removing devices that jobs hold; empty if none is held.
 
     Args:
         gone: primary keys of the devices.
-        field: named by the fault.
+        field: field name for the fault.
     """
     held = list(
         Lease.objects.filter(released_at=None, device_id__in=list(gone))
@@ -252,10 +254,10 @@ def held_faults(gone: Iterable[int], *, field: str) -> list[FieldError]:
 
 
 def touch_version(*, reason: str, user_id: int | None, now: datetime) -> None:
-    """Append a version with the same cells after a checked change of promises.
+    """Append a version with the same cells after a checked change of guarantees.
 
     Raises:
-        TopologyMovedError: another edit changed the cells or a promise.
+        TopologyMovedError: another edit changed cells or guarantees.
     """
     topology = current_topology()
     if topology.version:
@@ -280,7 +282,7 @@ class LeafPlace:
 
 
 def leaf_places(topology: TopologyNow) -> Mapping[tuple[str, int], LeafPlace]:
-    """Every leaf of the topology by node name and device index."""
+    """Return every leaf of the topology by node name and device index."""
     places = {}
     for (node, index), (name, leaf) in topology.cells.devices.items():
         chain = topology.cells.chains[name]
@@ -295,11 +297,11 @@ def leaf_places(topology: TopologyNow) -> Mapping[tuple[str, int], LeafPlace]:
 
 
 def move_devices(wanted: Mapping[int, LeafPlace], rows: Mapping[int, Device]) -> None:
-    """Give devices their new addresses at once, also if they swap addresses.
+    """Store new addresses of devices in one step, so that devices can swap addresses.
 
     Args:
-        wanted: new place by row of the device.
-        rows: those rows.
+        wanted: new place by primary key of the device.
+        rows: devices by primary key.
     """
     changed = [
         pk
@@ -320,7 +322,7 @@ def move_devices(wanted: Mapping[int, LeafPlace], rows: Mapping[int, Device]) ->
 
 
 def retire_devices(devices: Iterable[Device], now: datetime) -> None:
-    """Remove devices from the topology; rows and leases remain, addresses become free."""
+    """Remove devices from the topology; rows and leases remain, and addresses become free."""
     gone = list(devices)
     for device in gone:
         device.address = f"{device.address[:200]}~{device.pk}"

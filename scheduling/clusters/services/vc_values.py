@@ -15,12 +15,12 @@ from scheduling.core.messages import sentence
 from tenants.errors import FieldError
 
 NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-MAX_SHADOW_POLICIES: Final = 4  # of one virtual cluster
+MAX_SHADOW_POLICIES: Final = 4  # per virtual cluster
 CAPS: Final = ("max_devices_per_user", "max_opportunistic_devices")
 
 
 def name_faults(name: object) -> list[FieldError]:
-    """Faults in the name of a virtual cluster."""
+    """Return the faults in the name of a virtual cluster."""
     if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
         return []
     return [
@@ -34,10 +34,10 @@ def name_faults(name: object) -> list[FieldError]:
 
 
 def value_faults(values: VcValues, names: Collection[str] = VC_COLUMNS) -> list[FieldError]:
-    """The faults of the columns ``names`` of ``values``.
+    """Return the faults of the columns ``names`` of ``values``.
 
-    A column without a rule of its own is checked by its kind in the model: a number counts
-    devices, and a text has at most as many characters as the column holds.
+    A column without a specific rule is checked by its type in the model: a number counts devices,
+    and a text has a maximum length.
     """
     faults: list[FieldError] = []
     for name in VC_COLUMNS:
@@ -58,7 +58,7 @@ def value_faults(values: VcValues, names: Collection[str] = VC_COLUMNS) -> list[
 
 
 def shadow_faults(shadows: object) -> list[FieldError]:
-    """Faults in a list of shadow policies, each a policy with its parameters."""
+    """Return the faults in a list of shadow policies, each with its parameters."""
     given: list[Any] = list(shadows) if isinstance(shadows, list | tuple) else [shadows]
     if len(given) > MAX_SHADOW_POLICIES or not all(
         isinstance(shadow, Mapping) for shadow in given

@@ -36,18 +36,18 @@ from tenants.viewers import Viewer
 def require_editable(viewer: Viewer, edit: VcEdit, expected_version: int | None) -> None:
     """Check that ``viewer`` may apply ``edit``, and that its virtual cluster can be edited.
 
-    A lead of the tenant may change the caps; everything else needs a cluster admin.
+    A lead of the tenant may change the caps; all other edits require a cluster admin.
 
     Raises:
         ForbiddenError: the viewer may see the virtual cluster, but not apply this edit.
-        NotFoundError: the virtual cluster does not exist, or the viewer may not see it.
-        ConflictError: it is archived.
-        DuplicateError: the name of a new one is taken.
-        StaleEditError: its version is not ``expected_version``.
+        NotFoundError: the virtual cluster is unknown, or the viewer may not see it.
+        ConflictError: the virtual cluster is archived.
+        DuplicateError: another virtual cluster has the name.
+        StaleEditError: the version differs from ``expected_version``.
     """
     if isinstance(edit, CreateVc):
         viewer.require(Permission.EDIT_VC, what="virtual clusters")
-        # Names of archived virtual clusters stay taken; a draft does not list them.
+        # Names of archived virtual clusters stay reserved, and a draft does not contain them.
         if VirtualCluster.objects.unscoped().filter(name=_storable(edit.name)).exists():
             raise _duplicate(edit.name)
         return
@@ -70,16 +70,16 @@ def write_virtual_clusters(
     """Write the rows that ``draft`` creates, changes and archives, with one audit row for each.
 
     Args:
-        viewer: recorded as the actor.
-        draft: checked; its guarantees fit.
-        reason: stored with the audit rows.
-        now: the instant that is written.
+        viewer: the actor for the audit.
+        draft: a validated draft whose guarantees fit.
+        reason: reason for the audit rows.
+        now: time to store.
 
     Raises:
         InvalidError: a tenant does not exist or is archived.
-        DuplicateError: the name of a new virtual cluster is taken.
-        ConflictError: jobs wait or run in a virtual cluster that is to be archived.
-        StaleEditError: somebody else wrote a row since it was read.
+        DuplicateError: another virtual cluster has the name of a new one.
+        ConflictError: jobs wait or run in a virtual cluster to be archived.
+        StaleEditError: another edit has changed a row since it was read.
     """
     rows = dict(draft.rows)
     for name, edit in draft.created.items():
@@ -112,7 +112,7 @@ def write_virtual_clusters(
 
 
 def owner_named(viewer: Viewer, name: str) -> Tenant:
-    """The tenant that is to own a virtual cluster.
+    """Return the tenant for a virtual cluster.
 
     Raises:
         InvalidError: no active tenant has this name.
@@ -136,7 +136,7 @@ def require_no_jobs(vc: VirtualCluster) -> None:
     """Check that no job waits or runs in ``vc``.
 
     Raises:
-        ConflictError: with the number of jobs.
+        ConflictError: jobs wait or run; the error contains their number.
     """
     live = Job.objects.unscoped().filter(virtual_cluster=vc).live().count()
     if live:
@@ -165,7 +165,7 @@ def _storable(name: object) -> str:
 
 
 def _permission_for(edit: ChangeVc | ArchiveVc) -> Permission:
-    """The permission that an edit needs: leads may change caps and nothing else."""
+    """Return the permission that an edit requires; leads may change only caps."""
     if isinstance(edit, ArchiveVc) or edit.cells is not None or edit.pinned is not None:
         return Permission.EDIT_VC
     only_caps = bool(edit.values) and set(edit.values) <= set(CAPS)
@@ -200,12 +200,12 @@ def _created(draft: ClusterDraft, name: str) -> dict[str, object]:
 def _written(
     vc: VirtualCluster, draft: ClusterDraft, more: Mapping[str, Any]
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """Write the columns of a stored virtual cluster; returns before and after for the audit."""
+    """Write the columns of a stored virtual cluster; return before and after for the audit."""
     before, after = draft.changes_of(vc.name)
     before, after = {**before, **dict.fromkeys(more)}, {**after, **more}
     columns = dict(after)
     if "policy" in after:
-        # The state and the fault of one policy mean nothing to another.
+        # State and fault of one policy are not valid for another.
         columns |= {"policy_state": {}, "policy_fault": "", "policy_fault_at": None}
     compare_and_set(
         VirtualCluster.objects.unscoped(),
@@ -227,15 +227,15 @@ def _written(
 def set_member_limits(
     *, viewer: Viewer, membership_id: int, virtual_clusters: Sequence[str], now: datetime
 ) -> tuple[str, ...]:
-    """Restrict a member to these virtual clusters of the tenant; no names: all of them.
+    """Restrict a member to these virtual clusters of the tenant; an empty list allows all.
 
     Returns:
-        The names in force.
+        The names now in force.
 
     Raises:
-        NotFoundError, ForbiddenError: the viewer may not see the member, or not change it.
+        NotFoundError, ForbiddenError: the viewer may not see or not change the member.
         InvalidError: a name is not a virtual cluster of the tenant.
-        StaleEditError: somebody has changed the member at the same moment.
+        StaleEditError: another edit has changed the member concurrently.
     """
     member = _managed_member(viewer, membership_id)
     rows = {
@@ -273,8 +273,8 @@ def set_member_limits(
 
 
 def _replace(member: Membership, allowed: Sequence[VirtualCluster]) -> None:
-    """Replace the limits that were read with ``member``."""
-    # Without it, the second of two concurrent edits of a member would store the sum of both.
+    """Replace the limits that were read together with ``member``."""
+    # Otherwise, the second of two concurrent edits of a member would store the sum of both.
     compare_and_set(
         Membership.objects.unscoped(),
         pk=member.pk,
