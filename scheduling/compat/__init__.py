@@ -1,1 +1,1 @@
-"""Job formats and cluster configurations of other systems, as pure functions of a text."""
+"""Importers of job formats and cluster configurations of other systems, as pure functions."""

@@ -1,4 +1,4 @@
-"""The context of an import: import rules, and the virtual clusters of the user."""
+"""Context of an import: import rules, and the virtual clusters of the user."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ NAMES_A_CLUSTER: Final = frozenset({"partition", "account", "fleet", "infra"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """The meaning of a name of another system in this cluster; empty fields have no effect.
+    """The names of Tessera for a name of another system; empty fields have no effect.
 
     Attributes:
-        virtual_cluster: whose guarantee the job counts against.
-        tenant: the virtual cluster is one of this tenant's.
+        virtual_cluster: virtual cluster of the job.
+        tenant: tenant of the virtual cluster.
         priority: name of a priority class.
-        opportunistic: the job uses idle devices only.
+        opportunistic: whether the job uses idle devices only.
     """
 
     virtual_cluster: str = ""
@@ -35,11 +35,11 @@ class Context:
     """The input of a translation besides the document.
 
     Attributes:
-        rules: by kind (partition, account, qos, fleet, infra) and name.
-        clusters: tenants by virtual cluster, of those where the person may submit.
-        device_types: types there are here.
-        virtual_cluster: what the person chose; it goes before everything else.
-        now: for times such as ``now+1hour``; None: they cannot be read.
+        rules: import rules by kind (partition, account, qos, fleet, infra) and name.
+        clusters: tenant by virtual cluster, for virtual clusters in which the user may submit.
+        device_types: device types of this cluster.
+        virtual_cluster: the user's choice, which takes precedence over the document.
+        now: the current time, for times such as ``now+1hour``; None if unavailable.
     """
 
     rules: Mapping[tuple[str, str], Rule] = field(default_factory=dict)
@@ -49,18 +49,18 @@ class Context:
     now: datetime | None = None
 
     def device_type(self, name: str) -> str:
-        """The type as it is written here, where only capitals differ."""
+        """Return the cluster's spelling of a device type, ignoring case, or ``name``."""
         known = {each.lower(): each for each in self.device_types}
         return known.get(name.lower(), name)
 
     def knows_type(self, name: str) -> bool:
-        """Whether a device type of this name is here, whatever its capitals."""
+        """Return whether this cluster has a device type of this name, ignoring case."""
         return name.lower() in {each.lower() for each in self.device_types}
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A name that the document gives to a queue, an account or the like, and where."""
+    """A name of a queue, an account or the like in the document, and its place."""
 
     kind: str
     name: str
@@ -70,12 +70,12 @@ class Named:
 def cluster_and_priority(
     context: Context, named: Iterable[Named], report: Report
 ) -> dict[str, Any]:
-    """Virtual cluster, priority and class of a job, by rule, by name, or by what is left.
+    """Return virtual cluster, priority and class of a job, from rules, names or defaults.
 
     Args:
-        context: rules and clusters.
-        named: what the document names, the most telling first.
-        report: takes what was guessed, and names without a rule.
+        context: rules and virtual clusters.
+        named: the names in the document, the most specific first.
+        report: gets warnings about guesses and about names without a rule.
     """
     chosen: dict[str, Any] = {}
     tenant, cluster = "", context.virtual_cluster
@@ -111,7 +111,7 @@ def _unknown(each: Named, report: Report) -> None:
 
 
 def _left(context: Context, tenant: str, report: Report) -> str:
-    """The virtual cluster of a job that names none, with a warning."""
+    """Return the virtual cluster of a job that does not name one, with a warning."""
     mine = sorted(
         name for name, owner in context.clusters.items() if not tenant or owner == tenant
     )

@@ -1,7 +1,7 @@
-"""Parsing JSON and YAML with bounds, and with line and column in errors.
+"""Parsers of JSON and YAML with size limits, and with line and column in errors.
 
-YAML is read as version 1.2 understands it (``no``, ``on``, ``1:30`` and dates are texts), so that
-a country code or a time of day stays what was written.
+YAML is parsed as version 1.2, in which ``no``, ``on``, ``1:30`` and dates are strings. A country
+code or a time of day therefore stays unchanged.
 """
 
 import json
@@ -47,18 +47,19 @@ _JSON_TYPES: Final = frozenset({"application/json", "text/json"})
 def parse_document(
     text: str | bytes, content_type: str = "", *, max_bytes: int = MAX_SPEC_BYTES
 ) -> Any:
-    """Read one JSON or YAML document.
+    """Parse one JSON or YAML document.
 
     Args:
-        text: the document, in UTF-8.
-        content_type: a JSON type reads JSON only; anything else reads YAML, which JSON is, too.
-        max_bytes: the largest document that is read; of YAML at most ``MAX_YAML_BYTES``.
+        text: the document in UTF-8.
+        content_type: a JSON type selects the JSON parser, all others the YAML parser (JSON is
+            valid YAML).
+        max_bytes: maximum size of the document; of YAML at most ``MAX_YAML_BYTES``.
 
     Returns:
-        Nothing but dicts with texts as keys, lists, texts, numbers, booleans and None.
+        Dictionaries with string keys, lists, strings, numbers, booleans and None.
 
     Raises:
-        ImportRefusedError: it is not such a document; the message names line and column.
+        ImportRefusedError: the text is not a valid document; the message contains line and column.
     """
     if is_json(content_type):
         return _read_json(decode_text(text, max_bytes=max_bytes))
@@ -66,16 +67,16 @@ def parse_document(
 
 
 def is_json(content_type: str) -> bool:
-    """Whether documents of a content type are read as JSON only."""
+    """Return whether a content type selects the JSON parser."""
     media = content_type.partition(";")[0].strip().lower()
     return media in _JSON_TYPES or media.endswith("+json")
 
 
 def decode_text(text: str | bytes, *, max_bytes: int = MAX_SPEC_BYTES) -> str:
-    """A text of bounded size.
+    """Return the decoded text.
 
     Raises:
-        ImportRefusedError: it is larger, or not UTF-8.
+        ImportRefusedError: the text is larger than ``max_bytes``, or not valid UTF-8.
     """
     size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
     if size > max_bytes:
@@ -123,10 +124,10 @@ def _read_json(text: str) -> Any:
 
 
 def _is_too_deep(document: Any) -> bool:
-    """Whether more than ``MAX_DEPTH`` objects and lists lie in each other.
+    """Return whether objects and lists are nested more than ``MAX_DEPTH`` levels deep.
 
     Raises:
-        ImportRefusedError: there are more than ``MAX_JSON_VALUES`` values in all.
+        ImportRefusedError: the document has more than ``MAX_JSON_VALUES`` values.
     """
     level, values = [document], 0
     for _ in range(MAX_DEPTH + 1):
@@ -173,7 +174,7 @@ def _finite(written: str) -> float:
 
 
 def _line(text: str, number: int) -> str:
-    """A line to show, unless the document seems to hold secrets."""
+    """Return a line for the error message, unless the document seems to contain secrets."""
     lines = text.splitlines()
     if not 0 <= number < len(lines):
         return ""
@@ -181,7 +182,7 @@ def _line(text: str, number: int) -> str:
 
 
 def _mark_of(error: yaml.MarkedYAMLError) -> Any:
-    """Where to look: a name or text that never ends is noticed late, where the next one begins."""
+    """Return the position of an error; for an unterminated name or string, its start."""
     if (error.context or "").startswith("while scanning a") and error.context_mark:
         return error.context_mark
     return error.problem_mark or error.context_mark
@@ -211,7 +212,7 @@ def _read_yaml(text: str) -> Any:
 
 @dataclass(slots=True)
 class _Frame:
-    """An object or a list that is still open."""
+    """An object or a list that is not closed yet."""
 
     into: dict[str, Any] | list[Any]
     anchor: str | None
@@ -234,7 +235,7 @@ class _Builder:
         self._root: Any = None
 
     def build(self) -> Any:
-        """The one document, or None if there is none."""
+        """Return the document, or None if the text has none."""
         for event in self._events():
             if isinstance(event, yaml.DocumentStartEvent):
                 self._documents += 1
@@ -400,14 +401,17 @@ def _at(mark: Any) -> dict[str, int]:
 
 
 def _problem(words: str | None) -> Message:
-    """The message for what the YAML parser reports, in its own words if there is none."""
+    """Return the message for a problem of the YAML parser; unknown problems stay as they are."""
     if words is None:
         return SHARED.message("import-unreadable")
     return SHARED.message(_PROBLEMS[words]) if words in _PROBLEMS else plain(words)
 
 
 def _resolve(text: str) -> Any:
-    """A plain scalar by the core schema of YAML 1.2; a number with leading zeros is a text."""
+    """Return the value of a plain scalar in the core schema of YAML 1.2.
+
+    A number with leading zeros is a string.
+    """
     if text in _NULLS:
         return None
     if text in _BOOLS:

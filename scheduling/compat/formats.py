@@ -1,4 +1,4 @@
-"""The registry of importers: by name, and by what a document looks like."""
+"""Registry of importers, by name and by the form of a document."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -41,7 +41,7 @@ _NAMES: Final = {
 
 
 def format_named(name: str) -> str:
-    """The format of a name or an alias; empty if there is none."""
+    """Return the format with a name or an alias; empty if unknown."""
     return _NAMES.get(name, "")
 
 
@@ -53,22 +53,22 @@ def import_text(
     Args:
         name: one of ``IMPORTERS``.
         text: the document as it was sent.
-        context: import rules, and what this cluster has.
-        content_type: of the document; YAML is assumed where the format is YAML.
+        context: import rules, and facts about this cluster.
+        content_type: media type of the document; YAML by default for YAML formats.
 
     Raises:
-        ImportRefusedError: the document is malformed, or cannot become a job.
+        ImportRefusedError: the document is malformed, or no job can represent it.
     """
     return IMPORTERS[name].read(text, context or Context(), content_type)
 
 
 def foreign_variables(gang: Gang, member: Member, *, has_gpus: bool) -> dict[str, str]:
-    """The variables of the system that the job's ``compat.format`` names; none without one.
+    """Return the environment variables of the system in ``compat.format``; empty without one.
 
     Args:
-        gang: all that the members have in common.
-        member: one of them.
-        has_gpus: its devices are GPUs.
+        gang: the common properties of all members.
+        member: the member whose environment is built.
+        has_gpus: whether its devices are GPUs.
     """
     compat = gang.spec.compat
     if compat is None:
@@ -77,13 +77,13 @@ def foreign_variables(gang: Gang, member: Member, *, has_gpus: bool) -> dict[str
 
 
 def format_of_text(text: str) -> str:
-    """The format of a text that is not JSON or YAML; empty if no importer recognises it."""
+    """Return the format of a text that is neither JSON nor YAML; empty if unknown."""
     found = (name for name, each in IMPORTERS.items() if each.recognises_text(text))
     return next(found, "")
 
 
 def format_of_document(document: object) -> str:
-    """The format of a document; empty for a native one and for an unknown one."""
+    """Return the format of a document; empty for native and unknown documents."""
     if not isinstance(document, Mapping):
         return ""
     return next((name for name, each in IMPORTERS.items() if each.recognises(document)), "")

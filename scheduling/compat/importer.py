@@ -1,4 +1,4 @@
-"""The value type of an importer, and the running gang from which it derives variables."""
+"""Interface of importers, and of the running gang from which they derive environment variables."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,74 +16,74 @@ class Member(Protocol):
 
     @property
     def role(self) -> str:
-        """Name of its role."""
+        """Return the name of its role."""
 
     @property
     def rank(self) -> int:
-        """Its number within the role, from 0."""
+        """Return its number within the role, from 0."""
 
     @property
     def node_rank(self) -> int:
-        """Its number within the gang, from 0."""
+        """Return its number within the gang, from 0."""
 
     @property
     def host(self) -> str:
-        """Address at which the other members reach it."""
+        """Return the address at which other members reach it."""
 
     @property
     def devices(self) -> Sequence[int]:
-        """Indices of its devices on the node."""
+        """Return the indices of its devices on the node."""
 
     @property
     def ports(self) -> Mapping[str, Sequence[int]]:
-        """Its ports by label."""
+        """Return its ports by label."""
 
 
 class Gang(Protocol):
-    """All that the members of an attempt have in common."""
+    """The common properties of all members of an attempt."""
 
     @property
     def spec(self) -> JobSpec:
-        """The specification of the job."""
+        """Return the specification of the job."""
 
     @property
     def job_id(self) -> int:
-        """The job ID."""
+        """Return the job ID."""
 
     @property
     def job_name(self) -> str:
-        """The name of the job."""
+        """Return the name of the job."""
 
     @property
     def attempt_number(self) -> int:
-        """The number of the attempt, from 1."""
+        """Return the number of the attempt, from 1."""
 
     @property
     def tenant(self) -> str:
-        """Name of the tenant."""
+        """Return the name of the tenant."""
 
     @property
     def virtual_cluster(self) -> str:
-        """Name of the virtual cluster."""
+        """Return the name of the virtual cluster."""
 
     @property
     def user(self) -> str:
-        """Name of the owner."""
+        """Return the name of the owner."""
 
     @property
     def members(self) -> Sequence[Member]:
-        """All members, in the order of ``node_rank``."""
+        """Return all members in the order of ``node_rank``."""
 
     @property
     def master(self) -> Member:
-        """The member that the others meet."""
+        """Return the member at whose address the others meet (rendezvous)."""
 
     def of_role(self, role: str) -> Sequence[Member]:
-        """The members of a role, in order."""
+        """Return the members of a role in order of rank."""
 
 
 def as_variable(text: str) -> str:
-    """``text`` as a part of a variable's name."""
+    """Return ``text`` as a valid part of a variable name."""
     return re.sub(r"[^A-Za-z0-9_]", "_", text)
 
 
@@ -92,18 +92,18 @@ class Importer:
     """The importer of a job format.
 
     Attributes:
-        name: in REST addresses, on the command line and in stored jobs.
-        title: what people call the system.
+        name: name in REST addresses, on the command line and in stored jobs.
+        title: display name of the system.
         read: translates a text, given a context and the content type; raises
-            ``ImportRefusedError`` if the text is malformed or cannot become a job.
-        messages: the table of all its remarks and faults.
+            ``ImportRefusedError`` if the text is malformed or no job can represent it.
+        messages: table of all its remarks and faults.
         recognises: whether an object of a JSON or YAML document has this format.
-        recognises_text: whether a text that is not JSON or YAML has this format.
+        recognises_text: whether a text that is neither JSON nor YAML has this format.
         aliases: further names in REST addresses and on the command line.
         rule_kinds: kinds of names that import rules may map, each with its label.
-        compat_format: ``compat.format`` of its jobs; empty if they follow no conventions.
-        variables: the other system's variables for a member of such a job; its last argument
-            tells whether the member's devices are GPUs.
+        compat_format: ``compat.format`` of its jobs; empty if they need no special environment.
+        variables: returns the other system's environment variables of a member; the last argument
+            is true if the member's devices are GPUs.
     """
 
     name: str

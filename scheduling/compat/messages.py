@@ -1,4 +1,4 @@
-"""Messages of several importers, and the class of all tables of importers."""
+"""Message table shared by all importers, and the base class of their tables."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,14 +7,14 @@ from tessera.messages import BASE, Parameter, Sentence, Table, Template, fixed
 
 
 class Messages(Table):
-    """The templates of an importer by code, those that several importers share included."""
+    """The message templates of an importer by code, including the shared ones."""
 
     def phrase(self, code: str, /, **params: Parameter) -> Sentence:
-        """The message of a code of this table, with its English text.
+        """Return the message of a code with its English text.
 
         Raises:
-            KeyError: the table has no such code.
-            TypeError: the parameters are not those of the template.
+            KeyError: the table does not contain the code.
+            TypeError: the parameters do not match the template.
         """
         return self.sentence(self.message(code, **params))
 

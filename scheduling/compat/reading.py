@@ -1,4 +1,4 @@
-"""Reading foreign documents: a key that no importer takes is reported."""
+"""Parsing of foreign documents, which reports every key that no importer uses."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,20 +18,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The errors and remarks of a document that is being read."""
+    """Errors and remarks collected while a document is parsed."""
 
     errors: list[Any] = field(default_factory=list)
     warnings: list[Remark] = field(default_factory=list)
     unsupported: list[Unsupported] = field(default_factory=list)
 
     def warn(self, place: DocumentPlace, message: Sentence) -> None:
-        """Note something that means something slightly different here."""
+        """Add a warning about a part with a slightly different meaning in Tessera."""
         self.warnings.append(Remark(field=place.path, message=message))
 
     def leave_out(
         self, place: DocumentPlace, value: object, message: Sentence, *, needed: bool
     ) -> None:
-        """Note something that has no counterpart."""
+        """Add a part without a counterpart in Tessera."""
         key = place.path.rpartition(".")[2]
         hidden = place.hidden or may_be_secret(key)
         self.unsupported.append(
@@ -44,17 +44,17 @@ class Report:
         )
 
     def raise_errors(self) -> None:
-        """Stop here if anything was wrong.
+        """Raise the collected errors, if any.
 
         Raises:
-            ImportRefusedError: with all of it.
+            ImportRefusedError: at least one error was collected.
         """
         if self.errors:
             raise ImportRefusedError(self.errors)
 
 
 class Section:
-    """One object of the document, from which keys are taken one by one."""
+    """One object of the document, from which an importer removes the keys that it uses."""
 
     def __init__(self, value: object, place: DocumentPlace, report: Report) -> None:
         self.place = place
@@ -68,23 +68,22 @@ class Section:
             place.note(value, wrong_type(value, "an object", phrase("import-write-keys")))
 
     def at(self, key: str) -> DocumentPlace:
-        """The place of a key."""
+        """Return the place of a key."""
         return self.place.child(key)
 
     def take(self, key: str) -> Any:
-        """Remove and return the value at ``key``, or None."""
         return self._left.pop(key, None)
 
     def has(self, key: str) -> bool:
-        """Whether the object has ``key``, even with null."""
+        """Return whether the object has ``key``, even with the value null."""
         return key in self._left
 
     def peek(self, key: str) -> Any:
-        """The value at ``key``, which stays there."""
+        """Return the value at ``key`` without removing it."""
         return self._left.get(key)
 
     def rename(self, old: str, new: str) -> None:
-        """Accept the name of ``new`` in older versions."""
+        """Accept ``old`` as the name of ``new`` in older versions."""
         if old not in self._left:
             return
         value = self._left.pop(old)
@@ -99,7 +98,7 @@ class Section:
         self.report.warn(self.at(old), phrase("import-renamed", key=new))
 
     def read(self, key: str, read: Callable[[object], T], *, required: bool = False) -> T | None:
-        """The value at ``key``, checked; None if it is absent, null or wrong."""
+        """Return the parsed value at ``key``; None if it is missing, null or not valid."""
         value = self.take(key)
         place = self.at(key)
         if value is None:
@@ -118,7 +117,7 @@ class Section:
             return None
 
     def text(self, key: str, *, required: bool = False) -> str | None:
-        """A text."""
+        """Return a string; see ``read``."""
         return self.read(
             key, lambda value: read_string(value, phrase("import-write-text")), required=required
         )
@@ -126,21 +125,21 @@ class Section:
     def integer(
         self, key: str, lowest: int, highest: int, *, required: bool = False
     ) -> int | None:
-        """A whole number."""
+        """Return an integer in a range; see ``read``."""
         return self.read(
             key, lambda value: read_integer(value, lowest, highest), required=required
         )
 
     def boolean(self, key: str) -> bool | None:
-        """True or false."""
+        """Return a boolean; see ``read``."""
         return self.read(key, read_bool)
 
     def section(self, key: str) -> "Section":
-        """The object at ``key``; an empty one if it is absent."""
+        """Return the object at ``key``; an empty one if it is missing."""
         return Section(self.take(key), self.at(key), self.report)
 
     def items(self, key: str) -> list[tuple[Any, DocumentPlace]]:
-        """The elements of the list at ``key``, each with its place."""
+        """Return the elements of the list at ``key``, each with its place."""
         value, place = self.take(key), self.at(key)
         if value is None:
             return []
@@ -150,11 +149,11 @@ class Section:
         return [(item, place.item(index)) for index, item in enumerate(value)]
 
     def sections(self, key: str) -> list["Section"]:
-        """The objects of the list at ``key``."""
+        """Return the objects of the list at ``key``."""
         return [Section(item, place, self.report) for item, place in self.items(key)]
 
     def entries(self) -> list[tuple[str, Any, DocumentPlace]]:
-        """All that is left, for objects whose keys are names; nothing is left then."""
+        """Remove and return all remaining entries, for objects whose keys are names."""
         left, self._left = self._left, {}
         found = []
         for key, value in left.items():
@@ -167,24 +166,23 @@ class Section:
         return found
 
     def leave_out(self, key: str, message: Sentence, *, needed: bool) -> None:
-        """Report ``key``, if it is given, as something without a counterpart."""
+        """Report ``key``, if present, as a part without a counterpart."""
         value = self.take(key)
         if value not in (None, False, [], {}):
             self.report.leave_out(self.at(key), value, message, needed=needed)
 
     def rest(self) -> dict[Any, Any]:
-        """Remove and return all that is left."""
         left, self._left = self._left, {}
         return left
 
     def finish(self) -> None:
-        """Report every key that is left as unknown."""
+        """Report every remaining key as unknown."""
         for key, value, place in self.entries():
             self.report.leave_out(place, value, phrase("import-unknown", key=key), needed=True)
 
 
 def refuse_unknown_keys(section: Section, names: Sequence[str]) -> None:
-    """Refuse every key that is left, and suggest the one that was meant."""
+    """Reject every remaining key, and suggest the most similar valid name."""
     refuse_unknown(section.rest(), names, section.place)
 
 
@@ -200,10 +198,10 @@ def finish_translation(
     format: str,
     holds_secrets: bool,
 ) -> Imported:
-    """The result of reading a document with one job, or with nodes and an empty ``spec``.
+    """Return the result of an import of one job, or of nodes with an empty ``spec``.
 
     Raises:
-        ImportRefusedError: something in it is wrong, or the native spec would be refused.
+        ImportRefusedError: the document has faults, or the native specification is not valid.
     """
     top.finish()
     top.report.raise_errors()
@@ -220,14 +218,14 @@ def finish_translation(
 
 
 def check_translation(spec: Mapping[str, Any], paths: Paths) -> None:
-    """Check a translation and name what is wrong by the fields of the original.
+    """Validate a translation, and report faults by the field names of the original.
 
     Args:
         spec: the native document.
-        paths: patterns of our paths with what stood there in the original; all are tried.
+        paths: patterns of native paths with the corresponding original paths; all are tried.
 
     Raises:
-        ImportRefusedError: the native spec would be refused.
+        ImportRefusedError: the native specification is not valid.
     """
     try:
         parse(spec)

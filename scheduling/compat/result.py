@@ -1,4 +1,4 @@
-"""The result of an importer, and the error of a refused document."""
+"""Result of an importer, and the error for a refused document."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +10,16 @@ from tessera.results import LEFT_OUT, NOT_SUPPORTED, TRANSLATED, Remarks
 
 
 class ImportRefusedError(InvalidDocumentError):
-    """A document cannot be imported; ``errors`` lists the reasons; nothing has changed."""
+    """A document cannot be imported; ``errors`` lists the reasons, and nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """Something that was translated and means something slightly different here.
+    """A remark about a translated part with a slightly different meaning in Tessera.
 
     Attributes:
-        field: path in the document; empty for all of it.
-        message: what is different.
+        field: path in the document; empty for the whole document.
+        message: the difference.
     """
 
     field: str
@@ -27,7 +27,7 @@ class Remark:
 
     @property
     def sentence(self) -> Sentence:
-        """The message behind its field."""
+        """Return the message, prefixed with its field."""
         if not self.field:
             return self.message
         return _placed("import-remark", self.field, self.message)
@@ -35,13 +35,13 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsupported:
-    """Something in the document that has no counterpart here.
+    """A part of the document without a counterpart in Tessera.
 
     Attributes:
         field: path in the document.
         value: its value, shortened; never a secret.
         message: the consequence for the result.
-        needed: the result does not do the same without it, so nobody should run it unchecked.
+        needed: whether the job depends on it, so that the result needs a check.
     """
 
     field: str
@@ -51,12 +51,12 @@ class Unsupported:
 
     @property
     def sentence(self) -> Sentence:
-        """The message behind its field, with the heading that a stored job shows."""
+        """Return the message, prefixed with its field and the heading of stored jobs."""
         code = "import-not-supported" if self.needed else "import-left-out"
         return _placed(code, self.field, self.message)
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as the API shows it."""
+        """Return the part in the form of the API."""
         return {
             "field": self.field,
             "value": self.value,
@@ -70,14 +70,14 @@ class Imported:
     """A translated document.
 
     Attributes:
-        spec: the translation; it holds the values of secrets. Empty for a document of nodes.
-        warnings: remarks on what means something slightly different here.
-        unsupported: what was not translated.
+        spec: the translation, including the values of secrets; empty for a document of nodes.
+        warnings: remarks about slightly different meanings.
+        unsupported: parts that were not translated.
         format: name of the format.
         more: further jobs of the same document, such as the other tasks of an array.
-        max_parallel: how many of the jobs may run at a time; None: all.
-        nodes: what a document of nodes lists, as the address of nodes takes them.
-        holds_secrets: the text contains secrets, so it is not stored.
+        max_parallel: maximum number of concurrent jobs; None for all.
+        nodes: nodes of the document, in the form of a request to add a node.
+        holds_secrets: whether the text contains secrets, so that it is not stored.
     """
 
     spec: dict[str, Any]
@@ -91,17 +91,17 @@ class Imported:
 
     @property
     def specs(self) -> tuple[dict[str, Any], ...]:
-        """All jobs of the document, in order."""
+        """Return all jobs of the document in order."""
         return (self.spec, *self.more) if self.spec else ()
 
     @property
     def at_once(self) -> int:
-        """How many of the jobs may run at a time."""
+        """Return the maximum number of concurrent jobs."""
         return min(len(self.specs), self.max_parallel or len(self.specs))
 
     @property
     def remarks(self) -> tuple[Remarks, ...]:
-        """The differences from the document, under the headings of pages, REST and CLI."""
+        """Return the differences from the document, by the headings of pages, REST and CLI."""
 
         def lost(*, needed: bool) -> tuple[tuple[str, str], ...]:
             return tuple(
@@ -119,7 +119,7 @@ class Imported:
         return tuple(remarks for remarks in found if remarks.entries)
 
     def job_to_json(self) -> dict[str, Any]:
-        """An imported job as the API shows it: the canonical spec, without secrets."""
+        """Return an imported job in the form of the API, without secrets."""
         return {
             "spec": parse(self.spec).to_json() if self.spec else None,
             "more": [parse(spec).to_json() for spec in self.more],
@@ -139,6 +139,6 @@ class Imported:
 
 
 def _placed(code: str, path: str, words: Sentence) -> Sentence:
-    """A sentence of any table behind the path of its field."""
+    """Return a sentence of any table, prefixed with the path of its field."""
     english = SHARED[code].one % {"field": path, "remark": words}
     return Sentence(english, SHARED.message(code, field=path, remark=words.message))

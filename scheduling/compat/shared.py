@@ -1,4 +1,4 @@
-"""Parts that several formats share: shell prelude, images, amounts, variables, SSH hosts."""
+"""Parts that several formats share: shell prelude, images, sizes, variables, SSH hosts."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from scheduling.compat.reading import Report, Section
 from scheduling.core.jobspec.errors import DocumentPlace, RefusalError, kind_of
 from scheduling.core.jobspec.scalars import MIB, TIB
 
-# Nodes run commands with /bin/sh; elsewhere they run with bash.
+# Nodes run commands with /bin/sh; the other systems run them with bash.
 BASH_PRELUDE: Final = (
     '[ -n "${BASH_VERSION-}" ] || [ ! -f "$0" ] || ! command -v bash >/dev/null || '
     'exec bash "$0"\n'
@@ -19,12 +19,12 @@ BASH_PRELUDE: Final = (
 
 
 def change_directory(path: str) -> str:
-    """A line that goes to ``path``, or ends the job there."""
+    """Return a shell line that changes to ``path``, or ends the job on failure."""
     return f"cd -- {shlex.quote(path)} || exit 1\n"
 
 
 def read_secrets(names: list[str]) -> str:
-    """Lines that put secrets into variables of the same name, as the other system does."""
+    """Return shell lines that export each secret as a variable of the same name."""
     return "".join(
         f'{name}="$(cat "$TESSERA_JOB_SECRETS_DIR/{name}")" && export {name} || exit 1\n'
         for name in names
@@ -35,12 +35,12 @@ _SCHEME: Final = re.compile(r"(?:docker|dockerd|podman|enroot)://|docker:(?!//)"
 
 
 def read_image(text: str, place: DocumentPlace, report: Report) -> str | None:
-    """The image's name as engines take it; None for a file or another kind of image.
+    """Return an image name for container engines; None for a file or another kind of image.
 
     Args:
         text: ``docker://``, ``docker:``, Pyxis' ``registry#name:tag``, or a plain name.
-        place: where it stands.
-        report: takes what has no counterpart.
+        place: place of the text in the document.
+        report: gets parts without a counterpart.
     """
     name = _SCHEME.sub("", text.strip(), count=1).replace("#", "/", 1)
     if name.startswith(("/", "./", "../")) or name.endswith((".sqsh", ".sif")) or "://" in name:
@@ -65,10 +65,10 @@ _POWERS: Final = {"": 3, "B": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def read_range(value: object) -> tuple[int | None, int | None]:
-    """The least and the most of ``2``, ``2..8``, ``2..``, ``..8`` or an object of min and max.
+    """Return the bounds of ``2``, ``2..8``, ``2..``, ``..8`` or an object with min and max.
 
     Raises:
-        RefusalError: it is not such a range.
+        RefusalError: the value is not a range.
     """
     if isinstance(value, Mapping) and set(value) <= {"min", "max"}:
         bounds = (value.get("min"), value.get("max"))
@@ -99,10 +99,10 @@ def _upwards(least: Any, most: Any) -> tuple[int | None, int | None]:
 
 
 def read_bytes(value: object) -> int:
-    """Bytes of a size; gigabytes without a unit.
+    """Return a size in bytes; a number without a unit is in gigabytes.
 
     Raises:
-        RefusalError: it is not a size.
+        RefusalError: the value is not a size.
     """
     text = str(value).strip() if isinstance(value, str | int | float) else ""
     match = None if isinstance(value, bool) else _SIZE.fullmatch(text)
@@ -118,10 +118,10 @@ def read_bytes(value: object) -> int:
 
 
 def read_seconds(value: object) -> int:
-    """Seconds of ``90``, ``15m``, ``2h``, ``1d`` or ``1w``; ``OFF`` for no limit.
+    """Return the seconds of ``90``, ``15m``, ``2h``, ``1d`` or ``1w``; ``OFF`` for no limit.
 
     Raises:
-        RefusalError: it is not a duration.
+        RefusalError: the value is not a duration.
     """
     if value is False or value in ("off", "-1", -1):
         return OFF
@@ -138,7 +138,7 @@ _FROM_CALLER: Final = phrase("import-value-missing")
 
 
 def read_variables(section: Section, key: str, *, hidden: bool = False) -> dict[str, str]:
-    """Variables of an object or a list at ``key``; those without a value are reported."""
+    """Return the variables of an object or a list at ``key``; report those without a value."""
     value = section.peek(key)
     place = section.at(key)
     if isinstance(value, list):
@@ -181,7 +181,7 @@ def _listed(section: Section, key: str) -> list[tuple[str, Any, DocumentPlace]]:
 
 
 def report_references(text: str, place: DocumentPlace, report: Report) -> None:
-    """Report references that another server would have filled in."""
+    """Report references that the server of the other system would have replaced."""
     for found in dict.fromkeys(_REFERENCE.findall(text)):
         words = phrase("import-server-reference")
         report.leave_out(place, found, words, needed=True)
@@ -196,13 +196,13 @@ _OWN_KEY: Final = phrase("import-ssh-key")
 def read_hosts(
     section: Section, *, pool: str, host_key: str, labels: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """The hosts of one list, with what they share.
+    """Return the hosts of one list with their common settings.
 
     Args:
-        section: holds ``hosts``, and what is the same for all.
+        section: object with ``hosts`` and the common settings.
         pool: name of the fleet or pool, for names of nodes.
-        host_key: what the address of a host is called in its object.
-        labels: for all nodes.
+        host_key: key of a host's address in its object.
+        labels: labels for all nodes.
     """
     shared = {key: section.take(key) for key in ("user", "port")}
     _keys(section)
@@ -263,10 +263,10 @@ def _check(
 
 
 def plain_text(value: object) -> str:
-    """A value as OpenPAI's own renderer writes it.
+    """Return a value in the format of OpenPAI's own renderer.
 
     Raises:
-        RefusalError: an object, a list or nothing has no text.
+        RefusalError: the value is an object, a list or null.
     """
     if isinstance(value, bool):
         return "true" if value else "false"

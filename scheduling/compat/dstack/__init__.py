@@ -1,1 +1,1 @@
-"""Tasks and fleets of dstack."""
+"""Importer of dstack tasks and fleets."""

@@ -1,4 +1,4 @@
-"""dstack tasks: a YAML document becomes a job; fleets of SSH hosts become a list of nodes."""
+"""Translation of dstack tasks to jobs, and of fleets of SSH hosts to lists of nodes."""
 
 import re
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ LOGIN: Final = "REGISTRY_LOGIN"
 _EMPTY: Final = Context()
 _LEAST_WINDOW: Final = 600
 _MOST_RETRIES: Final = 3
-# A repository with the directory that it goes to: URL:/path.
+# A repository with its target directory: URL:/path.
 _REPO_AT: Final = re.compile(r"((?:(?:https|ssh)://|git@[^:]+:)[^:]+(?::[0-9]+/[^:]+)?):([/~.].*)")
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _TYPES: Final = frozenset({"task", "service", "dev-environment", "fleet"})
@@ -63,20 +63,20 @@ def import_dstack(
 
     Args:
         text: the document as it was sent.
-        context: rules of admins, and what there is here.
-        content_type: of the document; YAML is assumed.
+        context: import rules, and facts about this cluster.
+        content_type: media type of the document; YAML by default.
 
     Returns:
-        The native spec, or the nodes of a fleet, with warnings and what has no counterpart.
+        The native specification, or the nodes of a fleet, with warnings and unsupported parts.
 
     Raises:
-        ImportRefusedError: the document is malformed, or cannot become a job.
+        ImportRefusedError: the document is malformed, or no job can represent it.
     """
     return translate_dstack(parse_document(text, content_type), context)
 
 
 def translate_dstack(document: object, context: Context = _EMPTY) -> Imported:
-    """Translate a dstack document that has been read already; see ``import_dstack``."""
+    """Translate a parsed dstack document; see ``import_dstack``."""
     report = Report()
     top = Section(document, DocumentPlace(errors=report.errors), report)
     kind = top.take("type")
@@ -145,7 +145,7 @@ def _durations(top: Section, spec: dict[str, Any]) -> None:
 
 
 def _idle_policy(top: Section, spec: dict[str, Any]) -> None:
-    """A job is stopped after the window here too, and its owner is warned before that."""
+    """Translate the idle policy; unlike dstack, Tessera warns the owner before the stop."""
     if top.peek("utilization_policy") is None:
         return
     section = top.section("utilization_policy")
@@ -199,7 +199,7 @@ def _tags(top: Section) -> dict[str, str]:
 
 
 def _repos(top: Section) -> dict[str, Any] | None:
-    """The one git repository that can be fetched; everything else is reported."""
+    """Return the git repository that can be fetched, and report all others."""
     source: dict[str, Any] | None = None
     for item, place in top.items("repos"):
         given = item if isinstance(item, Mapping) else {"url": item}
@@ -265,7 +265,7 @@ def _python(top: Section, *, has_image: bool) -> None:
 
 
 def _script(top: Section, *, has_image: bool) -> str | None:
-    """All commands, each run if the one before it succeeded."""
+    """Return all commands, each of which runs if the one before it succeeded."""
     commands: list[str] = []
     for item, place in top.items("commands"):
         try:
@@ -351,7 +351,7 @@ _HARMLESS: Final[dict[str, object]] = {"stop_criteria": "all-done", "startup_ord
 
 
 def report_unsupported(top: Section) -> None:
-    """Report the keys that are known and have no counterpart."""
+    """Report the known keys without a counterpart."""
     for key, value in _HARMLESS.items():
         if top.peek(key) == value:
             top.take(key)
@@ -363,7 +363,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
 
 
 def read_fleet(top: Section) -> tuple[dict[str, Any], ...]:
-    """The nodes of a fleet; one that clouds would make is refused."""
+    """Return the nodes of a fleet; a fleet of cloud instances is refused."""
     name = top.text("name") or "fleet"
     if not _NAME.fullmatch(name):
         top.at("name").refuse(

@@ -1,4 +1,4 @@
-"""Messages of the importer of dstack's configurations."""
+"""Messages of the dstack importer."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The resources of each node of a dstack task: GPUs, CPUs and memory."""
+"""Resources of each node of a dstack task: GPUs, CPUs and memory."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _NAMES: Final = re.compile(r"[A-Za-z][A-Za-z0-9._+-]*(?:,[A-Za-z][A-Za-z0-9._+-]
 
 @dataclass(slots=True)
 class _Gpus:
-    """GPUs of one node as they were asked for."""
+    """The requested GPUs of one node."""
 
     names: list[str] = field(default_factory=list)
     least: int | None = None
@@ -30,7 +30,7 @@ class _Gpus:
 
 
 def read_resources(section: Section, context: Context) -> dict[str, Any]:
-    """The resources of a role."""
+    """Return the resource fields of a role."""
     report, place = section.report, section.at("gpu")
     gpus = _gpus(section)
     role: dict[str, Any] = {"devices": gpus.least if gpus.least is not None else 1}
@@ -77,7 +77,7 @@ def _gpus(section: Section) -> _Gpus:
 
 
 def _text(value: object, place: DocumentPlace) -> _Gpus:
-    """``8``, ``A100``, ``24GB..``, ``A100,H100:80GB:2..8``, with a vendor before it."""
+    """Parse ``8``, ``A100``, ``24GB..`` or ``A100,H100:80GB:2..8``, with an optional vendor."""
     if isinstance(value, int) and not isinstance(value, bool):
         least, most = read_range(value)
         return _Gpus(least=least, most=most)
@@ -146,7 +146,7 @@ def _cpus(section: Section) -> int | None:
 
 
 def _least_memory(value: object) -> int:
-    """The lower bound of ``16GB``, ``16GB..`` or ``16GB..32GB``; the upper one of ``..32GB``."""
+    """Return the bytes of ``16GB``, ``16GB..``, ``16GB..32GB`` (lower bound) or ``..32GB``."""
     if isinstance(value, Mapping) and set(value) <= {"min", "max"} and any(value.values()):
         return read_bytes(value.get("min") or value.get("max"))
     if isinstance(value, str) and ".." in value:

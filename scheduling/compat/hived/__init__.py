@@ -1,1 +1,1 @@
-"""Cluster configurations of HiveD."""
+"""Importer of HiveD cluster configurations."""

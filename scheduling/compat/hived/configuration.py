@@ -1,4 +1,4 @@
-"""HiveD cluster configurations: checked as a whole before the cell engine sees them."""
+"""Validation of HiveD cluster configurations before the cell engine uses them."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -25,24 +25,24 @@ _OF_THE_OTHER_SERVER: Final = {
 
 
 def import_hived(text: str | bytes, content_type: str = "") -> Imported:
-    """Check a HiveD configuration.
+    """Validate a HiveD configuration.
 
     Args:
         text: the document as it was sent.
-        content_type: of the document; YAML is assumed.
+        content_type: media type of the document; YAML by default.
 
     Returns:
-        ``spec`` is the configuration with today's names and addresses as texts, ready for
-        ``spec_from_hived``; with warnings and what has no counterpart.
+        The configuration in ``spec``, with current key names and addresses as strings, ready for
+        ``spec_from_hived``; with warnings and unsupported parts.
 
     Raises:
-        ImportRefusedError: with everything that is wrong.
+        ImportRefusedError: the configuration is not valid; the error lists all faults.
     """
     return check_hived(parse_document(text, content_type, max_bytes=MAX_CONFIG_BYTES))
 
 
 def check_hived(document: object) -> Imported:
-    """Check a HiveD configuration that has been read already; see ``import_hived``."""
+    """Validate a parsed HiveD configuration; see ``import_hived``."""
     report = Report()
     top = Section(document, DocumentPlace(errors=report.errors), report)
     if document is None:
@@ -110,7 +110,7 @@ def _quota(part: Section, types: CellTypes, chains: set[str]) -> dict[str, Any]:
 
 
 def _check_path(part: Section, path: str, types: CellTypes, chains: set[str]) -> None:
-    """The first name is a chain of the cluster, each next one lies within the one before."""
+    """Check that the path starts with a chain and that each next name is inside the one before."""
     place = part.at("cellType")
     names = path.split(".")
     if not chains or types.is_unclear(names[0]):

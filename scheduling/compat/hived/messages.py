@@ -1,4 +1,4 @@
-"""Messages of the importer of HiveD's cluster configurations."""
+"""Messages of the HiveD importer."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The physical part of a HiveD configuration: cell types, and the cells made of them."""
+"""The physical part of a HiveD configuration: cell types and cells."""
 
 import difflib
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _MAX_CHILDREN: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CellType:
-    """One rung of a chain."""
+    """One level of a chain."""
 
     child: str
     count: int
@@ -26,18 +26,18 @@ class CellType:
 
 @dataclass(frozen=True, slots=True)
 class CellTypes:
-    """The forest of cell types; a type without a child is a device.
+    """All cell types; a type without a child is a device.
 
     Attributes:
-        by_name: the types that could be read.
-        unread: names of types with a mistake of their own, of which nothing more is said.
+        by_name: the types that could be parsed.
+        unread: names of types with a fault; faults that follow from it are not reported.
     """
 
     by_name: Mapping[str, CellType]
     unread: frozenset[str] = frozenset()
 
     def below(self, name: str) -> list[str]:
-        """The types that lie within ``name``, downwards."""
+        """Return the types inside ``name``, from top to bottom."""
         found: list[str] = []
         while name in self.by_name and len(found) <= MAX_LEVELS:
             name = self.by_name[name].child
@@ -45,11 +45,11 @@ class CellTypes:
         return found
 
     def is_unclear(self, name: str) -> bool:
-        """Whether a type, or one below it, could not be read."""
+        """Return whether a type, or a type inside it, could not be parsed."""
         return not self.unread.isdisjoint((name, *self.below(name)))
 
     def node_levels(self, name: str) -> int:
-        """How many node levels there are at ``name`` and below."""
+        """Return the number of node levels at ``name`` and below."""
         return sum(
             self.by_name[each].is_node
             for each in (name, *self.below(name))
@@ -57,7 +57,7 @@ class CellTypes:
         )
 
     def leaves(self, name: str) -> int:
-        """How many devices one cell of this type holds, capped where it no longer matters."""
+        """Return the number of devices in one cell of this type, limited to a maximum."""
         total = 1
         for each in (name, *self.below(name)):
             if each in self.by_name:
@@ -65,7 +65,7 @@ class CellTypes:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """The types in the form of a configuration."""
+        """Return the types in the form of a configuration."""
         return {
             name: {
                 "childCellType": kind.child,
@@ -77,7 +77,7 @@ class CellTypes:
 
 
 def read_types(cluster: Section) -> CellTypes:
-    """Read ``cellTypes`` and refuse cycles and chains that no cell can be made of."""
+    """Parse ``cellTypes``; reject cycles and chains without a valid cell."""
     if cluster.peek("cellTypes") is None:
         cluster.at("cellTypes").refuse(
             None, phrase("import-missing"), phrase("import-give", key="cellTypes"), "missing-field"
@@ -130,10 +130,10 @@ def _check_chain(name: str, types: CellTypes, place: DocumentPlace) -> None:
 def read_physical_cells(
     cluster: Section, types: CellTypes
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Read ``physicalCells``.
+    """Parse ``physicalCells``.
 
     Returns:
-        The cells with addresses as texts, and the place of each pinned cell by its id.
+        The cells with addresses as strings, and the place of each pinned cell by its ID.
     """
     if not cluster.peek("physicalCells"):
         cluster.at("physicalCells").refuse(
@@ -145,7 +145,7 @@ def read_physical_cells(
 
 
 class _CellReader:
-    """Reads the cells and keeps what must be unique among them."""
+    """Parses cells, and records the values that must be unique among them."""
 
     def __init__(self, types: CellTypes) -> None:
         self.types = types
@@ -154,7 +154,7 @@ class _CellReader:
         self._leaves = 0
 
     def top(self, part: Section) -> dict[str, Any]:
-        """One cell at the top, which names its type."""
+        """Parse one top-level cell, which contains its type."""
         kind = part.text("cellType", required=True)
         if kind is not None:
             self._check_top(kind, part.at("cellType"))
@@ -237,7 +237,7 @@ class _CellReader:
         cell_type = self.types.by_name.get(kind)
         if cell_type is None or not cell_type.is_node or address is None:
             return
-        # A node with devices of two types stands in two chains, so the type belongs to the key.
+        # A node with devices of two types belongs to two chains, so the key contains the type.
         known = self._nodes.setdefault((kind, address), part.place.path)
         if known != part.place.path:
             part.at("cellAddress").refuse(
@@ -270,7 +270,7 @@ def _address(value: object) -> str:
 
 
 def _check_child(child: Section, kind: str, expected: str) -> None:
-    """A child cell has the child type of its parent's type; it may repeat it."""
+    """Check that a child cell has the child type of its parent, or no type."""
     given = child.text("cellType")
     if given is not None and given != expected:
         child.at("cellType").refuse(

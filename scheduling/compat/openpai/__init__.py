@@ -1,1 +1,1 @@
-"""OpenPAI jobs, protocol version 2."""
+"""Importer of OpenPAI jobs (protocol version 2)."""

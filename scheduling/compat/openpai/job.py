@@ -1,4 +1,4 @@
-"""OpenPAI protocol v2 jobs: the same idea of a job, so nearly all of it has a counterpart."""
+"""Translation of OpenPAI jobs (protocol version 2)."""
 
 import re
 from collections.abc import Mapping
@@ -34,23 +34,23 @@ _MAILS: Final = (
 
 
 def import_openpai(text: str | bytes, content_type: str = "") -> Imported:
-    """Translate an OpenPAI protocol v2 job.
+    """Translate an OpenPAI job of protocol version 2.
 
     Args:
         text: the document as it was sent.
-        content_type: of the document; YAML is assumed.
+        content_type: media type of the document; YAML by default.
 
     Returns:
-        The native spec with warnings and what has no counterpart.
+        The native specification with warnings and unsupported parts.
 
     Raises:
-        ImportRefusedError: the document is malformed, or cannot become a job.
+        ImportRefusedError: the document is malformed, or no job can represent it.
     """
     return translate_openpai(parse_document(text, content_type))
 
 
 def translate_openpai(document: object) -> Imported:
-    """Translate an OpenPAI job that has been read already; see ``import_openpai``."""
+    """Translate a parsed OpenPAI job; see ``import_openpai``."""
     report = Report()
     place = DocumentPlace(errors=report.errors)
     spec, names = _job(Section(document, place, report))
@@ -65,7 +65,7 @@ def translate_openpai(document: object) -> Imported:
 
 
 def _holds_secrets(document: object) -> bool:
-    """Whether there are secrets, used or not, or passwords of registries."""
+    """Return whether a document contains secrets, used or not, or registry passwords."""
     if not isinstance(document, Mapping):
         return False
     needed = document.get("prerequisites")
@@ -75,7 +75,7 @@ def _holds_secrets(document: object) -> bool:
 
 
 def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
-    """The spec, and the original name of each of its roles."""
+    """Return the specification, and the original name of each of its roles."""
     _check_kind(top)
     name = top.text("name", required=True)
     description = top.text("description")
@@ -124,7 +124,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _compat(names: Mapping[str, str]) -> dict[str, Any]:
-    """Where the job comes from, and what those of its roles were called that have a new name."""
+    """Return the ``compat`` field: the format, and the original names of renamed roles."""
     renamed = {new: old for new, old in names.items() if new != old}
     return {"format": "openpai", **({"role_names": renamed} if renamed else {})}
 
@@ -156,7 +156,7 @@ def _check_kind(top: Section) -> None:
 
 
 def _secrets(section: Section) -> dict[str, str]:
-    """Values by name, as texts; nothing of them ever shows in an error."""
+    """Return the secrets by name; errors never contain their values."""
     hidden = Section({}, replace(section.place, hidden=True), section.report)
     found: dict[str, str] = {}
     for key, value, _place in section.entries():
@@ -168,7 +168,7 @@ def _secrets(section: Section) -> dict[str, str]:
 
 
 def _parameters(top: Section) -> dict[str, Any]:
-    """Values by name; those that no command refers to are named in a warning."""
+    """Return the parameters by name, with a warning for those that no command uses."""
     texts = str([top.peek(key) for key in ("taskRoles", "deployments", "prerequisites")])
     found: dict[str, Any] = {}
     for key, value, place in top.section("parameters").entries():
@@ -193,7 +193,7 @@ def _note(description: str, top: Section) -> str:
 
 
 def _gang(extras: Section) -> bool:
-    """Whether the job is a gang; the tasks of one that is not become jobs of their own."""
+    """Return whether the job is a gang; otherwise each task becomes a job of its own."""
     gang = extras.boolean("gangAllocation")
     if gang is False:
         extras.report.warn(extras.at("gangAllocation"), phrase("openpai-no-gang"))
@@ -201,7 +201,7 @@ def _gang(extras: Section) -> bool:
 
 
 def _own_retries(roles: Mapping[str, Section], job_retries: int | None) -> int:
-    """The number of retries of each task of a job that is not a gang."""
+    """Return the number of retries of each task of a job that is not a gang."""
     counts = {section.peek("taskRetryCount") for section in roles.values()}
     place = next(iter(roles.values())).at("taskRetryCount") if roles else None
     if place is not None and len(counts) > 1:
@@ -218,7 +218,7 @@ def _own_retries(roles: Mapping[str, Section], job_retries: int | None) -> int:
 def _deployment(
     top: Section, defaults: Section, role_names: set[str]
 ) -> dict[str, tuple[list[str], list[str]]]:
-    """The commands before and after those of each role, by the deployment in use."""
+    """Return the commands before and after those of each role, from the selected deployment."""
     wanted = defaults.text("deployment")
     found: dict[str, dict[str, tuple[list[str], list[str]]]] = {}
     for section in top.sections("deployments"):
@@ -252,7 +252,7 @@ def _deployment(
 
 
 def _new_names(role_sections: Mapping[str, Section], report: Report) -> dict[str, str]:
-    """New names of the roles with the old ones: lower case, no underscores, all different."""
+    """Return new names of the roles by old name: lower case, without underscores, unique."""
     names: dict[str, str] = {}
     for old, section in role_sections.items():
         if not _ROLE.fullmatch(old):
@@ -271,7 +271,7 @@ def _new_names(role_sections: Mapping[str, Section], report: Report) -> dict[str
 
 
 def _notify(extras: Section) -> dict[str, Any]:
-    """``notify`` of a document of OpenPAI's; empty where it says nothing."""
+    """Return the ``notify`` field of a job; empty if the document has no notification settings."""
     if extras.peek("jobStatusChangeNotification") is None:
         return {}
     section = extras.section("jobStatusChangeNotification")
@@ -315,10 +315,10 @@ _PATHS: Final = (
 
 
 def check_openpai(spec: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Check the translation and name what is wrong by the fields of the original.
+    """Validate the translation, and report faults by the field names of the original.
 
     Raises:
-        ImportRefusedError: the native spec would be refused.
+        ImportRefusedError: the native specification is not valid.
     """
     try:
         parse(spec)
@@ -340,12 +340,12 @@ def _renamed(error: FieldError, names: Mapping[str, str]) -> FieldError:
 
 
 def is_openpai(document: object) -> bool:
-    """Whether a document is an OpenPAI job of protocol version 2."""
+    """Return whether a document is an OpenPAI job of protocol version 2."""
     return isinstance(document, Mapping) and document.get("protocolVersion") in (2, "2")
 
 
 def _variables(gang: Gang, member: Member, _has_gpus: bool) -> dict[str, str]:
-    """The variables that OpenPAI documents for protocol version 2, with its names of roles."""
+    """Return OpenPAI's environment variables of a member, with the original role names."""
     compat, part = gang.spec.compat, gang.spec.part
     names = dict(compat.role_names) if compat else {}
     first = part.rank if part else 0
@@ -369,7 +369,7 @@ def _variables(gang: Gang, member: Member, _has_gpus: bool) -> dict[str, str]:
         found[f"PAI_MIN_FAILED_TASK_COUNT_{name}"] = str(spec.completion.min_failed)
         found[f"PAI_MIN_SUCCEEDED_TASK_COUNT_{name}"] = str(spec.completion.min_succeeded)
         megabytes = (spec.memory or 0) >> 20
-        # Devices, processors, memory, shared memory: the last is what engines give by default.
+        # Devices, processors, memory and shared memory (64 MiB, the default of container engines).
         found[f"PAI_RESOURCE_{name}"] = f"{spec.devices},{spec.cpus or 0:g},{megabytes},64"
         for peer in ranks:
             found[f"PAI_HOST_IP_{name}_{first + peer.rank}"] = peer.host

@@ -1,4 +1,4 @@
-"""Messages of the importer of OpenPAI's jobs."""
+"""Messages of the OpenPAI importer."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The ``prerequisites`` of an OpenPAI job: images, and what commands may refer to."""
+"""The ``prerequisites`` of an OpenPAI job: images, scripts, data and outputs."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -20,13 +20,13 @@ _SHARED: Final = phrase("openpai-prerequisite-shared")
 
 @dataclass(frozen=True, slots=True)
 class Prerequisites:
-    """Prerequisites by kind and name, each with its uri and its description.
+    """Prerequisites by kind and name, each with its URI and description.
 
     Attributes:
-        starts: by name, what a plugin would run when a task starts; None without a plugin.
-            Names are unique for each type only, and roles give no type: of several the last
-            counts, as in OpenPAI's runtime.
-        shared: names of several prerequisites.
+        starts: commands of a plugin for the start of a task, by name; None without a plugin. Names
+            are unique only per type, and roles do not state the type: the last one counts, as in
+            OpenPAI's runtime.
+        shared: names that several prerequisites have.
     """
 
     by_kind: Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -34,13 +34,13 @@ class Prerequisites:
     shared: Set[str] = frozenset()
 
     def image(self, role: Section) -> str | None:
-        """The image that a role names."""
+        """Return the image of a role, or None."""
         found = self._named(role, "dockerImage", "dockerimage", required=True)
         uri = found.get("uri")
         return uri if isinstance(uri, str) else None
 
     def references(self, role: Section) -> dict[str, Mapping[str, Any]]:
-        """The values of ``$script``, ``$data`` and ``$output`` in a role's commands."""
+        """Return the values of ``$script``, ``$data`` and ``$output`` in a role's commands."""
         return {
             kind: self._named(role, kind, kind)
             for kind in ("script", "data", "output")
@@ -48,7 +48,7 @@ class Prerequisites:
         }
 
     def take_starts(self, role: Section) -> list[str]:
-        """The commands of the prerequisites that a role names, in their order."""
+        """Return the start commands of a role's prerequisites, in their order."""
         found: list[str] = []
         place, others = role.at("prerequisites"), []
         for item, there in role.items("prerequisites"):
@@ -84,7 +84,7 @@ class Prerequisites:
 
 
 def read_prerequisites(top: Section) -> Prerequisites:
-    """Read the list."""
+    """Parse the list of prerequisites."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {kind: {} for kind in _KINDS}
     starts: dict[str, list[str] | None] = {}
     shared = set[str]()
@@ -114,7 +114,7 @@ def read_prerequisites(top: Section) -> Prerequisites:
 
 
 def _starts(section: Section) -> list[str]:
-    """The commands of a plugin for the start of a task; the rest of the plugin is reported."""
+    """Return a plugin's commands for the start of a task, and report the rest of the plugin."""
     plugin = section.peek("plugin")
     if plugin != _COMMANDS:
         section.report.leave_out(section.at("plugin"), plugin, _NO_PLUGIN, needed=True)
@@ -136,7 +136,7 @@ def _starts(section: Section) -> list[str]:
 
 
 def read_commands(section: Section, key: str) -> list[str]:
-    """The shell commands of a list, each without space around it."""
+    """Return the shell commands of a list without surrounding whitespace."""
     found: list[str] = []
     for item, place in section.items(key):
         try:

@@ -1,4 +1,4 @@
-"""The task roles of an OpenPAI job: resources, HiveD settings, ports and command."""
+"""The task roles of an OpenPAI job: resources, HiveD settings, ports and commands."""
 
 import re
 from collections.abc import Mapping, Sequence, Set
@@ -23,10 +23,10 @@ class HivedRole:
     """The HiveD settings of one role.
 
     Attributes:
-        sku_type: device type; None: any.
-        sku_number: devices of each instance; None: not said.
-        pinned: the pinned cell that is asked for; None: none.
-        group: name of the affinity group; None: none.
+        sku_type: device type; None for any.
+        sku_number: devices of each instance; None if not given.
+        pinned: requested pinned cell; None if not given.
+        group: name of the affinity group; None if not given.
     """
 
     sku_type: str | None = None
@@ -37,14 +37,14 @@ class HivedRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hived:
-    """The HiveD settings of a job: fields of the native spec, and the roles."""
+    """The HiveD settings of a job: native fields of the job, and settings by role."""
 
     job_fields: Mapping[str, Any]
     roles: Mapping[str, HivedRole] = field(default_factory=dict)
 
 
 def read_hived(section: Section, role_names: Set[str]) -> Hived:
-    """Read the part; an absent one means priority class test, as OpenPAI does."""
+    """Parse the HiveD settings; without them the priority class is test, as in OpenPAI."""
     job_fields = _job_fields(section)
     roles = {}
     for name, value, place in section.section("taskRoles").entries():
@@ -84,7 +84,7 @@ def _role(part: Section) -> HivedRole:
             phrase("openpai-keep-type-or-pinned"),
             "conflict",
         )
-    # The portal of OpenPAI writes skuNum, while its server reads skuNumber.
+    # OpenPAI's portal writes skuNum, but its server reads skuNumber.
     number, other = part.integer("skuNum", 1, 256), part.integer("skuNumber", 1, 256)
     if number and other and number != other:
         place.child("skuNumber").refuse(
@@ -106,7 +106,7 @@ def _role(part: Section) -> HivedRole:
 
 
 def _check_groups(roles: Mapping[str, HivedRole], role_names: Set[str], section: Section) -> None:
-    """Roles of one affinity group agree; several groups become one gang here."""
+    """Check that roles of one affinity group agree; several groups become one gang."""
     first: dict[str, tuple[str, HivedRole]] = {}
     for name, role in roles.items():
         if role.group is None:
@@ -137,13 +137,13 @@ class RoleContext:
 
 
 def read_role(section: Section, name: str, context: RoleContext, *, gang: bool) -> dict[str, Any]:
-    """One role as ours.
+    """Return one role of the native specification.
 
     Args:
         section: the task role.
-        name: what it is called there.
-        context: what all roles share.
-        gang: whether the tasks need each other.
+        name: name of the task role.
+        context: values that all roles share.
+        gang: whether the tasks form a gang.
     """
     report = section.report
     hived = context.hived.get(name, HivedRole())
@@ -199,7 +199,7 @@ def _ports(section: Section) -> dict[str, int]:
 
 
 def _completion(section: Section) -> dict[str, Any]:
-    """Null means -1 to both, and only an absent key means the default."""
+    """Return the completion policy; null means -1, and a missing key means the default."""
     found: dict[str, Any] = {}
     for old, new in (
         ("minFailedInstances", "min_failed"),
@@ -219,7 +219,7 @@ def _container_options(section: Section) -> None:
 
 
 def _command(role: dict[str, Any], section: Section, name: str, context: RoleContext) -> None:
-    """Put the role's script and its secrets into ``role``."""
+    """Add the role's script and its secrets to ``role``."""
     place = section.at("commands")
     own = read_commands(section, "commands")
     before, after = context.deployment.get(name, ([], []))
@@ -258,7 +258,7 @@ plus signs; but not beyond the end of a variable, where another may follow."""
 
 
 def declared_labels(role: Section) -> set[str]:
-    """The ports that a role declares, be it none of them (0)."""
+    """Return the labels of the ports that a role declares, including labels with 0 ports."""
     resources = role.peek("resourcePerInstance")
     ports = resources.get("ports") if isinstance(resources, Mapping) else None
     return set(ports) if isinstance(ports, Mapping) else set()
@@ -269,12 +269,12 @@ def add_usual_ports(
     sections: Mapping[str, Section],
     declared: Mapping[str, set[str]],
 ) -> None:
-    """Declare the two ports for those roles of which a command of the job reads them.
+    """Declare the default ports of roles whose ports a command of the job reads.
 
     Args:
-        roles: the translated roles by their old names.
-        sections: where each stands in the document.
-        declared: what ``declared_labels`` found of each before it was read.
+        roles: the translated roles by old name.
+        sections: place of each role in the document.
+        declared: result of ``declared_labels`` for each role before it was parsed.
     """
     commands = "\n".join(role.get("command", "") for role in roles.values())
     for name, label in _read_ports(commands, list(roles)):
@@ -285,11 +285,11 @@ def add_usual_ports(
 
 
 def _read_ports(commands: str, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Roles with the labels that are read of them: of all where a role is not spelled out."""
+    """Return roles and port labels that commands read; a computed role name means all roles."""
     found = set[tuple[str, str]]()
     for begin, label in _READ.findall(commands):
         spelled = [name for name in names if begin.startswith(f"{_NO_VARIABLE.sub('_', name)}_")]
-        # Of ``worker`` and ``worker_a`` the longer is meant: an index is a number.
+        # Of ``worker`` and ``worker_a``, the longer name matches, since an index is a number.
         longest = max(map(len, spelled), default=0)
         meant = [name for name in spelled if len(name) == longest]
         found |= {(name, label) for name in meant or names}

@@ -1,7 +1,7 @@
-"""OpenPAI's ``<% $parameters.x %>`` in shell commands; secrets become reads of the job's files.
+"""OpenPAI's ``<% $parameters.x %>`` references in shell commands.
 
-A secret is never written into a command. Its place takes ``$(cat ...)``, quoted as the shell text
-around it needs, so that the value reaches the program as one word and is shown nowhere.
+Commands never contain the value of a secret. Instead, they contain ``$(cat ...)``, quoted for the
+surrounding shell text, so that the program gets the value as one word.
 """
 
 import re
@@ -27,19 +27,19 @@ class _Secret:
 
 
 def render(text: str, values: Mapping[str, Any], secret_names: Mapping[str, str]) -> str:
-    """Fill in a command.
+    """Replace the references in a command.
 
     Args:
         text: shell text with references.
-        values: what may be referred to: parameters, script, data, output.
-        secret_names: file names of the secrets that may be referred to.
+        values: values of references: parameters, script, data, output.
+        secret_names: file names of the available secrets.
 
     Returns:
-        The shell text, in which secrets are read from ``$TESSERA_JOB_SECRETS_DIR``.
+        The shell text, which reads secrets from ``$TESSERA_JOB_SECRETS_DIR``.
 
     Raises:
-        RefusalError: a reference is malformed or undefined, or a secret stands where it cannot be
-            read without changing the meaning of the text.
+        RefusalError: a reference is malformed or undefined, or a secret is at a place where it
+            cannot be read without changing the meaning of the text.
     """
     pieces: list[str | _Secret] = []
     end = 0
@@ -54,7 +54,7 @@ def render(text: str, values: Mapping[str, Any], secret_names: Mapping[str, str]
 
 
 def referred_secrets(text: str) -> list[str]:
-    """Names of the secrets that a command refers to, in order, each once."""
+    """Return the names of the secrets that a command uses, in order and without duplicates."""
     names: dict[str, None] = {}
     for match in _TEMPLATE.finditer(text):
         reference = _REFERENCE.fullmatch(match[1])
@@ -101,7 +101,7 @@ def _quote(pieces: list[str | _Secret]) -> str:
 
 
 class _Shell:
-    """Follows the quoting of shell text, as far as a substitution needs to know it."""
+    """Tracks the quoting of shell text as far as substitutions need it."""
 
     def __init__(self) -> None:
         self._stack = ["plain"]
@@ -111,13 +111,13 @@ class _Shell:
         self._heredoc = False
 
     def feed(self, text: str) -> None:
-        """Go on by ``text``."""
+        """Process the next part of the text."""
         for char in text:
             self._step(char)
             self._before = char
 
     def reading(self, name: str) -> str:
-        """Shell text that reads the secret ``name`` at this point.
+        """Return shell text that reads the secret ``name`` at this position.
 
         Raises:
             RefusalError: the value cannot be read here.

@@ -1,1 +1,1 @@
-"""Tasks and SSH node pools of SkyPilot."""
+"""Importer of SkyPilot tasks and SSH node pools."""

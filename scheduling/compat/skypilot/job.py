@@ -1,4 +1,4 @@
-"""SkyPilot tasks: a YAML document becomes a job; pools of SSH hosts become a list of nodes."""
+"""Translation of SkyPilot tasks to jobs, and of pools of SSH hosts to lists of nodes."""
 
 import re
 from collections.abc import Mapping
@@ -55,20 +55,20 @@ def import_skypilot(
 
     Args:
         text: the document as it was sent.
-        context: rules of admins, and what there is here.
-        content_type: of the document; YAML is assumed.
+        context: import rules, and facts about this cluster.
+        content_type: media type of the document; YAML by default.
 
     Returns:
-        The native spec, or the nodes of the pools, with warnings and what has no counterpart.
+        The native specification, or the nodes of the pools, with warnings and unsupported parts.
 
     Raises:
-        ImportRefusedError: the document is malformed, or cannot become a job.
+        ImportRefusedError: the document is malformed, or no job can represent it.
     """
     return translate_skypilot(parse_document(text, content_type), context)
 
 
 def translate_skypilot(document: object, context: Context = _EMPTY) -> Imported:
-    """Translate a SkyPilot document that has been read already; see ``import_skypilot``."""
+    """Translate a parsed SkyPilot document; see ``import_skypilot``."""
     report = Report()
     top = Section(document, DocumentPlace(errors=report.errors), report)
     spec: dict[str, Any] = {}
@@ -88,7 +88,7 @@ def translate_skypilot(document: object, context: Context = _EMPTY) -> Imported:
 
 
 def is_node_pools(document: object) -> bool:
-    """Whether a document is a file of SSH node pools: names with lists of hosts."""
+    """Return whether a document is a file of SSH node pools: names with lists of hosts."""
     return (
         isinstance(document, Mapping)
         and bool(document)
@@ -131,7 +131,7 @@ def _task(top: Section, context: Context) -> dict[str, Any]:
 
 
 def _config(top: Section) -> None:
-    """Settings of SkyPilot, but for those that the task's containers may depend on."""
+    """Report SkyPilot's settings; the task's containers may depend on some of them."""
     if not isinstance(top.peek("config"), Mapping):
         return
     section = top.section("config")
@@ -212,7 +212,7 @@ def _variables(gang: Gang, member: Member, _has_gpus: bool) -> dict[str, str]:
         "SKYPILOT_SETUP_NODE_RANK": rank,
         "SKYPILOT_SETUP_NODE_IPS": hosts,
         "SKYPILOT_SETUP_NUM_GPUS_PER_NODE": gpus,
-        # The same for all attempts, as managed jobs have it.
+        # Equal for all attempts, as for SkyPilot's managed jobs.
         "SKYPILOT_TASK_ID": f"tessera-{gang.job_id}_{as_variable(gang.job_name)}",
         "SKYPILOT_USER": gang.user,
     }

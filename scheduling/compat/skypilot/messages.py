@@ -1,4 +1,4 @@
-"""Messages of the importer of SkyPilot's tasks."""
+"""Messages of the SkyPilot importer."""
 
 from typing import Final
 

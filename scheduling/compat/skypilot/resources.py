@@ -1,4 +1,4 @@
-"""The resources of a SkyPilot task: accelerators, CPUs, memory, and the ways to choose clouds."""
+"""Resources of a SkyPilot task: accelerators, CPUs, memory, and choices of clouds."""
 
 import math
 import re
@@ -40,12 +40,12 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 @dataclass(slots=True, kw_only=True)
 class Wanted:
-    """The resources that a task asks for.
+    """The requested resources of a task.
 
     Attributes:
-        devices: of each node.
-        role: further keys of the role.
-        infra: where it was to run, and the place of that.
+        devices: devices of each node.
+        role: further fields of the role.
+        infra: requested infrastructure, with its place in the document.
     """
 
     devices: int = 1
@@ -57,7 +57,7 @@ class Wanted:
 
 
 def read_resources(section: Section, context: Context) -> Wanted:
-    """Read the object ``resources``."""
+    """Parse the object ``resources``."""
     wanted = Wanted()
     _devices(section, _choices(section), wanted, context)
     _sizes(section, wanted)
@@ -102,7 +102,7 @@ Choices = list[tuple[str, float]]
 
 
 def _choices(section: Section) -> Choices:
-    """Accelerators that will do, the first first."""
+    """Return the acceptable accelerators, the preferred ones first."""
     section.rename("gpus", "accelerators")
     usual = _accelerators(section)
     found = _alternatives(section, usual) or usual
@@ -115,11 +115,11 @@ def _choices(section: Section) -> Choices:
 
 
 def _alternatives(section: Section, usual: Choices) -> Choices:
-    """The accelerators of ``any_of`` and ``ordered``; their other keys are reported.
+    """Return the accelerators of ``any_of`` and ``ordered``; report their other keys.
 
     Args:
         section: the resources.
-        usual: those that an alternative has that names none.
+        usual: accelerators of alternatives that do not name any.
     """
     found: Choices = []
     for key in ("any_of", "ordered"):
@@ -139,7 +139,7 @@ def _alternatives(section: Section, usual: Choices) -> Choices:
 
 
 def _accelerators(section: Section) -> Choices:
-    """Numbers by name; several names are alternatives."""
+    """Return numbers of accelerators by name; several names are alternatives."""
     value, place = section.peek("accelerators"), section.at("accelerators")
     found: Choices = []
     if isinstance(value, Mapping):

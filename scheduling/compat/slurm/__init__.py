@@ -1,1 +1,1 @@
-"""Batch scripts of Slurm."""
+"""Importer of Slurm batch scripts."""

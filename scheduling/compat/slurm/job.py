@@ -1,4 +1,4 @@
-"""Slurm batch scripts: ``#SBATCH`` options become a job, the script becomes its command."""
+"""Translation of Slurm batch scripts: ``#SBATCH`` options and the script itself."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ FORMAT: Final = "slurm"
 ARRAY_LABEL: Final = "slurm-array"
 _NO_NAME: Final = "sbatch"
 _EMPTY: Final = Context()
-# Of a time that needs no guess: it counts from now, or says its offset.
+# Matches times with a known offset: relative to now, or with an explicit offset.
 _OFFSET: Final = re.compile(r"^now|T.*(?:[Zz]|[+-][0-9:]+)$", re.IGNORECASE)
 _MAIL_USER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ENDS: Final = ("succeeded", "failed", "stopped")
@@ -74,13 +74,13 @@ def import_sbatch(text: str | bytes, context: Context = _EMPTY) -> Imported:
 
     Args:
         text: the script as it was sent.
-        context: rules of admins, and what there is here.
+        context: import rules, and facts about this cluster.
 
     Returns:
-        The native spec with warnings and what has no counterpart; of an array, one for each task.
+        The native specification with warnings and unsupported parts; for an array, one per task.
 
     Raises:
-        ImportRefusedError: the script is malformed, or cannot become a job.
+        ImportRefusedError: the script is malformed, or no job can represent it.
     """
     report = Report()
     script = read_script(decode_text(text), report)
@@ -143,7 +143,7 @@ def _job(given: Section, context: Context) -> dict[str, Any]:
 
 
 def _named(given: Section) -> list[Named]:
-    """Names of queues, accounts and qualities of service, the most telling first."""
+    """Return the names of partition, account and quality of service, the most specific first."""
     return [
         Named(kind, name, given.at(f"--{kind}"))
         for kind in ("partition", "account", "qos")
@@ -167,13 +167,13 @@ def _moment(given: Section, option: str, key: str, spec: dict[str, Any], context
 
 
 def _requeue(given: Section, spec: dict[str, Any]) -> None:
-    given.take("--requeue")  # the default of jobs
+    given.take("--requeue")  # the default of Tessera's jobs
     if given.take("--no-requeue") is not None:
         spec["retries"] = {"node": 0, "platform": 0, "preempted": 0, "image": 0}
 
 
 def _notify(given: Section) -> dict[str, Any]:
-    """``notify`` of a batch script; empty where it says nothing that can be done."""
+    """Return the ``notify`` field of a job; empty if the script has no usable settings."""
     kinds, people = given.text("--mail-type"), given.text("--mail-user")
     readers = _readers(people, given) if people else []
     if kinds is None:
@@ -188,7 +188,7 @@ def _notify(given: Section) -> dict[str, Any]:
 
 
 def _kinds(names: Sequence[str], given: Section) -> list[str] | None:
-    """Our words for Slurm's; None where none of them has a counterpart."""
+    """Return the native notification events; None if no mail type has a counterpart."""
     place = given.at("--mail-type")
     for name in names:
         if name not in _MAIL_TYPES:
@@ -202,7 +202,7 @@ def _kinds(names: Sequence[str], given: Section) -> list[str] | None:
 
 
 def _readers(people: str, given: Section) -> list[str]:
-    """User names; a mail address is not a user name."""
+    """Return the user names among the mail users; a mail address is not a user name."""
     found = []
     for name in (part.strip() for part in people.split(",")):
         if _MAIL_USER.fullmatch(name):
@@ -224,7 +224,7 @@ def _put_sizes(spec: dict[str, Any], sizes: Sizes) -> None:
 
 
 def _at_once(spec: Mapping[str, Any], tasks: int, throttle: int, report: Report) -> int | None:
-    """How many tasks may run at a time; None for all."""
+    """Return the maximum number of concurrent tasks; None for all."""
     if not throttle or throttle >= tasks:
         return None
     place = DocumentPlace("--array", report.errors)
@@ -237,7 +237,7 @@ def _at_once(spec: Mapping[str, Any], tasks: int, throttle: int, report: Report)
 
 
 def _tasks(spec: Mapping[str, Any], ids: list[int], step: int) -> list[dict[str, Any]]:
-    """One job for each task of an array, with the variables and a label of its own."""
+    """Return one job for each task of an array, with its own variables and label."""
     shared = {
         "SLURM_ARRAY_TASK_COUNT": str(len(ids)),
         "SLURM_ARRAY_TASK_MIN": str(ids[0]),
@@ -263,7 +263,7 @@ def _tasks(spec: Mapping[str, Any], ids: list[int], step: int) -> list[dict[str,
 
 
 def _variables(gang: Gang, member: Member, has_gpus: bool) -> dict[str, str]:
-    """The variables of a batch script; tasks of one node are told apart by its ``srun``."""
+    """Return the Slurm variables of a member; the script's ``srun`` numbers tasks of one node."""
     env = gang.spec.roles[member.role].env
     nodes = len(gang.members)
     per_node = _number(env.get("SLURM_NTASKS_PER_NODE", ""), 1)
@@ -312,7 +312,7 @@ def _variables_of_gpus(gang: Gang, member: Member) -> dict[str, str]:
 
 
 def _number(text: str, otherwise: int) -> int:
-    """A whole number above 0 that a person wrote, or ``otherwise``."""
+    """Return a positive integer written by a user, or ``otherwise``."""
     is_number = text.isascii() and text.isdecimal() and len(text) < 7 and int(text) > 0
     return int(text) if is_number else otherwise
 

@@ -1,4 +1,4 @@
-"""Messages of the importer of Slurm's batch scripts."""
+"""Messages of the Slurm importer."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The ``#SBATCH`` lines of a batch script: reading options, and options without a counterpart."""
+"""Parsing of ``#SBATCH`` lines, and options without a counterpart."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ _OTHERS: Final = ("#PBS", "#BSUB", "#$ ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option as written in the script.
+    """One option in the script.
 
     Attributes:
         value: empty for a flag.
-        line: from 1.
+        line: line number, from 1.
     """
 
     name: str
@@ -33,9 +33,9 @@ class Script:
     """A parsed batch script.
 
     Attributes:
-        interpreter: what stands after ``#!``; empty without such a line.
-        options: by long name; of an option that stands twice, the later one.
-        lines: the script itself, without the first line and without those of options.
+        interpreter: text after ``#!``; empty without such a line.
+        options: options by long name; the last one of repeated options.
+        lines: the script without the first line and without option lines.
     """
 
     interpreter: str
@@ -172,7 +172,7 @@ def _value(left: Iterator[str], word: str) -> str:
     return value
 
 
-# (needed, what it means): whether the job would not do the same without the option.
+# (needed, message): whether the job depends on the option, and its effect in Slurm.
 _REST: Final[dict[str, tuple[bool, Sentence]]] = {
     "output": (False, phrase("slurm-output")),
     "error": (False, phrase("slurm-error")),
@@ -209,7 +209,7 @@ _REST: Final[dict[str, tuple[bool, Sentence]]] = {
     "no-kill": (True, phrase("slurm-no-kill")),
     "reboot": (True, phrase("slurm-reboot")),
 }
-# What is for the program sbatch and says nothing about the job.
+# Options that concern only the program sbatch, not the job.
 _CLIENT: Final = [
     "parsable",
     "quiet",
@@ -222,7 +222,7 @@ _CLIENT: Final = [
     "ignore-pbs",
     "get-user-env",
 ]
-# How processes, memory and clocks are bound on a node.
+# Options for the binding of processes, memory and clocks on a node.
 _TUNING: Final = [
     "acctg-freq",
     "batch",

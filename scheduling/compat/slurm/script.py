@@ -1,4 +1,4 @@
-"""The one role of a batch job: its script as a command, and the variables it is started with."""
+"""The role of a batch job: its script as a command, and its environment variables."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from tessera.messages import Listing
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,127})=(.*)", re.DOTALL)
 _DIRECTORY: Final = re.compile(r"[^\0-\x1f\x7f%]{1,1000}")
 _SCRIPT: Final = DocumentPlace("script")
-# Both ways to do something once mean the same with Slurm.
+# Both ways of running a command once have the same meaning in Slurm.
 _IN_STEPS: Final = phrase("slurm-runs-on-every-node-steps")
 _ON_EVERY_NODE: Final = phrase("slurm-runs-on-every-node")
 _LONGEST_GRACE: Final = 3600
@@ -30,7 +30,7 @@ _SIGNALS: Final = frozenset(
 def script_role(
     script: Script, given: Section, sizes: Sizes, report: Report, spec: dict[str, Any]
 ) -> dict[str, Any]:
-    """The role ``worker``; a grace period is put into ``spec``."""
+    """Return the role ``worker``; set the grace period in ``spec``."""
     before = _signal(given, spec) + _directory(given)
     lines = _lines(script, given)
     _scan(lines, sizes, report, is_shell(script.interpreter))
@@ -72,7 +72,7 @@ def _lines(script: Script, given: Section) -> list[str]:
 
 
 def _signal(given: Section, spec: dict[str, Any]) -> str:
-    """A trap that hands the notice on as the wanted signal; the grace period as a side effect."""
+    """Return a trap that forwards the notice as the requested signal; set the grace period."""
     text = given.text("--signal")
     if text is None:
         return ""
@@ -153,7 +153,7 @@ def _variables(given: Section, sizes: Sizes) -> dict[str, str]:
 
 
 def _scan(lines: list[str], sizes: Sizes, report: Report, shell: bool) -> None:
-    """Say what the script does that is different on nodes without Slurm."""
+    """Report parts of the script with another effect on nodes without Slurm."""
     many = sizes.most_nodes > 1
     if many:
         report.warn(_SCRIPT, _IN_STEPS if shell else _ON_EVERY_NODE)
@@ -198,13 +198,13 @@ FOUND: Final = frozenset(
 )  # fmt: skip
 """Variables that a job has from its node, from the options of its script or from ``srun``."""
 
-# One with a default of its own (${NAME:-1}) may be missing.
+# A variable with a default (${NAME:-1}) may be unset.
 _READ: Final = re.compile(r"\$(?:\{(SLURM_[A-Z_]+)(?![A-Z_]|:?[-=+?])|(SLURM_[A-Z_]+))")
 _SET: Final = re.compile(r"(?:^|[\s;])(SLURM_[A-Z_]+)=", re.MULTILINE)
 
 
 def unset_variables(lines: Sequence[str]) -> list[str]:
-    """The variables that a script reads, sets nowhere and does not find, in order."""
+    """Return the variables that a script reads, does not set, and does not get, in order."""
     text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     read = dict.fromkeys(match[1] or match[2] for match in _READ.finditer(text))
     return [name for name in read if name not in FOUND.union(_SET.findall(text))]

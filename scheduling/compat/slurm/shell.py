@@ -1,4 +1,4 @@
-"""Shell functions for ``srun`` and ``scontrol``, and what a script's calls of ``srun`` ask for."""
+"""Shell functions that replace ``srun`` and ``scontrol``, and a parser of ``srun`` calls."""
 
 import re
 import shlex
@@ -37,13 +37,14 @@ SHORT_NAMES: Final = {
     letter: name for letter, name in {**SHORT, **_SRUN_SHORT}.items() if name in TAKE_VALUES
 }
 
-# Up to the end of the command: a line may have several. Signs in quotes, 2>&1 and a pipe end none.
+# Matches up to the end of the command, since a line may have several. Quoted signs, 2>&1 and a
+# pipe do not end a command.
 _CALL: Final = re.compile(
     r"""(?:^|[\s;&|(`!{])srun\s+"""
     r"""((?:"[^"]*"|'[^']*'|[<>]&|&>|\|&|\|(?!\|)|[^;&|])*(?:&(?!&))?)"""
 )
 _OF_DEVICES: Final = ("gpus", "gres", "gpus-per-node")
-# Without its container a step is another program; the log is read elsewhere.
+# Without its container a step is another program; output files are elsewhere.
 _LOST: Final[dict[str, tuple[bool, Sentence]]] = {
     "container-image": (True, phrase("slurm-step-image")),
     "container-mounts": (True, phrase("import-mounts")),
@@ -62,8 +63,8 @@ class Step:
     """One call of ``srun``.
 
     Attributes:
-        options: values by long name; of a flag empty.
-        behind: it goes on in the background, so that others run beside it.
+        options: values by long name; empty for flags.
+        behind: whether it runs in the background, so that other steps run at the same time.
     """
 
     options: dict[str, str] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class Step:
 
 
 def steps_of(lines: Sequence[str]) -> Iterator[Step]:
-    """The calls of ``srun`` in a script, as far as its text shows them."""
+    """Yield the calls of ``srun`` in a script, as far as its text shows them."""
     joined = re.sub(r"\\\n", " ", "\n".join(lines))
     for line in joined.split("\n"):
         if line.lstrip().startswith("#"):
@@ -81,7 +82,7 @@ def steps_of(lines: Sequence[str]) -> Iterator[Step]:
 
 
 def report_steps(lines: Sequence[str], place: DocumentPlace, report: Report) -> None:
-    """Name what steps ask for by themselves and do not get, each thing once."""
+    """Report options of steps that have no effect, each option once."""
     told: set[str] = set()
     for step in steps_of(lines):
         for name, value in step.options.items():
@@ -115,7 +116,7 @@ def _step(text: str) -> Step:
     return step
 
 
-# Options that are read one by one stand before this in the function.
+# In the function, options that are parsed one by one precede this list.
 _SRUN_WITH_VALUE: Final = "|".join(
     [*(f"-{letter}" for letter in sorted(SHORT_NAMES)), *(f"--{n}" for n in sorted(TAKE_VALUES))]
 )
@@ -201,21 +202,21 @@ _END: Final = "END_OF_SCRIPT"
 
 
 def uses(program: str, lines: Sequence[str]) -> bool:
-    """Whether a line other than a comment seems to start ``program``."""
+    """Return whether a line other than a comment seems to start ``program``."""
     pattern = re.compile(rf"(?:^|[\s;&|(`!{{]){re.escape(program)}(?=\s|$)")
     return any(pattern.search(line) for line in lines if not line.lstrip().startswith("#"))
 
 
 def is_shell(interpreter: str) -> bool:
-    """Whether a ``#!`` line (without the mark) names a shell that can read our functions."""
+    """Return whether an interpreter (without ``#!``) is a shell that can run the functions."""
     return not interpreter or bool(_BASH_LIKE.search(interpreter))
 
 
 def command_of(interpreter: str, lines: Sequence[str], before: str) -> str:
-    """The command that does what the batch script does.
+    """Return the command that corresponds to a batch script.
 
     Args:
-        interpreter: what stands after ``#!``.
+        interpreter: text after ``#!``.
         lines: the script without options.
         before: shell text to run first.
     """
@@ -237,7 +238,7 @@ def command_of(interpreter: str, lines: Sequence[str], before: str) -> str:
 
 
 def _shell_options(interpreter: str) -> str:
-    """Options of the ``#!`` line, such as ``-e``; those of a login shell have no effect."""
+    """Return the options of the ``#!`` line, such as ``-e``, without login shell options."""
     flags = [
         letter
         for word in interpreter.split()[1:]

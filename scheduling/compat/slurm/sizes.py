@@ -1,4 +1,4 @@
-"""How large a batch job is: nodes, tasks, GPUs, processors and memory of each node."""
+"""Size of a batch job: nodes, tasks, GPUs, processors and memory of each node."""
 
 import math
 from dataclasses import dataclass
@@ -13,16 +13,17 @@ from scheduling.core.jobspec.errors import RefusalError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The number of nodes and the resources of each.
+    """The number of nodes and the resources of each node.
 
     Attributes:
-        nodes: the fewest; ``most_nodes`` the most.
-        tasks: all tasks; None: not said.
-        per_node: tasks of each node.
-        cpus: None: the share that comes with the devices.
-        memory: bytes; None: the share that comes with the devices.
-        cpus_per_task: None: not said.
-        gpus_per_task: None: not said, or each task sees all of its node.
+        nodes: minimum number of nodes.
+        most_nodes: maximum number of nodes.
+        tasks: number of all tasks; None if not given.
+        per_node: number of tasks on each node.
+        cpus: processors of each node; None for the share of its devices.
+        memory: memory of each node in bytes; None for the share of its devices.
+        cpus_per_task: None if not given.
+        gpus_per_task: None if not given, or if each task sees all GPUs of its node.
     """
 
     nodes: int
@@ -38,7 +39,7 @@ class Sizes:
 
 
 def read_sizes(given: Section, context: Context) -> Sizes:
-    """Read all options about the size of a job."""
+    """Parse all options about the size of a job."""
     tasks = _count(given, "--ntasks")
     per_node = _count(given, "--ntasks-per-node")
     least, most = given.read("--nodes", lambda value: read_nodes(str(value))) or (0, 0)
@@ -78,7 +79,7 @@ def _count(given: Section, option: str, most: int = 4096) -> int | None:
 
 
 def _nodes_of(given: Section, tasks: int | None, per_node: int | None) -> int:
-    """The number of nodes of a job without ``--nodes``."""
+    """Return the number of nodes of a job without ``--nodes``."""
     if tasks and per_node:
         return max(1, math.ceil(tasks / per_node))
     if tasks and tasks > 1:
@@ -89,7 +90,7 @@ def _nodes_of(given: Section, tasks: int | None, per_node: int | None) -> int:
 
 
 def _gpus(given: Section, nodes: int, per_node: int) -> dict[str, int]:
-    """GPUs of each node by type, from whichever option asks for them."""
+    """Return the GPUs of each node by type, from any of the options for GPUs."""
     found: dict[str, Any] = {}
     gres, others = given.read("--gres", lambda value: read_gres(str(value))) or ({}, [])
     for other in others:
@@ -113,7 +114,7 @@ def _gpus(given: Section, nodes: int, per_node: int) -> dict[str, int]:
 
 
 def _agreed(given: Section, found: dict[str, dict[str, int]]) -> dict[str, int]:
-    """The GPUs by type on which several options agree; they must give the same number."""
+    """Return the GPUs by type; report a fault if several options differ."""
     if not found:
         return {}
     option, chosen = next(iter(found.items()))
@@ -129,7 +130,7 @@ def _agreed(given: Section, found: dict[str, dict[str, int]]) -> dict[str, int]:
 
 
 def _constraint(given: Section, context: Context, types: tuple[str, ...]) -> tuple[str, ...]:
-    """Features that name types of devices; all others have no counterpart."""
+    """Return the device types among the features of ``--constraint``; report other features."""
     text = given.text("--constraint")
     if text is None:
         return types

@@ -1,4 +1,4 @@
-"""Values of ``sbatch`` options: times, sizes, counts, arrays, dependencies; text to numbers."""
+"""Parsers of ``sbatch`` option values: times, sizes, counts, arrays and dependencies."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ _POWERS: Final = {"k": 1, "": 2, "m": 2, "g": 3, "t": 4}
 _NODES: Final = re.compile(rf"({_NUMBER})(k?)(?:-({_NUMBER})(k?))?", re.IGNORECASE)
 _KIND: Final = r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,62}"
 _TYPED: Final = re.compile(rf"(?:({_KIND}):)?({_NUMBER})")
-# Types may begin with digits, as 2080ti, 3090 and 1g.10gb do; a number at the end is a count.
+# Types may begin with digits, such as 2080ti, 3090 and 1g.10gb; a number at the end is a count.
 _GRES: Final = re.compile(
     rf"(?:gres[:/])?([A-Za-z_][\w/]{{0,40}})(?::(?!{_NUMBER}k?(?:\(|$))({_KIND}))?"
     rf"(?:[:=]({_NUMBER})(k?))?(?:\([^)]*\))?",
@@ -34,12 +34,12 @@ _UNITS: Final = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86_400, 
 
 
 def read_time(text: str) -> int:
-    """Seconds of ``minutes``, ``m:s``, ``h:m:s``, ``d-h``, ``d-h:m`` or ``d-h:m:s``.
+    """Return the seconds of ``minutes``, ``m:s``, ``h:m:s``, ``d-h``, ``d-h:m`` or ``d-h:m:s``.
 
-    ``NO_LIMIT`` stands for no limit, which Slurm writes as 0, too.
+    The result is ``NO_LIMIT`` if there is no limit; Slurm also writes 0 for it.
 
     Raises:
-        RefusalError: it is none of these.
+        RefusalError: the text has none of these forms.
     """
     if text.upper() in ("INFINITE", "UNLIMITED", "-1"):
         return NO_LIMIT
@@ -57,10 +57,10 @@ def read_time(text: str) -> int:
 
 
 def read_size(text: str) -> int:
-    """Bytes; megabytes without a unit. 0 is all memory of the node.
+    """Return a size in bytes; without a unit in megabytes. 0 means all memory of the node.
 
     Raises:
-        RefusalError: it is not a size.
+        RefusalError: the text is not a size.
     """
     match = _MEMORY.fullmatch(text)
     size = int(match[1]) * 1024 ** _POWERS[match[2].lower()] if match else -1
@@ -70,10 +70,10 @@ def read_size(text: str) -> int:
 
 
 def read_nodes(text: str) -> tuple[int, int]:
-    """The fewest and the most nodes of ``2``, ``2-4`` or ``1k``.
+    """Return the minimum and maximum number of nodes of ``2``, ``2-4`` or ``1k``.
 
     Raises:
-        RefusalError: it is not such a count, or its larger number comes first.
+        RefusalError: the text is not a count or range, or the larger number comes first.
     """
     match = _NODES.fullmatch(text)
     if match is None:
@@ -86,10 +86,10 @@ def read_nodes(text: str) -> tuple[int, int]:
 
 
 def read_count(text: str, most: int = 4096) -> int:
-    """A whole number above 0.
+    """Return a positive integer of at most ``most``.
 
     Raises:
-        RefusalError: it is none.
+        RefusalError: the text is not such a number.
     """
     if not (text.isascii() and text.isdecimal() and len(text) < 8 and 0 < int(text) <= most):
         raise RefusalError(phrase("slurm-not-a-count"), phrase("slurm-write-count", most=most))
@@ -97,10 +97,10 @@ def read_count(text: str, most: int = 4096) -> int:
 
 
 def read_gpus(text: str) -> dict[str, int]:
-    """Numbers of GPUs by type (empty: any) of ``4`` or ``a100:2,v100:1``.
+    """Return numbers of GPUs by type (empty for any) of ``4`` or ``a100:2,v100:1``.
 
     Raises:
-        RefusalError: it is not such a list.
+        RefusalError: the text is not such a list.
     """
     found: dict[str, int] = {}
     for part in text.split(","):
@@ -112,10 +112,10 @@ def read_gpus(text: str) -> dict[str, int]:
 
 
 def read_gres(text: str) -> tuple[dict[str, int], list[str]]:
-    """GPUs by type among generic resources, and the other resources.
+    """Return GPUs by type among generic resources, and the other resources.
 
     Raises:
-        RefusalError: it is not a list of resources.
+        RefusalError: the text is not a list of resources.
     """
     gpus: dict[str, int] = {}
     others: list[str] = []
@@ -133,10 +133,10 @@ def read_gres(text: str) -> tuple[dict[str, int], list[str]]:
 
 
 def read_array(text: str) -> tuple[list[int], int, int]:
-    """The ids of an array's tasks, their step, and how many may run at once (0: all).
+    """Return the IDs of an array's tasks, their step, and the concurrency limit (0 for none).
 
     Raises:
-        RefusalError: it is not an array, or has more than ``MOST_TASKS`` tasks.
+        RefusalError: the text is not an array, or has more than ``MOST_TASKS`` tasks.
     """
     ids: dict[int, None] = {}
     listed, _, throttle = text.partition("%")
@@ -160,14 +160,14 @@ def read_array(text: str) -> tuple[list[int], int, int]:
 
 
 def read_dependency(text: str) -> tuple[list[int], list[str]]:
-    """The jobs that must have succeeded, and the text of other conditions.
+    """Return the jobs that must have succeeded, and the texts of other conditions.
 
     Raises:
-        RefusalError: a condition names no jobs.
+        RefusalError: a condition contains no job IDs.
     """
     after: dict[int, None] = {}
     others: list[str] = []
-    # With ? one of the conditions is enough, which has no counterpart.
+    # With ?, one condition is sufficient, which has no counterpart.
     parts = [text] if "?" in text else text.split(",")
     for part in parts:
         kind, _, ids = part.partition(":")
@@ -182,10 +182,10 @@ def read_dependency(text: str) -> tuple[list[int], list[str]]:
 
 
 def read_signal(text: str) -> tuple[str, str, int]:
-    """The recipient (``B``, ``R`` or empty), the signal, and seconds before the end.
+    """Return the recipient (``B``, ``R`` or empty), the signal, and the seconds before the end.
 
     Raises:
-        RefusalError: it is not such a triple.
+        RefusalError: the text is not a signal option.
     """
     match = _SIGNAL.fullmatch(text.upper())
     if match is None:
@@ -194,11 +194,11 @@ def read_signal(text: str) -> tuple[str, str, int]:
 
 
 def read_moment(text: str, now: datetime | None) -> datetime | None:
-    """A point in time, times of day in UTC; None where it cannot be known here.
+    """Return a time, with times of day in UTC; None if it cannot be computed.
 
     Args:
         text: an ISO time, ``HH:MM[:SS]``, ``now`` or ``now+1hour``.
-        now: what is now.
+        now: the current time; None if unavailable.
     """
     lowered = text.lower()
     if match := _NOW.fullmatch(lowered):
