@@ -1,7 +1,7 @@
 """Addresses of the demo's nodes, chosen once and reserved across restarts of their process.
 
 Node rows of the portal store the address. If another program took the port during a restart, the
-portal could no longer reach the node.
+portal could not reach the node any more.
 """
 
 import json

@@ -24,7 +24,7 @@ def add_finished_jobs(*, now: datetime, count: int = FINISHED) -> None:
 
     Args:
         now: shortly after the end of the newest job.
-        count: number of jobs, in whole thousands; specifications come from the first live jobs.
+        count: number of jobs, in whole thousands; specifications are those of the first live jobs.
     """
     with transaction.atomic():
         first = {model: _next_id(model) for model in (Job, Attempt, Member, Lease)}

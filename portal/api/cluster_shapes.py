@@ -36,7 +36,7 @@ class DeviceOut(TypedDict):
 
 
 class CellOut(TypedDict):
-    """A cell and what is inside it; ``device`` is the index of a leaf on its node."""
+    """A cell with its child cells; ``device`` is the index of a leaf on its node."""
 
     level: str
     type: str

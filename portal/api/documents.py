@@ -167,7 +167,7 @@ def _large(content_type: str) -> int:
 
 @contextmanager
 def one_large_parse(size: int, large: int) -> Iterator[None]:
-    """Allow one large parse per user inside the block; documents up to ``large`` bytes are free.
+    """Allow one large parse per user inside the block; up to ``large`` bytes are not limited.
 
     Raises:
         LargeParseRunningError: another large parse of the same user is running.

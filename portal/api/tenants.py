@@ -31,7 +31,7 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimitsIn:
-    """Limits of live jobs; null: the wider limit."""
+    """Limits of live jobs; if a limit is null, the wider limit applies."""
 
     per_person: int | None
     per_tenant: int | None
@@ -39,13 +39,13 @@ class JobLimitsIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberJobLimitIn:
-    """The limit of one member; null: the limit of the tenant."""
+    """The limit of one member; if it is null, the limit of the tenant applies."""
 
     per_person: int | None
 
 
 class JobLimitsOut(TypedDict):
-    """Limits set at a place (null: none), those in force, and where each of these is set.
+    """Limits set at one place (null if unset), effective limits, and their sources.
 
     `source_…`: `tenant`, `cluster` or `built-in`.
     """
@@ -66,13 +66,13 @@ class ListedTenantJobLimitsOut(JobLimitsOut):
 
 
 class ClusterJobLimitsOut(JobLimitsOut):
-    """The limits of the cluster, and those of each tenant that you may see."""
+    """The limits of the cluster, and the limits of each tenant that you may see."""
 
     tenants: list[ListedTenantJobLimitsOut]
 
 
 class MemberJobLimitOut(TypedDict):
-    """The limit of a member, the limit in force with its source, and the member's live jobs.
+    """The limit of a member, the effective limit with its source, and the member's live jobs.
 
     `source_per_person`: `member`, `tenant`, `cluster` or `built-in`.
     """
@@ -113,7 +113,7 @@ class JobLimitViewSet(ApiViewSet):
 
     @cluster.mapping.put
     def set_cluster(self, request: Request) -> Response:
-        """Set the limits; null: the built-in limit. Cluster admins only."""
+        """Set the limits (cluster admins only); null selects the built-in limit."""
         wanted = read_body(JobLimitsIn, request.data)
         set_cluster_limits(
             viewer=self.viewer,
@@ -171,7 +171,7 @@ class TenantPatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetIn:
-    """The monthly budget of a tenant in GPU-hours; null: no budget."""
+    """The monthly budget of a tenant in GPU-hours; null removes the budget."""
 
     gpu_hours_per_month: float | None
 
@@ -296,7 +296,7 @@ class TenantViewSet(ApiViewSet):
 
     @job_limits.mapping.put
     def set_job_limits(self, request: Request, pk: int) -> Response:
-        """Set the limits; null: the limit of the cluster. Leads set `per_person` only."""
+        """Set the limits; null selects the cluster's limit. Leads may set only `per_person`."""
         wanted = read_body(JobLimitsIn, request.data)
         tenant = tenant_for(self.viewer, pk)
         limits = JobLimits(per_person=wanted.per_person, per_tenant=wanted.per_tenant)

@@ -308,7 +308,7 @@ class MemberViewSet(ApiViewSet):
 
     @job_limit.mapping.put
     def set_job_limit(self, request: Request, pk: int) -> Response:
-        """Set the limit; null: the limit of the tenant."""
+        """Set the limit; null selects the limit of the tenant."""
         wanted = read_body(MemberJobLimitIn, request.data)
         member = member_for(self.viewer, pk)
         set_member_limit(viewer=self.viewer, member=member, per_person=wanted.per_person)

@@ -130,7 +130,7 @@ class LevelOut(TypedDict):
 
 
 class SizeOut(TypedDict):
-    """Whether a gang of this size fits: now, later, borrow (opportunistic only) or never."""
+    """The time at which a gang fits: now, later, borrow (opportunistic only) or never."""
 
     devices: int
     fits: str

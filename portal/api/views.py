@@ -197,7 +197,7 @@ class ToldOnceError(ConflictError):
 
 
 class WithdrawnError(ConflictError):
-    """The object that the idempotency key created no longer exists."""
+    """The object that the idempotency key created does not exist any more."""
 
     code = "withdrawn"
     title = "What the key has made is no longer there"

@@ -76,7 +76,7 @@ class Gang(Protocol):
 
     @property
     def master(self) -> Member:
-        """Return the member at whose address the others meet (rendezvous)."""
+        """Return the member whose address is the rendezvous of the gang."""
 
     def of_role(self, role: str) -> Sequence[Member]:
         """Return the members of a role in order of rank."""

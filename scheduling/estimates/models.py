@@ -47,7 +47,7 @@ class StartEstimate(models.Model):
 class EstimateRecord(models.Model):
     """A past estimate and the actual wait; all spans are in seconds from ``made_at``.
 
-    ``raw_*`` are the quantiles of the simulated futures, and ``p*`` those of the calibrated
+    ``raw_*`` are the quantiles of the simulated futures, and ``p*`` of the calibrated
     estimate. ``shown`` is false if the estimate was too wide. ``wait`` is set when the job gets
     devices. If the job ends without devices, the record is closed without ``wait``.
     """

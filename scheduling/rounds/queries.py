@@ -18,7 +18,7 @@ STOPPED_INTERVALS: Final = 3
 
 
 class RoundHealth(StrEnum):
-    """Whether rounds run on time."""
+    """The punctuality of rounds."""
 
     ON_TIME = "on-time"
     LATE = "late"

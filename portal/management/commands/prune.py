@@ -29,7 +29,7 @@ AGES_OF_NODES = {"logs": "logs of ended jobs", "goodput": "goodput samples of en
 
 
 class Command(BaseCommand):
-    """Delete expired rows and files, except those of live jobs."""
+    """Delete expired rows and files, except rows and files of live jobs."""
 
     help = "Forget old logs, telemetry, rounds, events, ended jobs and audit rows by age."
 

@@ -56,8 +56,8 @@ def apply_inventory(*, node_id: int, inventory: Inventory, now: datetime) -> App
     """Set the node's devices and cell to its inventory; idempotent.
 
     A new node gets a cell of its own. An existing cell changes its shape only if no job holds a
-    device of the node and every guarantee still fits. An imported cell inside a larger cell keeps
-    its shape. Otherwise missing devices become unhealthy, and the result has warnings.
+    device of the node and every guarantee still fits. An imported cell inside a larger cell does
+    not change its shape. Otherwise missing devices become unhealthy, and the result has warnings.
 
     Raises:
         StaleEditError: concurrent edits changed the topology at every try.

@@ -26,7 +26,7 @@ GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
 
 
 def node_to_edit(viewer: Viewer, node_id: int) -> Node:
-    """Return the node that the viewer wants to change.
+    """Return the node for an edit by the viewer.
 
     Raises:
         ForbiddenError: the viewer may not manage nodes.

@@ -230,7 +230,7 @@ def set_member_limits(
     """Restrict a member to these virtual clusters of the tenant; an empty list allows all.
 
     Returns:
-        The names now in force.
+        The names of the allowed virtual clusters; empty for all.
 
     Raises:
         NotFoundError, ForbiddenError: the viewer may not see or not change the member.

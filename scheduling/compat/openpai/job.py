@@ -168,7 +168,7 @@ def _secrets(section: Section) -> dict[str, str]:
 
 
 def _parameters(top: Section) -> dict[str, Any]:
-    """Return the parameters by name, with a warning for those that no command uses."""
+    """Return the parameters by name, with a warning for unused parameters."""
     texts = str([top.peek(key) for key in ("taskRoles", "deployments", "prerequisites")])
     found: dict[str, Any] = {}
     for key, value, place in top.section("parameters").entries():
@@ -218,7 +218,7 @@ def _own_retries(roles: Mapping[str, Section], job_retries: int | None) -> int:
 def _deployment(
     top: Section, defaults: Section, role_names: set[str]
 ) -> dict[str, tuple[list[str], list[str]]]:
-    """Return the commands before and after those of each role, from the selected deployment."""
+    """Return the commands before and after each role, from the selected deployment."""
     wanted = defaults.text("deployment")
     found: dict[str, dict[str, tuple[list[str], list[str]]]] = {}
     for section in top.sections("deployments"):

@@ -131,7 +131,7 @@ def _task(top: Section, context: Context) -> dict[str, Any]:
 
 
 def _config(top: Section) -> None:
-    """Report SkyPilot's settings; the task's containers may depend on some of them."""
+    """Report SkyPilot's settings; only some of them affect the task's containers."""
     if not isinstance(top.peek("config"), Mapping):
         return
     section = top.section("config")

@@ -73,7 +73,7 @@ def read_nodes(text: str) -> tuple[int, int]:
     """Return the minimum and maximum number of nodes of ``2``, ``2-4`` or ``1k``.
 
     Raises:
-        RefusalError: the text is not a count or range, or the larger number comes first.
+        RefusalError: the text is not a count or range, or the larger number is first.
     """
     match = _NODES.fullmatch(text)
     if match is None:

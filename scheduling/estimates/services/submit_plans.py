@@ -48,6 +48,8 @@ MOST_TASKS: Final = 200
 
 
 class Fits(StrEnum):
+    """The time at which a job can start."""
+
     NOW = "now"
     LATER = "later"
     NEVER = "never"

@@ -20,7 +20,7 @@ from tenants.models import Membership, Tenant
 
 
 class LimitSource(StrEnum):
-    """The place where a limit in force is set."""
+    """The place where an effective limit is set."""
 
     MEMBER = "member"
     TENANT = "tenant"
@@ -34,7 +34,7 @@ class LimitView:
 
     Attributes:
         own: limit set at this place; None if the wider limit applies.
-        value: limit in force, in jobs.
+        value: effective limit, in jobs.
         source: place where ``value`` is set.
     """
 

@@ -90,7 +90,7 @@ def used_key(key: Key, message: str, remedy: str = NEW_KEY) -> IdempotencyConfli
 
 
 def _spelled(sent: object) -> bytes:
-    """Return the canonical JSON of a document, or another form of an invalid one."""
+    """Return the canonical JSON of a document, or its ``repr`` if it is not valid JSON."""
     try:
         return canonical_json(sent)
     except (TypeError, ValueError, RecursionError):

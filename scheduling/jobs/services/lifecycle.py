@@ -173,7 +173,7 @@ def try_job_events(
 def _move_all(
     ids: list[int], before: JobState, after: JobState, now: datetime, columns: Mapping[str, Any]
 ) -> list[int]:
-    """Move jobs by compare-and-set; return those that were still in ``before``."""
+    """Move jobs by compare-and-set; return the IDs of jobs that were still in ``before``."""
     there = Job.objects.unscoped().filter(pk__in=ids, state=before)
     if connection.features.has_select_for_update:
         # Other transactions may have moved some jobs since they were read.

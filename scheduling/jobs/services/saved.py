@@ -63,7 +63,7 @@ def delete_view(*, viewer: Viewer, pk: int) -> None:
 
 
 def templates_of(viewer: Viewer) -> QuerySet[JobTemplate]:
-    """Return the viewer's templates, and those of tenants whose jobs the viewer may see."""
+    """Return the viewer's templates, and templates of tenants whose jobs the viewer may see."""
     rows = JobTemplate.objects.unscoped().select_related("owner", "tenant")
     tenants = viewer.tenant_ids(Permission.VIEW_JOBS)
     if tenants is None:

@@ -101,7 +101,8 @@ def due(
 def claim(*, delivery_id: int, now: datetime) -> Parcel | None:
     """Claim one delivery; return None if it is not due any more or already claimed.
 
-    If the webhook is disabled, or the person is gone or has no address, the delivery is given up.
+    If the webhook is disabled, or the person was removed or has no address, the delivery is given
+    up.
     """
     mine = Delivery.objects.filter(
         Q(claimed_until=None) | Q(claimed_until__lte=now),

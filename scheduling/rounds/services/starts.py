@@ -228,7 +228,7 @@ def _with_ports(jobs: Mapping[int, Job], starts: Sequence[Start], free: int) -> 
 
 
 def _ports_wanted(job: Job, start: Start) -> int:
-    """Return the number of ports of an attempt: the rendezvous port and those of its instances."""
+    """Return the number of ports of an attempt: the rendezvous port and the instances' ports."""
     return 1 + sum(sum(_ports_of(job, placed.role).values()) for placed in start.members)
 
 

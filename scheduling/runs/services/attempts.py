@@ -70,7 +70,7 @@ class ReportedStart:
 
 @transaction.atomic(savepoint=False)
 def mark_preparing(*, member_ids: list[int], now: datetime) -> set[int]:
-    """Move members from waiting to preparing; return those that are preparing and not stopped."""
+    """Move members from waiting to preparing; return members to prepare."""
     Member.objects.filter(pk__in=member_ids, step=MemberStep.WAITING, stop_asked_at=None).update(
         step=MemberStep.PREPARING, step_since=now
     )
@@ -234,7 +234,7 @@ def mark_exited(
 
 @transaction.atomic
 def mark_cancelled(*, member_id: int, now: datetime) -> None:
-    """Record that a member that had not started is gone from its node."""
+    """Record that a member that had not started has left its node."""
     _one_after_the_other([member_id])
     moved = Member.objects.filter(pk=member_id, step__in=NOT_RUN_YET).update(
         step=MemberStep.RELEASED, step_since=now, removed_at=now
@@ -244,7 +244,7 @@ def mark_cancelled(*, member_id: int, now: datetime) -> None:
 
 
 def mark_lost(*, member_id: int, message: str, now: datetime) -> None:
-    """Record that a member is gone without an exit record (fenced, or its node was declared dead).
+    """Record that a member has ended without an exit record (fenced, or its node is dead).
 
     The member is charged until its node last confirmed it.
     """
@@ -258,7 +258,7 @@ def mark_lost(*, member_id: int, message: str, now: datetime) -> None:
 
 
 def mark_removed(*, member_ids: list[int], now: datetime) -> None:
-    """Record that the run directories of these members are gone from their nodes."""
+    """Record that the run directories of these members were removed from their nodes."""
     ended = Member.objects.filter(pk__in=member_ids, step__in=GONE, removed_at=None)
     ended.update(removed_at=now)
     # The last reports and checkpoints of a run arrive at its end.

@@ -136,7 +136,7 @@ def use_by_person(viewer: Viewer, tenant_id: int, *, now: datetime) -> Mapping[i
 
 
 def use_together(uses: Iterable[Use]) -> Use:
-    """Return the sum of several uses, such as those of all people of a tenant."""
+    """Return the sum of several uses, such as the uses of all people of a tenant."""
     uses = tuple(uses)
     return Use(
         hours=DeviceHours(
