@@ -20,8 +20,6 @@ PROGRAM: Final = "demo-nodes"
 
 
 class Demo:
-    """The demo of one data directory."""
-
     # The example jobs run without a container engine.
     variables: Mapping[str, str] = {"TESSERA_IMAGES": "ignore"}
     content = "demo.content.seed"

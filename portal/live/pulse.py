@@ -50,7 +50,6 @@ class Pulse:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether messages may be lost now."""
         return self._is_lost
 
     def join(self, listener: Listener) -> None:

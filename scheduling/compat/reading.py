@@ -68,7 +68,6 @@ class Section:
             place.note(value, wrong_type(value, "an object", phrase("import-write-keys")))
 
     def at(self, key: str) -> DocumentPlace:
-        """Return the place of a key."""
         return self.place.child(key)
 
     def take(self, key: str) -> Any:

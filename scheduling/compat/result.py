@@ -91,7 +91,6 @@ class Imported:
 
     @property
     def specs(self) -> tuple[dict[str, Any], ...]:
-        """Return all jobs of the document in order."""
         return (self.spec, *self.more) if self.spec else ()
 
     @property

@@ -17,8 +17,6 @@ LONGEST_URL: Final = 500
 
 
 class DeliveryState(models.TextChoices):
-    """Progress of a delivery."""
-
     WAITING = "waiting", "waiting"
     DELIVERED = "delivered", "delivered"
     DEAD = "dead", "given up"

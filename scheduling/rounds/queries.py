@@ -18,8 +18,6 @@ STOPPED_INTERVALS: Final = 3
 
 
 class RoundHealth(StrEnum):
-    """The punctuality of rounds."""
-
     ON_TIME = "on-time"
     LATE = "late"
     STOPPED = "stopped"
@@ -84,7 +82,6 @@ class Ticker:
 def recent_rounds(
     viewer: Viewer, *, cursor: str | None = None, limit: int = DEFAULT_ROWS
 ) -> Page[RoundRow]:
-    """Return a page of rounds, newest first."""
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-rounds"))
     limit = page_limit(limit)
     key = read_cursor(cursor)

@@ -19,8 +19,8 @@ class Node(models.Model):
 
     ``host_key`` is the pinned public key line; a node with another key is refused. ``contact`` is
     the state that the node service observes (ready, suspect, down). ``held`` is the state that an
-    admin set (cordoned, draining). Only ``services.node_contact`` and ``services.nodes`` derive
-    ``state`` from both. The row of a removed node remains as history; ``last_address``
+    admin set (cordoned, draining). Only ``services.node_contact`` and ``services.node_rows``
+    derive ``state`` from both. The row of a removed node remains as history; ``last_address``
     (``host:port``) identifies its host.
 
     ``isolation`` has the results of the isolation probes, and ``isolation_level`` the best level

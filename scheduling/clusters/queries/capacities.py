@@ -15,8 +15,6 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCapacity:
-    """Devices with their processors and memory in bytes."""
-
     devices: int = 0
     cpus: float = 0.0
     memory_bytes: int = 0

@@ -391,7 +391,6 @@ class Glance:
 
 
 def at_a_glance(viewer: Viewer) -> Glance:
-    """Return the three numbers, in two queries."""
     troubled = Q(state__in=(NodeState.SUSPECT, NodeState.DOWN))
     nodes: dict[str, Any] = Node.objects.filter(removed_at=None).aggregate(
         all=Count("id"), troubled=Count("id", filter=troubled)

@@ -145,12 +145,10 @@ class ClusterFacts:
 
     @cached_property
     def tenant_ids(self) -> frozenset[int]:
-        """Return the tenants whose jobs hold devices."""
         return frozenset(holder.tenant_id for holder in self.holders.values())
 
     @cached_property
     def devices_by_node(self) -> Mapping[int, tuple[DeviceFacts, ...]]:
-        """Return the devices of each node by index."""
         found: dict[int, list[DeviceFacts]] = defaultdict(list)
         for device in self.devices:
             found[device.node_id].append(device)
@@ -192,7 +190,6 @@ class ClusterFacts:
 
     @cached_property
     def uses(self) -> Mapping[str, ChainUse]:
-        """Return the use of each chain in devices."""
         chain_of = {device.id: device.chain for device in self.devices}
         placeable, held = self._placeable, self.held
         used: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -239,7 +236,6 @@ class ClusterFacts:
 
     @cached_property
     def free(self) -> tuple[FreeChain, ...]:
-        """Return the free cells of each chain."""
         idle: dict[str, list[int]] = defaultdict(list)
         for device in self.devices:
             if device.healthy and device.node_id in self._placeable and device.id not in self.held:
@@ -273,8 +269,6 @@ def facts_of_node(node_id: int) -> ClusterFacts:
 
 
 class _Newest:
-    """Cache of the newest facts."""
-
     def __init__(self) -> None:
         self._facts: ClusterFacts | None = None
 

@@ -150,8 +150,6 @@ class EngineInForce:
 
 
 class _Newest:
-    """Cache of the newest engine."""
-
     def __init__(self) -> None:
         self._engine: EngineInForce | None = None
 

@@ -98,7 +98,6 @@ class NodeRow:
 
     @property
     def id(self) -> int:
-        """Return the primary key of the node."""
         return self.view.id
 
     @property

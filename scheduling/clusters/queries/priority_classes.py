@@ -9,8 +9,6 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityClassRow:
-    """A name for a priority."""
-
     id: int
     name: str
     value: int

@@ -243,7 +243,6 @@ class VcRoom:
 
     @cached_property
     def fits(self) -> tuple[FitRow, ...]:
-        """Return which job sizes fit, by device type."""
         asked, engine = self._asked, self._engine
         return () if engine is None else engine.fits(asked.topology, asked.vc.name)
 

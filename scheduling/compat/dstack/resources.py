@@ -20,8 +20,6 @@ _NAMES: Final = re.compile(r"[A-Za-z][A-Za-z0-9._+-]*(?:,[A-Za-z][A-Za-z0-9._+-]
 
 @dataclass(slots=True)
 class _Gpus:
-    """The requested GPUs of one node."""
-
     names: list[str] = field(default_factory=list)
     least: int | None = None
     most: int | None = None
@@ -30,7 +28,6 @@ class _Gpus:
 
 
 def read_resources(section: Section, context: Context) -> dict[str, Any]:
-    """Return the resource fields of a role."""
     report, place = section.report, section.at("gpu")
     gpus = _gpus(section)
     role: dict[str, Any] = {"devices": gpus.least if gpus.least is not None else 1}

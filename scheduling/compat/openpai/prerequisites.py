@@ -34,7 +34,6 @@ class Prerequisites:
     shared: Set[str] = frozenset()
 
     def image(self, role: Section) -> str | None:
-        """Return the image of a role, or None."""
         found = self._named(role, "dockerImage", "dockerimage", required=True)
         uri = found.get("uri")
         return uri if isinstance(uri, str) else None
@@ -84,7 +83,6 @@ class Prerequisites:
 
 
 def read_prerequisites(top: Section) -> Prerequisites:
-    """Parse the list of prerequisites."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {kind: {} for kind in _KINDS}
     starts: dict[str, list[str] | None] = {}
     shared = set[str]()

@@ -57,7 +57,6 @@ class Wanted:
 
 
 def read_resources(section: Section, context: Context) -> Wanted:
-    """Parse the object ``resources``."""
     wanted = Wanted()
     _devices(section, _choices(section), wanted, context)
     _sizes(section, wanted)

@@ -114,7 +114,6 @@ def list_named_jobs(
 
 
 def count_named_jobs(viewer: Viewer, filters: NamedJobFilter) -> int:
-    """Return the total number of matching jobs."""
     return _filtered(viewer, filters).count()
 
 

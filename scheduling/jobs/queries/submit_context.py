@@ -107,7 +107,6 @@ def _is_on_a_node(devices: int, device_type: str) -> bool:
 
 
 def kinds_of_nodes() -> tuple[NodeKind, ...]:
-    """Return the distinct capabilities of the nodes."""
     nodes = Node.objects.filter(removed_at=None).order_by()
     columns = (
         "isolation_level",

@@ -149,7 +149,7 @@ def _changes_something(reading: Reading, result: RoundResult) -> bool:
 
 
 def _has_fresh_waiters(reading: Reading, result: RoundResult, now: datetime) -> bool:
-    """Return whether a job waits that no stored round contains, and the newest is a minute old.
+    """Return whether a waiting job is in no stored round, and the newest one is a minute old.
 
     A reason can be checked only against a stored snapshot that contains the job.
     """

@@ -42,7 +42,6 @@ class Hours:
 
     @property
     def held(self) -> float:
-        """Return all device-hours that were held."""
         return self.guaranteed + self.borrowed
 
     @property
