@@ -134,7 +134,7 @@ def test_the_nodes_of_a_host_that_cannot_reach_them_are_taken_over(
     accepted = crowd.wait()
 
     figures = {"taken_over_s": taken, "shared_again_s": returned}
-    write_report(REPORT, {"test": "hosts cut from nodes"} | figures)
+    write_report(REPORT, {"test": "hosts cut from nodes", **figures})
     print(figures)
     assert max(taken) <= 15
     assert check_promises(portal, accepted, ledger).jobs == 20

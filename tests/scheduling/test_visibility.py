@@ -57,8 +57,8 @@ def world():
     )
 
 
-def texts(value: object) -> Iterator[object]:
-    """Every text and number anywhere inside a result."""
+def texts(value: object) -> Iterator[str]:
+    """Every text anywhere inside a result."""
     if is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield from texts(getattr(value, field.name))

@@ -135,7 +135,7 @@ def forget(state: str) -> None:
             present = randomness.portable(randomness.capture())
             take_up(elastic, {**found, "shared": present})
 
-        LogicalWorkers._take_up = forgetting  # type: ignore[method-assign]
+        LogicalWorkers._take_up = forgetting  # type: ignore[assignment, method-assign]
     elif state == "dropout":
         capture = randomness.capture
 
@@ -154,7 +154,7 @@ def _forget_of_the_rules(state: str) -> None:
 
 def _forget_of_the_feed(state: str) -> None:
     if state == "sampler":
-        Order.of = lambda order, _epoch: random.sample(range(SAMPLES), SAMPLES)  # type: ignore[method-assign]
+        Order.of = lambda order, _epoch: random.sample(range(SAMPLES), SAMPLES)  # type: ignore[assignment, method-assign]
     elif state == "samples":
         seeded = randomness.seed_all
         randomness.seed_all = lambda *parts: seeded(*parts) if len(parts) < 3 else None

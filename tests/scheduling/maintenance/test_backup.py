@@ -218,6 +218,7 @@ def test_user_ids_are_skipped_where_the_replaced_database_does_not_know_them(
     tmp_path, data_dir, database, replaced, migrated_template
 ):
     uid = make_tenant("vision").uid
+    assert uid is not None
     report = back_up(tmp_path, data_dir, database)
     connections.close_all()
     path = Path(connections.settings["default"]["NAME"])

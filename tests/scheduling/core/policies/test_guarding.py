@@ -79,6 +79,7 @@ def test_a_policy_that_raises_is_replaced():
     plan, _state, fault = guarded_plan(Raises(), VIEW, {})
 
     assert plan == keep_running(VIEW)
+    assert fault is not None
     assert "failed with ZeroDivisionError: by nothing; running jobs keep their devices" in fault
 
 

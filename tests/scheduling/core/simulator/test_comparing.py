@@ -1,6 +1,7 @@
 """Ratios in pairs and what a report draws, on numbers that are worked out by hand."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from scheduling.core.simulator.results import HoldSpan, Recorder
 
 
 def run(policy, workload, seconds, seed=0, **figures):
-    document = dict.fromkeys(METRICS, 1.0)
+    document: dict[str, Any] = dict.fromkeys(METRICS, 1.0)
     document |= {"avg_jct_h": sum(seconds) / len(seconds) / 3600.0, **figures}
     document |= dict.fromkeys(("jobs", "completed", "censored", "refused", "failures"), 1)
     document["per_job"] = [{"submit_s": 0.0, "finish_s": value} for value in seconds]
@@ -44,6 +45,9 @@ def test_one_pair_is_resampled_over_its_jobs_and_always_the_same_way():
 
     found = ratio([one, other], "b", "a", "avg_jct_h")
 
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
     assert found.method == "bootstrap"
     assert found.geometric == pytest.approx(0.92)
     assert 0.75 < found.low < found.geometric < found.high < 1.5

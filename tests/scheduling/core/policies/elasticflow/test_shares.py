@@ -2,8 +2,10 @@
 
 import csv
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -131,7 +133,8 @@ class Exact(LinearModel):
 
 def simulate(view, arrivals, policy, rounds):
     """Run rounds of a minute; when each admitted job with a deadline has ended."""
-    state, ended, rejected, now = {}, {}, set(), view.now
+    ended, rejected, now = {}, set(), view.now
+    state: Mapping[str, Any] = {}
     pending = sorted(arrivals, key=lambda job: job.submitted)
     active = []
     for _ in range(rounds):
@@ -144,7 +147,9 @@ def simulate(view, arrivals, policy, rounds):
         for job in applied(view, plan).jobs:
             rate = 0.0
             if job.phase is JobPhase.RUNNING:
+                assert job.alloc is not None
                 rate = view.model.rate(job, type("S", (), {"devices": job.alloc.devices}))
+            assert job.facts.steps_left is not None
             left = job.facts.steps_left - rate * 60.0
             if left <= 1e-6:
                 ended[job.id] = now + job.facts.steps_left / rate
@@ -245,10 +250,10 @@ def test_promises_on_the_published_jobs_hold_with_the_published_rates(shared_dir
             horizon.take(
                 tuple(s._replace(start=max(s.start, now)) for s in profile if s.end > now)
             )
-        profile = minimum_share(new, horizon)
-        if profile:
+        promise = minimum_share(new, horizon)
+        if promise:
             promised += 1
-            live[number] = (new, profile)
+            live[number] = (new, promise)
 
     assert promised > 60
     assert kept == promised - len(live)
