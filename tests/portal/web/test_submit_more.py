@@ -191,7 +191,9 @@ def test_a_value_in_the_text_holds_until_the_form_gives_another(alice: Client) -
     found = check_specification(alice, **shown | {"source": "form", "yaml": TEXT, ROW: "new-one"})
 
     assert found["errors"] == []
-    assert read_typed(found["yaml"]).document["roles"]["worker"]["secrets"] == {
+    document = read_typed(found["yaml"]).document
+    assert document is not None
+    assert document["roles"]["worker"]["secrets"] == {
         "TOKEN": "(redacted)", "REG": "alice:hush",
     }  # fmt: skip
     assert "new-one" not in str(found)

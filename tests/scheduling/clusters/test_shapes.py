@@ -99,6 +99,7 @@ def test_use_counts_live_and_past_leases_of_visible_tenants_only(nodes):
     make_member(make_tenant("speech"), make_user("sam"))
 
     assert (mine.hours.gpu, mine.hours.slot, mine.devices) == (1.0, 2.0, 1)
+    assert alice.user_id is not None
     assert people[alice.user_id] == mine
     assert use_by_tenant(make_viewer("sam"), now=NOW) == {}
 

@@ -257,9 +257,9 @@ def test_values_cannot_be_changed_after_they_were_read():
     spec = parse(job_with_role(env={"A": "1"}))
 
     with pytest.raises(TypeError):
-        spec.roles["worker"].env["A"] = "2"
+        spec.roles["worker"].env["A"] = "2"  # type: ignore[index]  # it is read-only
     with pytest.raises(AttributeError):
-        spec.name = "other"
+        spec.name = "other"  # type: ignore[misc]  # it is read-only
 
 
 def test_the_document_is_not_changed():

@@ -1,13 +1,14 @@
 """Jobs that are no gang become as many jobs as they have instances."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 
 from scheduling.core.jobspec import parse, parse_stored, split
 from tests.strategies.jobspecs import job_documents
 
-LOOSE = {
+LOOSE: dict[str, Any] = {
     "name": "sweep",
     "virtual_cluster": "vision-a",
     "gang": False,

@@ -116,8 +116,9 @@ def test_the_report_needs_no_network_and_runs_nothing_that_a_trace_says(workload
     assert "<script>alert" not in text
     assert "default-src &#x27;none&#x27;" in text or "default-src 'none'" in text
     assert "url(" not in text.split("</style>")[0]
-    charts = re.search(r'<script id="charts" type="application/json">(.*?)</script>', text)[1]
-    names = {name for run in json.loads(charts)["runs"] for name in run["names"]}
+    charts = re.search(r'<script id="charts" type="application/json">(.*?)</script>', text)
+    assert charts is not None
+    names = {name for run in json.loads(charts[1])["runs"] for name in run["names"]}
     assert any(name.startswith("&lt;/script&gt;") for name in names)
     assert not any("<" in name for name in names)
 

@@ -82,6 +82,8 @@ def test_a_shadow_says_whom_it_would_have_started_and_held_and_nothing_happens(t
     strict, mine = round_shadows(make_viewer("alice"), 2, read=read_from(tmp_path))
     assert (strict.policy, strict.policy_args) == ("fifo", {"backfill": False})
     assert (strict.agrees, strict.only_live, strict.starts) == (False, 1, 0)
+    assert strict.jobs is not None
+    assert mine.jobs is not None
     assert strict.jobs["only_live"] == [small.pk]
     assert f"Job {big.pk} is ahead of it" in strict.jobs["why"][str(small.pk)]
     assert mine.jobs["only_live"] == [small.pk]

@@ -4,6 +4,7 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,8 +28,8 @@ from scheduling.core.policies.tessera import Tessera
 from scheduling.core.policy_interface import JobPhase
 from tests.strategies.policy_views import TYPES, applied, views
 
-ALL = {name: {} for name in COMBINATORS}
-WRAPPED = {
+ALL: dict[str, dict[str, Any]] = {name: {} for name in COMBINATORS}
+WRAPPED: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "tessera+hysteresis+reserve-head": (
         "tessera",
         {"hysteresis": {"min_run": 600.0}, "reserve-head": {"patience": 300.0}},
@@ -98,7 +99,8 @@ def test_no_start_passes_a_ceiling_whatever_else_stands_around(label, view):
     plan, _state = wrapped(label).plan(view, {})
 
     tenants = {tenant.id for tenant in view.tenants}
-    held, started = Counter(), Counter()
+    held: Counter[int] = Counter()
+    started: Counter[int] = Counter()
     for job in view.jobs:
         if job.terms.tenant in tenants:
             continue

@@ -88,6 +88,7 @@ def test_the_preemptor_starts_on_what_it_has_claimed_when_all_victims_are_gone()
     result = decided(waiting, RIVAL)
 
     (start,) = result.starts
+    assert waiting.claims is not None
     claimed = {
         leaf for part in waiting.claims["parts"] for _, leaves, _ in part for leaf in leaves
     }
@@ -143,6 +144,7 @@ def test_a_claim_for_more_than_another_start_leaves_of_a_cap_is_given_up():
 def test_a_claim_on_a_node_that_takes_nothing_new_is_given_up():
     _, holding = full_node()
     waiting = remembered(LATEST, decided(LATEST, holding=holding))
+    assert waiting.claims is not None
     claimed = waiting.claims["parts"][0][0][1][0].partition("/")[0]
     base = cluster_snapshot()
     nodes = tuple(replace(node, placeable=node.name != claimed) for node in base.nodes)
@@ -181,6 +183,7 @@ def test_a_higher_priority_takes_a_claim_and_the_first_preemptor_decides_anew():
 def test_claims_of_cells_that_are_gone_are_forgotten():
     _, holding = full_node()
     waiting = remembered(LATEST, decided(LATEST, holding=holding))
+    assert waiting.claims is not None
     gone = {**waiting.claims, "parts": [[[0, ["gone/0"], ["vision-a/0/0"]]]]}
 
     result = decided(replace(waiting, claims=gone))

@@ -82,7 +82,7 @@ def test_a_program_without_a_point_says_so():
 
 def test_rounds_add_up_to_the_fractions():
     shares = {(1,): 0.5, (2,): 0.25, (3,): 0.25}
-    had = dict.fromkeys(shares, 0.0)
+    had: dict[tuple[int, ...], float] = dict.fromkeys(shares, 0.0)
     for _ in range(400):
         claims = [
             TimeShare(jobs=jobs, type="a", share=share, received=had[jobs], deficit=0.0, n=2)
