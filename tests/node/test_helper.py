@@ -285,7 +285,7 @@ def test_the_program_needs_a_socket_of_the_account_that_uses_sudo(uid: str) -> N
         program.write_bytes(build_helper().data)
         done = subprocess.run(
             [python_for_all(), "-I", "-S", program],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             capture_output=True,
             env={"SUDO_UID": uid},
             text=True,
@@ -321,7 +321,7 @@ def test_an_alarm_that_the_account_has_switched_off_is_on_again() -> None:
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, set())
             one.sendall(f"{signal.getsignal(signal.SIGALRM) == signal.SIG_DFL} {mask}".encode())
 
-        helper._answer = answer  # type: ignore[method-assign]
+        helper._answer = answer  # type: ignore[assignment, method-assign]  # this helper alone
         other, _ = socket.socketpair()
         helper._handle(other, os.dup(line.fileno()))
 

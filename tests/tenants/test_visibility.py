@@ -67,8 +67,8 @@ def make_world(mine, others, archived):
         for tenant, role in zip(tenants, held, strict=True):
             if role is not None:
                 Membership.objects.create(tenant=tenant, user=user, role=role.value)
-    for tenant in [*tenants, None]:
-        AuditEntry.objects.create(actor_name="x", action="x", object_type="x", tenant=tenant)
+    for owner in [*tenants, None]:
+        AuditEntry.objects.create(actor_name="x", action="x", object_type="x", tenant=owner)
     return tenants, alice
 
 

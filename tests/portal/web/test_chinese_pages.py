@@ -99,8 +99,8 @@ def stage(client: Client) -> Stage:
         row.name = RENAMED[row.name]
         row.save(update_fields=["name"])
     Job.objects.unscoped().filter(pk=made.running.pk).update(name="issue")
-    for row in (made.running, made.waiting):
-        row.refresh_from_db()
+    for job in (made.running, made.waiting):
+        job.refresh_from_db()
     sign_in(client, "root")
     User.objects.filter(username="root").update(language="zh-hans")
     return made

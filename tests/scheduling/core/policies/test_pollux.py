@@ -18,9 +18,10 @@ from tests.strategies.policy_views import NOW, make_job, make_view
 class Goodputs(LinearModel):
     """Goodput by devices on one node; each further node costs a tenth."""
 
-    def __init__(self, table, most=4):
+    def __init__(self, table, most=4, seen=None):
         super().__init__()
         self.table, self.most = table, most
+        self.seen = most if seen is None else seen
 
     def goodputs(self, jobs, shapes, *, within_request=False):
         return np.array(
@@ -31,7 +32,7 @@ class Goodputs(LinearModel):
         )
 
     def profiled(self, job):
-        return {"a": self.most}
+        return {"a": self.seen}
 
     def most_devices(self, job, device_type):
         return self.most
@@ -174,8 +175,7 @@ def test_nobody_grows_to_more_than_twice_what_it_was_seen_on():
     table = {1: [float(n) for n in range(9)]}
 
     assert plan_of([elastic(1, most=8)], table, devices=8, most=2).allocs[1].devices == 2
-    view = make_view([elastic(1, most=8)], {"a": 8}, model=Goodputs(table, 8))
-    view.model.profiled = lambda _job: {"a": 2}
+    view = make_view([elastic(1, most=8)], {"a": 8}, model=Goodputs(table, 8, seen=2))
     assert Pollux().plan(view, {})[0].allocs[1].devices == 4
 
 

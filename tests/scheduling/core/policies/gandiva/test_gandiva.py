@@ -1,6 +1,8 @@
 """Gandiva: everybody has his turn, and what is measured decides who shares."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -61,7 +63,9 @@ def test_rows_take_turns_and_others_fill_what_a_row_leaves():
 
 
 def run(view, rounds, measure=lambda view: view, **args):
-    policy, state, ran, plans = make_policy("gandiva", args), {}, {}, []
+    policy, plans = make_policy("gandiva", args), []
+    state: Mapping[str, Any] = {}
+    ran: dict[int, int] = {}
     for _ in range(rounds):
         plan, state = policy.plan(measure(view), state)
         plans.append(plan)

@@ -1,6 +1,8 @@
 """Gavel's rounds: fractions come true over time, and what it remembers is small."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,9 @@ class FastOnB(LinearModel):
 
 def run(view, rounds, **args):
     """Seconds by job and type over so many rounds of a minute."""
-    policy, state, had = make_policy("gavel", args), {}, {}
+    policy = make_policy("gavel", args)
+    state: Mapping[str, Any] = {}
+    had: dict[tuple[int, str], int] = {}
     for _ in range(rounds):
         plan, state = policy.plan(view, state)
         view = applied(view, plan)
@@ -59,7 +63,8 @@ def test_the_job_that_is_faster_there_gets_the_fast_type():
 
 def test_places_rotate_once_a_quantum_and_no_sooner():
     view = make_view([make_job(i, 2, types=("a",)) for i in (1, 2)], {"a": 2})
-    policy, state, runs = make_policy("gavel", {"quantum": 300.0}), {}, []
+    policy, runs = make_policy("gavel", {"quantum": 300.0}), []
+    state: Mapping[str, Any] = {}
     for _ in range(20):
         plan, state = policy.plan(view, state)
         runs.append(next(iter(plan.allocs)))
