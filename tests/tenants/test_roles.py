@@ -124,7 +124,7 @@ def test_an_archived_tenant_takes_no_work_even_from_an_admin_and_can_still_be_se
     admin = viewer(is_cluster_admin=True, archived_ids=frozenset({1}))
 
     assert not any(admin.can(permission, 1) for permission in FROZEN_BY_ARCHIVE)
-    assert admin.tenant_ids(P.SUBMIT_JOBS) == {2}
+    assert admin.tenant_ids(P.SUBMIT_JOBS) == frozenset({2})
     assert admin.can(P.VIEW_JOBS, 1)
     assert admin.can(P.STOP_ANY_JOB, 1)
 

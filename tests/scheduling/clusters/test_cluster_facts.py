@@ -135,11 +135,14 @@ def test_a_token_without_the_scope_gets_no_share_of_what_its_owner_sees():
 def test_what_is_kept_is_bounded():
     facts = cluster_facts()
 
+    def ask(number: int, made: int) -> int:
+        return facts.once(number, lambda: made)
+
     for number in range(3 * KEPT):
-        facts.once(number, lambda made=number: made)
+        ask(number, made=number)
 
     assert len(facts._made) == KEPT
-    assert facts.once(3 * KEPT - 1, lambda: "made anew") == 3 * KEPT - 1
+    assert ask(3 * KEPT - 1, made=-1) == 3 * KEPT - 1
 
 
 def test_a_lease_whose_job_was_gone_when_jobs_were_read_counts_as_released():

@@ -160,7 +160,7 @@ def test_a_policy_that_fails_is_said_once_and_so_is_its_recovery():
 
     round_under(gives(job, 4), NOW + timedelta(seconds=20))
 
-    vc.refresh_from_db()
+    vc = VirtualCluster.objects.unscoped().get()
     assert (vc.policy_fault, vc.policy_fault_at) == ("", None)
     assert AuditEntry.objects.unscoped().filter(action="policy.recover").count() == 1
 
@@ -235,11 +235,15 @@ def test_policies_are_told_how_much_memory_the_smallest_device_of_a_type_has():
             ]
         }
         node.save()
-    told = []
+    told: list[int | None] = []
 
-    round_under(lambda view: told.append(view.pool.types["a"].memory) or Plan(allocs={}, order=()))
+    def note_memory(view):
+        told.append(view.pool.types["a"].memory)
+        return Plan(allocs={}, order=())
+
+    round_under(note_memory)
     Node.objects.update(inventory={})
-    round_under(lambda view: told.append(view.pool.types["a"].memory) or Plan(allocs={}, order=()))
+    round_under(note_memory)
 
     assert silent.inventory == {}
     assert told == [40 << 30, None]

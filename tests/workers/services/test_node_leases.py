@@ -77,7 +77,7 @@ def test_a_service_that_could_not_renew_in_time_holds_on_until_another_takes_ove
     claim("other", later + 2 * LEASE)
     lost = node_leases.hold(owner="first", epochs={node_id: 1}, now=later, lease=LEASE)
 
-    assert (kept, lost) == ({node_id}, frozenset())
+    assert (kept, lost) == (frozenset({node_id}), frozenset())
 
 
 UNTIL = NOW + timedelta(seconds=60)
