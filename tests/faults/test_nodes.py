@@ -152,9 +152,13 @@ def kill_a_runner(portal: WholePortal, rng: random.Random, ledger: Path) -> str:
         begun = {line.run_id for line in read_ledger(ledger)}
         return sorted(one for one in runners(portal).items() if one[1] in begun)
 
+    def is_found() -> bool:
+        found.extend(under_way())
+        return bool(found)
+
     wait_for_instant(rng, 0.5, 2)
     found: list[tuple[int, str]] = []
-    wait_until(lambda: bool(found.extend(under_way()) or found), 120, "a run that is under way")
+    wait_until(is_found, 120, "a run that is under way")
     pid, run_id = rng.choice(found)
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
