@@ -135,8 +135,8 @@ def attacked(session: Session, level: str, victim: RunSpec, outside: Path) -> Ou
     found = json.loads(session.log(spec).splitlines()[-1])
     session.ask("stop", run_id=victim.run_id, grace_seconds=30, reason="user")
     end = session.exit_of(victim)
-    streams = [session.log(victim, stream) for stream in ("log", "reports")]
-    return Outcome(set(found), still, attacker, *streams, end)
+    log, reports = (session.log(victim, stream) for stream in ("log", "reports"))
+    return Outcome(set(found), still, attacker, log, reports, end)
 
 
 def knowledge(session: Session, level: str, victim: RunSpec, outside: Path) -> dict[str, object]:

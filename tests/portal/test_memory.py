@@ -57,7 +57,7 @@ def test_a_worker_checks_its_connections_before_each_task(
     looked: list[None] = []
     checked = "close_if_unusable_or_obsolete"
     monkeypatch.setattr(connections["default"], checked, lambda: looked.append(None))
-    run_round.push_request(is_eager=is_eager)
+    run_round.push_request(is_eager=is_eager)  # type: ignore[call-arg]  # the stubs name no field
 
     try:
         task_prerun.send(sender=run_round)

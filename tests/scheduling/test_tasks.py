@@ -170,7 +170,7 @@ def test_a_round_that_is_delivered_again_since_its_worker_died_begins(
     is_again: bool, begins: bool
 ) -> None:
     ports.bound().rounds.begin()
-    run_round.push_request(delivery_info={"redelivered": is_again})
+    run_round.push_request(delivery_info={"redelivered": is_again})  # type: ignore[call-arg]  # the stubs name no field
 
     try:
         run_round(cause="exit", after=0)
