@@ -6,7 +6,11 @@ from pathlib import Path
 
 
 def wait_until(
-    condition: Callable[[], bool], seconds: float = 60.0, what: str = "it", *, every: float = 0.02
+    condition: Callable[[], object],
+    seconds: float = 60.0,
+    what: str = "it",
+    *,
+    every: float = 0.02,
 ) -> None:
     """Wait until the condition holds; fails when it does not in time."""
     deadline = time.monotonic() + seconds

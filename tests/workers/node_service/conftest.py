@@ -187,7 +187,7 @@ class Frozen:
 
 def wait_for(
     condition: Callable[[], object],
-    say: Callable[[], str] = lambda: "it did not come true",
+    say: Callable[[], object] = lambda: "it did not come true",
     *,
     seconds: float = 60.0,
 ) -> None:
