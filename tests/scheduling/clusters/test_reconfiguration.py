@@ -280,7 +280,10 @@ def test_a_virtual_cluster_is_made_and_another_put_away():
         ((move(target="vision-a"),), "edits[0].count"),
         ((move(count=2),), "edits[0].count"),
         ((ChangeVc(virtual_cluster="x", cells=[]),), "edits[0].virtual_cluster"),
-        ((ChangeVc(virtual_cluster="vision-a", cells=[7]),), "edits[0].cells[0]"),
+        (
+            (ChangeVc(virtual_cluster="vision-a", cells=[7]),),  # type: ignore[list-item]  # no cell
+            "edits[0].cells[0]",
+        ),
         ((Pin(virtual_cluster="vision-a", name="", address="node-3"),), "edits[0].name"),
         ((Pin(virtual_cluster="vision-a", name="p", address="nowhere"),), "edits[0].address"),
         ((Unpin(virtual_cluster="vision-a", name="p"),), "edits[0].name"),
