@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -47,10 +48,10 @@ def default_of_its_own(folder: Path, template: str | None = None) -> Iterator[No
     _drop(name)
 
 
-def at_once(*acts: Callable[[], object]) -> list[object]:
+def at_once(*acts: Callable[[], object]) -> list[Any]:
     """Run ``acts`` in a thread each, let go together; what each returned or raised, in order."""
     barrier = threading.Barrier(len(acts), timeout=60)
-    outcomes: list[object] = [None] * len(acts)
+    outcomes: list[Any] = [None] * len(acts)
 
     def perform(number: int, act: Callable[[], object]) -> None:
         try:
