@@ -62,7 +62,7 @@ def serve(data: DataDir) -> Iterator[Serve]:
 async def connected(
     node: dict[str, Any], key: Path
 ) -> AsyncIterator[asyncssh.SSHClientConnection]:
-    pinned = ([asyncssh.import_public_key(node["host_key"])], [], [])
+    pinned: tuple[list[Any], ...] = ([asyncssh.import_public_key(node["host_key"])], [], [])
     async with asyncssh.connect(
         node["host"], node["port"], username=node["user"], client_keys=[str(key)],
         known_hosts=pinned, config=None, agent_path=None, connect_timeout=60,

@@ -201,7 +201,8 @@ def test_what_arrives_while_the_log_is_read_stands_there_once(page: Page) -> Non
     server.say(topic, 1, {"offset": 0, "text": "line 0\n", "next_offset": 7})
     expect(lines).to_have_count(1)
 
-    server.held = held = []
+    held: list[Route] = []
+    server.held = held
     server.say(topic, 2, {"offset": 7, "text": "", "next_offset": 21})
     server.wait_for(lambda: held)
     server.log += "line 1\nline 2\n"
@@ -299,7 +300,8 @@ def test_the_log_of_another_worker_keeps_its_first_line(page: Page) -> None:
 def test_messages_while_the_log_is_read_ask_once_more_together(page: Page) -> None:
     server = Server(page, f'{LOG}<i data-topic="overview"></i>')
     topic = "log:7:worker:0"
-    server.held = held = []
+    held: list[Route] = []
+    server.held = held
     server.say(topic, 1, {"offset": 7, "text": "", "next_offset": 21})
     server.wait_for(lambda: held)
     server.log = "line 0\n" * 30

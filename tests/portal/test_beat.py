@@ -1,7 +1,7 @@
 """Any number of beats, one of which sends: what is handed on, and what a wrong clock does."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from django.utils import timezone
@@ -127,7 +127,8 @@ def test_a_worker_whose_clock_is_off_drops_no_task_and_delays_none(
 
     class Message:
         headers, body, payload = sent.headers, sent.body, sent.body
-        delivery_info, properties = {}, sent.properties
+        delivery_info: ClassVar[dict[str, Any]] = {}
+        properties = sent.properties
 
     made = symbol_by_name(run_round.Request)
     request = made(Message(), app=app, hostname="here", decoded=True, task=run_round)

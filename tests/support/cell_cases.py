@@ -27,7 +27,21 @@ _GANGS: Final = (
     ((1, 8),),
     ((2, 8),),
 )
-_JUNK: Final = (None, True, -1, 0, 2.5, "", "x", "nobody", [], {}, [1], {"name": 3}, 10**9)
+_JUNK: Final[tuple[object, ...]] = (
+    None,
+    True,
+    -1,
+    0,
+    2.5,
+    "",
+    "x",
+    "nobody",
+    [],
+    {},
+    [1],
+    {"name": 3},
+    10**9,
+)
 
 
 def _types(name: str, *rungs: tuple[str, int, bool]) -> dict[str, Any]:

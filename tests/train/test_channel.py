@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ class Node:
 
     def lines(self) -> list[bytes]:
         """What has come since the last call, without the token."""
-        found = []
+        found: list[bytes] = []
         while True:
             try:
                 token, _, line = self.socket.recv(1 << 17).partition(b" ")
@@ -143,7 +143,7 @@ def test_a_forked_child_sends_its_own_lines_only(a_node: Node) -> None:
 def test_the_exit_of_a_process_sends_queued_lines(
     a_node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registered = []
+    registered: list[Callable[[], object]] = []
     monkeypatch.setenv("TESSERA_JOB_REPORTS", str(a_node.path))
     monkeypatch.setattr(reports.atexit, "register", registered.append)
     reports.report(step=1, samples=1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -253,7 +254,7 @@ class Narrow:
 
     def __init__(self, user):
         self.told, self.room = [], asyncio.Event()
-        self.inbox = asyncio.Queue()
+        self.inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         scope = {"type": "websocket", "path": "/ws/live/", "query_string": b"", "headers": []}
         app = URLRouter(websocket_urlpatterns)
         line = app({**scope, "subprotocols": [], "user": user}, self.inbox.get, self.send)

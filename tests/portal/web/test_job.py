@@ -231,7 +231,9 @@ def test_a_resize_is_marked_in_the_history_as_one(alice: Client, nodes: list[Nod
 
 def test_an_attempt_that_saves_every_second_does_not_fill_the_events(nodes: list[Node]) -> None:
     job, most = make_job(), progress.MOST_OF_AN_ATTEMPT
-    notes = [("checkpoint", f"Checkpoint {number}.", {}) for number in range(most + 6)]
+    notes: list[tuple[str, str, dict[str, Any]]] = [
+        ("checkpoint", f"Checkpoint {number}.", {}) for number in range(most + 6)
+    ]
 
     record_training_events(job_id=job.pk, attempt=1, notes=notes, now=datetime.now(UTC))
     record_training_events(job_id=job.pk, attempt=2, notes=notes[:1], now=datetime.now(UTC))

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -150,7 +151,7 @@ def test_a_dry_run_on_a_busy_cluster_reports_the_import_and_the_jobs_in_its_way(
 def test_jobs_on_devices_that_stay_are_no_conflict_of_an_import():
     job = submit(devices=8)
     start(job)
-    document = {"virtualClusters": {"vision-a": {"virtualCells": []}}}
+    document: dict[str, Any] = {"virtualClusters": {"vision-a": {"virtualCells": []}}}
 
     tried = take(document, dry_run=True)
     done = take(document)
@@ -164,7 +165,7 @@ def test_jobs_on_devices_that_stay_are_no_conflict_of_an_import():
 def test_a_busy_virtual_cluster_that_is_not_named_loses_its_share_and_not_its_jobs():
     job = submit("bob")
     run_round()
-    document = {"virtualClusters": {"vision-a": {"virtualCells": []}}}
+    document: dict[str, Any] = {"virtualClusters": {"vision-a": {"virtualCells": []}}}
 
     report = take(document)
 

@@ -247,6 +247,7 @@ def test_a_lead_previews_caps_and_nothing_else(viewers: dict[str, Viewer]) -> No
         return outcome(lambda: edit_virtual_cluster(viewer=lead, edit=edit, now=NOW, dry_run=True))
 
     assert preview(values={"max_devices_per_user": 2}).done is not None
+    wanted: dict[str, Any]
     for wanted in ({"values": {"note": "x"}}, {"cells": []}, {"pinned": []}, {}):
         refused = preview(**wanted).error
         assert refused is not None

@@ -1,6 +1,7 @@
 """Virtual clusters: what may be promised, who may change it, and what stays."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -206,6 +207,7 @@ def test_a_lead_sets_caps_and_nothing_else():
 
     assert update(viewer=ada, max_devices_per_user=2).max_devices_per_user == 2
     assert update(viewer=ada, max_devices_per_user=None).max_devices_per_user is None
+    changes: dict[str, Any]
     for changes in ({"cells": []}, {"policy": "fifo"}, {"note": "x"}, {}):
         with pytest.raises(ForbiddenError):
             update(viewer=ada, **changes)

@@ -55,7 +55,8 @@ def test_what_runs_on_after_a_sum_is_counted_once(job):
 
 def test_what_is_summed_up_while_somebody_reads_is_counted_once(job):
     sum_usage(now=NOW + HOUR)
-    later, is_summed = NOW + 2 * HOUR, []
+    later = NOW + 2 * HOUR
+    is_summed: list[bool] = []
 
     def sum_up_before_days_are_read(execute, sql, params, many, context):
         if not is_summed and sql.startswith("SELECT") and "usageday" in sql:

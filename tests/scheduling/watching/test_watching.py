@@ -78,7 +78,7 @@ def tell_telemetry(job: Job, begin: int, end: int, busy: float | None = 0.0) -> 
 
 def watch(job: Job, until: int, *, busy: float | None = 0.0, begin: int = 0) -> list[IdleAction]:
     """Telemetry and a look every five minutes."""
-    done = []
+    done: list[IdleAction] = []
     for minute in range(begin, until, 5):
         tell_telemetry(job, minute, minute + 5, busy)
         done += look_at_idling(now=NOW + (minute + 5) * M).values()

@@ -17,7 +17,7 @@ from tessera.reasons import ReasonCode
 from tests.factories.rounds import ONE_DEVICE_JOB
 from tests.strategies.waiting_clusters import PolicyOf, clusters, patched, settled, sought, started
 
-QUEUEING = (
+QUEUEING: tuple[PolicyOf, ...] = (
     ("backfill", {}),
     ("capacity", {}),
     ("drf", {}),

@@ -1,5 +1,6 @@
 """Which losses of a run are kept."""
 
+from collections.abc import Sequence
 from json import dumps
 from math import inf, nan
 
@@ -11,7 +12,7 @@ from scheduling.core.performance.losses import KEPT, read_losses, with_loss
 
 
 def kept(reports):
-    points = []
+    points: list[Sequence[float]] = []
     for step, loss in reports:
         more = with_loss(points, step, loss)
         points = points if more is None else more

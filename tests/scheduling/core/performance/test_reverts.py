@@ -84,7 +84,8 @@ def test_a_waiting_job_starts_at_the_size_before_and_stays_there():
 
 def test_whatever_a_policy_wants_a_job_is_resized_a_bounded_number_of_times():
     """A policy that wants another size in each round, on a job that grows slower with its size."""
-    sizes, runs, size, since, resizes = (1, 2, 4, 8), [], 4, 0.0, []
+    sizes, size, since, resizes = (1, 2, 4, 8), 4, 0.0, []
+    runs: list[RunObservation] = []
     for turn in range(600):
         at = turn * 10.0
         known = {1: slow_on(elastic_facts(1, 8, 4), *slower_sizes(runs))}

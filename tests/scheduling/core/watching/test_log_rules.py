@@ -16,6 +16,7 @@ from scheduling.core.watching.log_rules import (
     LogRuleSpec,
     Pattern,
     PatternError,
+    RuleHit,
 )
 
 ATOMS = st.sampled_from(
@@ -171,7 +172,8 @@ def scanner(*rules: LogRuleSpec) -> LineScanner:
 @given(st.lists(st.integers(1, 9), max_size=8))
 def test_lines_are_found_wherever_the_log_is_cut(cuts):
     text = b"first\nsecond boom here\nthird boom\n"
-    look, at, hits = scanner(rule()), 0, []
+    look, at = scanner(rule()), 0
+    hits: list[RuleHit] = []
     for size in [*cuts, len(text)]:
         piece = text[at : at + size]
         hits += look.feed(piece, at)
@@ -221,7 +223,8 @@ def test_what_lies_beyond_the_bytes_searched_of_a_line_does_not_match():
 def test_a_pattern_that_takes_too_long_in_a_log_is_given_up_there_and_others_go_on():
     letters = random.Random(7)
     piece = b"".join(bytes(letters.choices(b"ab", k=1_000)) + b"\n" for _ in range(128))
-    look, hits, at = scanner(rule(HOSTILE[-1] + "c", "slow"), rule("boom", "quick")), [], 0
+    look, at = scanner(rule(HOSTILE[-1] + "c", "slow"), rule("boom", "quick")), 0
+    hits: list[RuleHit] = []
 
     for _ in range(16):
         hits += look.feed(piece, at)

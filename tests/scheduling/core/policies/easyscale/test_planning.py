@@ -193,7 +193,9 @@ def jobs(shared_dir):
 
 def run(jobs, *, mixing: bool) -> tuple[float, float]:
     """Mean completion time and makespan under EasyScale in 60-second rounds."""
-    done, ended, held = defaultdict(float), {}, {}
+    done: dict[int, float] = defaultdict(float)
+    ended: dict[int, float] = {}
+    held: dict[int, dict[str, int]] = {}
     now = 0.0
     while len(ended) < len(jobs):
         now += 60.0

@@ -1,6 +1,8 @@
 """EasyScale in rounds: who waits is admitted, nobody shrinks, and what fails is taken back."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,8 @@ ELASTIC = {"scale": Scale(minimum=1, maximum=8), "kind": Kind.ELASTIC}
 
 
 def grown(view, rounds, policy=None):
-    policy, state = policy or make_policy("easyscale", {}), {}
+    policy = policy or make_policy("easyscale", {})
+    state: Mapping[str, Any] = {}
     for _ in range(rounds):
         plan, state = policy.plan(view, state)
         view = replace(applied(view, plan), now=view.now + 60.0)
