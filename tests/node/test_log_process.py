@@ -18,6 +18,7 @@ from session import (
 
 from tessera import protocol
 from tessera.node import log_process, runs, system
+from tessera.node.log_writer import READ_BYTES
 from tessera.node.runner import FROZEN_SECONDS
 from tessera.protocol import RunSpec, RunStatus
 
@@ -190,7 +191,7 @@ def test_a_frozen_writer_does_not_block_a_job_that_writes_more_than_a_pipe_holds
 
     assert status.exit is not None
     assert status.exit.code == 3
-    assert session.log(spec).count("x") >= 300_000 - log_process.READ_BYTES
+    assert session.log(spec).count("x") >= 300_000 - READ_BYTES
 
 
 def test_a_frozen_writer_without_a_runner_is_ended_and_the_run_settled(session: Session) -> None:

@@ -18,6 +18,7 @@ from tessera import protocol
 from tessera.isolation import NETWORK_ISOLATED, NONE, OWN_NETWORK, SHARED_NETWORK
 from tessera.job_networks import CONNECTED, ISOLATED
 from tessera.node import firewall, networks
+from tessera.protocol import RunStatus
 from tests.support.network_namespaces import (
     DATAGRAMS,
     METADATA,
@@ -198,14 +199,14 @@ def test_the_end_of_a_job_leaves_no_connector(places: tuple[Namespace, Namespace
     assert left == []
 
 
-def _is_connector(path: Path, status: object) -> bool:
+def _is_connector(path: Path, status: RunStatus) -> bool:
     try:
         words = path.read_bytes().split(b"\0")
     except OSError:
         return False
     return (
         words[0] == networks.CONNECTOR.encode() and f"/proc/{status.pid}/ns/net".encode() in words
-    )  # type: ignore[attr-defined]
+    )
 
 
 def test_no_way_leads_around_the_blocked_addresses(places: tuple[Namespace, Namespace]) -> None:

@@ -267,7 +267,7 @@ def test_a_full_disk_delays_reports_and_loses_none(
         return write(descriptor, content)
 
     collector = place.collector()
-    monkeypatch.setattr(logs.os, "write", short_or_refused)
+    monkeypatch.setattr(os, "write", short_or_refused)
     for number in range(3):
         place.send(b'{"step": %d}\n' % number)
         collector.receive()

@@ -78,6 +78,7 @@ def test_a_beat_that_lost_its_lease_sends_nothing() -> None:
     first.work()
     long_ago(first)
     DutyLease.objects.update(owner="beat@b", expires_at=database_now() + timedelta(seconds=9))
+    assert first._duty is not None
     first._duty._renew_at = float("-inf")
 
     assert first.work() == []
@@ -123,7 +124,8 @@ def test_a_worker_whose_clock_is_off_drops_no_task_and_delays_none(
     monkeypatch.setattr(clock, "_has_server", lambda: True)
     monkeypatch.setattr(clock, "_server", FixedServer([truth]))
     monkeypatch.setattr(timezone, "now", lambda: truth + ahead)
-    sent = app.amqp.task_protocols[2]("id", "scheduling.tasks.run_round", countdown=3, expires=10)
+    protocols = app.amqp.task_protocols  # type: ignore[attr-defined]  # the stubs leave it out
+    sent = protocols[2]("id", "scheduling.tasks.run_round", countdown=3, expires=10)
 
     class Message:
         headers, body, payload = sent.headers, sent.body, sent.body

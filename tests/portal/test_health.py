@@ -12,6 +12,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
 from portal import health
+from portal.broker import connection as broker
 from portal.heartbeats import BEAT_DUTY
 from portal.web.errors import _SENTENCES
 from scheduling.clusters.models import Node
@@ -52,8 +53,8 @@ def add_round(*, age: timedelta = timedelta(0)) -> None:
 def whole(without_broker: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A control plane of which every part works."""
     # The tests run without a broker.
-    monkeypatch.setattr(health.broker, "has_broker", lambda: True)
-    monkeypatch.setattr(health.broker, "broker_answers", lambda: True)
+    monkeypatch.setattr(broker, "has_broker", lambda: True)
+    monkeypatch.setattr(broker, "broker_answers", lambda: True)
 
 
 @pytest.fixture

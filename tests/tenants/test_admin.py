@@ -1,5 +1,7 @@
 """Django's admin works on rows that need a scope, and leaves a record."""
 
+from typing import Any
+
 import pytest
 from django.contrib import admin
 from django.test import RequestFactory
@@ -38,7 +40,7 @@ def test_every_list_and_form_opens(rf, root, model):
 
 def request_of(user, values=None):
     factory = RequestFactory()
-    request = factory.get("/") if values is None else factory.post("/", values)
+    request: Any = factory.get("/") if values is None else factory.post("/", values)
     request.user = user
     request._messages = Silent()
     request._dont_enforce_csrf_checks = True
@@ -64,6 +66,7 @@ def test_a_change_made_there_is_recorded(root):
     response = page.changeform_view(request_of(root, values), str(alice.pk))
 
     entry = AuditEntry.objects.unscoped().first()
+    assert entry is not None
     assert response.status_code == 302
     assert vision.memberships.get().role == "lead"
     assert (entry.action, entry.actor_name, entry.tenant) == ("admin.change", "root", vision)
@@ -89,7 +92,9 @@ def test_a_deletion_made_there_is_recorded(root):
     page.delete_queryset(request_of(root), page.get_queryset(request_of(root)))
 
     assert not vision.memberships.exists()
-    assert AuditEntry.objects.unscoped().first().action == "admin.delete"
+    entry = AuditEntry.objects.unscoped().first()
+    assert entry is not None
+    assert entry.action == "admin.delete"
 
 
 def test_people_and_tenants_cannot_be_deleted_there(root):

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from django.apps import apps
@@ -142,7 +143,7 @@ def test_a_longer_path_and_verbs_of_the_domain_keep_the_scope():
     class Remark(models.Model):
         membership = models.ForeignKey(Membership, models.CASCADE, related_name="+")
         text = models.CharField(max_length=10)
-        objects = TenantManager.from_queryset(Words)("membership__tenant_id")
+        objects: ClassVar[Any] = TenantManager.from_queryset(Words)("membership__tenant_id")
 
         class Meta:
             app_label = "tenants"

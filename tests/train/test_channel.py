@@ -1,5 +1,6 @@
 """The library's end of the node's socket: nothing waits, nothing is lost, the file is the rest."""
 
+import atexit
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -145,7 +146,7 @@ def test_the_exit_of_a_process_sends_queued_lines(
 ) -> None:
     registered: list[Callable[[], object]] = []
     monkeypatch.setenv("TESSERA_JOB_REPORTS", str(a_node.path))
-    monkeypatch.setattr(reports.atexit, "register", registered.append)
+    monkeypatch.setattr(atexit, "register", registered.append)
     reports.report(step=1, samples=1)
     reports.report(step=2, samples=1)
     assert len(a_node.lines()) == 1

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from scheduling.clusters.models import ImportRule
+from scheduling.core.lifecycle import JobEventKind
 from scheduling.jobs.models import Job, Sweep
-from scheduling.jobs.services.lifecycle import JobEventKind, try_job_event
+from scheduling.jobs.services.lifecycle import try_job_event
 from scheduling.sweeps.services import feed_sweeps
 from tenants.models import AuditEntry
 from tenants.roles import Scope

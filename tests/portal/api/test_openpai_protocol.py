@@ -5,9 +5,9 @@ import yaml
 from rest_framework.test import APIClient
 
 from portal.api.openpai_shapes import STATES
-from scheduling.core.lifecycle import JobState
+from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.jobs.models import Job
-from scheduling.jobs.services.lifecycle import JobEventKind, try_job_event
+from scheduling.jobs.services.lifecycle import try_job_event
 from tenants.models import User
 from tenants.roles import Scope
 from tests.conftest import PROJECT_ROOT

@@ -14,11 +14,11 @@ from django.utils import timezone, translation
 
 from portal.i18n import translated
 from portal.web.policy_fields import policy_names
-from scheduling.clusters.models import PriorityClass
+from scheduling.clusters.models import Node, PriorityClass, VirtualCluster
 from scheduling.core.policies import COMBINATORS, POLICIES, parameters_of
 from scheduling.jobs.models import Job
 from scheduling.watching.models import LogRule
-from tenants.models import User
+from tenants.models import Tenant, User
 from tests.support.cluster_pages import Stage, make_stage, sign_in, store_a_round
 from tests.support.latin import PROPER, SPELLED, english_in
 
@@ -74,8 +74,10 @@ PAGES: Final = (
 
 def names_in_use(stage: Stage) -> Iterator[str]:
     """What people have named, what the policies are called, and what is spelled the same."""
-    named = (*stage.nodes, stage.vision, stage.language, stage.vision_a, stage.language_a)
-    yield from (row.name for row in (*named, stage.running, stage.foreign, stage.waiting))
+    tenants = (stage.vision, stage.language, stage.vision_a, stage.language_a)
+    jobs = (stage.running, stage.foreign, stage.waiting)
+    named: tuple[Node | Tenant | VirtualCluster | Job, ...] = (*stage.nodes, *tenants, *jobs)
+    yield from (row.name for row in named)
     yield from User.objects.values_list("username", flat=True)
     yield from PriorityClass.objects.values_list("name", flat=True)
     for rule in LogRule.objects.all():

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from scheduling.clusters.models import Node
 from scheduling.core.lifecycle import EVICTED, EndReason, PreemptionRule, end_reason
 from scheduling.estimates.services.run_times import run_times
 from scheduling.jobs.models import Job
@@ -33,7 +34,7 @@ def alice(client: Client) -> Client:
 def evicted_job(cause: PreemptionRule, *, code: int = 0, step: int | None = 1234) -> Job:
     """A job that saves a checkpoint and leaves in time."""
     now = timezone.now()
-    node = Member._meta.get_field("node").related_model.objects.order_by("id")[0]
+    node = Node.objects.order_by("id")[0]
     job = make_job(worker={"devices": 1})
     run_attempt(job, node, now=now, devices=(len(Job.objects.unscoped()) - 1,))
     put_into(job, "running", now=now)

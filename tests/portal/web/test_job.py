@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
 
 from portal.web.components import words
@@ -59,7 +60,7 @@ def read(client: Client, address: str) -> str:
     return response.content.decode()
 
 
-def add_sample(job: Job, attempt: object, now: datetime, goodput: float = 1180.0) -> None:
+def add_sample(job: Job, attempt: Attempt, now: datetime, goodput: float = 1180.0) -> None:
     GoodputSample.objects.create(
         job=job, attempt=attempt, at=now, seconds=5, step=61_440, steps=10, samples=5,
         throughput=1372.0, goodput=goodput, loss=1.8421, step_seconds=0.4, devices=2,
@@ -446,6 +447,7 @@ async def test_a_log_is_downloaded_whole(nodes: list[Node], tmp_path: Path) -> N
 
     response = await client.get(f"/jobs/{number}/logs/worker-0.log")
 
+    assert isinstance(response, StreamingHttpResponse)
     got = b"".join([piece async for piece in response])
     logs.delete(folder)
     assert got == data

@@ -13,6 +13,7 @@ from portal.web import context, errors
 from portal.web.components.bars import RoundTick
 from portal.web.components.states import JOB_STATES
 from portal.web.frame import Frame, set_frame
+from tenants.models import User
 
 ROOT = Path(__file__).resolve().parents[3]
 REPORTS = ROOT / "templates" / "reports"
@@ -164,7 +165,7 @@ def test_the_theme_is_kept_by_post_only(client: Client) -> None:
 
 @pytest.mark.django_db
 def test_the_theme_of_somebody_who_is_signed_in_is_written_by_the_server(
-    client: Client, django_user_model: type
+    client: Client, django_user_model: type[User]
 ) -> None:
     user = django_user_model.objects.create_user(username="alice", password="x")
     client.force_login(user)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.compat.openpai.templates import plain_text, referred_secrets, render
+from scheduling.compat.openpai.templates import referred_secrets, render
+from scheduling.compat.shared import plain_text
 from scheduling.core.jobspec.errors import RefusalError
 
 VALUES = {

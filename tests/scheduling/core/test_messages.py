@@ -215,7 +215,9 @@ def calls() -> Iterator[tuple[str, ast.Call]]:
             if "messages import" not in source:
                 continue
             for node in ast.walk(ast.parse(source)):
-                name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+                if not isinstance(node, ast.Call):
+                    continue
+                name = getattr(node.func, "id", "")
                 if name == "message" or (name == "sentence" and is_code(node.args[0])):
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", node
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from scheduling.common.canonical_json import canonical_json
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
 from scheduling.rounds.services import evidence, rounds
@@ -57,15 +58,17 @@ def test_what_is_spelled_part_by_part_reads_as_if_spelled_whole(run, tmp_path):
 
     def store(number, reading, result):
         document = {"format": 1, "snapshot": reading.snapshot, "result": result}
-        kept.append(evidence.canonical_json(document))
+        kept.append(canonical_json(document))
         return evidence.store_round(
             data_dir=tmp_path, number=number, reading=reading, result=result
         )
 
+    def run_at(at):
+        rounds.run_round(now=lambda: at, config=CONFIG, store=store)
+
     for minutes in range(3):
         make_job()
-        at = NOW + timedelta(minutes=minutes)
-        rounds.run_round(now=lambda at=at: at, config=CONFIG, store=store)
+        run_at(NOW + timedelta(minutes=minutes))
         Job.objects.unscoped().filter(pk=waits[minutes].pk).update(priority=minutes)
 
     stored = Round.objects.order_by("number").values_list("snapshot_sha256", flat=True)
@@ -93,7 +96,7 @@ def test_old_files_and_those_beyond_the_limit_go_and_their_rows_stay(run, tmp_pa
     for number in range(3):
         make_job()
         run(NOW + timedelta(days=number))
-    newest = Round.objects.order_by("-number").first()
+    newest = Round.objects.order_by("-number")[0]
 
     deleted = evidence.prune_rounds(
         data_dir=tmp_path, older_than=NOW + timedelta(hours=1), keep_bytes=newest.snapshot_bytes
@@ -105,6 +108,4 @@ def test_old_files_and_those_beyond_the_limit_go_and_their_rows_stay(run, tmp_pa
 
 
 def test_the_same_value_has_one_spelling():
-    assert evidence.canonical_json({"b": (1, 2), "a": frozenset({3, 1})}) == (
-        b'{"a":[1,3],"b":[1,2]}'
-    )
+    assert canonical_json({"b": (1, 2), "a": frozenset({3, 1})}) == (b'{"a":[1,3],"b":[1,2]}')

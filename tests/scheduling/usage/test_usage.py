@@ -260,7 +260,8 @@ def test_an_end_that_was_summed_up_adds_nothing_while_its_gang_runs_on(stage: St
     mark, now = NOON + 3 * HOUR, NOON + 20 * HOUR
     sum_usage(now=mark)
 
-    charged = [row.charged for row in leases_since(mark, now=now).filter(job=stage.running)]
+    leases = leases_since(mark, now=now).filter(job=stage.running)
+    charged = [row.charged for row in leases]  # type: ignore[attr-defined]  # the query adds it
 
     assert charged
     assert set(charged) == {timedelta()}

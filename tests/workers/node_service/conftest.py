@@ -15,6 +15,7 @@ from scheduling.clusters.models import Node
 from scheduling.core.lifecycle import JobState
 from scheduling.jobs.models import Job
 from scheduling.runs.models import Attempt, Member
+from tessera.inventory import NodeHello
 from tests.factories.cluster import (
     make_cluster,
     make_job,
@@ -29,7 +30,7 @@ from workers.node_service.ports import NodeAddress
 from workers.node_service.service import NodeService
 from workers.node_service.thread import NodeServiceThread
 from workers.services import logs
-from workers.transports.base import NodeEvent, NodeHello, Transport
+from workers.transports.base import NodeEvent, Transport
 
 __all__ = ["migrated_template", "real_database"]
 

@@ -12,9 +12,9 @@ from scheduling.core.forecast.calibration import (
     WIDEST,
     Calibration,
     PastEstimate,
-    Quantiles,
     learn,
 )
+from scheduling.core.forecast.usual import Quantiles
 
 SAID = (50.0, 100.0, 200.0)
 

@@ -59,6 +59,7 @@ def test_an_illegal_plan_is_replaced_and_said_to_be(allocs):
 
     assert plan == keep_running(view)
     assert state == {"mine": 1}
+    assert fault is not None
     assert fault.startswith("policy returns returned an illegal plan: ")
     assert settle(view, plan)[1] == RUNNING.alloc
 
@@ -86,6 +87,7 @@ def test_a_policy_that_raises_is_replaced():
 def test_a_policy_that_hangs_is_ended_by_the_drivers_limit():
     class Hangs:
         name = "hangs"
+        over: float
 
         def plan(self, snapshot, state):
             end = time.monotonic() + 30.0

@@ -11,6 +11,7 @@ from scheduling.core.policies import (
     policy_class,
     read_policy,
 )
+from scheduling.core.policies.gavel.policy import Gavel
 from scheduling.core.policies.parameters import read_prices
 from scheduling.core.policies.queues.ordered import Fifo
 from scheduling.core.policies.sia import Sia
@@ -107,7 +108,9 @@ def test_an_alias_is_the_policy_and_an_unknown_name_lists_what_there_is():
 
 
 def test_prices_are_pairs_of_type_and_number():
-    assert read_policy("gavel", ["prices=A100=3.2,V100=1.1"]).prices == "A100=3.2,V100=1.1"
+    policy = read_policy("gavel", ["prices=A100=3.2,V100=1.1"])
+    assert isinstance(policy, Gavel)
+    assert policy.prices == "A100=3.2,V100=1.1"
     assert read_prices("A100 = 3.2, x=y=1") == {"A100": 3.2, "x=y": 1.0}
     assert read_prices("") == {}
 
