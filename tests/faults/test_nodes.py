@@ -4,6 +4,7 @@ import os
 import random
 import signal
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_job_whose_end_nobody_observes_is_charged_to_its_end(
     crowd.want(drawing.twenty())
     with crowd.trickle(drawing):
         for node in NODES:
-            wait_until(lambda node=node: runs_at_work(portal, node, ledger), 60, f"jobs on {node}")
+            wait_until(partial(runs_at_work, portal, node, ledger), 60, f"jobs on {node}")
             pid = silence_until_an_end(portal, node, ledger, 15)
             assert pid is not None
             wait_for_instant(rng, 2 * LATE, 2 * LATE)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -344,7 +345,11 @@ def whole_portal(folder: Path, *options: str, **environment: str) -> Iterator[Wh
         for pid in portal.processes_of_runs():
             _kill(pid)
         for pid in portal.seen:
-            wait_until(lambda pid=pid: not is_alive(pid), 60, f"the end of process {pid}")
+            wait_until(partial(_has_ended, pid), 60, f"the end of process {pid}")
+
+
+def _has_ended(pid: int) -> bool:
+    return not is_alive(pid)
 
 
 def _processes() -> Iterator[tuple[int, set[bytes], str]]:

@@ -363,7 +363,7 @@ def test_the_list_takes_a_fixed_number_of_queries(
 def test_isolation_owner_and_dedication_are_shown_and_set(
     api: Any, problem: Callable[..., Any]
 ) -> None:
-    node = Node.objects.order_by("id").first()
+    node = Node.objects.order_by("id")[0]
     vision = Tenant.objects.unscoped().get(name="vision")
     Node.objects.filter(pk=node.pk).update(
         isolation_level="none",
@@ -393,7 +393,7 @@ def test_isolation_owner_and_dedication_are_shown_and_set(
 
 
 def test_the_network_of_jobs_is_shown_and_set(api: Any, problem: Callable[..., Any]) -> None:
-    node = Node.objects.order_by("id").first()
+    node = Node.objects.order_by("id")[0]
     probed = {
         "levels": [],
         "cpus": 4,
@@ -440,7 +440,7 @@ def test_the_network_of_jobs_is_shown_and_set(api: Any, problem: Callable[..., A
 def test_a_path_that_jobs_must_not_see_is_refused(
     api: Any, problem: Callable[..., Any], path: object
 ) -> None:
-    node = Node.objects.order_by("id").first()
+    node = Node.objects.order_by("id")[0]
 
     body = problem(api("root").patch(f"{URL}{node.pk}/", {"visible_paths": [{"path": path}]}), 400)
 
@@ -450,7 +450,7 @@ def test_a_path_that_jobs_must_not_see_is_refused(
 def test_a_node_is_reset_by_an_admin_once_nothing_runs_there(
     api: Any, problem: Callable[..., Any]
 ) -> None:
-    node = Node.objects.order_by("id").first()
+    node = Node.objects.order_by("id")[0]
     vision = Tenant.objects.unscoped().get(name="vision")
     NodeTenancy.objects.create(node=node, tenant=vision, taken_at=node.created_at)
     url = f"{URL}{node.pk}/reset-isolation/"

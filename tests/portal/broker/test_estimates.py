@@ -15,7 +15,7 @@ class Estimates:
         self.sent: list[EstimateMessage] = []
         self.requests: EstimateRequests = BrokerEstimateRequests(keys, self.sent.append)
 
-    def new_waits(self) -> list[float]:
+    def new_waits(self) -> list[object]:
         """Wait of each message for new waits; time passes in Redis."""
         assert all(one.expires > one.countdown for one in self.sent)
         return [pytest.approx(one.countdown, abs=20.0) for one in self.sent if one.new_waits]

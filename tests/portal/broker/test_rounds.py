@@ -32,7 +32,7 @@ class Rounds:
         self.seconds += seconds
         self.requests.finish()
 
-    def sent_causes(self) -> list[tuple[str, float]]:
+    def sent_causes(self) -> list[tuple[str, object]]:
         """Cause and wait of each message; time passes in Redis, at most a second of a rest."""
         return [(one.cause, pytest.approx(one.countdown, abs=1.0)) for one in self.sent]
 

@@ -212,7 +212,7 @@ def test_devices_in_use_are_those_of_the_overview():
     make_two_tenants(2)
     start(submit(devices=8))
     held = Lease.objects.filter(released_at=None).order_by("id")
-    held.filter(pk=held.first().pk).update(kind="reserved")
+    held.filter(pk=held[0].pk).update(kind="reserved")
 
     assert devices_in_use() == cluster_facts().in_use == 7
 

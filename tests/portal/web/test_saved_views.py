@@ -228,7 +228,7 @@ def test_a_form_that_is_sent_twice_clones_once(client: Client, stage: Stage) -> 
         to = client.post(f"/jobs/{picked[0]}/clone/", {"once": of_one[1]}).headers["Location"]
 
     assert "Clone: 0 jobs of 2" in words_of(answer.content.decode())
-    copies = Job.objects.unscoped().filter(cloned_from__in=picked).order_by("pk")
+    copies = Job.objects.unscoped().filter(cloned_from__in=[*map(int, picked)]).order_by("pk")
     assert [copy.cloned_from_id for copy in copies] == [*map(int, picked), stage.waiting.pk]
     assert to == f"/jobs/{copies[2].pk}/"
 

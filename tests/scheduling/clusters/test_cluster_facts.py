@@ -48,7 +48,7 @@ changes = pytest.mark.parametrize(
     [
         lambda: Lease.objects.all().update(virtual_cell=""),
         lambda: Lease.objects.all().update(released_at=NOW),
-        lambda: Device.objects.filter(pk=Device.objects.first().pk).update(healthy=False),
+        lambda: Device.objects.filter(pk=Device.objects.all()[0].pk).update(healthy=False),
         lambda: Node.objects.filter(name="node-1").update(state="down"),
         lambda: start(submit(devices=1)),
     ],

@@ -58,6 +58,7 @@ def test_the_first_job_takes_the_node_for_its_tenant_in_the_rounds_commit():
     (node_a,), (node_b,) = nodes_of(vision), nodes_of(language)
     assert owners == {node_a: "vision", node_b: "language"}
     member = Member.objects.get(attempt__job=vision)
+    assert member.tenancy is not None
     assert (member.least_isolation, member.tenancy.taken_by_job_id) == ("none", vision.pk)
 
 
@@ -177,7 +178,7 @@ def test_a_cloned_host_key_does_not_take_the_tenant_of_the_host_at_the_address()
 
 
 def test_only_admins_reset_and_only_with_a_reason():
-    node = Node.objects.first()
+    node = Node.objects.all()[0]
 
     with pytest.raises(ForbiddenError):
         reset_isolation(viewer=make_viewer("ada"), node_id=node.pk, reason="x", now=NOW)
@@ -186,7 +187,7 @@ def test_only_admins_reset_and_only_with_a_reason():
 
 
 def test_the_database_refuses_two_owners_of_a_node():
-    node = Node.objects.first()
+    node = Node.objects.all()[0]
     one, other = Tenant.objects.unscoped().order_by("id")[:2]
     NodeTenancy.objects.create(node=node, tenant=one, taken_at=NOW)
 
@@ -240,6 +241,6 @@ def test_a_start_that_fails_for_lack_of_isolation_excludes_the_node():
     )
     run_round(NOW + timedelta(minutes=10))
 
-    newest = Attempt.objects.filter(job=job).order_by("-number").first()
+    newest = Attempt.objects.filter(job=job).order_by("-number")[0]
     assert JobState(Job.objects.unscoped().get(pk=job.pk).state) is JobState.ADMITTED
     assert {member.node.name for member in newest.members.all()} == {"node-1", "node-2"} - {first}

@@ -163,7 +163,7 @@ BREAKS = {
     "member-and-leases-differ": lambda job: Member.objects.update(devices=[7]),
     "member-against-tenancy": lambda job: NodeTenancy.objects.create(
         node=Member.objects.get(attempt__job=job).node,
-        tenant=Tenant.objects.unscoped().exclude(pk=job.tenant_id).first(),
+        tenant=Tenant.objects.unscoped().exclude(pk=job.tenant_id)[0],
         taken_at=NOW,
     ),
     "promises-do-not-fit": lambda job: VcQuota.objects.update(count=9),

@@ -5,6 +5,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -84,10 +85,14 @@ def test_a_log_is_fetched_while_it_grows_and_published_without_gaps(
     node, run_id = world.node_of(member), world.run_id(member)
 
     written = "Grüße 中文 🎉\n".encode() * 100
+
+    def has_bytes(count: int) -> bool:
+        return len(world.logs(job)) >= count
+
     for begin in range(0, len(written), 7):  # cuts inside characters
         node.write(run_id, log=written[begin : begin + 7])
         if begin % 70 == 0:
-            wait_for(lambda end=begin: len(world.logs(job)) >= end)
+            wait_for(partial(has_bytes, begin))
     wait_for(lambda: world.logs(job) == written)
     node.finish(run_id, 0)
     world.wait_for_state(job, JobState.SUCCEEDED)
@@ -187,7 +192,7 @@ def test_checkpoints_become_events_of_the_job_once(world: World) -> None:
     member = world.members(job)[0]
 
     def told() -> list[str]:
-        found = JobEvent.objects.filter(job_id=job, kind="checkpoint").order_by("id")
+        found = JobEvent.objects.filter(job_id=job.pk, kind="checkpoint").order_by("id")
         return [f"{event.detail['step']} {event.attempt}" for event in found]
 
     world.node_of(member).write(world.run_id(member), reports=step(1) + saved(1))
@@ -196,7 +201,7 @@ def test_checkpoints_become_events_of_the_job_once(world: World) -> None:
     world.start("service-2")
     world.node_of(member).write(world.run_id(member), reports=saved(1) + saved(2) + step(2))
     wait_for(lambda: told() == ["1 1", "2 1"], "the second checkpoint")
-    assert not JobEvent.objects.filter(job_id=job, kind="checkpoint").exclude(state="").exists()
+    assert not JobEvent.objects.filter(job_id=job.pk, kind="checkpoint").exclude(state="").exists()
 
 
 def test_reports_are_counted_once_across_a_change_of_service(world: World) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,10 @@ def service(nodes: list[SshNode], tmp_path: Path) -> Iterator[Killable]:
     service.kill()
 
 
+def is_empty(folder: Path) -> bool:
+    return not list(folder.iterdir())
+
+
 def state(job: Job) -> JobState:
     return JobState(Job.objects.unscoped().values_list("state", flat=True).get(pk=job.pk))
 
@@ -154,4 +159,4 @@ def test_killed_again_and_again_while_jobs_run_it_starts_nothing_twice_and_loses
     assert not Lease.objects.filter(released_at=None).exists()
     for node in nodes:
         runs = node.home / ".tessera" / "runs"
-        wait_for(lambda left=runs: not list(left.iterdir()), seconds=PATIENCE)
+        wait_for(partial(is_empty, runs), seconds=PATIENCE)

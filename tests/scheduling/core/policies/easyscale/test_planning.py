@@ -42,6 +42,7 @@ def test_the_step_is_the_shortest_of_all_assignments(most, rates, gpus):
     if brute is None:
         assert found is None
         return
+    assert found is not None
     assert found.step_seconds == pytest.approx(brute, rel=1e-9)
     assert found.performance == pytest.approx(most / brute)
     held = sum(found.gpus[k] * found.executors[k] * found.threads[k] for k in found.gpus)
@@ -67,6 +68,7 @@ def test_several_executors_are_used_where_they_shorten_the_step(most, slowdown, 
         math.ceil(most / (gpus * executors)) / rate
         for executors, rate in enumerate(rates, start=1)
     )
+    assert found is not None
     assert found.step_seconds == pytest.approx(brute)
 
 
@@ -77,12 +79,14 @@ def test_seven_gpus_are_no_better_than_four_for_eight_workers():
     four = best_threads(workers, {"v100": 4})
 
     assert seven == four
+    assert four is not None
     assert four.waste == 0.0
 
 
 def test_a_proposal_at_most_doubles_and_takes_one_type_only():
     workers = Workers(most=16, rates={"v100": [2.0], "t4": [1.0]})
     now = best_threads(workers, {"v100": 2})
+    assert now is not None
 
     found = growths(workers, now, {"v100": 9, "t4": 9}, most_waste=0.3)
 
@@ -141,6 +145,7 @@ def test_nobody_loses_and_no_gpu_is_given_twice(holdings, free):
     for job in jobs:
         if job.gpus:
             kept = best_threads(job.workers, job.gpus)
+            assert kept is not None
             assert found[job.id].performance >= kept.performance
 
 
