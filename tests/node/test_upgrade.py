@@ -61,11 +61,12 @@ def test_recorded_runs_are_read_with_their_state_log_and_end(left: Path, home: P
 
     assert {found[run_id].protocol for run_id in found} == {1}
     assert found[PREPARED].phase == protocol.PREPARED
-    assert found[ENDED].exit is not None
-    assert (found[ENDED].exit.code, found[ENDED].log_end) == (3, 8)
+    ended, lost = found[ENDED].exit, found[RUNNING].exit
+    assert ended is not None
+    assert (ended.code, found[ENDED].log_end) == (3, 8)
     # Its runner is gone since long, which the free lock proves.
-    assert found[RUNNING].exit is not None
-    assert found[RUNNING].exit.cause == protocol.CAUSE_LOST
+    assert lost is not None
+    assert lost.cause == protocol.CAUSE_LOST
     assert json.loads((left / RUNNING / version1.STATE_FILE).read_text())["phase"] == "exited"
     session.close()
 

@@ -313,7 +313,7 @@ def test_pruning_leaves_a_chain_that_can_be_verified() -> None:
     assert prune_audit(actor=BEAT, before=NOW) == 3
 
     kept = AuditEntry._base_manager.order_by("pk")
-    assert kept.first().pk == young
+    assert kept[0].pk == young
     told = kept.filter(action="audit.prune")
     assert [row.after["removed"] for row in told] == [1, 1, 3]
     assert verified("--head", published)[0] == 0

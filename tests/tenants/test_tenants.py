@@ -91,6 +91,7 @@ def test_an_edit_is_recorded_with_what_changed_only():
     )
 
     entry = AuditEntry.objects.unscoped().first()
+    assert entry is not None
     assert (after.version, after.note) == (2, "new")
     assert (entry.action, entry.before, entry.after) == (
         "tenant.update",

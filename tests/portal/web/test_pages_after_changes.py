@@ -279,10 +279,12 @@ def test_open_pages_show_what_a_fresh_process_would(
     clients = {name: _signed_in(User.objects.get(username=name)) for name in READERS}
     machine = type("Machine", (Pages,), {"news": news, "clock": clock, "clients": clients})
 
+    usual = settings.default
+    assert usual is not None
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=max(3, settings.default.max_examples // 16),
+            max_examples=max(3, usual.max_examples // 16),
             stateful_step_count=12,
             suppress_health_check=list(HealthCheck),
         ),

@@ -83,7 +83,7 @@ def test_a_gpu_with_its_own_memory_keeps_the_share_of_the_host():
 
     apply(node, inventory(gpus))
 
-    device = Device.objects.filter(node=node).first()
+    device = Device.objects.filter(node=node)[0]
     assert (device.is_gpu, device.uuid, device.memory_bytes) == (True, "GPU-1", 8 << 30)
 
 

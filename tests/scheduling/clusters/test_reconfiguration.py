@@ -101,7 +101,7 @@ def test_quota_moves_in_one_step_and_the_running_job_borrows():
     assert [loser.job_id for loser in done.effect.loses] == [job.pk]
     assert (done.effect.loses[0].name, done.effect.loses[0].user) == ("hello", "alice")
     assert quotas() == {("language-a", "a-node"): 2}
-    assert done.version == Topology.objects.order_by("-version").first().version == 2
+    assert done.version == Topology.objects.order_by("-version")[0].version == 2
     assert run_round(NOW + timedelta(seconds=10)).rebound == (job.pk,)
     job.refresh_from_db()
     assert job.state == JobState.RUNNING
@@ -212,7 +212,7 @@ def test_a_node_goes_with_the_promise_that_needed_it():
     done = act(ChangeVc(virtual_cluster="vision-a", cells=[]), RemoveNode(node="node-3"))
     assert done.effect.change.nodes_removed == ("node-3",)
     assert Node.objects.get(name="node-3").removed_at == NOW
-    spec = Topology.objects.order_by("-version").first().spec
+    spec = Topology.objects.order_by("-version")[0].spec
     assert [entry["address"] for entry in spec["physical"]] == ["node-1", "node-2"]
     assert violations() == ()
 

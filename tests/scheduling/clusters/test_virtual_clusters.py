@@ -60,7 +60,7 @@ def test_a_virtual_cluster_is_made_with_its_guarantee_and_the_record_of_it():
 
     assert quotas("vision-b") == {"a-node": 1}
     assert (vc.policy, vc.max_devices_per_user, vc.version) == ("fifo", 4, 1)
-    assert Topology.objects.order_by("-version").first().version == 2
+    assert Topology.objects.order_by("-version")[0].version == 2
     entry = AuditEntry.objects.unscoped().get(action="virtual_cluster.create")
     assert entry.after["cells"] == [cell()]
     assert entry.tenant_id == vc.tenant_id

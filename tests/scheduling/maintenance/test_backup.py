@@ -122,7 +122,9 @@ def rewrite(path, change):
     members = {}
     with tarfile.open(path) as archive:
         for member in archive:
-            members[member.name] = archive.extractfile(member).read()
+            content = archive.extractfile(member)
+            assert content is not None
+            members[member.name] = content.read()
     changed = change(members)
     target = path.with_name("changed.tar.gz")
     with tarfile.open(target, "w:gz") as archive:

@@ -170,7 +170,7 @@ def test_preemptions_name_nobody_elses_job():
 
 def test_node_health_notifies_admins_and_the_clusters_webhooks():
     make_hook("root", None, ["node.down", "node.ready"])
-    node = Node.objects.first()
+    node = Node.objects.all()[0]
     node_contact.contact_lost(node_id=node.pk, reason="10.0.0.7 is silent", now=NOW, down=True)
     node_contact.contact_lost(node_id=node.pk, reason="10.0.0.7 is silent", now=NOW, down=True)
     node_contact.contact_back(node_id=node.pk, boot_id="", now=NOW)

@@ -110,8 +110,10 @@ def test_a_job_that_runs_at_another_size_is_restored_with_it_in_the_next_round()
     snapshot = take_snapshot(number=9, now=NOW, config=CONFIG).snapshot
 
     (holding,) = snapshot.holding
+    asked = snapshot.known[job.pk].asked
     assert (holding.demand.devices, holding.devices) == (8, 8)
-    assert snapshot.known[job.pk].asked.devices == 4
+    assert asked is not None
+    assert asked.devices == 4
 
 
 def test_pages_and_previews_see_a_job_at_the_size_at_which_it_runs():
@@ -219,6 +221,7 @@ def test_policies_are_told_what_was_declared_had_and_reported():
     assert known.terms.estimate == 7200.0
     assert known.terms.application == "bert"
     assert known.terms.deadline == datetime.fromisoformat("2026-03-03T00:00:00Z").timestamp()
+    assert known.terms.scale is not None
     assert (known.terms.scale.minimum, known.terms.scale.maximum) == (1, 16)
     assert known.start_seconds == 0.0
 

@@ -193,7 +193,7 @@ def test_asking_twice_makes_one_receipt(job):
 
 
 def test_a_drain_leaves_receipts_that_name_the_node(job):
-    node = Member.objects.filter(attempt__job=job).first().node
+    node = Member.objects.filter(attempt__job=job)[0].node
 
     drain_node(viewer=Viewer.system("admin"), node_id=node.pk, reason="new disks", now=ASKED)
 

@@ -95,6 +95,7 @@ def test_an_idle_job_is_warned_then_stopped_and_both_are_told(clusters):
     spell = IdleSpell.objects.get()
     warning = JobEvent.objects.get(job=job, kind="idle-warning")
     assert warning.untold
+    assert spell.stop_at is not None
     assert warning.detail["stop_at"] == spell.stop_at.isoformat()
     assert watch(job, 15, begin=10) == []
     assert job.state == "running"

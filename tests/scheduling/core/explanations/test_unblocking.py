@@ -40,6 +40,7 @@ def check_first_steps(snapshot: ClusterSnapshot) -> None:
             changed = patched(job, step, snapshot)
             assert started(snapshot, changed), (step, reasons[job.id])
         code: ReasonCode | None = reasons[job.id].code
+        assert code is not None
         if code.row.is_gate:
             opened = replace(job, held=False, after=(), after_failed=(), not_before=None)
             refusal = Trials(snapshot, moving).refusal(opened)

@@ -109,6 +109,7 @@ def test_no_device_is_used_twice_no_guarantee_is_exceeded_and_all_work_is_done(
     class Watched(EventWorld):
         def apply(self, plan):
             super().apply(plan)
+            assert self._book is not None
             used = self._book.used()
             assert all(0 <= used[kind, node] <= (4 if kind == "a" else 2) for kind, node in used)
             assert all(used[place] == 0 for place in self._book._down)

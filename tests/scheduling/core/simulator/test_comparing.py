@@ -31,6 +31,7 @@ def test_ratios_are_taken_in_pairs_of_one_workload_and_seed():
 
     found = ratio(runs, "b", "a", "avg_jct_h")
 
+    assert found is not None
     assert found.mean == pytest.approx(2.5)
     assert found.geometric == pytest.approx(2.0)
     assert (found.pairs, found.method) == (2, "t")
@@ -58,7 +59,9 @@ def test_without_both_figures_there_is_no_ratio():
     runs = [run("a", "w", [1.0], worst_ftf=None), run("b", "w", [1.0])]
 
     assert ratio(runs, "b", "a", "worst_ftf") is None
-    assert ratio(runs, "b", "a", "makespan_h").method == ""
+    makespan = ratio(runs, "b", "a", "makespan_h")
+    assert makespan is not None
+    assert makespan.method == ""
     assert t_interval([1.0]) == (None, None)
 
 
