@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from scheduling.clusters.models import (
     Device,
@@ -23,6 +23,7 @@ from tenants.selectors import viewer_of
 from tests.factories.tenants import make_tenant
 
 NOW = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
+OPPORTUNISTIC: Final[dict[str, Any]] = {"class": "opportunistic"}
 CELL_TYPES = {
     "a-pcie": CellType(child="a", count=2),
     "a-socket": CellType(child="a-pcie", count=2),

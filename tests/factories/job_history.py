@@ -14,6 +14,7 @@ from tessera import protocol
 from tests.factories.attempts import members_of, run_members
 from tests.factories.cluster import (
     NOW,
+    OPPORTUNISTIC,
     make_cluster,
     make_job,
     make_priority_classes,
@@ -35,7 +36,7 @@ def three_finished_jobs(tmp_path):
     make_virtual_cluster(cells=1)
     make_virtual_cluster("language-a", make_tenant("language", bob=Role.MEMBER))
     long, first, second = (make_job(worker={"devices": 8}) for _ in range(3))
-    make_job(worker={"devices": 8}, **{"class": "opportunistic"})
+    make_job(worker={"devices": 8}, **OPPORTUNISTIC)
     for job, begin, end in ((long, 0, 1000), (first, 1000, 1100), (second, 1100, 1200)):
         run_round_at(tmp_path, begin)
         run_members(job, seconds_after_now(begin))

@@ -5,15 +5,25 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from scheduling.core.policies import make_policy
+from scheduling.core.policies.base import Need
 from scheduling.core.policy_interface import Plan, Snapshot
 
 
+class Described:
+    """What a policy says about itself."""
+
+    name: ClassVar[str] = "mine"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = ""
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    stateless: ClassVar[bool] = False
+
+
 @dataclass(frozen=True)
-class Says:
+class Says(Described):
     """Returns ``answer``, or what it returns or raises for the view that it gets."""
 
     answer: Any
-    name: ClassVar[str] = "mine"
 
     def plan(self, view: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """What the test says; the state counts how often it was asked."""

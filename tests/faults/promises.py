@@ -1,5 +1,6 @@
 """What must be true when everybody has calmed down, read from rows, ledger and process table."""
 
+import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,7 +146,7 @@ def _lost_or_doubled(portal: WholePortal, accepted: Accepted) -> Iterator[str]:
             yield f"{key} has become {names[key]} jobs"
 
 
-def _wrong_end(wish: Wish, job: Mapping[str, Any], *, is_stopped: bool) -> Iterator[str]:
+def _wrong_end(wish: Wish, job: sqlite3.Row, *, is_stopped: bool) -> Iterator[str]:
     if is_stopped and job["state"] == "stopped":
         return
     expected = ("succeeded", 0) if wish.code == 0 else ("failed", wish.code)
@@ -155,9 +156,9 @@ def _wrong_end(wish: Wish, job: Mapping[str, Any], *, is_stopped: bool) -> Itera
 
 def _wrong_members(
     wish: Wish,
-    job: Mapping[str, Any],
-    attempts: Sequence[Mapping[str, Any]],
-    members: Sequence[Mapping[str, Any]],
+    job: sqlite3.Row,
+    attempts: Sequence[sqlite3.Row],
+    members: Sequence[sqlite3.Row],
     ledger: Sequence[Line],
 ) -> Iterator[str]:
     """Attempts follow each other only where the job had to make room; ends are as noted."""

@@ -4,7 +4,7 @@ import json
 import os
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ PODMAN = {"Version": "5.2.0", "Components": [{"Name": "Podman Engine"}]}
 
 class _Engine(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
-    about: dict[str, object]
+    about: Mapping[str, object]
     options: list[str]
 
 
@@ -35,7 +35,7 @@ class _Request(socketserver.StreamRequestHandler):
 
 
 @contextmanager
-def listening(path: Path, about: dict[str, object], *, rootless: bool) -> Iterator[None]:
+def listening(path: Path, about: Mapping[str, object], *, rootless: bool) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with _Engine(str(path), _Request) as server:
         server.about, server.options = about, ["name=rootless"] if rootless else ["name=seccomp"]

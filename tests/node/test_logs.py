@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ class Clock:
 
 
 def open_log(directory: str, **changes: int) -> logs.LogWriter:
-    fields = {"cap": CAP, "segment": SEGMENT, "rate": RATE, **changes}
+    fields: dict[str, Any] = {"cap": CAP, "segment": SEGMENT, "rate": RATE, **changes}
     return logs.LogWriter(directory, clock=Clock(), **fields)
 
 

@@ -15,7 +15,7 @@ from tests.support.latin import english_in
 
 
 def asked(role: str = "worker", **facts: Any) -> MemberDemand:
-    return MemberDemand(**{"role": role, "count": 1, "devices": 1} | facts)
+    return MemberDemand(**{"role": role, "count": 1, "devices": 1, **facts})
 
 
 A_GANG = asked(count=2, devices=4, device_types=("A100",))

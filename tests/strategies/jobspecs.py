@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 CHARACTERS = st.characters(
     exclude_categories=("Cs", "Cc", "Cf", "Co", "Zl", "Zp"), exclude_characters="\0"
 )
-ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=60)
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)
 
 KEYS = st.sampled_from(
     [

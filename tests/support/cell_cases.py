@@ -28,20 +28,8 @@ _GANGS: Final = (
     ((2, 8),),
 )
 _JUNK: Final[tuple[object, ...]] = (
-    None,
-    True,
-    -1,
-    0,
-    2.5,
-    "",
-    "x",
-    "nobody",
-    [],
-    {},
-    [1],
-    {"name": 3},
-    10**9,
-)
+    None, True, -1, 0, 2.5, "", "x", "nobody", [], {}, [1], {"name": 3}, 10**9,
+)  # fmt: skip
 
 
 def _types(name: str, *rungs: tuple[str, int, bool]) -> dict[str, Any]:

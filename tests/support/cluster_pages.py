@@ -27,7 +27,7 @@ from tests.factories.running import put_into, run_attempt
 from tests.factories.scheduling import CONFIG
 from tests.factories.tenants import PASSWORD, make_tenant, make_user
 
-HTMX = {"HX-Request": "true"}
+HTMX: dict[str, Any] = {"HX-Request": "true"}
 HOSTILE = "<img src=x onerror=alert(1)> \"q\" 'a' {{ x }}"
 
 

@@ -1,6 +1,7 @@
 """Roles, scopes and the viewer's answers, without a database."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -169,7 +170,11 @@ def test_menus_ask_whether_a_verb_is_allowed_anywhere():
 
 
 def test_a_token_is_asked_for_only_where_another_one_would_help():
-    script = {"scopes": frozenset({Scope.JOBS_READ}), "username": "ada", "user_id": 1}
+    script: dict[str, Any] = {
+        "scopes": frozenset({Scope.JOBS_READ}),
+        "username": "ada",
+        "user_id": 1,
+    }
     admin = Viewer(is_cluster_admin=True, **script)
     member = Viewer(roles={7: Role.LEAD}, tenant_names={7: "vision"}, **script)
 

@@ -281,7 +281,7 @@ def check_gang_of_two_nodes(
 def check_reports(client: Client, job_id: int, *, steps: int, batch: int) -> None:
     """Every sample of every step has been counted, and the loss went down."""
 
-    def samples() -> list[dict[str, Any]]:
+    def samples() -> list[Mapping[str, Any]]:
         return list(client.pages(f"jobs/{job_id}/goodput/"))
 
     wait_until(lambda: sum(one["samples"] for one in samples()) >= steps * batch, 60, "goodput")

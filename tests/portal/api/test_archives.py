@@ -129,7 +129,9 @@ def test_what_is_no_safe_archive_is_refused_and_not_kept(
 def test_an_archive_that_is_too_large_is_refused(
     api: Any, problem: Problem, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(archives.store_archive.__kwdefaults__, "most_bytes", 10)
+    defaults = archives.store_archive.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "most_bytes", 10)
 
     body = problem(api("alice").post(URL, tar_gz("a"), content_type=GZIP), 413)
 

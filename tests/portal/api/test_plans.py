@@ -13,7 +13,7 @@ from scheduling.rounds.models import Round
 from scheduling.runs.models import Attempt, Lease, Member
 from tenants.models import AuditEntry
 from tenants.roles import Scope
-from tests.factories.cluster import job_document, make_job, pin_cell
+from tests.factories.cluster import OPPORTUNISTIC, job_document, make_job, pin_cell
 from tests.factories.scheduling import run_round
 from tests.support.waiting import wait_until
 
@@ -138,7 +138,7 @@ def test_more_than_the_guarantee_never_fits(api: Any) -> None:
 
 
 def test_more_than_the_cluster_never_fits_even_borrowing(api: Any) -> None:
-    body = plan(api("alice"), whole_nodes(count=4, **{"class": "opportunistic"}))
+    body = plan(api("alice"), whole_nodes(count=4, **OPPORTUNISTIC))
 
     assert body["fits"] == "never"
 
@@ -246,11 +246,11 @@ def test_a_cap_of_the_person_counts(api: Any, world: Any) -> None:
 def test_blockers_of_other_tenants_are_counted_and_not_named(api: Any) -> None:
     make_job("bob", document=whole_nodes(count=1, virtual_cluster="language-a"))
     for _ in range(2):
-        document = whole_nodes(virtual_cluster="language-a", **{"class": "opportunistic"})
+        document = whole_nodes(virtual_cluster="language-a", **OPPORTUNISTIC)
         make_job("bob", document=document)
     run_round(timezone.now())
 
-    body = plan(api("alice"), whole_nodes(**{"class": "opportunistic"}))
+    body = plan(api("alice"), whole_nodes(**OPPORTUNISTIC))
 
     assert body["fits"] == "later"
     assert body["blocked_by"] == []

@@ -101,7 +101,7 @@ def test_what_is_refused_uses_no_key_up_and_keys_are_everybodys_own(
     api: ApiFor, making: Making
 ) -> None:
     root, lena = api("root"), api("lena")
-    key = {"headers": {"Idempotency-Key": "k1"}}
+    key: dict[str, Any] = {"headers": {"Idempotency-Key": "k1"}}
 
     assert (
         root.post(making.address, {**making.body, "name": "", "text": ""}, **key).status_code

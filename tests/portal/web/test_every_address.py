@@ -1,7 +1,7 @@
 """Every address of the pages answers whoever types it, and never with an error of ours."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from django.test import Client
@@ -16,7 +16,7 @@ NOBODYS = {"slug": "no-such-verb", "int": "99999999999999999999", "str": "no-suc
 
 
 def addresses(
-    entries: list[URLPattern | URLResolver], words: dict[str, str], before: str = "/"
+    entries: Sequence[URLPattern | URLResolver], words: dict[str, str], before: str = "/"
 ) -> Iterator[str]:
     """Addresses of all patterns, their arguments filled with ``words`` by converter."""
     for entry in entries:

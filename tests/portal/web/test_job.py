@@ -39,7 +39,7 @@ from workers.models import GoodputSample, LogStream
 from workers.services import logs
 
 pytestmark = pytest.mark.django_db
-HTMX = {"headers": {"HX-Request": "true"}}
+HTMX: dict[str, Any] = {"headers": {"HX-Request": "true"}}
 TABS = ("", "logs/", "attempts/", "events/", "receipts/", "spec/", "calls/")
 HOSTILE = "</textarea><script>alert('1')</script> \"{% x %}\" 名前"
 

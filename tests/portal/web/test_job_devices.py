@@ -1,6 +1,7 @@
 """The devices of a job on its page and by REST: what was measured, and what is said without."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -18,7 +19,7 @@ from tests.support.cluster_pages import sign_in
 from workers.models import NodeTelemetry
 
 pytestmark = pytest.mark.django_db
-HTMX = {"headers": {"HX-Request": "true"}}
+HTMX: dict[str, Any] = {"headers": {"HX-Request": "true"}}
 MINUTE = timedelta(minutes=1)
 
 

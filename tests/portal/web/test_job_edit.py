@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -20,7 +21,7 @@ from tests.factories.tenants import PASSWORD
 from tests.support.cluster_pages import sign_in
 
 pytestmark = pytest.mark.django_db
-HTMX = {"headers": {"HX-Request": "true"}}
+HTMX: dict[str, Any] = {"headers": {"HX-Request": "true"}}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -22,7 +23,7 @@ from tests.support.cluster_pages import markup_of, sign_in
 from workers.models import GoodputSample
 
 pytestmark = pytest.mark.django_db
-HTMX = {"headers": {"HX-Request": "true"}}
+HTMX: dict[str, Any] = {"headers": {"HX-Request": "true"}}
 HOSTILE = "<img src=x onerror=alert(1)> \"q\" 'a' {{ x }} 名前"
 
 
@@ -52,7 +53,7 @@ def test_a_part_for_a_lost_session_is_refused_so_that_the_page_can_reload(client
 
 
 def test_an_empty_list_is_left_as_it_is_until_there_is_a_job(alice: Client) -> None:
-    asked = {"headers": {"HX-Request": "true", "HX-Target": "main"}}
+    asked: dict[str, Any] = {"headers": {"HX-Request": "true", "HX-Target": "main"}}
     assert 'hx-target="#main"' in alice.get("/jobs/?mine=1").content.decode()
 
     assert alice.get("/jobs/?mine=1", **asked).status_code == 204

@@ -2,6 +2,7 @@
 
 import base64
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -22,7 +23,7 @@ from tests.factories.tenants import Role, make_tenant, make_viewer
 
 pytestmark = pytest.mark.django_db
 
-BORROWING = {"class": "opportunistic"}
+BORROWING: dict[str, Any] = {"class": "opportunistic"}
 
 
 @pytest.fixture(autouse=True)

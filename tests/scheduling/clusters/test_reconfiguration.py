@@ -232,12 +232,14 @@ def test_a_node_with_jobs_does_not_go():
 
 
 def test_nodes_are_added_cordoned_and_used_again_with_the_rest():
+    fingerprint = fingerprint_of(KEY)
+    assert fingerprint is not None
     added = AddNode(
         name="node-9",
         host="127.0.0.9",
         user="tessera",
         host_key=KEY,
-        fingerprint=fingerprint_of(KEY),
+        fingerprint=fingerprint,
     )
 
     act(added, CordonNode(node="node-3", reason="disk"), MOVE)

@@ -18,7 +18,9 @@ from tests.support.imports import FORMATS, HIVED, expected_path, format_of, inpu
 
 CASES = [pytest.param(name, path, id=f"{name}-{path.stem}") for name, path in inputs()]
 GOOD = [
-    case for case in CASES if "errors" not in json.loads(expected_path(case.values[1]).read_text())
+    case
+    for case in CASES
+    if "errors" not in json.loads(expected_path(Path(str(case.values[1]))).read_text())
 ]
 JOBS = [case for case in GOOD if case.values[0] != HIVED]
 CLUSTERS = [case for case in GOOD if case.values[0] == HIVED]

@@ -1,6 +1,7 @@
 """Who holds a job and who may release it; and what amending cannot go round."""
 
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -131,7 +132,7 @@ def test_a_lead_moves_a_job_only_to_where_its_owner_may_submit() -> None:
         membership=Membership.objects.unscoped().get(user__username="alice"),
         virtual_cluster=job.virtual_cluster,
     )
-    changes = {"virtual_cluster": "vision-b", "class": "opportunistic"}
+    changes: dict[str, object] = {"virtual_cluster": "vision-b", "class": "opportunistic"}
 
     with pytest.raises(InvalidJobError) as refused:
         amend(job, "ada", changes)
@@ -143,7 +144,12 @@ def test_a_lead_moves_a_job_only_to_where_its_owner_may_submit() -> None:
 
 def test_a_copy_is_made_once_for_each_key_and_of_one_job_only() -> None:
     job, other, viewer = submit(name="a"), submit(name="a"), make_viewer("alice")
-    asked = {"viewer": viewer, "ground": ground_for(viewer), "now": NOW, "idempotency_key": "k"}
+    asked: dict[str, Any] = {
+        "viewer": viewer,
+        "ground": ground_for(viewer),
+        "now": NOW,
+        "idempotency_key": "k",
+    }
 
     first, is_new = clone_job(job=job, **asked)
     again, is_new_again = clone_job(job=job, **asked)

@@ -97,6 +97,7 @@ def test_a_resize_is_a_notice_a_checkpoint_and_a_start_at_the_new_size():
 
     second = Attempt.objects.get(job=job, ended_at=None)
     assert (second.devices, second.nodes) == (16, 2)
+    assert second.demand is not None
     assert Demand.from_json(second.demand).devices == 16
     assert Lease.objects.filter(job=job, released_at=None).count() == 16
     assert [m.rank for m in Member.objects.filter(attempt=second)] == [0, 1, 2, 3]

@@ -23,6 +23,7 @@ from tessera import protocol
 from tests.factories.attempts import end_member, members_of, prepare_members, run_members
 from tests.factories.cluster import (
     NOW,
+    OPPORTUNISTIC,
     make_cluster,
     make_job,
     make_priority_classes,
@@ -257,7 +258,7 @@ def test_a_job_that_never_reached_its_node_is_stopped_at_once():
 
 
 def test_a_preempted_job_is_queued_again_and_keeps_its_turn():
-    borrower = make_job(**{"class": "opportunistic", "worker": {"instances": 3, "devices": 8}})
+    borrower = make_job(worker={"instances": 3, "devices": 8}, **OPPORTUNISTIC)
     run_round()
     run_members(borrower)
     owner = make_job(worker={"devices": 8})
@@ -276,7 +277,7 @@ def test_a_preempted_job_is_queued_again_and_keeps_its_turn():
 
 
 def test_a_preemption_under_way_outlives_the_process_that_ordered_it():
-    borrowers = [make_job(**{"class": "opportunistic", "worker": {"devices": 8}}) for _ in "123"]
+    borrowers = [make_job(worker={"devices": 8}, **OPPORTUNISTIC) for _ in "123"]
     run_round()
     for borrower in borrowers:
         run_members(borrower)
@@ -310,7 +311,7 @@ def _forget_engines():
 
 
 def test_evictions_are_counted_by_reason_and_ends_of_ones_own_are_not():
-    borrower = make_job(**{"class": "opportunistic", "worker": {"instances": 3, "devices": 8}})
+    borrower = make_job(worker={"instances": 3, "devices": 8}, **OPPORTUNISTIC)
     run_round()
     run_members(borrower)
     make_job(worker={"devices": 8})
@@ -335,7 +336,7 @@ def test_evictions_are_counted_by_reason_and_ends_of_ones_own_are_not():
 
 def test_a_round_counts_once_and_last_whom_it_evicts_before_they_began():
     for _ in range(3):
-        make_job(**{"class": "opportunistic", "worker": {"devices": 8}})
+        make_job(worker={"devices": 8}, **OPPORTUNISTIC)
     run_round()
     make_job(worker={"instances": 2, "devices": 8})
 

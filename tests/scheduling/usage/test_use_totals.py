@@ -1,6 +1,7 @@
 """Totals of use: the same before and after days are summed up and months closed."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -89,7 +90,7 @@ def test_closed_months_are_added_once_and_read_the_same(job):
 def test_hours_of_a_month_stay_when_the_jobs_of_it_are_forgotten(job):
     Lease.objects.all()[0].device.__class__.objects.update(is_gpu=True)
     end(job, at=NOW + HOUR)
-    ask = {"now": NOW + 2 * HOUR, "tenant_ids": {job.tenant_id}}
+    ask: dict[str, Any] = {"now": NOW + 2 * HOUR, "tenant_ids": {job.tenant_id}}
     before = gpu_hours_since(month_start(NOW), **ask)
     assert before == {job.tenant_id: pytest.approx(2.0)}
     sum_usage(now=NOW + 90 * HOUR / 60)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -87,9 +88,9 @@ class World:
         self.services.append(thread)
         return thread
 
-    def submit(self, command: str = "true", **changes: object) -> Job:
+    def submit(self, command: str = "true", **changes: Any) -> Job:
         """Submit a job and run a round."""
-        role = {"command": command, **changes.pop("worker", {})}  # type: ignore[dict-item]
+        role = {"command": command, **changes.pop("worker", {})}
         job = make_job(worker=role, **changes)
         self.run_round()
         return job

@@ -196,11 +196,11 @@ def test_checkpoints_become_events_of_the_job_once(world: World) -> None:
         return [f"{event.detail['step']} {event.attempt}" for event in found]
 
     world.node_of(member).write(world.run_id(member), reports=step(1) + saved(1))
-    wait_for(lambda: told() == ["1 1"], "the first checkpoint")
+    wait_for(lambda: told() == ["1 1"], lambda: "the first checkpoint")
     first.stop()
     world.start("service-2")
     world.node_of(member).write(world.run_id(member), reports=saved(1) + saved(2) + step(2))
-    wait_for(lambda: told() == ["1 1", "2 1"], "the second checkpoint")
+    wait_for(lambda: told() == ["1 1", "2 1"], lambda: "the second checkpoint")
     assert not JobEvent.objects.filter(job_id=job.pk, kind="checkpoint").exclude(state="").exists()
 
 

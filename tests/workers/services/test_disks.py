@@ -11,6 +11,7 @@ from scheduling.notices.models import Delivery, Notice
 from scheduling.notices.services import outbox
 from scheduling.notices.services.webhooks import create_hook
 from tenants.models import User
+from tenants.roles import Role
 from tests.factories.cluster import NOW, make_cluster
 from tests.factories.tenants import make_tenant, make_user, make_viewer
 from workers.models import DiskAlarm, Heartbeat
@@ -90,7 +91,7 @@ def test_a_host_is_told_of_once_whatever_its_processes_and_the_others_are_not() 
 def test_admins_get_a_mail_and_the_clusters_hooks_a_request(node: Node) -> None:
     root = make_user("root", is_cluster_admin=True)
     User.objects.filter(pk=root.pk).update(email="root@example.org")
-    make_tenant("vision", alice="lead")
+    make_tenant("vision", alice=Role.LEAD)
     create_hook(
         viewer=make_viewer("root"),
         name="pager",

@@ -1,6 +1,7 @@
 """Which runs get a network of their own, and what they are told about addresses then."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from workers.conf import WorkerSettings
 from workers.services.dispatch import Directive, claim_directives
 
 pytestmark = pytest.mark.django_db
-IMAGE = {"image": "python:3.11"}
+IMAGE: dict[str, Any] = {"image": "python:3.11"}
 
 
 @pytest.fixture(autouse=True)

@@ -61,7 +61,7 @@ def two_types() -> ClusterSnapshot:
         )
         for number, (devices, kind) in enumerate(((4, "b"), (3, "a"), (4, "a")), start=1)
     )
-    node = {"placeable": True, "healthy": True, "has_docker": True}
+    node: dict[str, Any] = {"placeable": True, "healthy": True, "has_docker": True}
     return ClusterSnapshot(
         now=1000.0,
         round_number=1,

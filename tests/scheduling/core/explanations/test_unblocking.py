@@ -1,6 +1,7 @@
 """What a waiting job can change so that it starts now."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -122,7 +123,8 @@ def test_steps_and_proofs_hold_under_each_policy(policy: PolicyOf, data: st.Data
 def test_no_more_is_given_up_than_has_to_be(kind: str, wanted: int, room: int, said: int) -> None:
     member = MemberDemand(role="worker", count=1, devices=1)
     attribute = {"devices": "devices", "instances": "count"}[kind]
-    job = replace(ONE_DEVICE_JOB, demand=Demand(members=(replace(member, **{attribute: wanted}),)))
+    asked: dict[str, Any] = {attribute: wanted}
+    job = replace(ONE_DEVICE_JOB, demand=Demand(members=(replace(member, **asked),)))
     tried = []
 
     def refusal(changed: QueuedJob) -> Reason | None:

@@ -30,13 +30,14 @@ from scheduling.core.policy_interface import (
     Scale,
     Tenant,
 )
+from tests.factories.policies import Described
 from tests.strategies.policy_views import NOW, TYPES, make_job, make_view, views
 
 RUNNING = JobPhase.RUNNING
 
 
 @dataclass(frozen=True)
-class Says:
+class Says(Described):
     """Always the same plan, or an error."""
 
     said: Plan | Exception

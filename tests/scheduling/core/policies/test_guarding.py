@@ -3,6 +3,7 @@
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 
@@ -19,6 +20,7 @@ from scheduling.core.policy_interface import Alloc, JobPhase, Part, Plan, Share,
 from scheduling.core.reasons import Reason
 from tessera.messages import plain
 from tessera.reasons import ReasonCode
+from tests.factories.policies import Described
 from tests.strategies.policy_views import make_job, make_view
 
 RUNNING = make_job(1, 2, phase=JobPhase.RUNNING)
@@ -27,11 +29,11 @@ VIEW = make_view([RUNNING, WAITING], {"a": 4, "b": 2})
 
 
 @dataclass(frozen=True, slots=True)
-class Returns:
+class Returns(Described):
     """A policy that returns what it is told to."""
 
+    name: ClassVar[str] = "returns"
     answer: Plan
-    name: str = "returns"
 
     def plan(self, snapshot, state):
         return self.answer, {"seen": True}
@@ -71,7 +73,7 @@ def test_a_legal_plan_passes_with_its_state():
 
 
 def test_a_policy_that_raises_is_replaced():
-    class Raises:
+    class Raises(Described):
         name = "raises"
 
         def plan(self, snapshot, state):
@@ -85,7 +87,7 @@ def test_a_policy_that_raises_is_replaced():
 
 
 def test_a_policy_that_hangs_is_ended_by_the_drivers_limit():
-    class Hangs:
+    class Hangs(Described):
         name = "hangs"
         over: float
 

@@ -1,6 +1,7 @@
 """What keeps a job from being considered at all."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,8 @@ def test_each_gate_says_its_code_and_why(change, code, words):
 
 @pytest.mark.parametrize("gate", ["not_before", "backoff_until"])
 def test_a_gate_of_time_is_open_at_its_instant(gate):
-    assert closed_gate(replace(ONE_DEVICE_JOB, **{gate: NOW}), NOW) is None
+    opens: dict[str, Any] = {gate: NOW}
+    assert closed_gate(replace(ONE_DEVICE_JOB, **opens), NOW) is None
 
 
 def test_the_next_opening_is_the_last_gate_of_time():

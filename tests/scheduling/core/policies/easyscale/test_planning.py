@@ -4,6 +4,7 @@ import csv
 import itertools
 import math
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -99,7 +100,7 @@ def test_a_proposal_at_most_doubles_and_takes_one_type_only():
         assert all(grown.gpus.get(k, 0) == now.gpus.get(k, 0) for k in other)
 
 
-def trainee(job: int, *, gpus: dict[str, int] | None = None, **facts: object) -> Trainee:
+def trainee(job: int, *, gpus: dict[str, int] | None = None, **facts: Any) -> Trainee:
     workers = Workers(most=8, rates={"v100": [2.0], "t4": [1.0]})
     return Trainee(id=job, workers=workers, types=("v100", "t4"), gpus=gpus or {}, **facts)
 

@@ -11,7 +11,7 @@ from scheduling.core.policies.plans import check_plan
 from scheduling.core.policy_interface import Alloc, JobPhase, Kind, LinearModel, Part, Scale, Step
 from tests.strategies.policy_views import NOW, TYPES, applied, make_job, make_view
 
-ELASTIC = {"scale": Scale(minimum=1, maximum=8), "kind": Kind.ELASTIC}
+ELASTIC: dict[str, Any] = {"scale": Scale(minimum=1, maximum=8), "kind": Kind.ELASTIC}
 
 
 def grown(view, rounds, policy=None):

@@ -95,7 +95,7 @@ def test_without_load_nobody_is_disturbed():
 
 
 def test_who_may_grow_takes_what_has_been_idle_and_gives_it_back():
-    elastic = {"scale": Scale(minimum=1, maximum=8), "kind": Kind.ELASTIC}
+    elastic: dict[str, Any] = {"scale": Scale(minimum=1, maximum=8), "kind": Kind.ELASTIC}
     view = make_view([make_job(1, 2, types=("b",), **elastic)], {"b": 4})
 
     _, plans = run(view, 5)
