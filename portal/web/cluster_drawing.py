@@ -131,15 +131,6 @@ def _strip(
     return node_tiles(drawn, tenants=tenants)
 
 
-def map_nodes(
-    nodes: Iterable[cluster.NodeView], readings: Readings | None = None
-) -> tuple[MapNode, ...]:
-    """The nodes of the device map, rack by rack."""
-    return tuple(
-        map_node(node, (readings or {}).get(node.id, ())) for node in sorted(nodes, key=_by_rack)
-    )
-
-
 def map_node(node: cluster.NodeView, readings: Sequence[float | None] = ()) -> MapNode:
     return MapNode(
         name=node.name,

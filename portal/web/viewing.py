@@ -173,11 +173,6 @@ def page_request(request: HttpRequest) -> PageRequest:
     return PageRequest(http=request, viewer=viewer, now=database_now())
 
 
-def page_viewer(request: HttpRequest) -> Viewer:
-    """Return the viewer, in one query."""
-    return page_request(request).viewer
-
-
 def frame_of(viewer: Viewer, now: datetime) -> Frame:
     """The facts of the frame, in three queries."""
     glance = at_a_glance(viewer)

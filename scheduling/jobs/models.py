@@ -16,6 +16,8 @@ from tenants.tenancy import TenantManager, TenantScopedQuerySet
 LIVE_STATES: Final = tuple(sorted(state.value for state in LIVE))
 HOLDING_STATES: Final = tuple(sorted(state.value for state in HOLDING))
 TERMINAL_STATES: Final = tuple(sorted(state.value for state in TERMINAL))
+CHECKPOINT: Final = "checkpoint"
+"""Kind of the ``JobEvent`` of a saved checkpoint."""
 
 
 class JobQuerySet(TenantScopedQuerySet["Job"]):

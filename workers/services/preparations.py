@@ -9,9 +9,8 @@ from django.db.models import OuterRef, Subquery
 from scheduling.clusters.models import Device, Node
 from scheduling.clusters.queries.node_isolation import hidden_from_jobs, visible_to
 from scheduling.core.jobspec import ArchiveSource, GitSource, RoleSpec, parse_stored
-from scheduling.jobs.models import Job, JobEvent, JobSecret
+from scheduling.jobs.models import CHECKPOINT, Job, JobEvent, JobSecret
 from scheduling.runs.models import Attempt, Member
-from scheduling.runs.services.receipts import CHECKPOINT
 from scheduling.secrets import unseal
 from tessera import protocol
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK

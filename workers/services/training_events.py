@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scheduling.core.messages import message, sentence
+from scheduling.jobs.models import CHECKPOINT
 from tessera.messages import Message, Sentence
 from workers.services.reports import LONGEST_LINE
 
-CHECKPOINT: Final = "checkpoint"
 CHECKPOINT_BROKEN: Final = "checkpoint-broken"
 KINDS: Final = (
     CHECKPOINT,

@@ -8,7 +8,6 @@ from typing import Final
 from django.utils.translation import gettext as _
 
 from portal.i18n import word
-from portal.web.components import words
 
 GAP_PERCENT: Final = 0.25
 EST_WIDTH: Final = 132.0
@@ -247,8 +246,3 @@ def ticker_bars(rounds: Sequence[RoundTick]) -> tuple[TickerBar, ...]:
         )
         for index, height in enumerate(heights)
     )
-
-
-def vc_numbers(use: VcBarUse) -> tuple[str, str, str]:
-    """Return used, healthy and guaranteed devices as the heading of the bar."""
-    return words.count(use.used), words.count(use.healthy), words.count(use.guarantee)

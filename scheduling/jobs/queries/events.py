@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from scheduling.common.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
 from scheduling.core.messages import sentence
-from scheduling.jobs.models import TEXT_MESSAGE, Job, JobEvent
+from scheduling.jobs.models import CHECKPOINT, TEXT_MESSAGE, Job, JobEvent
 from tenants.errors import NotFoundError
 from tenants.viewers import ANOTHER_TENANT, Viewer
 from tessera.messages import Sentence
@@ -108,7 +108,6 @@ def _view(row: JobEvent, known: frozenset[int]) -> EventView:
 
 
 MOST_LINES: Final = 1000
-CHECKPOINT: Final = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

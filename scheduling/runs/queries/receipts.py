@@ -7,13 +7,12 @@ from typing import Any, Final
 from scheduling.core.determinism import SETTINGS, Comparison, Receipt, changed_steps, compare
 from scheduling.core.messages import sentence
 from scheduling.enums import PreemptionCause
-from scheduling.jobs.models import JobEvent
+from scheduling.jobs.models import CHECKPOINT, JobEvent
 from scheduling.jobs.queries.events import require_visible_job, visible_jobs_among
 from scheduling.runs.models import Preemption
 from tenants.viewers import ANOTHER_TENANT, Viewer
 
 MOST_CHECKPOINTS: Final = 2_000
-CHECKPOINT: Final = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

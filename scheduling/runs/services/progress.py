@@ -12,10 +12,9 @@ from django.db.models import F
 from scheduling.clusters.models import VirtualCluster
 from scheduling.core.performance.losses import with_loss
 from scheduling.core.round.policy_answers import PLAIN
-from scheduling.jobs.models import Job, JobEvent
+from scheduling.jobs.models import CHECKPOINT, Job, JobEvent
 from scheduling.jobs.services.lifecycle import Note, record_job_event
 from scheduling.runs.models import Attempt, AttemptProgress, AttemptUse, Member, StepTally
-from scheduling.runs.services.receipts import CHECKPOINT
 
 MOST_KINDS: Final = 64
 """Maximum number of step kinds in one attempt: bounds the rows of a job that varies its batch."""

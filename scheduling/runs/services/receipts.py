@@ -10,10 +10,9 @@ from typing import Any, Final
 from django.db.models import Max, Min
 
 from scheduling.core.lifecycle import PreemptionRule
-from scheduling.jobs.models import Job, JobEvent
+from scheduling.jobs.models import CHECKPOINT, Job, JobEvent
 from scheduling.runs.models import Attempt, AttemptProgress, Member, Preemption
 
-CHECKPOINT: Final = "checkpoint"
 RESUMED: Final = "resumed"
 ACKNOWLEDGED: Final = "acknowledged"
 _HEARD: Final = (CHECKPOINT, RESUMED, ACKNOWLEDGED)
