@@ -127,6 +127,10 @@ def complaints(context: BrowserContext) -> Iterator[Complaints]:
     context.add_init_script(
         "document.addEventListener('securitypolicyviolation', (e) => "
         "window.tesseraPolicy(`${e.violatedDirective} ${e.blockedURI} ${document.URL}`));"
+        # A part without a place: which page it was, and what of it was there.
+        "document.addEventListener('htmx:oobErrorNoTarget', () => console.error("
+        "`${document.URL} ${document.readyState} ${document.title} ids: ` + "
+        "[...document.querySelectorAll('[id]')].map((e) => e.id).join(' ')));"
     )
 
     def heard(message: ConsoleMessage) -> None:
