@@ -120,16 +120,38 @@ _POSTGRESQL: Final = """
 """
 
 
-def store_reasons(reasons: Mapping[int, Reason]) -> None:
-    """Write the reason of each job that is still queued."""
+def store_reasons(reasons: Mapping[int, Reason], details: Mapping[int, Mapping[str, Any]]) -> None:
+    """Write the reason of each job that is still queued.
+
+    Args:
+        reasons: by job id; jobs with the same reason share one object, which is encoded once.
+        details: ``reason_detail`` of each, by ``id`` of the reason.
+    """
     if not reasons:
         return
+    unique = {id(reason): reason for reason in reasons.values()}
     table = connection.ops.quote_name(Job._meta.db_table)
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
-            cursor.executemany(_SQLITE.format(table=table), _rows(reasons))
+            encoded = {
+                key: (reason.code.value, reason.text[:MAX_TEXT], json.dumps(details[key]))
+                for key, reason in unique.items()
+            }
+            cursor.executemany(
+                _SQLITE.format(table=table),
+                [(*encoded[id(reason)], job_id, QUEUED) for job_id, reason in reasons.items()],
+            )
         else:
-            cursor.execute(_POSTGRESQL.format(table=table), [_document(reasons), QUEUED])
+            spelled = {
+                key: {
+                    "code": reason.code.value,
+                    "text": reason.text[:MAX_TEXT],
+                    "detail": details[key],
+                }
+                for key, reason in unique.items()
+            }
+            rows = [{"id": job_id, **spelled[id(reason)]} for job_id, reason in reasons.items()]
+            cursor.execute(_POSTGRESQL.format(table=table), [json.dumps(rows), QUEUED])
 
 
 def reason_detail(reason: Reason) -> dict[str, Any]:
@@ -138,29 +160,6 @@ def reason_detail(reason: Reason) -> dict[str, Any]:
     if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
         detail["waiting_for"] = list(reason.blocked_by)
     return detail
-
-
-def _rows(reasons: Mapping[int, Reason]) -> list[tuple[str, str, str, int, str]]:
-    # Jobs with the same reason share one object, which is then encoded once.
-    spelled = {
-        key: (reason.code.value, reason.text[:MAX_TEXT], json.dumps(reason_detail(reason)))
-        for key, reason in {id(reason): reason for reason in reasons.values()}.items()
-    }
-    return [(*spelled[id(reason)], job_id, QUEUED) for job_id, reason in reasons.items()]
-
-
-def _document(reasons: Mapping[int, Reason]) -> str:
-    spelled = {
-        key: {
-            "code": reason.code.value,
-            "text": reason.text[:MAX_TEXT],
-            "detail": reason_detail(reason),
-        }
-        for key, reason in {id(reason): reason for reason in reasons.values()}.items()
-    }
-    return json.dumps(
-        [{"id": job_id, **spelled[id(reason)]} for job_id, reason in reasons.items()]
-    )
 
 
 LOST: Final = "guarantee_lost"

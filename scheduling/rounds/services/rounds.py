@@ -234,7 +234,7 @@ def _write_reasons(reading: Reading, result: RoundResult) -> bool:
         if not unchanged[pair]:
             changed[job_id] = reason
             new_waits = new_waits or before is None or before.code != wanted.code
-    store_reasons(changed)
+    store_reasons(changed, {key: one.detail for key, one in spelled.items()})
     return new_waits
 
 
