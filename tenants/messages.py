@@ -17,7 +17,7 @@ TENANTS: Final[Mapping[str, Template]] = {
     "reload-and-repeat": fixed(
         "Reload it, check the change, and repeat yours if it still applies."
     ),
-    "user-name-exists": fixed("A user of that name exists."),
+    "user-name-exists": fixed("A user of that name already exists."),
     "choose-stronger-password": fixed("Choose a longer, less common password."),
     "not-cursor": fixed("This is not a valid cursor."),
     "no-tenant-for-you": fixed("Tenant not found, or you may not see it."),
@@ -69,12 +69,14 @@ TENANTS: Final[Mapping[str, Template]] = {
     "archived-already": fixed("%(name)s is archived already."),
     "not-archived": fixed("%(name)s is not archived."),
     "not-tenant-name": fixed("This is not a valid name of a tenant."),
-    "use-tenant-name": fixed("Use 1 to 40 of a-z 0-9 - , begin with a letter, end with no dash."),
+    "use-tenant-name": fixed(
+        "Use 1 to 40 characters of a-z 0-9 -; begin with a letter and do not end with a dash."
+    ),
     "not-display-name": fixed("The display name is empty, too long or has control characters."),
     "use-80-printable-characters": fixed("Use 1 to 80 printable characters."),
     "not-note": fixed("The note is too long, or has a character that cannot be stored."),
     "use-most-000-characters": fixed("Use at most 2,000 characters."),
-    "tenant-named-exists": fixed("A tenant named %(name)s exists."),
+    "tenant-named-exists": fixed("A tenant named %(name)s already exists."),
     "no-such-token-yours": fixed("Token not found, or not yours."),
     "only-users-own-tokens": fixed("Only users own tokens."),
     "scopes-you-may-give": fixed("You may give: %(choice)s."),
@@ -94,11 +96,11 @@ TENANTS: Final[Mapping[str, Template]] = {
     "omit-password": fixed(
         "Omit the password, and create a password link when you are signed in."
     ),
-    "user-named-exists": fixed("A user named %(username)s exists."),
+    "user-named-exists": fixed("A user named %(username)s already exists."),
     "make-other-admin": fixed("Grant another user the cluster admin role first."),
     "not-user-name": fixed("This is not a valid user name."),
     "use-user-name": fixed(
-        "Use 1 to 64 of A-Z a-z 0-9 . _ @ + - and begin with a letter or digit."
+        "Use 1 to 64 characters of A-Z a-z 0-9 . _ @ + -; begin with a letter or digit."
     ),
     "too-long": fixed("The %(field)s is too long."),
     "use-most-150-characters": fixed("Use at most 150 characters."),

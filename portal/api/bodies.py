@@ -77,7 +77,7 @@ def _checked(shape: type[Any], body: object) -> dict[str, Any]:
         body = {}
     if not isinstance(body, Mapping):
         raise InvalidError(
-            "The body is no object.", value=type(body).__name__, remedy="Send an object."
+            "The body is not an object.", value=type(body).__name__, remedy="Send an object."
         )
     faults: list[FieldError] = []
     given = _object(shape, body, "", faults)
@@ -152,7 +152,12 @@ def _check_texts(value: Any, path: str, faults: list[FieldError]) -> None:
 
 def _check_names(value: Mapping[str, Any], path: str, faults: list[FieldError]) -> None:
     faults.extend(
-        _fault(f"{path}.{key}", inner, "This name is no text that can be kept.", "Rename it.")
+        _fault(
+            f"{path}.{key}",
+            inner,
+            "This name contains characters that cannot be stored.",
+            "Rename it.",
+        )
         for key, inner in value.items()
         if not _is_text(key)
     )

@@ -97,7 +97,7 @@ def refuse_size(size: int, most: int, *, field: str) -> NoReturn:
         BodyTooLargeError: always.
     """
     raise BodyTooLargeError(
-        f"It has {size:,} bytes; {most:,} are taken here.",
+        f"It has {size:,} bytes; the limit is {most:,}.",
         field=field,
         value=size,
         remedy="Send a smaller document, or JSON instead of YAML."
@@ -229,7 +229,7 @@ def submissions_from(request: Request) -> list[Submission]:
         body = body["jobs"]
     if not isinstance(body, list):
         raise InvalidError(
-            "The body is no list of jobs.",
+            "The body is not a list of jobs.",
             value=type(body).__name__,
             remedy='Send a list of jobs, or {"jobs": [...]}.',
         )
@@ -253,7 +253,7 @@ def submission_of(document: Any, text: str) -> Submission:
                 FieldError(
                     field="",
                     value=None if document is None else type(document).__name__,
-                    message="The document is no object.",
+                    message="The document is not an object.",
                     remedy="Send an object with name, virtual_cluster and roles.",
                 )
             ]

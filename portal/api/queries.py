@@ -154,7 +154,7 @@ class Query:
         is_number = value.isascii() and value.removeprefix("-").isdecimal() and len(value) < 20
         if not is_number or not least <= int(value) <= most:
             raise InvalidError(
-                "This is not a number that can be used here.",
+                "This is not a valid number.",
                 field=name,
                 value=value,
                 remedy=f"Give a whole number from {least:,} to {most:,}.",

@@ -102,7 +102,7 @@ PHRASES: Final = (
     _("The token's scopes do not cover this."),
     _("This is not a label."),
     _("This is not a month."),
-    _("This is not a number that can be used here."),
+    _("This is not a valid number."),
     _("This is not a valid job."),
     _("Tiers before fairness: guaranteed fractions first, then the rest is divided."),
     _("Time slices for all, packing under load, migration and growth without it."),

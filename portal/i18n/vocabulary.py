@@ -48,7 +48,7 @@ VOCABULARY: Final = frozenset(
         _("Slurm account"),
         _("Slurm partition"),
         _("Slurm quality of service"),
-        _("Something broke here; see the log"),
+        _("The server failed; see its log"),
         _("Starting"),
         _("Stopped"),
         _("Stopping"),

@@ -62,7 +62,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """Return 500 without request, user or query, so that it always works."""
     if request.path.startswith("/api/"):
-        return plain_problem("server-error", "Something broke here; see the log", 500)
+        return plain_problem("server-error", "The server failed; see its log", 500)
     context = {"request_id": getattr(request, "request_id", ""), "frame": Frame()}
     body = render_to_string("500.html", context)
     return HttpResponse(body, status=HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -213,6 +213,4 @@ def search(request: PageRequest, job_id: int) -> HttpResponse:
 def _number(given: str) -> int:
     if given.isascii() and given.isdecimal() and len(given) < 16:
         return int(given)
-    raise InvalidError(
-        "This is not a number that can be used here.", field="offset", value=given[:40]
-    )
+    raise InvalidError("This is not a valid number.", field="offset", value=given[:40])

@@ -274,7 +274,7 @@ def _efficiency(share: float | None) -> Stat:
     return Stat(
         label=label,
         value=words.decimal(share, 2),
-        context=_("useful share of samples, last 10 min"),
+        context=_("share of useful samples, last 10 min"),
     )
 
 

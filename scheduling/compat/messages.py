@@ -95,7 +95,7 @@ _SHARED: Final[Mapping[str, Template]] = {
     "import-not-an-address": fixed("is not a valid address."),
     "import-write-address": fixed("Write a host name or an IP address."),
     "import-no-hosts": fixed("lists no host."),
-    "import-no-user": fixed("has no user; write the user to sign in as."),
+    "import-no-user": fixed("has no user name; add the user name for SSH."),
     "import-not-a-user": fixed("is not a valid user name."),
     "import-write-user": fixed("Write a user name."),
     "import-not-a-port": fixed("is not a valid port."),

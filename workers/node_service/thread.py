@@ -76,7 +76,7 @@ class NodeServiceThread:
             except asyncio.CancelledError:
                 break
             except Exception:
-                log.exception("the node service broke and begins anew")
+                log.exception("the node service failed and restarts")
                 time.sleep(RESTART_SECONDS)
 
     async def _serve(self) -> None:

@@ -138,7 +138,7 @@ _TEXTS: Final[Mapping[str, Callable[[Facts], Sentence]]] = {
     "acknowledged": _acknowledged,
     "batch": _batch,
     "layout": lambda facts: sentence(
-        "logical-workers", counts=facts.get("counts", message("not-told"))
+        "logical-workers", counts=facts.get("counts", message("not-reported"))
     ),
     "determinism": _determinism,
     CHECKPOINT_MOVED: _moved,

@@ -81,7 +81,7 @@ TABLE: Final = Messages(
         ),
         "openpai-infiniband": fixed("Containers get no InfiniBand devices."),
         "openpai-gpus-differ": fixed(
-            "is %(devices)s; the job reserves %(reserved)s devices, as skuNum says."
+            "is %(devices)s; the job reserves %(reserved)s devices (skuNum)."
         ),
         "openpai-no-gpu": fixed(
             "is 0; the job reserves 1 device, because each role has at least 1."

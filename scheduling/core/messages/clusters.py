@@ -6,7 +6,7 @@ from typing import Final
 from tessera.messages import Template, counted, fixed
 
 CLUSTERS: Final[Mapping[str, Template]] = {
-    "cluster-exists": fixed("A virtual cluster named %(name)s exists."),
+    "cluster-exists": fixed("A virtual cluster named %(name)s already exists."),
     "removed-by-edit": fixed("Another edit removes it."),
     "moves-nothing": fixed("The edit moves no cells."),
     "give-one-or-more": fixed("Give 1 or more."),
@@ -31,7 +31,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "rule-without-meaning": fixed("The rule does not map the name to anything."),
     "name-cluster": fixed("Give a virtual cluster."),
     "name-class": fixed("Give a priority class."),
-    "import-rule-exists": fixed("A rule for %(kind)s %(name)s exists."),
+    "import-rule-exists": fixed("A rule for %(kind)s %(name)s already exists."),
     "none-of-this-name": fixed("Nothing has this name."),
     "delete-that-first": fixed("Delete that rule first."),
     "import-lacks-devices": fixed(
@@ -42,7 +42,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     ),
     "cells-changed": fixed("Its cells have changed. The old shape stays in use: %(fault)s."),
     "not-retried": fixed("Not retried: %(name)s."),
-    "log-rule-exists": fixed("A rule named %(name)s exists."),
+    "log-rule-exists": fixed("A rule named %(name)s already exists."),
     "too-many-rules": fixed("The limit of %(most)s rules is reached."),
     "not-field-of-log-rule": fixed("This is not a valid %(name)s of a log rule."),
     "delete-one-first": fixed("Delete a rule first."),
@@ -65,7 +65,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
         "Compare it with the fingerprint on the node. If both are equal, confirm it."
     ),
     "address-in-use": fixed("%(node)s has the address %(host)s:%(port)s."),
-    "node-exists": fixed("A node named %(name)s exists."),
+    "node-exists": fixed("A node named %(name)s already exists."),
     "use-other-address": fixed(
         "A machine can be only one node. Use another address, or remove that node."
     ),
@@ -73,7 +73,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "default-class-needed": fixed("%(name)s is the default class, and a default is required."),
     "default-raced": fixed("Another default was set at the same time."),
     "choose-default-first": fixed("Set another class as the default first."),
-    "class-exists": fixed("A priority class named %(name)s exists."),
+    "class-exists": fixed("A priority class named %(name)s already exists."),
     "retry": fixed("Try again."),
     "not-field-of-class": fixed("This is not a valid %(field)s of a priority class."),
     "guarantee-less-or-whole-nodes": fixed(
@@ -90,7 +90,9 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "guarantee-less": fixed("Guarantee fewer or smaller cells there, or add nodes."),
     "drain-or-stop-first": fixed("Drain the nodes first, or stop the jobs."),
     "not-cluster-name": fixed("This is not a valid name of a virtual cluster."),
-    "use-cluster-name": fixed("Use 1 to 63 of A-Z a-z 0-9 . _ - between letters or digits."),
+    "use-cluster-name": fixed(
+        "Use 1 to 63 characters of A-Z a-z 0-9 . _ -; begin and end with a letter or digit."
+    ),
     "not-shadow-policies": fixed("This is not a list of shadow policies."),
     "cluster-existed": fixed("A virtual cluster named %(name)s exists or existed."),
     "archived": fixed("%(name)s is archived."),

@@ -79,7 +79,7 @@ EVENTS: Final[Mapping[str, Template]] = {
     "checkpoint-of-step": fixed("checkpoint of step %(step)s"),
     "without-hash": fixed("without a hash"),
     "checkpoint-saved": fixed("%(checkpoint)s saved, %(sha256)s."),
-    "training-resumed": fixed("Training goes on from the %(checkpoint)s, %(sha256)s."),
+    "training-resumed": fixed("Training continues from the %(checkpoint)s, %(sha256)s."),
     "checkpoint-not-saved": fixed("The %(checkpoint)s could not be saved."),
     "checkpoint-not-saved-because": fixed("The %(checkpoint)s could not be saved: %(reason)s."),
     "checkpoint-damaged": fixed("The checkpoint %(path)s is damaged; the one before it is used."),
@@ -95,19 +95,19 @@ EVENTS: Final[Mapping[str, Template]] = {
         "It trains with %(batch)s samples a step from step %(step)s on."
     ),
     "another-number": fixed("another number of"),
-    "not-told": fixed("not told"),
+    "not-reported": fixed("not reported"),
     "logical-workers": fixed("Logical workers by process: %(counts)s."),
     "checkpoint-moved": fixed(
-        "The checkpoint of step %(step)s was brought from %(path)s (%(bytes)s bytes, verified)."
+        "The checkpoint of step %(step)s was copied from %(path)s (%(bytes)s bytes, verified)."
     ),
     "checkpoint-left": fixed(
-        "The checkpoint of step %(step)s stays on %(path)s: %(reason)s. Training goes on from "
-        "what the new node has, or begins anew."
+        "The checkpoint of step %(step)s was not copied from %(path)s: %(reason)s. Training "
+        "continues from a checkpoint on the new node, or from the beginning."
     ),
     "level-refused": fixed("%(level)s is refused: %(found)s."),
-    "level-kept-but": fixed("%(level)s is kept, but %(found)s."),
-    "level-kept": fixed("%(level)s can be kept by this model."),
-    "model-cannot": fixed("the model cannot keep it"),
+    "level-kept-but": fixed("%(level)s is in effect, but %(found)s."),
+    "level-kept": fixed("The model supports %(level)s."),
+    "model-cannot": fixed("the model does not support it"),
 }
 
 

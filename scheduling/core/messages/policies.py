@@ -122,7 +122,7 @@ POLICIES: Final[Mapping[str, Template]] = {
         "The free devices are reserved for job %(id)s, which has waited longest."
     ),
     "reservation-now": fixed("It has a reservation now."),
-    "reservation-in": fixed("It has a reservation in %(minutes)s min."),
+    "reservation-in": fixed("Its reservation starts in %(minutes)s min."),
     "would-delay": fixed("Starting it now would delay jobs ahead of it."),
     "other-slice": fixed("It runs in another time slice."),
     "no-type-has-enough": fixed("No device type has enough free devices for its minimum size."),

@@ -21,7 +21,7 @@ SUBMITS: Final[Mapping[str, Template]] = {
     ),
     "reload-and-change": fixed("Reload the job, and repeat the change."),
     "clone-to-change-more": fixed("Clone the job to change other fields."),
-    "body-over-size": fixed("It has %(size)s bytes or more; %(most)s are taken here."),
+    "body-over-size": fixed("It has %(size)s bytes or more; the limit is %(most)s."),
     "leave-data-out": fixed("Leave data and environments out; fetch them in the job."),
     "make-room-for-archives": fixed(
         "Archives go by themselves some time after their last job has ended. Until then use git, "
@@ -118,7 +118,7 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "no-such-tenant": fixed("Tenant not found."),
     "too-many-templates": fixed("You have the maximum of %(most)s templates."),
     "use-fewer": fixed("Use fewer."),
-    "template-exists": fixed("A template with this name exists."),
+    "template-exists": fixed("A template with this name already exists."),
     "write-shorter-job": fixed("Write a job of at most %(most)s characters."),
     "rename-or-delete": fixed("Choose another name, or delete that template."),
     "too-many-jobs": fixed("A request takes 1 to %(most)s jobs."),

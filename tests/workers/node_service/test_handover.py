@@ -67,7 +67,7 @@ def test_a_checkpoint_is_there_before_the_job_starts_on_another_node(world: Worl
     asked = [name for name, _ in node.asked if name in ("put_saved", "prepare", "go")]
     assert asked == ["put_saved", "prepare", "go"]
     text = told(job, "checkpoint-moved")
-    assert text == "The checkpoint of step 7 was brought from node-1 (19 bytes, verified)."
+    assert text == "The checkpoint of step 7 was copied from node-1 (19 bytes, verified)."
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(world: World)
     node = move_away(world, job, member)
 
     assert node.saved["here", str(job.pk)] == (saved, before)
-    assert "step 3 was brought from node-1" in told(job, "checkpoint-moved")
+    assert "step 3 was copied from node-1" in told(job, "checkpoint-moved")
     assert told(job, "checkpoint-broken").startswith(
         "The checkpoint step-000000000007 on node-1 is damaged: "
     )

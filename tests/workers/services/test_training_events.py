@@ -48,7 +48,7 @@ def test_a_checkpoint_is_read_with_its_receipt() -> None:
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        ("resumed", "Training goes on from the checkpoint of step 7, 0123456789ab."),
+        ("resumed", "Training continues from the checkpoint of step 7, 0123456789ab."),
         ("checkpoint-failed", "The checkpoint of step 7 could not be saved: disk full."),
         ("checkpoint-broken", "The checkpoint step-7 is damaged: disk full; the one before it"),
     ],
