@@ -178,7 +178,7 @@ class StepOut(TypedDict):
 RefusedOut = TypedDict(
     "RefusedOut", {"virtual_cluster": str, "class": str, "code": str, "text": str}
 )
-"""Where even the smallest job that could be asked for is refused, and why."""
+"""A virtual cluster that refuses even the smallest job that can be requested, and the reason."""
 
 
 class EtaOut(TypedDict):

@@ -26,7 +26,7 @@ STATES: Final[Mapping[str, str]] = MappingProxyType(
         _S.STOPPED.value: "STOPPED",
     }
 )
-"""What OpenPAI calls our states; docs/compatibility.md has the same table."""
+"""Job states of Tessera and their OpenPAI names; docs/compatibility.md has the same table."""
 
 _SUB_STATES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -44,7 +44,7 @@ _PLATFORM: Final = frozenset({FailureClass.NODE.value, FailureClass.PLATFORM.val
 _RESOURCE: Final = frozenset({FailureClass.PREEMPTED.value})
 
 LogAddress = Callable[[MemberView, int], str]
-"""Where the log of a member is, in the attempt of that number."""
+"""Return the address of the log of a member in the attempt with that number."""
 
 
 def job_summary(job: NamedJob) -> dict[str, Any]:

@@ -113,27 +113,27 @@ class RedisKeys:
         self._client = client
 
     def claim(self, key: str, value: str, *, seconds: float) -> bool:
-        """``SET`` with ``NX``."""
+        """Store a value unless the key exists (``SET`` with ``NX``)."""
         return bool(self._client().set(key, value, nx=True, px=_milliseconds(seconds)))
 
     def put(self, key: str, value: str, *, seconds: float) -> None:
-        """``SET``."""
+        """Store a value (``SET``)."""
         self._client().set(key, value, px=_milliseconds(seconds))
 
     def get(self, key: str) -> str:
-        """``GET``."""
+        """Return the value of a key (``GET``)."""
         return (self._client().get(key) or b"").decode()
 
     def seconds_left(self, key: str) -> float:
-        """``PTTL``, in seconds."""
+        """Return the remaining lifetime of a key in seconds (``PTTL``)."""
         return max(self._client().pttl(key), 0) / 1000.0
 
     def increment(self, key: str) -> None:
-        """``INCR``."""
+        """Increment a counter (``INCR``)."""
         self._client().incr(key)
 
     def delete(self, key: str) -> None:
-        """``DEL``."""
+        """Delete a key (``DEL``)."""
         self._client().delete(key)
 
 

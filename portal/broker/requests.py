@@ -42,7 +42,7 @@ class RoundMessage:
     """One message to the round workers.
 
     Attributes:
-        after: number of rounds begun when it was sent; None: it runs in any case.
+        after: number of rounds begun when it was sent; None if it runs in any case.
         countdown: seconds until it is due.
         at: due time instead, if not None.
     """
@@ -118,7 +118,7 @@ class BrokerRoundRequests:
                 self._keys.delete(REST_KEY)  # stored at its start, with a longer expected duration
 
     def _claim(self, cause: str) -> float | None:
-        """Return the seconds until the round for this cause is due; None: already requested.
+        """Return the seconds until the round for this cause is due; None if already requested.
 
         One command claims a round and stores whether it is delayed: between two commands another
         process would take a delayed round for one that is due at once, and wait with it. If two

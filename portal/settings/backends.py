@@ -20,10 +20,10 @@ MAIL_SECONDS: Final = 10
 
 
 def databases(url: str, *, idle_seconds: float = IDLE_SECONDS) -> dict[str, dict[str, Any]]:
-    """The aliases ``default`` (writes) and ``snapshot`` (one consistent, read-only view).
+    """Build the aliases ``default`` (writes) and ``snapshot`` (one consistent, read-only view).
 
     Args:
-        url: of the database.
+        url: address of the database.
         idle_seconds: on PostgreSQL the server ends a transaction after this idle time, which
             releases the locks of a process that is frozen or disconnected.
     """
@@ -100,7 +100,7 @@ def _server_liveness(idle_seconds: float) -> str:
 
 
 def broker_url(redis_url: str) -> str:
-    """The address in Celery's spelling (a socket is ``redis+socket://`` there)."""
+    """Return the address in Celery's spelling; a socket becomes ``redis+socket://``."""
     parts = urlsplit(redis_url)
     if parts.scheme == "unix":
         return f"redis+socket://{parts.path}"

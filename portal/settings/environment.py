@@ -225,7 +225,7 @@ def _stored_secret_key(data_dir: Path) -> str:
 def _number(
     environ: Mapping[str, str], name: str, default: float, *, within: tuple[float, float, str]
 ) -> float:
-    """A number between two others, of a unit."""
+    """Parse a number with a unit and check its bounds."""
     least, most, unit = within
     raw = environ.get(name)
     if not raw:
@@ -242,7 +242,7 @@ def _number(
 
 
 def _uid_range(environ: Mapping[str, str]) -> tuple[int, int]:
-    """The first and the last of a range of Unix user ids."""
+    """Parse the first and the last of a range of Unix user ids."""
     raw = environ.get("TESSERA_TENANT_UIDS") or "71000-79999"
     first, _, last = raw.partition("-")
     if not (first.isdecimal() and last.isdecimal() and 1000 <= int(first) <= int(last) < MAX_UID):

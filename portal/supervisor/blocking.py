@@ -15,7 +15,7 @@ from typing import Final
 from portal.supervisor.children import Child
 
 BLOCKED_SECONDS: Final = 90.0
-"""Well beyond the 30 s for which anything may stand still, and go on as if nothing had been."""
+"""Well above the 30 s for which a step may block without harm."""
 WAL_WRITE_LOCK: Final = 120
 """The byte of the ``-shm`` file that a writer locks (sqlite.org/walformat.html, 2.3)."""
 LOCKS: Final = Path("/proc/locks")

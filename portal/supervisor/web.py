@@ -16,13 +16,13 @@ import uvicorn
 from portal.memory import keep_connections, settle
 
 SWITCH_SECONDS: Final = 0.0005
-"""How long a thread that makes a page keeps the interpreter from the one that serves the sockets.
+"""Thread switch interval: delays the event loop by at most 0.5 ms while a thread renders a page.
 
-With Python's 5 ms, the loop waits up to so long each time that it wakes while a page is made.
+With Python's default of 5 ms, the loop waits up to 5 ms at each wake-up during a rendering.
 """
 
 MOST_MESSAGE_BYTES: Final = 128 << 10
-"""Of one message of a websocket's client: several times what names all topics of a tab."""
+"""Limit of a websocket message from a client: several times a list of all topics of a tab."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

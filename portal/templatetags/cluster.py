@@ -147,7 +147,7 @@ def hidden_value(form: Form, name: str) -> SafeString:
 
 @register.filter
 def level_word(level: str) -> str:
-    """A level by its own name."""
+    """Return the display name of a level."""
     return cluster_drawing.level_word(level)
 
 
@@ -159,7 +159,7 @@ def level_words(level: str) -> str:
 
 @register.simple_tag
 def cell_field(chain: str, level: str) -> str:
-    """The name of the stepper of one level in a shape form."""
+    """Return the field name of the stepper of one level in a shape form."""
     return cell_name(chain, level)
 
 

@@ -17,7 +17,7 @@ _ICONS: Final = {"": "info", "ok": "succeeded", "warn": "warning", "bad": "faile
 
 @register.simple_block_tag
 def card(content: str, title: str, remark: str = "") -> SafeString:
-    """A card with its title, and a grey remark after it."""
+    """Render a card with its title, and a grey remark after it."""
     grey = format_html('<span class="remark">{}</span>', remark) if remark else ""
     return format_html(
         '<section class="card"><header><h2>{}</h2>{}</header>{}</section>', title, grey, content
@@ -26,14 +26,14 @@ def card(content: str, title: str, remark: str = "") -> SafeString:
 
 @register.simple_block_tag
 def table(content: str, look: str = "") -> SafeString:
-    """A table that scrolls sideways in its card; ``look``: its classes."""
+    """Render a table that scrolls sideways in its card; ``look``: its classes."""
     classes = format_html(' class="{}"', look) if look else ""
     return format_html('<div class="tw"><table{}>{}</table></div>', classes, content)
 
 
 @register.simple_block_tag
 def note(content: str, tone: str = "", *, gap: bool = False, role: str = "") -> SafeString:
-    """A sentence with the icon of its tone.
+    """Render a sentence with the icon of its tone.
 
     Args:
         content: the sentence.
@@ -53,7 +53,7 @@ def note(content: str, tone: str = "", *, gap: bool = False, role: str = "") -> 
 
 @register.simple_tag
 def crumbs(*steps: str) -> SafeString:
-    """The way to a page: pairs of an address, or the name of one without arguments, and a text."""
+    """Render breadcrumbs from pairs of an address (or a name without arguments) and a text."""
     pairs = zip(steps[::2], steps[1::2], strict=True)
     links = ((at if at.startswith("/") else reverse(at), text) for at, text in pairs)
     return format_html(

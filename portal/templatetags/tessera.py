@@ -24,12 +24,12 @@ register = template.Library()
 
 NOT_KNOWN = gettext_lazy("no estimate yet")
 ROWS_KEPT = 4096
-"""Rows of device maps that are kept: 18 KB each where eight devices are told apart."""
+"""Rows of device maps in the cache; a row with eight distinct devices takes 18 KB."""
 
 
 @register.simple_tag
 def icon(name: str, size: str = "", label: str = "") -> SafeString:
-    """An icon from the sprite; without ``label`` it is decoration."""
+    """Render an icon from the sprite; without ``label`` it is decoration."""
     return icons.icon(name, size, label)
 
 
@@ -108,19 +108,19 @@ def run_warning(code: str) -> str:
 
 @register.filter
 def count(value: float | None) -> str:
-    """``1,180``; nothing is a dash."""
+    """Format a count as ``1,180``; None becomes a dash."""
     return words.DASH if value is None else words.count(value)
 
 
 @register.filter
 def amount(value: float | None) -> str:
-    """A rate: ``1,180``, ``42.5``; nothing is a dash."""
+    """Format a rate as ``1,180`` or ``42.5``; None becomes a dash."""
     return words.DASH if value is None else words.amount(value)
 
 
 @register.filter
 def percent(value: float | None) -> str:
-    """A share in [0, 1] as ``68 %``."""
+    """Format a share in [0, 1] as ``68 %``."""
     return words.DASH if value is None else words.percent(value)
 
 
@@ -138,7 +138,7 @@ def gpu_hours(value: float | None) -> str:
 
 @register.filter
 def in_textarea(value: object) -> str:
-    """The content of a ``<textarea>``, after a line break: HTML drops the first one."""
+    """Return the content of a ``<textarea>`` after a line break; HTML drops the first one."""
     return f"\n{value}"
 
 
@@ -150,7 +150,7 @@ def file_size(value: float | None) -> str:
 
 @register.filter
 def devices(number: int | None, types: Sequence[str] | str = ()) -> str:
-    """``8 × A100``; ``types`` is a name or several."""
+    """Format a number of devices as ``8 × A100``; ``types`` is one name or several."""
     if number is None:
         return words.DASH
     return words.devices(number, [types] if isinstance(types, str) and types else list(types))
@@ -196,13 +196,13 @@ def progress(share: float | None) -> dict[str, Any]:
 
 @register.inclusion_tag("components/_stats.html")
 def stat_tiles(tiles: Sequence[Any]) -> dict[str, Any]:
-    """A strip of ``portal.web.components.stats.Stat`` values, three to five."""
+    """Render a strip of three to five ``portal.web.components.stats.Stat`` values."""
     return {"tiles": tiles}
 
 
 @register.inclusion_tag("components/_vc_bars.html")
 def vc_bars(uses: Sequence[bars.VcBarUse]) -> dict[str, Any]:
-    """The bars of one card, all on one scale."""
+    """Render the bars of one card, all on one scale."""
     return {"bars": bars.vc_bars(uses)}
 
 
@@ -214,7 +214,7 @@ def vc_legend() -> dict[str, Any]:
 
 @register.inclusion_tag("components/_device_map.html", takes_context=True)
 def device_map(context: Mapping[str, Any], drawn: Any, view: str = "map") -> dict[str, Any]:
-    """The map of ``portal.web.devicemap.device_map``, or its table with ``view="table"``."""
+    """Render the map of ``portal.web.devicemap.device_map``, or its table (``view="table"``)."""
     return {"map": drawn, "view": view, "request": context.get("request")}
 
 
@@ -236,25 +236,25 @@ def tiles(group: MapGroup) -> SafeString:
 
 @register.simple_tag
 def tile_numbers(group: MapGroup) -> SafeString:
-    """The numbers of the devices of a rack, above its nodes."""
+    """Render the numbers of the devices of a rack, above its nodes."""
     return tile_markup.numbers(group)
 
 
 @register.simple_tag
 def node_tiles(group: MapGroup, name: str) -> SafeString:
-    """The small strip of one node (``portal.web.devicemap.node_tiles``) for a table row."""
+    """Render the strip of one node (``portal.web.devicemap.node_tiles``) for a table row."""
     return tile_markup.strip(group, name)
 
 
 @register.simple_tag
 def gantt_rows(drawn: Gantt) -> SafeString:
-    """All rows of ``portal.web.components.gantt.gantt``."""
+    """Render all rows of ``portal.web.components.gantt.gantt``."""
     return gantt_markup.rows(drawn)
 
 
 @register.inclusion_tag("components/_history.html")
 def history(drawn: Any) -> dict[str, Any]:
-    """The state timeline of ``portal.web.components.history.history``."""
+    """Render the state timeline of ``portal.web.components.history.history``."""
     return {"history": drawn}
 
 
@@ -274,7 +274,7 @@ def chart(
     Args:
         name: unique on the page.
         figure: ``{"data": [traces], "layout": {}}``; a trace may have ``colour`` (a token's name).
-            None: it is fetched from ``url`` when the chart comes into view.
+            None fetches it from ``url`` when the chart comes into view.
         says: a sentence about the chart; a fetched figure may have its own ``says``.
         url: address of the same JSON, fetched at messages of ``topic``.
         topic: topic of live updates.
@@ -301,7 +301,7 @@ def placement(drawings: Sequence[Any]) -> dict[str, Any]:
 
 @register.inclusion_tag("components/_field.html")
 def field(bound: BoundField, hint: str = "", more: str = "", mono: bool = False) -> dict[str, Any]:
-    """A form field with label, hint and errors, wired for assistive technology."""
+    """Render a form field with label, hint and errors, wired for assistive technology."""
     return {
         "field": bound,
         "widget": fields.widget(bound, mono=mono),
@@ -316,7 +316,7 @@ def field(bound: BoundField, hint: str = "", more: str = "", mono: bool = False)
 def empty_state(
     title: str, says: str = "", command: str = "", url: str = "", action: str = ""
 ) -> dict[str, Any]:
-    """An empty state: title, one sentence, and the next step as a command or a button."""
+    """Render an empty state: title, one sentence, and the next step as a command or a button."""
     return {"title": title, "says": says, "command": command, "url": url, "action": action}
 
 
@@ -386,5 +386,5 @@ def copy_button(text: str, label: str = "Copy") -> dict[str, Any]:
 
 @register.inclusion_tag("components/_command.html")
 def command(text: str) -> dict[str, Any]:
-    """A command in a box with its copy button."""
+    """Render a command in a box with its copy button."""
     return {"text": text}

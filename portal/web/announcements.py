@@ -72,7 +72,7 @@ class AnnouncementForm(forms.Form):
 
 @page
 def announcements(asked: PageRequest) -> HttpResponseBase:
-    """All announcements, with the form for a new one."""
+    """Show all announcements, with the form for a new one."""
     asked.viewer.require(Permission.ANNOUNCE, what="announcements")
     form = AnnouncementForm(asked.http.POST or None)
     if asked.http.method == "POST" and form.is_valid() and _create(asked, form):

@@ -54,14 +54,14 @@ class ResourceDoc:
 
 @page
 def docs(asked: PageRequest) -> HttpResponseBase:
-    """The reference of the API."""
+    """Show the reference of the API."""
     calls = first_calls(asked.portal_url, asked.viewer.username)
     return asked.render("api/docs.html", {"resources": resources(), "calls": calls})
 
 
 @cache
 def resources() -> tuple[ResourceDoc, ...]:
-    """Every resource with its operations, as the schema describes them."""
+    """Return every resource with its operations, as the schema describes them."""
     generator: Any = SchemaGenerator  # the package is untyped
     schema: Mapping[str, Any] = generator().get_schema(request=None, public=True)
     by_tag: dict[str, list[OperationDoc]] = {}

@@ -54,7 +54,7 @@ class ShownEntry:
 
     @property
     def is_new(self) -> bool:
-        """Return whether there is no value before: the object was created."""
+        """Return whether the change created the object, so that it has no previous value."""
         return not self.entry.before
 
 

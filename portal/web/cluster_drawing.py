@@ -152,7 +152,7 @@ def map_node(node: cluster.NodeView, readings: Sequence[float | None] = ()) -> M
 
 @lru_cache(maxsize=65536)
 def cell(view: CellView) -> MapCell:
-    """A cell tree for drawing; trees change with the topology only."""
+    """Build a cell tree for drawing; trees change with the topology only."""
     return MapCell(
         level=view.level,
         address=view.address,
@@ -182,7 +182,7 @@ def occupant(holder: occupancy.Occupant | None) -> MapOccupant | None:
 def vc_uses(
     uses: Iterable[cluster.VcUse], tenants: Sequence[str], *, linked: bool = True
 ) -> tuple[bars.VcBarUse, ...]:
-    """The bars of virtual clusters, in the colours of their tenants."""
+    """Build the bars of virtual clusters, in the colours of their tenants."""
     categories = tenant_categories(tenants)
     return tuple(
         bars.VcBarUse(
@@ -212,7 +212,7 @@ def level_word(level: str, count: int = 1) -> str:
 
 
 def cells_in_words(count: int, device_type: str, level: str) -> str:
-    """``4 A100 nodes``."""
+    """Format numbers of cells as ``4 A100 nodes``."""
     return _("%(count)s %(kind)s %(level)s") % {
         "count": words.count(count),
         "kind": device_type,

@@ -142,7 +142,7 @@ def navigation(request: HttpRequest, facts: Frame) -> tuple[NavItem, ...]:
 
 
 def ticker(facts: Frame) -> FrameTicker:
-    """The ticker's numbers; amber after two intervals without a round, red after three."""
+    """Return the ticker's numbers: amber after two intervals without a round, red after three."""
     last = facts.rounds[-1] if facts.rounds else None
     age = facts.round_age_seconds
     intervals = 0.0 if age is None else age / max(facts.round_seconds, 0.1)

@@ -116,7 +116,7 @@ _SENTENCES: Final = {
 
 
 def failing_sentences(viewer: Viewer) -> tuple[str, ...]:
-    """A sentence for each part that does not work: cause, effect and remedy."""
+    """Return a sentence for each failing part: cause, effect and remedy."""
     if not viewer.is_cluster_admin or viewer.bound_tenant_id is not None:
         return ()
     return tuple(_sentence(part) for part in failing_parts() if _key(part) in _SENTENCES)

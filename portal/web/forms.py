@@ -71,11 +71,11 @@ def put_faults(
 
     Args:
         form: bound and validated.
-        error: what the service raised.
+        error: the error of the service.
         fields: the form's name for a field of the service where the two differ.
 
     Raises:
-        ForbiddenError: ``error`` is one: no other value would help.
+        ForbiddenError: ``error`` is a ForbiddenError, which no other value would avoid.
     """
     if isinstance(error, ForbiddenError):
         raise error
@@ -101,7 +101,7 @@ def fault_text(fault: FieldError) -> str:
 
 
 def error_text(error: DomainError) -> str:
-    """All faults of an error in one text, in the language of the page."""
+    """Return all faults of an error in one text, in the language of the page."""
     return str(translated(follow(*map(fault_text, error.errors))))
 
 

@@ -49,6 +49,6 @@ def set_frame(request: HttpRequest, frame: Frame) -> None:
 
 
 def get_frame(request: HttpRequest) -> Frame:
-    """The facts that were set, or an empty frame."""
+    """Return the facts that were set, or an empty frame."""
     found = getattr(request, ATTRIBUTE, None)
     return found if isinstance(found, Frame) else Frame()

@@ -168,7 +168,7 @@ def _fill(*runs: tuple[int, MapOccupant | str | None]) -> dict[int, DeviceNow]:
 
 
 def sample_nodes() -> list[MapNode]:
-    """The cluster of the design's pictures: 12 nodes, 80 devices."""
+    """Build the cluster of the gallery: 12 nodes, 80 devices."""
     large = [
         MapNode(name=name, rack=rack, tree=_node(8), devices=devices, url="#")
         for rack, nodes in (("Rack 1", _rack1()), ("Rack 2", _rack2()))

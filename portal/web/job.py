@@ -32,7 +32,7 @@ SPANS: Final = {
     3600: gettext_lazy("an hour"),
 }
 MOST_STRETCHES: Final = 4
-"""Of 1 MiB each, looked at for one request; the part asks for the next ones by itself."""
+"""Maximum number of 1 MiB pieces read for one request; the page requests further pieces itself."""
 
 
 @require_safe
@@ -60,7 +60,7 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
 @require_safe
 @page
 def logs(request: PageRequest, job_id: int) -> HttpResponse:
-    """The log of one rank at full height."""
+    """Show the log of one rank at full height."""
     context = head_context(request, job_id, "job-logs")
     if request.wants_part:
         return request.render("job/_head_parts.html", context)
@@ -72,7 +72,7 @@ def logs(request: PageRequest, job_id: int) -> HttpResponse:
 @require_safe
 @page
 def attempts(request: PageRequest, job_id: int) -> HttpResponse:
-    """Every attempt with its members, the newest first."""
+    """Show every attempt with its members, the newest first."""
     context = head_context(request, job_id, "job-attempts")
     context["attempts"] = tuple(reversed(context["detail"].attempts))
     part = "job/_attempts_parts.html"
@@ -124,7 +124,7 @@ def calls(request: PageRequest, job_id: int) -> HttpResponse:
 @require_safe
 @page
 def goodput(request: PageRequest, job_id: int) -> JsonResponse:
-    """The figure of the goodput chart."""
+    """Build the figure of the goodput chart."""
     job = visible_job(request.viewer, job_id)
     samples = goodput_curve(request.viewer, job_id)
     figure = _figure(request, samples, life_of_job(request.viewer, job_id), job)

@@ -92,7 +92,7 @@ def release(request: PageRequest, job_id: int) -> HttpResponse:
 @require_safe
 @page
 def download_log(request: PageRequest, job_id: int, role: str, rank: int) -> StreamingHttpResponse:
-    """The log of one rank as a file."""
+    """Stream the log of one rank as a file."""
     logs_dir = worker_settings().logs_dir
     read = partial(
         read_log,

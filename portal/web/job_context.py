@@ -87,7 +87,7 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
 
 
 def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
-    """The parts of the first tab."""
+    """Return the context of the first tab."""
     role, rank = first_rank(detail)
     life = life_of_job(request.viewer, detail.row.id)
     newest = detail.attempts[-1] if detail.attempts else None
@@ -317,7 +317,7 @@ def history_of(
 
 
 def marks_of(life: JobLife) -> list[Mark]:
-    """Return the marks of changes: preemptions, resizes, moves, retries, silent nodes."""
+    """Return the marks of changes: preemptions, resizes, moves, retries, lost contacts."""
     return [
         Mark(
             at=change.at,

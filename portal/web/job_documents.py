@@ -41,7 +41,7 @@ _Writer.add_representer(str, _write_text)
 
 
 def to_yaml(document: Mapping[str, Any], *, in_line: bool = False) -> str:
-    """``document`` as text; ``in_line``: as ``{key: value}`` on one line."""
+    """Return ``document`` as YAML; ``in_line`` writes ``{key: value}`` on one line."""
     text: str = yaml.dump(
         plain(document),
         Dumper=_Writer,
@@ -164,7 +164,7 @@ roles:
 
 
 def sample_text(name: str, virtual_cluster: str) -> str:
-    """The sample of this name, or the first one."""
+    """Return the sample of this name, or the first one."""
     found = next((sample for sample in SAMPLES if sample.name == name), SAMPLES[0])
     return found.text.replace("{vc}", virtual_cluster or "name-of-your-virtual-cluster")
 

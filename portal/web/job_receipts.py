@@ -51,7 +51,7 @@ class ComparisonForm:
 
 
 def receipts_shown(request: PageRequest, job_id: int) -> tuple[ReceiptShown, ...]:
-    """The preemptions of a job, the newest first."""
+    """Return the preemptions of a job, the newest first."""
     found = receipts_of_job(request.viewer, job_id)
     return tuple(_shown(receipt) for receipt in reversed(found))
 

@@ -135,7 +135,7 @@ class PriorityEditForm(PriorityForm):
 
 @page
 def priority_classes(asked: PageRequest) -> HttpResponseBase:
-    """The list, with the form for a new one."""
+    """Show the list, with the form for a new priority class."""
     form = PriorityForm(asked.http.POST or None)
     if asked.http.method == "POST":
         asked.viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
@@ -246,7 +246,7 @@ class ImportRuleForm(forms.Form):
 
 @page
 def import_rules(asked: PageRequest) -> HttpResponseBase:
-    """The list, with the form for a new one."""
+    """Show the list, with the form for a new import rule."""
     can_edit = asked.viewer.can(Permission.EDIT_VC)
     form = ImportRuleForm(asked.http.POST or None)
     if can_edit:

@@ -99,7 +99,7 @@ def _is_so(request: PageRequest, job_id: int, changes: Mapping[str, Any]) -> boo
 @require_safe
 @page
 def evidence(request: PageRequest, job_id: int) -> HttpResponse:
-    """The certificate of the reason, checked against the stored snapshot."""
+    """Show the certificate of the reason, checked against the stored snapshot."""
     job = visible_job(request.viewer, job_id)
     context = head_context(request, job_id, "job-evidence")
     checked: CheckedCertificate | None
@@ -161,7 +161,7 @@ class JobEditForm(forms.Form):
 
     @classmethod
     def of(cls, job: Job, viewer: Viewer) -> "JobEditForm":
-        """The form with the job as it is."""
+        """Build the form with the current values of the job."""
         return cls(initial=_values(job), viewer=viewer, spec=job.spec)
 
     def changes(self, before: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def listed_jobs(viewer: Viewer, rows: Iterable[JobRow], *, now: datetime) -> tup
 
 
 def hours_in_words(hours: DeviceHours) -> str:
-    """``39.3 GPU-hours``; CPU slots are slot-hours and never mixed in; empty for none."""
+    """Format hours as ``39.3 GPU-hours``; CPU slots have separate slot-hours; empty for none."""
     parts = []
     if hours.gpu >= 0.05:
         parts.append(_("%(hours)s GPU-hours") % {"hours": words.gpu_hours(hours.gpu)})

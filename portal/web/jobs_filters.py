@@ -111,7 +111,7 @@ def filter_bar(
 
     Args:
         filters: active filters.
-        by_state: jobs by state, with all filters but the state's; None: not counted.
+        by_state: jobs by state, with all filters but the state's; None if not counted.
         by_reason: queued jobs by reason code, with all filters but state and reason.
         clusters: virtual clusters to choose from.
         people: user names to choose from.
@@ -241,7 +241,7 @@ def keep_view(request: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def job_templates(request: PageRequest) -> HttpResponse:
-    """The templates that the viewer may use."""
+    """Show the templates that the viewer may use."""
     viewer = request.viewer
     rows = [
         (

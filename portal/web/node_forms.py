@@ -41,7 +41,7 @@ class AddressForm(forms.Form):
     )
 
     def clean_labels(self) -> dict[str, str]:
-        """``key=value, key=value`` as a mapping."""
+        """Parse ``key=value, key=value`` into a mapping."""
         found: dict[str, str] = {}
         for part in self.cleaned_data["labels"].split(","):
             key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -99,7 +99,7 @@ class EditForm(AddressForm):
         return [name.strip() for name in names if name.strip()]
 
     def clean_visible_paths(self) -> list[dict[str, Any]]:
-        """``PATH[:rw|:checkpoints] [@TENANT,...]``, one a line."""
+        """Parse lines of ``PATH[:rw|:checkpoints] [@TENANT,...]``."""
         found = []
         for line in self.cleaned_data["visible_paths"].splitlines():
             place, _, names = line.strip().partition("@")

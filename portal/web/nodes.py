@@ -60,7 +60,7 @@ class TruthGroup:
 
 @page
 def nodes(asked: PageRequest) -> HttpResponseBase:
-    """The list, or its rows alone."""
+    """Show the list, or its rows alone."""
     query = query_of_page(asked.http)
     may = asked.viewer.can(Permission.MANAGE_NODES)
     everything = list_nodes(asked.viewer)
@@ -95,7 +95,7 @@ def nodes(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def node(asked: PageRequest, node_id: int) -> HttpResponseBase:
-    """One node, or its live part."""
+    """Show one node, or its live part."""
     template = "nodes/_node_swap.html" if asked.wants_part else "nodes/node.html"
     return asked.render(template, node_context(asked, node_id))
 

@@ -162,7 +162,7 @@ def _head_of_queue(viewer: Viewer, reason: str, wanted: int) -> tuple[JobRow, ..
 def stats(
     cluster: ClusterView, readings: Readings, *, efficiency: float | None
 ) -> tuple[Stat, ...]:
-    """The tiles that the page opens with."""
+    """Build the tiles at the top of the page."""
     totals = cluster.totals
     return (
         _in_use(totals),

@@ -66,7 +66,7 @@ class PersonForm(forms.Form):
 
 @page
 def people(asked: PageRequest) -> HttpResponseBase:
-    """The list, with the form for a new person."""
+    """Show the list, with the form for a new person."""
     asked.viewer.require(Permission.MANAGE_USERS, what="users")
     form = PersonForm(asked.http.POST or None)
     if asked.http.method == "POST" and form.is_valid():
@@ -99,7 +99,7 @@ def people(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def person(asked: PageRequest, user_id: int) -> HttpResponseBase:
-    """One person: a password link, access, and the rights of a cluster admin."""
+    """Show one person: a password link, access, and the rights of a cluster admin."""
     return _person_page(asked, _user(asked, user_id))
 
 
@@ -153,7 +153,7 @@ def _person_page(
 
 
 def _homes(asked: PageRequest, user: User) -> dict[str, Any]:
-    """Return the tenants of the person, and those that they could be added to."""
+    """Return the tenants of the person, and the tenants to which the viewer may add them."""
     members = list(members_for(asked.viewer).filter(user=user))
     inside = {row.tenant_id for row in members}
     tenants = tenants_for(asked.viewer, with_archived=False)

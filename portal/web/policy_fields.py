@@ -13,7 +13,7 @@ from scheduling.core.policies import COMBINATORS, POLICIES, WRAP, Parameter, par
 
 PREFIX: Final = "arg-"
 AROUND: Final = "with-"
-"""What stands around a policy: a box for each rule, and its parameters behind the rule's name."""
+"""Prefix of the fields of policy rules: a checkbox for each rule, and its parameters."""
 
 
 def policy_names() -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def add_policy_fields(form: forms.Form, policy: str, args: Mapping[str, Any]) ->
 
 
 def policy_args_of(form: forms.Form, policy: str) -> dict[str, Any]:
-    """The parameters in a valid form that differ from their defaults."""
+    """Return the parameters in a valid form that differ from their defaults."""
     found = {}
     for parameter in _parameters(policy):
         value = form.cleaned_data.get(f"{PREFIX}{parameter.name}")
@@ -66,7 +66,7 @@ def policy_args_of(form: forms.Form, policy: str) -> dict[str, Any]:
 
 
 def policy_query(args: Mapping[str, Any]) -> str:
-    """The parameters as the query of an address; ``policy_args_asked`` reads it."""
+    """Return the parameters as the query of an address; ``policy_args_asked`` reads it."""
     found = {f"{PREFIX}{name}": value for name, value in args.items() if name != WRAP}
     for rule, given in args.get(WRAP, {}).items():
         found[f"{AROUND}{rule}"] = "on"
@@ -100,7 +100,7 @@ def policy_args_text(args: Mapping[str, Any]) -> str:
 
 
 def bound_policy_fields(form: forms.Form) -> list[forms.BoundField]:
-    """The fields of the parameters, for the template."""
+    """Return the bound fields of the parameters, for the template."""
     return [form[name] for name in form.fields if name.startswith(PREFIX)]
 
 
@@ -121,7 +121,7 @@ def _name_around(rule: str, parameter: Parameter) -> str:
 
 
 def _set_around(form: forms.Form, rule: str, combinator: type) -> dict[str, Any]:
-    """The parameters of a rule in a valid form that differ from their defaults."""
+    """Return the parameters of a rule in a valid form that differ from their defaults."""
     values = {
         one.name: (form.cleaned_data.get(_name_around(rule, one)), one.default)
         for one in parameters_of(combinator)
@@ -151,7 +151,7 @@ def _parameters(policy: str) -> tuple[Parameter, ...]:
 
 
 def _field(parameter: Parameter, value: object) -> forms.Field:
-    """A field of the parameter's type, with its bounds and its line of text."""
+    """Build a field of the parameter's type, with its bounds and its help text."""
     shared: dict[str, Any] = {
         "label": parameter.name.replace("_", " ").capitalize(),
         "required": False,

@@ -25,7 +25,7 @@ from tenants.viewers import Viewer
 
 YEAR_SECONDS: Final = 365 * 24 * 3600
 PROGRAM_PATHS: Final = ("/api/v1/", "/admin/", "/healthz", "/readyz", "/metrics")
-"""For programs and for those who run the portal: English, whatever a browser asks for."""
+"""Paths for programs and operators: always English, whatever language the browser requests."""
 COOKIE: Final = "tessera_zone"
 """Set by the page's script (``static/js/zone.js``), read here."""
 _LONGEST: Final = 64
@@ -120,7 +120,7 @@ def _zone_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=512)
 def zone_named(name: str) -> tzinfo | None:
-    """Return the time zone with this name; None: unknown name."""
+    """Return the time zone with this name, or None if the name is unknown."""
     if len(name) > _LONGEST or name not in _zone_names():
         return None
     return UTC if name == "UTC" else ZoneInfo(name)

@@ -82,7 +82,7 @@ class RevocablePasswordForm(PasswordChangeForm):
 
 
 class ChangePassword(PasswordChangeView):
-    """Asks for the old password and the new one twice."""
+    """Form with the old password, and the new password twice."""
 
     template_name = "session/password.html"
     form_class = RevocablePasswordForm

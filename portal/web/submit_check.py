@@ -160,7 +160,7 @@ def _use(error: FieldError, ground: SubmitContext) -> str:
 
 
 def secrets_of(document: object) -> dict[str, Keys]:
-    """The secrets of a document's roles: the form's field with the keys that lead there.
+    """Return the secrets of a document's roles: the form's field and the keys that lead to it.
 
     A value in the form is posted with it and never returned; the text has a placeholder. A value
     that is written in the text stays there, until the form has another.

@@ -166,7 +166,7 @@ ROLE_FIELDS: Final[tuple[tuple[str, Kind], ...]] = (
 
 
 def fields_for(roles: Sequence[str]) -> tuple[FieldPath, ...]:
-    """All fields of a form with these roles."""
+    """Build all fields of a form with these roles."""
     return JOB_FIELDS + tuple(
         FieldPath(keys=("roles", role, *key.split(".")), kind=kind)
         for role in roles
@@ -175,7 +175,7 @@ def fields_for(roles: Sequence[str]) -> tuple[FieldPath, ...]:
 
 
 def roles_of(document: object) -> tuple[str, ...]:
-    """The roles that the form shows, in the document's order; at least one."""
+    """Return the roles that the form shows, in the document's order; at least one."""
     roles = document.get("roles") if isinstance(document, Mapping) else None
     named = tuple(str(role) for role in roles) if isinstance(roles, Mapping) else ()
     shown = tuple(role for role in named if _ROLE_FIELD.fullmatch(f"roles.{role}."))

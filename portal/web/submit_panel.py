@@ -108,7 +108,7 @@ def panel_of(checked: SubmitCheck, plan: JobPlan | None = None) -> Panel:
 
 
 def _several(imported: Imported | None) -> tuple[str, ...]:
-    """The note that a document of another system becomes several jobs."""
+    """Build the note that a document of another system becomes several jobs."""
     if imported is None or not imported.more:
         return ()
     number = len(imported.specs)
@@ -213,7 +213,7 @@ def _in_a_sentence(text: str) -> str:
 
 
 def _cells(placement: Sequence[PlacedMember]) -> str:
-    """``On node-1 (devices 0, 1) and node-2 (devices 4, 5).``"""
+    """Format cells as ``On node-1 (devices 0, 1) and node-2 (devices 4, 5).``"""
     by_node: dict[str, list[int]] = {}
     for member in placement:
         by_node.setdefault(member.node, []).extend(member.device_indices)

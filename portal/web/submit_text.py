@@ -165,7 +165,7 @@ def _tree(text: str) -> yaml.Node | None:
 def _edited(
     text: str, places: Sequence[tuple[str, ...]], expected: Mapping[str, Any]
 ) -> str | None:
-    """The text with ``expected`` below each of ``places``; None if it cannot be edited."""
+    """Return the text with ``expected`` below each of ``places``; None if not editable."""
     edited: str | None = text
     # Each edit composes the whole text, and a form may post 1,000 fields.
     if len(places) > MOST_EDITS or _tree(text) is None:
@@ -221,7 +221,7 @@ def with_upload(
 
 
 def composed(text: str) -> yaml.Node | None:
-    """The nodes of a text with their places; None for an empty one.
+    """Parse a text into nodes with their places; return None for an empty text.
 
     Args:
         text: a document that ``parse_document`` has read. libyaml composes by recursion without a
@@ -256,7 +256,7 @@ def with_value(text: str, keys: Sequence[str], expected: Mapping[str, Any]) -> s
 
 
 def entry_of(node: yaml.MappingNode, key: str) -> Entry | None:
-    """The key and value nodes of a mapping's entry."""
+    """Return the key and value nodes of a mapping's entry."""
     return next((entry for entry in node.value if entry[0].value == key), None)
 
 
@@ -279,7 +279,7 @@ def _without(
 
 
 def _written(key: str, value: object, column: int, *, in_line: bool = False) -> str:
-    """An entry as text, from its key on; further lines are indented for a key in ``column``."""
+    """Return an entry as text from its key on; lines are indented for a key in ``column``."""
     if in_line:
         return to_yaml({key: value}, in_line=True)[1:-2]
     first, *further = to_yaml({key: value}).removesuffix("\n").split("\n")

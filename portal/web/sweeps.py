@@ -42,7 +42,7 @@ GRID: Final = "LR = 0.1, 0.01, 0.001\nSEED = 1, 2, 3\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedSweep:
-    """A sweep as it was typed; ``max_parallel`` None: no limit."""
+    """A sweep as it was typed; ``max_parallel`` is None if there is no limit."""
 
     document: Mapping[str, Any]
     grid: Grid
@@ -106,7 +106,7 @@ def preview_sweep(request: PageRequest, typed: TypedSweep) -> Panel:
 
 
 def panel_of_errors(error: DomainError) -> Panel:
-    """The panel for a sweep that cannot be submitted."""
+    """Build the panel for a sweep that cannot be submitted."""
     return panel_of_faults(
         [
             Fault(
@@ -124,7 +124,7 @@ def panel_of_errors(error: DomainError) -> Panel:
 
 @page
 def new_sweep(request: PageRequest) -> HttpResponseBase:
-    """The form. A POST submits all jobs at once, or shows a preview or the errors."""
+    """Show the form. A POST submits all jobs at once, or shows a preview or the errors."""
     if request.http.method != "POST":
         return _form(request, text=_beginning(request), grid=GRID)
     form = request.http.POST
@@ -175,7 +175,7 @@ def sweeps(request: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def sweep(request: PageRequest, pk: int) -> HttpResponse:
-    """One sweep with the job of each point."""
+    """Show one sweep with the job of each point."""
     found = sweep_detail(request.viewer, pk)
     context = {
         "found": found,

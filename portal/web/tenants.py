@@ -78,7 +78,7 @@ class TenantForm(forms.Form):
 
 
 class EditTenantForm(TenantForm):
-    """The same, with the expected usage."""
+    """``CreateTenantForm`` with the expected usage."""
 
     gpu_hours_per_month = forms.FloatField(
         label=gettext_lazy("GPU-hours per month"), required=False, min_value=0.1, max_value=1e9

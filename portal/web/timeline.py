@@ -44,7 +44,7 @@ RUNS_KEPT: Final = 4096
 @require_safe
 @page
 def timeline_page(request: PageRequest) -> HttpResponse:
-    """The drawing or its table, with the ways to other spans."""
+    """Show the drawing or its table, with links to other spans."""
     query = request.http.GET
     first = None if query.get("span") or query.get("since") else first_run_at()
     window = read_window(query, request.now, first=first)
@@ -150,7 +150,7 @@ def _run(
     vc: int | None,
     _here: tuple[str | None, str],
 ) -> GanttRun:
-    """A run as it is drawn; ``_here`` are the language and the root of the addresses."""
+    """Build a run for drawing; ``_here`` holds the language and the root of the addresses."""
     is_known = run.job_id is not None
     held = set(run.devices)
     return GanttRun(

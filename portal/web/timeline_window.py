@@ -25,7 +25,7 @@ DEFAULT_SPAN: Final = "6h"
 """Of an address without a span, unless all runs are younger: then the least that shows them."""
 
 AHEAD: Final = 0.08
-"""How much of a span that follows the present lies ahead of it."""
+"""Share of a span including the present that lies in the future."""
 
 COLOURS: Final = (
     ("tenant", gettext_lazy("Tenant")),
@@ -58,9 +58,9 @@ def read_window(query: QueryDict, now: datetime, *, first: datetime | None = Non
     """Read the window of an address; by default 6 hours, or less in a young cluster.
 
     Args:
-        query: of the address.
+        query: query of the address.
         now: the current time.
-        first: start of the oldest run; None: irrelevant, or no runs.
+        first: start of the oldest run; None if irrelevant, or if there are no runs.
 
     Raises:
         InvalidError: an invalid time, or a span too short or too long.
@@ -87,7 +87,7 @@ def read_window(query: QueryDict, now: datetime, *, first: datetime | None = Non
 
 
 def _least_span(first: datetime | None, now: datetime) -> str:
-    """The shortest preset that shows all since ``first``, up to the usual one."""
+    """Return the shortest preset that covers all since ``first``, up to the default span."""
     if first is None:
         return DEFAULT_SPAN
     long_enough = (name for name in SPANS if now - first <= (1 - AHEAD) * SPANS[name])

@@ -90,7 +90,7 @@ def _map(rack: Rack) -> DeviceMap:
 
 
 def _bound_rows(topology: TopologyNow, cell: VcCell) -> Iterator[MapNode]:
-    """The cell as rows of one node each; smaller cells are a part of a node."""
+    """Yield the cell as rows of one node each; smaller cells are a part of a node."""
     by_node: dict[str, list[VcLeaf]] = {}
     for leaf in cell.leaves:
         by_node.setdefault(leaf.node, []).append(leaf)

@@ -63,11 +63,11 @@ class PolicyForm(forms.Form):
         return cls(sent, policy=sent.get("policy", ""), policy_args={})
 
     def args(self) -> dict[str, Any]:
-        """The parameters in the valid form."""
+        """Return the parameters in the valid form."""
         return policy_args_of(self, self.chosen)
 
     def values(self) -> dict[str, Any]:
-        """The columns in the valid form."""
+        """Return the columns in the valid form."""
         return {"policy": self.cleaned_data["policy"], "policy_args": self.args()}
 
 
@@ -119,7 +119,7 @@ class WhatIfForm(PolicyForm):
         }
 
     def device_fields(self) -> list[forms.BoundField]:
-        """The fields of the guarantee, for the template."""
+        """Return the fields of the guarantee, for the template."""
         return [self[name] for name in self.fields if name.startswith(DEVICES)]
 
 
@@ -229,7 +229,7 @@ def counts_sent(sent: QueryDict) -> dict[tuple[str, str], int]:
 
 
 def counts_in_words(topology: TopologyNow, cells: Iterable[tuple[str, str, int]]) -> str:
-    """``4 A100 nodes, 2 RTX6000 sockets``."""
+    """Format numbers of cells as ``4 A100 nodes, 2 RTX6000 sockets``."""
     parts = []
     for chain, level_type, count in cells:
         view = topology.chains.get(chain)

@@ -41,7 +41,7 @@ from tenants.selectors import viewer_of
 from tenants.viewers import Viewer
 
 MAIN: Final = "main"
-"""The id of what stands below the head of every page."""
+"""The id of the main content, below the head of every page."""
 
 _PAGES: Final = {
     HTTPStatus.FORBIDDEN: errors.forbidden,
@@ -174,7 +174,7 @@ def page_request(request: HttpRequest) -> PageRequest:
 
 
 def frame_of(viewer: Viewer, now: datetime) -> Frame:
-    """The facts of the frame, in three queries."""
+    """Load the facts of the frame in three queries."""
     glance = at_a_glance(viewer)
     seconds = settings.TESSERA.round_seconds
     pulse = ticker(viewer, now=now, round_seconds=seconds)

@@ -72,7 +72,7 @@ class FitLine:
 
 @page
 def virtual_clusters(asked: PageRequest) -> HttpResponseBase:
-    """The list, with the bars on one scale."""
+    """Show the list, with the bars on one scale."""
     cluster = cluster_snapshot(asked.viewer, now=asked.now)
     topology = current_topology()
     rows = list_virtual_clusters(asked.viewer, cluster.virtual_clusters)
@@ -139,7 +139,7 @@ def detail_context(asked: PageRequest, detail: VcDetail, **changes: Any) -> dict
 
 
 def use_context(asked: PageRequest, detail: VcDetail) -> dict[str, Any]:
-    """The live part: numbers, bar and people."""
+    """Return the context of the live part: numbers, bar and people."""
     tenants = tenants_in_order(asked.viewer)
     return {
         "detail": detail,

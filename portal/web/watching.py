@@ -37,7 +37,7 @@ class LogRuleForm(forms.Form):
 
 
 class EditLogRuleForm(LogRuleForm):
-    """The same, with its switch."""
+    """``LogRuleForm`` with a switch that enables the rule."""
 
     enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False)
 
@@ -70,7 +70,7 @@ class IdleForm(forms.Form):
 
 @page
 def log_rules(asked: PageRequest) -> HttpResponseBase:
-    """The list, with the form for a new one."""
+    """Show the list, with the form for a new log rule."""
     can_edit = asked.viewer.can(Permission.MANAGE_NODES)
     form = LogRuleForm(asked.http.POST or None)
     if asked.http.method == "POST":

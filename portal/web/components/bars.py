@@ -230,7 +230,7 @@ class TickerBar:
 
 
 def ticker_bars(rounds: Sequence[RoundTick]) -> tuple[TickerBar, ...]:
-    """The last twelve rounds as bars, the longest at full height, the newest at the right."""
+    """Build bars of the last twelve rounds, the longest at full height, the newest at right."""
     last = rounds[-TICKER_ROUNDS:]
     longest = max((each.seconds for each in last), default=0.0) or 1.0
     heights = [max(2, round((TICKER_HEIGHT - 2) * each.seconds / longest)) for each in last]

@@ -49,7 +49,7 @@ class DeviceRow:
 
 
 def device_rows(curves: JobCurves) -> tuple[DeviceRow, ...]:
-    """A row for every device of every rank."""
+    """Build a row for every device of every rank."""
     return tuple(
         DeviceRow(
             role=rank.role,

@@ -18,7 +18,7 @@ TITLES_KEPT: Final = 4096
 """Titles of runs, which are almost the same each time that the page is drawn."""
 
 SHORTEST_PERCENT: Final = 0.15
-"""What is shorter is folded with its neighbours; about a pixel and a half."""
+"""Narrower runs are merged with their neighbours; about a pixel and a half."""
 
 FOLD_GAP_PERCENT: Final = 0.5
 TEXT_PERCENT: Final = 7.0

@@ -14,14 +14,14 @@ KEPT: Final = 16_384
 
 
 def rows(drawn: Gantt) -> SafeString:
-    """All rows of a drawing, one a line."""
+    """Render all rows of a drawing, one a line."""
     of_node = gettext("Devices of %(node_name)s")
     folds = {is_open: icons.icon("down" if is_open else "right", "small") for is_open in (0, 1)}
     return SafeString("\n".join(_row(row, of_node, folds[bool(row.lanes)]) for row in drawn.rows))
 
 
 def bars(row: GanttRow) -> str:
-    """All bars of a row, in the order of the row."""
+    """Render all bars of a row, in the order of the row."""
     return "".join(map(_bar, row.bars))
 
 

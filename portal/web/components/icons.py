@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 @lru_cache(maxsize=1024)
 def icon(name: str, size: str = "", label: str = "") -> SafeString:
-    """An icon from the sprite; without ``label`` it is decoration."""
+    """Render an icon from the sprite; without ``label`` it is decoration."""
     css = f"i {size}".strip()
     address = f"{static('img/icons.svg')}#{name}"
     if label:

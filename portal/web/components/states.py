@@ -90,10 +90,10 @@ END_REASONS: Final[dict[str, StateLook]] = {
         gettext_lazy("Drained"), "preempting", "", gettext_lazy("preempted on a drained node")
     ),
 }
-"""Why an attempt ended, where that is not a state of its job."""
+"""Labels for ends of attempts that are not states of the job."""
 
 HELD: Final = _look(gettext_lazy("On hold"), "held", "", gettext_lazy("on hold until released"))
-"""How a job in the queue is shown while somebody holds it; its state is still ``queued``."""
+"""Label of a held job in the queue; its state is still ``queued``."""
 
 NODE_STATES: Final[dict[str, StateLook]] = {
     "ready": _look(gettext_lazy("Ready"), "succeeded", "ok", gettext_lazy("accepts jobs")),

@@ -18,7 +18,7 @@ _PILLS = {"unhealthy": "close", "cordoned": "paused"}
 
 
 def tiles(group: MapGroup) -> SafeString:
-    """The tiles of a group, and the groups inside it."""
+    """Render the tiles of a group, and the groups inside it."""
     return SafeString("".join(_parts(group, _tile)))
 
 

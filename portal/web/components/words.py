@@ -68,7 +68,7 @@ def file_size(size: float) -> str:
 
 
 def plural(number: int, one: str, many: str) -> str:
-    """``1 device`` or ``7 devices``, by gettext."""
+    """Format a count as ``1 device`` or ``7 devices``, by gettext."""
     return f"{count(number)} {npgettext('count', one, many, number)}"
 
 
@@ -78,7 +78,7 @@ def tenant(name: str) -> str:
 
 
 def devices(number: int, types: Sequence[str] = ()) -> str:
-    """``8 × A100``; several types are joined by *or*; without a type ``8 devices``."""
+    """Format devices as ``8 × A100``; *or* joins several types; no type gives ``8 devices``."""
     if not types:
         return plural(number, "device", "devices")
     return f"{count(number)} × {' or '.join(types)}"
@@ -140,7 +140,7 @@ def local(moment: datetime) -> datetime:
 
 
 def clock(moment: datetime) -> str:
-    """``14 Nov 09:31`` in the zone of the page; the title has the year and UTC."""
+    """Format a time as ``14 Nov 09:31`` in the zone of the page; the title adds year and UTC."""
     return _clock(get_language(), timezone.get_current_timezone(), moment)
 
 
@@ -151,7 +151,7 @@ def _clock(_language: str | None, zone: tzinfo, moment: datetime) -> str:
 
 
 def day(moment: datetime) -> str:
-    """``14 Nov`` in the zone of the page."""
+    """Format a date as ``14 Nov`` in the zone of the page."""
     return _date(local(moment))
 
 
@@ -175,7 +175,7 @@ def utc(moment: datetime) -> str:
 
 
 def estimate(p10: float, p90: float, now: datetime, *, soonest: float = 0.0) -> str:
-    """A start or an end as a range, rounded outwards: ``in 15 – 35 min``; over 12 h by the clock.
+    """Format a range, rounded outwards, as ``in 15 – 35 min``; over 12 h as times of the day.
 
     Args:
         p10: seconds from now that nine in ten exceed.
