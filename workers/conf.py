@@ -41,7 +41,7 @@ class WorkerSettings:
         down_after: silence after which a node is down.
         first_backoff, longest_backoff: between two attempts to connect.
         first_return: before the first try to reach a node that was left to another service.
-        fence_margin: added to lease and grace before a silent node's runs count as gone.
+        fence_margin: added to lease and grace before runs of an unreached node count as gone.
         log_cap_bytes: bytes retained of each member's log.
         transfer_bytes: largest checkpoint that is copied between nodes.
         transfer_seconds: limit of that copy; then the job starts without it.
@@ -91,7 +91,7 @@ class WorkerSettings:
 
 
 def worker_settings() -> WorkerSettings:
-    """The settings of the workers."""
+    """Return the settings of the workers."""
     environment = settings.TESSERA
     return WorkerSettings(
         data_dir=environment.data_dir,
@@ -109,7 +109,7 @@ def worker_settings() -> WorkerSettings:
 
 
 def installation_id(secret_key: str) -> str:
-    """A name for the installation that does not reveal its key."""
+    """Derive a name for the installation that does not reveal its key."""
     return hmac.new(secret_key.encode(), b"tessera.installation.1", hashlib.sha256).hexdigest()[
         :16
     ]

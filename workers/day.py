@@ -46,7 +46,7 @@ class DayPoint:
 
 
 def cluster_day(viewer: Viewer, *, now: datetime) -> tuple[DayPoint, ...]:
-    """The last 24 hours, oldest first, in five queries; empty where nothing at all is known."""
+    """Load the last 24 hours, oldest first, in five queries; empty if there is no data."""
     viewer.require(Permission.VIEW_CLUSTER, what=sentence("the-cluster"))
     first = floored(now - DAY, SPAN_SECONDS) + SPAN
     spans = [first + SPAN * step for step in range(int(DAY / SPAN))]
@@ -68,7 +68,7 @@ def cluster_day(viewer: Viewer, *, now: datetime) -> tuple[DayPoint, ...]:
 
 
 def efficiency_now(viewer: Viewer, *, now: datetime) -> float | None:
-    """The useful share of samples in the last minutes, of visible jobs that report."""
+    """Return the useful share of samples in the last minutes, of visible jobs that report."""
     return _weighted(_samples(viewer).filter(at__gte=now - RECENT).aggregate(**_SUMS))
 
 

@@ -37,8 +37,8 @@ class DevicePoint:
     """Averages of a device over the ``span_seconds`` from ``at`` on.
 
     Attributes:
-        utilisation: share of the time in which it was busy, 0 to 1; None: unknown.
-        memory_bytes: memory in use; None: unknown.
+        utilisation: share of the time in which it was busy, 0 to 1; None if unknown.
+        memory_bytes: memory in use; None if unknown.
     """
 
     at: datetime
@@ -158,7 +158,7 @@ def device_curves(
 
 
 def _held(members: QuerySet[Member], now: datetime) -> list[_Held]:
-    """The held devices of the newest attempts, oldest first."""
+    """Return the held devices of the newest attempts, oldest first."""
     rows = members.select_related("attempt", "node").order_by("-attempt__number")
     newest: int | None = None
     found = []
@@ -181,7 +181,7 @@ def _held(members: QuerySet[Member], now: datetime) -> list[_Held]:
 
 
 def _span(since: datetime, until: datetime, now: datetime) -> int:
-    """The shortest span whose rows are retained from ``since`` on with few enough points."""
+    """Return the shortest span with rows since ``since`` and few enough points."""
     for span, age in KEEP.items():
         points = (until - since).total_seconds() / span
         if points <= MOST_POINTS and since > now - age:
@@ -241,7 +241,7 @@ def _curves(
     known: Mapping[tuple[int, int], tuple[str, bool, int]],
     span: int,
 ) -> tuple[DeviceCurve, ...]:
-    """One curve per position among a rank's devices, through all of its attempts."""
+    """Return one curve per position among a rank's devices, through all of its attempts."""
     spans = [_spans(one, readings.get(one.node_id, ()), span) for one in parts]
     found = []
     for place in range(max(len(one.devices) for one in parts)):

@@ -127,7 +127,7 @@ def newest_points(viewer: Viewer, job_id: int) -> tuple[CurvePoint, ...]:
 
 
 def trends_of(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, tuple[CurvePoint, ...]]:
-    """The points of the last minutes by job, oldest first, in one query.
+    """Return the points of the last minutes by job, oldest first, in one query.
 
     The caller has checked that the jobs may be seen.
     """

@@ -56,7 +56,7 @@ class LogElsewhereError(DomainError):
 
     @classmethod
     def of(cls, stream: LogStream, held: int) -> "LogElsewhereError":
-        """The error for a log of which this host holds the bytes before ``held``."""
+        """Build the error for a log of which this host holds the bytes before ``held``."""
         here = socket.gethostname()
         if stream.host == here:
             where, remedy = (
@@ -168,7 +168,7 @@ class _Stretch:
 
 
 def _read(viewer: Viewer, job_id: int, logs_dir: Path, asked: _Stretch) -> tuple[LogPiece, bytes]:
-    """A piece of a log, and its bytes."""
+    """Read a piece of a log, as text and as bytes."""
     job = visible_job(viewer, job_id)
     member = _member(job_id, role=asked.role, rank=asked.rank, attempt=asked.attempt)
     if member is None:

@@ -27,7 +27,7 @@ class NodeLease(models.Model):
 class NodeBackoff(models.Model):
     """A node service that could not reach a node leaves it to others until ``until``.
 
-    ``silent_since`` is the instant since which it has noted the node as silent, if it has.
+    ``silent_since``: when the service recorded the node as silent; None if it did not.
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="backoffs")

@@ -25,7 +25,7 @@ _listeners: list[Listener] = []
 
 @cache
 def origin() -> str:
-    """The name of this process, to ignore its own messages."""
+    """Return the name of this process, to ignore its own messages."""
     return f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
@@ -52,17 +52,17 @@ def wake(node_ids: Iterable[int]) -> None:
 
 
 def has_redis() -> bool:
-    """Whether Redis is configured (not in tests and offline commands)."""
+    """Return whether Redis is configured (not in tests and offline commands)."""
     return not settings.TESSERA.redis_url.startswith("memory:")
 
 
 def encode(node_ids: Iterable[int]) -> str:
-    """A message with its sender and the nodes."""
+    """Encode a message with its sender and the nodes."""
     return f"{origin()}:{','.join(str(node) for node in sorted(node_ids))}"
 
 
 def decode(message: bytes) -> frozenset[int]:
-    """The nodes in a message of another process; empty for our own and for invalid ones."""
+    """Decode the nodes in a message of another process; empty for own and for invalid messages."""
     sender, _, nodes = message.decode("ascii", "replace").partition(":")
     if sender == origin():
         return frozenset()

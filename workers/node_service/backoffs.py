@@ -50,7 +50,7 @@ class Backoffs:
         """Leave a node to other services.
 
         Args:
-            address: of the node.
+            address: address of the node.
             silent: seconds since its silence was noted, for the next service.
         """
         self.end(address.node_id)

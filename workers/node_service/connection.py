@@ -48,7 +48,7 @@ class NodeConnection:
 
     @property
     def is_listening(self) -> bool:
-        """Whether it takes directives now."""
+        """Return whether the connection takes directives now."""
         return self._visit is not None and self._visit.is_listening
 
     def silence(self, now: float) -> Silence:
@@ -141,7 +141,7 @@ class NodeConnection:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> str:
-    """The message of the first error in a group."""
+    """Return the message of the first error in a group."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

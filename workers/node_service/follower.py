@@ -86,7 +86,7 @@ class StreamFollower:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is something to fetch."""
+        """Return whether there is something to fetch."""
         return self.kept.end < self.log_end or self.tally.read_offset < self.reports_end
 
     def grew(self, *, log_end: int, reports_end: int) -> bool:
@@ -229,7 +229,7 @@ class Fetching:
     async def follow(
         self, rank: MemberRef, *, log_first: int = 0, reports_end: int = 0
     ) -> StreamFollower:
-        """The follower of a run, created on first use."""
+        """Return the follower of a run, created on first use."""
         async with self._locks.setdefault(rank.run_id, asyncio.Lock()):
             follower = self._followers.get(rank.run_id)
             if follower is None:

@@ -43,7 +43,7 @@ class Service(Protocol):
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other service could manage its nodes."""
+        """Return whether no other service could manage its nodes."""
 
     def post(self, news: NodeReport) -> None:
         """Queue a report for the next turn."""
@@ -52,7 +52,7 @@ class Service(Protocol):
         """Queue a report and wait for its turn; returns whether it was written."""
 
     def line_to(self, node_id: int) -> Transport | None:
-        """The transport of another node, if this service manages it and it answers now."""
+        """Return the transport of another node, if this service manages it and it answers now."""
 
     def wake(self) -> None:
         """Request a turn, since directives may be waiting."""

@@ -126,7 +126,7 @@ class NodeService:
         return await self._desk.confirm(news)
 
     def line_to(self, node_id: int) -> Transport | None:
-        """The transport of a node that it manages and that answers now, or None."""
+        """Return the transport of a node that it manages and that answers now, or None."""
         carrier = self._carriers.get(node_id)
         return carrier.line if carrier is not None else None
 
@@ -222,7 +222,7 @@ class NodeService:
         return time.monotonic() - self._beaten >= self._settings.node_lease / 3
 
     def _check_clock(self) -> str:
-        """The reason why this service must not manage nodes; empty if it may."""
+        """Return the reason why this service must not manage nodes; empty if it may."""
         skew = self._skew()
         refusal = node_leases.CLOCK_SKEW if is_skewed(skew) else ""
         if refusal and not self._refusal:

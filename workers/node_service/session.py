@@ -110,7 +110,7 @@ class NodeSession:
         return max(self._contact_at, self._transport.heard_at or 0.0)
 
     def rank(self, run_id: str) -> MemberRef | None:
-        """The rank that a run belongs to."""
+        """Return the rank that a run belongs to."""
         return self._ranks.get(run_id)
 
     # -- events of the node ------------------------------------------------------------------
@@ -165,7 +165,7 @@ class NodeSession:
             self._finish(rank, status, end)
 
     def _instant(self, node_time: float | None) -> datetime | None:
-        """An instant of the node's clock on the control plane's; None if either is not known."""
+        """Convert a node clock's instant to the control plane's clock; None if unknown."""
         clock = self._transport.clock
         if clock is None or node_time is None:
             return None

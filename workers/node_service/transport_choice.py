@@ -13,7 +13,7 @@ from workers.transports.ssh import SshAddress
 
 @cache
 def bundle() -> Bundle:
-    """The node's part of this version."""
+    """Build the node's part of this version."""
     return build_bundle()
 
 

@@ -154,7 +154,7 @@ class ReportWriter:
         return carried
 
     async def _is_due(self, listening: Collection[int], busy: Collection[int]) -> bool:
-        """Whether leases need renewal, or directives wait for which no wake-up came."""
+        """Return whether leases need renewal, or directives wait for which no wake-up came."""
         if time.monotonic() - self._held_at > self._settings.node_lease / 3:
             return True
         try:

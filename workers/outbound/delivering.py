@@ -26,7 +26,7 @@ Letter = Callable[[Mapping[str, Any], str, str], tuple[str, str]]
 
 
 def english(body: Mapping[str, Any], _language: str, _time_zone: str) -> tuple[str, str]:
-    """The letter that needs no translation."""
+    """Return subject and text in English."""
     return subject_of(body), mail_text(body)
 
 
@@ -135,7 +135,7 @@ def deliver(
 
 
 def _carried(parcel: Parcel, outbound: Outbound) -> Outcome:
-    """The outcome, even after an error: a delivery without one blocks its receiver."""
+    """Return the outcome, even after an error: a delivery without one blocks its receiver."""
     try:
         return _carry(parcel, outbound)
     except Exception as error:

@@ -134,7 +134,7 @@ def _request(parcel: Parcel, timestamp: int) -> tuple[bytes, Mapping[str, str]]:
 
 
 def _send(target: Target, body: bytes, headers: Mapping[str, str], *, whole_seconds: float) -> int:
-    """The status of the answer; the connection is closed at the time limit."""
+    """Return the status of the answer; the connection is closed at the time limit."""
     connection = _Pinned(target)
     watch = threading.Timer(whole_seconds, connection.cut)
     watch.daemon = True
@@ -185,7 +185,7 @@ def _tls() -> ssl.SSLContext:
 
 
 def _words(error: Exception) -> str:
-    """The error as text, without content from the other side."""
+    """Return the error as text, without content from the other side."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     for kind, words in _WORDS:

@@ -37,7 +37,7 @@ def sum_up_use(*, now: datetime) -> int:
 
 
 def _added(one: Used, readings: Readings) -> Used:
-    """The use of one attempt with its new minutes; unchanged without any."""
+    """Return the use of one attempt with its new minutes; unchanged without any."""
     minutes = sorted(
         {
             minute
@@ -68,7 +68,7 @@ def _with_minute(one: Used, readings: Readings, minute: datetime) -> Used:
 
 
 def _told(values: list[Any], devices: tuple[int, ...]) -> list[Any]:
-    """The known values of some devices."""
+    """Return the known values of some devices."""
     known = (values[index] for index in devices if index < len(values))
     return [value for value in known if value is not None]
 

@@ -44,12 +44,12 @@ class DiskSpace:
 
     @property
     def is_almost_full(self) -> bool:
-        """Whether an alarm is due."""
+        """Return whether an alarm is due."""
         return self.free_bytes < least_free(self.total_bytes)
 
     @property
     def is_enough(self) -> bool:
-        """Whether an alarm ends."""
+        """Return whether an alarm ends."""
         return self.free_bytes >= ENDS_AT * least_free(self.total_bytes)
 
     def as_facts(self) -> dict[str, int]:

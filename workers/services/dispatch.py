@@ -93,12 +93,12 @@ class Directive:
 
 
 def has_directives(*, node_ids: Collection[int], busy: Collection[int]) -> bool:
-    """Whether ``claim_directives`` would find something; reads only."""
+    """Return whether ``claim_directives`` would find something; reads only."""
     return _waiting(node_ids, busy).exists()
 
 
 def is_to_leave(member_id: int) -> bool:
-    """Whether a member has been asked to leave."""
+    """Return whether the member has been notified to leave."""
     return not Member.objects.filter(pk=member_id, stop_asked_at=None).exists()
 
 

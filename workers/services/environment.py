@@ -40,7 +40,7 @@ class AttemptGang:
     Attributes:
         port: the rendezvous port.
         members: every rank, in the order of ``node_rank``.
-        layout: logical workers of each process, by member; None: it has none.
+        layout: logical workers of each process, by member; None without a layout.
     """
 
     spec: JobSpec
@@ -55,7 +55,7 @@ class AttemptGang:
     layout: Sequence[Sequence[int]] | None = None
 
     def alone(self) -> "AttemptGang":
-        """The gang of one rank in a network of its own, where it reaches itself by loopback."""
+        """Build the gang of one rank in its own network, where it reaches itself by loopback."""
         (member,) = self.members
         inside = replace(member, host=LOOPBACK, node_host=member.host)
         return replace(self, members=(inside,))
@@ -66,12 +66,12 @@ class AttemptGang:
         return self.members[0]
 
     def of_role(self, role: str) -> list[GangMember]:
-        """The ranks of one role, in order."""
+        """Return the ranks of one role, in order."""
         return sorted((m for m in self.members if m.role == role), key=lambda m: m.rank)
 
 
 def as_name(text: str) -> str:
-    """``text`` as the end of one of our variables: capitals, digits, underscores."""
+    """Return ``text`` as the end of a variable's name: capitals, digits, underscores."""
     return as_variable(text).upper()
 
 
@@ -140,7 +140,7 @@ def _identity(gang: AttemptGang, member: GangMember) -> dict[str, str]:
 
 
 def _part(gang: AttemptGang) -> dict[str, str]:
-    """The instance index of a job without a gang; its ranks begin at 0."""
+    """Return the instance index of a job without a gang; its ranks begin at 0."""
     part = gang.spec.part
     if part is None:
         return {}
@@ -148,7 +148,7 @@ def _part(gang: AttemptGang) -> dict[str, str]:
 
 
 def _elastic(gang: AttemptGang) -> dict[str, str]:
-    """The sizes at which the job may resume after a notice, and its training settings."""
+    """Return the sizes at which the job may resume after a notice, and its training settings."""
     elastic = gang.spec.elastic
     if elastic is None:
         return {}

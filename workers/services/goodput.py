@@ -99,7 +99,7 @@ def _add_to_sample(rank: MemberRef, progress: RankProgress, at: datetime) -> Non
 
 
 def _efficiency(rank: MemberRef, progress: RankProgress) -> float | None:
-    """The useful part of each sample at the batch of the interval; None if unknown."""
+    """Return the useful part of each sample at the batch of the interval; None if unknown."""
     if progress.batch is None or progress.noise is None:
         return None
     initial = initial_batch_of(rank.job_id)

@@ -15,7 +15,7 @@ from workers.models import Heartbeat
 
 
 def process_name(kind: str) -> str:
-    """``kind@host:space:pid:start``, unique for each start of a process.
+    """Return ``kind@host:space:pid:start``, unique for each start of a process.
 
     ``space`` names the boot and the namespace in which ``pid`` means something, ``start`` is when
     the process began, in clock ticks since the boot.
@@ -38,7 +38,7 @@ def has_ended(name: str) -> bool:
 
 @cache
 def _space() -> str:
-    """The boot and the pid namespace of this process; empty if unknown."""
+    """Return the boot and the pid namespace of this process; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").readlink().name
@@ -123,7 +123,7 @@ def beats_of_host(*, host: str) -> list[tuple[int, datetime]]:
 
 
 def forget_processes(*, now: datetime, after: timedelta) -> int:
-    """Delete the rows of long silent processes; returns how many."""
+    """Delete the rows of processes without a heartbeat for long, and return their number."""
     deleted, _ = Heartbeat.objects.filter(at__lt=now - after).delete()
     return deleted
 

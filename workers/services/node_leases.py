@@ -25,7 +25,7 @@ class NodeClaim(NamedTuple):
     """A node that a service has taken.
 
     Attributes:
-        epoch: of the lease.
+        epoch: epoch of the lease.
         silent: seconds since a service noted the node as silent; None if none in force did.
     """
 
@@ -179,7 +179,7 @@ def _noted_silences(node_ids: Collection[int], *, now: datetime) -> dict[int, fl
 
 
 def _backing_off(now: datetime) -> dict[int, frozenset[str]]:
-    """The services that back off, by node."""
+    """Return the services that back off, by node."""
     found: dict[int, frozenset[str]] = {}
     rows = NodeBackoff.objects.filter(until__gt=now).values_list("node_id", "process")
     for node_id, process in rows:
@@ -232,7 +232,7 @@ def _claim(node_id: int, owner: str, now: datetime, lease: timedelta) -> int | N
 
 
 def _impaired(now: datetime) -> frozenset[str]:
-    """The services that get no more nodes, as they cannot reach one that may be all right.
+    """Return the services that get no more nodes, as they cannot reach one that may be all right.
 
     They may be cut off from all nodes. A node that is down proves nothing.
     """

@@ -68,7 +68,7 @@ class Preparations:
         )
 
     def _last(self, member: Member) -> LastSaved | None:
-        """The checkpoint to copy to the member's node; None if it is there already."""
+        """Return the checkpoint to copy to the member's node; None if it is there already."""
         last = self._saved.get(member.attempt_id)
         if self._gangs[member.attempt_id].spec.checkpoint_dir:
             return None  # all nodes have it
@@ -80,7 +80,7 @@ class Preparations:
         )
 
     def _network(self, member: Member, gang: AttemptGang, *, has_container: bool) -> str:
-        """The network of the run; only a gang of one rank can have its own.
+        """Choose the network of the run; only a gang of one rank can have its own.
 
         Raises:
             NoHostNetworkError: it needs the node's network, and jobs may not have it.

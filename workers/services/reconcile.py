@@ -140,13 +140,13 @@ def find_gone(
     """Return reports about members from which no report can come any more.
 
     These are all members on a node that an admin declared dead; and, on a node that is down, those
-    never started, and those that must have ended: since the last contact with the control plane,
+    never started, and members that must have ended: since the last contact with the control plane,
     lease, grace and a margin have passed on the node too.
 
     Args:
         node_ids: the nodes that this service manages.
-        settings: of the workers.
-        now: the instant.
+        settings: settings of the workers.
+        now: the current time.
     """
     members = (
         Member.objects.filter(node_id__in=list(node_ids), step__in=OPEN, removed_at=None)

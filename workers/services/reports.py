@@ -193,7 +193,7 @@ class ReportTally:
         self.offset, self._rest = offset, b""
 
     def sum_up(self) -> RankProgress | None:
-        """The progress since the last call, or None where nothing has been reported."""
+        """Return the progress since the last call, or None where nothing has been reported."""
         last = self._last
         if last is None:
             return None

@@ -25,7 +25,7 @@ STALE: Final = timedelta(minutes=3)
 
 
 def as_json(reading: NodeLoad) -> dict[str, Any]:
-    """A reading as arrays by device index, the format of rows and pages."""
+    """Return a reading as arrays by device index, the format of rows and pages."""
     return {
         "utilisation": _by_index(reading, lambda device: device.utilisation),
         "memory_bytes": _by_index(reading, lambda device: device.memory_bytes),

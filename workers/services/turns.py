@@ -70,7 +70,7 @@ def take_turn(
 
 
 def _write(news: Sequence[NodeReport], now: datetime) -> tuple[NodeReport, ...]:
-    """Write reports kind by kind; returns those that could not be written."""
+    """Write reports by kind, and return those not written."""
     failed: list[NodeReport] = []
     for kind, group in groupby(sorted(news, key=lambda item: item.order), key=type):
         items = list(group)

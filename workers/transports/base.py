@@ -149,7 +149,7 @@ class Preparation:
         secrets: values by name, for files that only the job can read.
         archive: the uploaded source on the control plane's disk.
         container: the container to create; None for a plain process.
-        last: the job's last checkpoint if it is on another node; None: nothing to
+        last: the job's last checkpoint if it is on another node; None if there is nothing to
             copy.
     """
 
@@ -187,7 +187,7 @@ class Transport(Protocol):
 
     @property
     def heard_at(self) -> float | None:
-        """When bytes last arrived, by ``time.monotonic``; None without a session."""
+        """Instant of the last received bytes, by ``time.monotonic``; None without a session."""
 
     async def open(self) -> NodeHello:
         """Connect, install the node's part, and exchange greetings."""
@@ -237,7 +237,7 @@ class Transport(Protocol):
         """
 
     async def runs(self) -> list[RunStatus]:
-        """Every run directory on the node."""
+        """Return every run directory on the node."""
 
     async def renew(self, run_ids: Sequence[str], seconds: float) -> frozenset[str]:
         """Set a new deadline for runs; returns those for which the node has confirmed it."""

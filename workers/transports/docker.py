@@ -178,7 +178,7 @@ class DockerTransport(SshTransport):
 
 
 def _connect(socket: Path) -> docker.APIClient:
-    """A client of the engine's API version; closed if the engine does not answer."""
+    """Create a client of the engine's API version; it is closed if the engine does not answer."""
     address = f"unix://{socket}"
     asking = docker.APIClient(base_url=address, version=ANY_VERSION, timeout=ENGINE_SECONDS)
     try:
@@ -226,7 +226,7 @@ def _create(
 
 
 def _owner(engine: docker.APIClient, name: str) -> str | None:
-    """The run of a container, empty for a foreign one; None if it does not exist."""
+    """Return the run of a container, empty for a foreign one; None if it does not exist."""
     try:
         found = engine.inspect_container(name)
     except docker.errors.NotFound:
@@ -280,7 +280,7 @@ def container_config(
 
 
 def _mounts(run: RunSpec, hello: NodeHello, view: ContainerView) -> list[docker.types.Mount]:
-    """The run's directories, and the visible part of the node.
+    """Build the mounts: the run's directories, and the visible part of the node.
 
     Engines mount outer paths first, so an empty directory hides a part of a bind.
     """
@@ -295,7 +295,7 @@ def _mounts(run: RunSpec, hello: NodeHello, view: ContainerView) -> list[docker.
 
 
 def _network_mode(run: RunSpec) -> str:
-    """The network of the holder, or the node's own."""
+    """Return the network of the holder, or the node's own."""
     holder = run.container.network if run.container else ""
     return f"container:{holder}" if holder else "host"
 

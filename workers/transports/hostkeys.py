@@ -40,7 +40,7 @@ async def fetch_host_key(host: str, port: int, *, seconds: float = 10.0) -> str:
 
 
 def _cause(error: OSError | asyncssh.Error) -> str:
-    """The cause of an error, without number and address, which the caller has."""
+    """Return the cause of an error, without number and address, which the caller has."""
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return str(getattr(error, "strerror", None) or error)

@@ -2,8 +2,8 @@
 
 An engine's cache belongs to the whole node, and images in it to the tenants that could pull them:
 
-1. A job with a login asks the registry with it at every start, also for a cached image.
-2. A job without a login asks the registry anonymously, unless an anonymous pull of exactly this
+1. A job with a login queries the registry with it at every start, also for a cached image.
+2. A job without a login queries it anonymously, unless an anonymous pull of exactly this
    image has succeeded on this node before: a public image costs no further request.
 3. A refusal is final, even for a cached image.
 4. When the registry cannot be reached, a cached image may be run by tenants that have pulled
@@ -134,7 +134,7 @@ def _refused(text: str) -> PrepareError:
 
 
 def _login(container: Container) -> dict[str, str]:
-    """``X-Registry-Auth`` of the engine's API; an empty one is anonymous.
+    """Return ``X-Registry-Auth`` of the engine's API; an empty one is anonymous.
 
     Without any the client library would send the logins of the portal's own user.
     """
@@ -145,7 +145,7 @@ def _login(container: Container) -> dict[str, str]:
 
 
 def _inspect(engine: docker.APIClient, name: str) -> dict[str, Any] | None:
-    """The cached image of a name; None if the name is a prefix of its id."""
+    """Return the cached image of a name; None if the name is a prefix of its id."""
     try:
         found: dict[str, Any] = engine.inspect_image(name)  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound:
@@ -156,7 +156,7 @@ def _inspect(engine: docker.APIClient, name: str) -> dict[str, Any] | None:
 
 
 def _grant_tag(who: str, image: dict[str, Any]) -> str:
-    """The tag that records a grant: one for each tenant and image."""
+    """Return the tag that records a grant: one for each tenant and image."""
     digest = hashlib.sha256(f"{who}\n{image['Id']}".encode()).hexdigest()
     return digest[:40]
 

@@ -42,7 +42,7 @@ def read_run(reply: protocol.Json) -> RunStatus:
 
 
 def read_view(reply: protocol.Json) -> ContainerView:
-    """The container's view of its node, from the reply to ``prepare``."""
+    """Parse the container's view of its node from the reply to ``prepare``."""
     return ContainerView.from_json(reply.get("view"))
 
 
@@ -66,7 +66,7 @@ def read_telemetry(reply: protocol.Json) -> NodeLoad:
 
 
 def read_chunk(reply: protocol.Json, *, offset: int, limit: int) -> Chunk:
-    """The reply to ``read`` of ``limit`` bytes from ``offset``."""
+    """Parse the reply to ``read`` of ``limit`` bytes from ``offset``."""
     take = Fields(reply, "read")
     text = take.text("data", "", protocol.MAX_LINE_BYTES)
     try:
@@ -81,7 +81,7 @@ def read_chunk(reply: protocol.Json, *, offset: int, limit: int) -> Chunk:
 
 
 def read_renewed(reply: protocol.Json) -> frozenset[str]:
-    """The reply to ``renew``: the runs that have a new deadline."""
+    """Parse the reply to ``renew``: the runs that have a new deadline."""
     deadlines = reply.get("deadlines")
     if not isinstance(deadlines, dict):
         raise ProtocolError("bad-field", "renew.deadlines: must be an object")
@@ -99,7 +99,7 @@ def _reading(item: object) -> DeviceReading:
 
 
 def read_saved(reply: protocol.Json) -> Saved | None:
-    """A checkpoint on a node."""
+    """Parse a checkpoint on a node."""
     inner = Fields(reply, "saved").inner("saved")
     if inner is None:
         return None
@@ -112,7 +112,7 @@ def read_saved(reply: protocol.Json) -> Saved | None:
 
 
 def read_piece(reply: protocol.Json, *, limit: int) -> bytes:
-    """A piece of a file."""
+    """Parse a piece of a file."""
     data = Fields(reply, "piece").text("data", None, protocol.MAX_LINE_BYTES)
     try:
         content = base64.b64decode(data, validate=True)

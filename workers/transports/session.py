@@ -53,7 +53,7 @@ class ServeSession:
 
     @property
     def heard_at(self) -> float:
-        """When bytes last arrived, or the session began, by ``time.monotonic``."""
+        """Instant of the last received bytes or of the session's start, by ``time.monotonic``."""
         return self._heard_at
 
     @property

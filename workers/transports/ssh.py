@@ -121,7 +121,7 @@ class SshTransport:
 
     @property
     def heard_at(self) -> float | None:
-        """When bytes last arrived in the session; None without one."""
+        """Instant of the last received bytes in the session; None without one."""
         return None if self._session is None else self._session.heard_at
 
     async def probe(self) -> Inventory:
@@ -166,7 +166,7 @@ class SshTransport:
         await self._ask(protocol.TUNE, run_id=run_id, settings=dict(settings))
 
     async def runs(self) -> list[RunStatus]:
-        """Every run directory on the node."""
+        """List every run directory on the node."""
         found: list[RunStatus] = []
         after = ""
         while True:
@@ -183,7 +183,7 @@ class SshTransport:
         return replies.checked(replies.read_renewed, reply) & frozenset(run_ids)
 
     async def read(self, run_id: str, stream: str, *, offset: int, limit: int) -> Chunk:
-        """A piece of a run's log or reports."""
+        """Read a piece of a run's log or reports."""
         limit = min(limit, protocol.MAX_READ_BYTES)
         reply = await self._ask(
             protocol.READ, run_id=run_id, stream=stream, offset=offset, limit=limit
@@ -193,14 +193,14 @@ class SshTransport:
         )
 
     async def saved(self, installation: str, job_id: str, *, before: str = "") -> Saved | None:
-        """The newest checkpoint of a job on this node, or the newest before another one."""
+        """Return the newest checkpoint of a job on this node, or the newest before another one."""
         reply = await self._ask(
             protocol.SAVED, installation=installation, job_id=job_id, before=before
         )
         return replies.checked(replies.read_saved, reply)
 
     async def read_saved(self, installation: str, job_id: str, *, name: str, offset: int) -> bytes:
-        """The next piece of the state of a checkpoint."""
+        """Read the next piece of the state of a checkpoint."""
         reply = await self._ask(
             protocol.READ_SAVED,
             installation=installation,
@@ -348,7 +348,7 @@ class SshTransport:
 
 
 def _text(output: bytes | str | None) -> str:
-    """The end of a command's stderr."""
+    """Return the end of a command's stderr."""
     raw = output.encode() if isinstance(output, str) else output or b""
     return raw[-KEPT_ERROR_BYTES:].decode("utf-8", "replace")
 

@@ -68,7 +68,7 @@ sys.exit(main(["serve"], path))
 
 
 def serve_command(sha256: str) -> str:
-    """The command of sessions; it refuses a bundle without this hash."""
+    """Build the command of sessions; it refuses a bundle without this hash."""
     checked = protocol.check_sha256(sha256)
     place = f'"$HOME/{protocol.ROOT_DIR}/{checked}/node.pyz"'
     return f"exec python3 -I -S -c '{_START}' {place} {checked}"
