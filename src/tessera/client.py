@@ -1,4 +1,4 @@
-"""A typed client of the REST API: what the command line uses, and what scripts may."""
+"""A typed client of the REST API, for the command line and for scripts."""
 
 import time
 import uuid
@@ -17,14 +17,14 @@ RETRY_PAUSES: Final = (0.2, 0.6, 1.5)
 """Seconds before each further try of a request that may be sent twice."""
 LOG_PIECE_BYTES: Final = 256 * 1024
 POLLS_AFTER_THE_END: Final = 10
-"""How often a log is asked for its rest when its job has ended and it has not."""
+"""Maximum number of polls for the rest of a log after its job has ended."""
 YAML: Final = "application/yaml"
 
 Spec = Mapping[str, Any] | str
 
 
 class ClientError(Exception):
-    """Base of what this module raises."""
+    """Base of the errors of this module."""
 
 
 class UnreachableError(ClientError):
@@ -37,7 +37,7 @@ class UnreachableError(ClientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """One thing that is wrong with a request: where, what it was, and what helps."""
+    """One invalid field of a request: its place, the error and the remedy."""
 
     field: str
     value: Any
@@ -51,9 +51,9 @@ class ApiError(ClientError):
     Attributes:
         status: HTTP status.
         code: stable name of the problem.
-        title: the problem in words.
-        errors: what is wrong, field by field; may be empty.
-        body: the whole answer.
+        title: description of the problem.
+        errors: the invalid fields; may be empty.
+        body: the whole response.
         url: the portal's address.
     """
 
@@ -136,9 +136,9 @@ class Client:
         """Submit a document of another system, or only translate it.
 
         Args:
-            text: the document or script as it stands.
+            text: the document or script, unchanged.
             form: name of the format; ``auto`` lets the portal recognise it.
-            virtual_cluster: where it is to run, whatever the document names.
+            virtual_cluster: virtual cluster of the job; overrides the document.
             dry_run: translate and submit nothing.
             idempotency_key: as in ``submit``.
 
@@ -174,7 +174,7 @@ class Client:
         return str(stored["sha256"])
 
     def job(self, job_id: int) -> Job:
-        """One job."""
+        """Get one job."""
         return Job.from_body(self.get(f"jobs/{job_id}/"))
 
     def jobs(self, **filters: Any) -> Iterator[Job]:
@@ -186,7 +186,7 @@ class Client:
         return map(Job.from_body, self.pages("jobs/", **filters))
 
     def why(self, job_id: int) -> Why:
-        """Why a job is where it is."""
+        """Get the reason for the state of a job."""
         return Why.from_body(self.get(f"jobs/{job_id}/why/"))
 
     def stop(self, job_id: int) -> Job:
@@ -214,7 +214,7 @@ class Client:
         offset: int = 0,
         limit: int = LOG_PIECE_BYTES,
     ) -> LogPart:
-        """A piece of one member's log, from ``offset`` bytes on; 0 is the newest attempt."""
+        """Get a piece of one member's log, from ``offset`` bytes on; 0 is the newest attempt."""
         wanted = {"role": role or None, "rank": rank, "attempt": attempt or None}
         window = {"offset": offset, "limit": limit}
         return LogPart.from_body(self.get(f"jobs/{job_id}/logs/", **wanted, **window))
@@ -229,7 +229,7 @@ class Client:
         follow: bool = True,
         poll_seconds: float = 0.5,
     ) -> Iterator[str]:
-        """A log from ``offset`` to its end, in pieces; with ``follow`` until the job has ended.
+        """Yield a log from ``offset`` to its end; with ``follow`` until the job has ended.
 
         A connection that fails for a while loses nothing: reading goes on where it stood. When
         the job is started again, the log of the next attempt follows from its beginning.
@@ -302,7 +302,7 @@ class Client:
         return body
 
     def set_cluster_job_limits(self, limits: Mapping[str, int | None]) -> Body:
-        """Set ``per_person`` and ``per_tenant`` of the cluster; None: the built-in limit."""
+        """Set ``per_person`` and ``per_tenant`` of the cluster; None is the built-in limit."""
         body: Body = self._request("PUT", "job-limits/cluster/", json=dict(limits))
         return body
 
@@ -312,13 +312,13 @@ class Client:
         return body
 
     def set_tenant_job_limits(self, tenant_id: int, limits: Mapping[str, int | None]) -> Body:
-        """Set ``per_person`` and ``per_tenant`` of a tenant; None: the limit of the cluster."""
+        """Set ``per_person`` and ``per_tenant`` of a tenant; None restores the cluster's limit."""
         path = f"tenants/{tenant_id}/job-limits/"
         body: Body = self._request("PUT", path, json=dict(limits))
         return body
 
     def set_member_job_limit(self, membership_id: int, per_person: int | None) -> Body:
-        """Set the limit of live jobs of a member; None: the limit of the tenant."""
+        """Set the limit of live jobs of a member; None restores the limit of the tenant."""
         path = f"members/{membership_id}/job-limit/"
         body: Body = self._request("PUT", path, json={"per_person": per_person})
         return body
@@ -330,14 +330,14 @@ class Client:
     def create_token(
         self, *, name: str, scopes: list[str], user: str, password: str, **more: Any
     ) -> Token:
-        """Make a token, signed in by name and password.
+        """Create a token, authenticated by name and password.
 
         Args:
-            name: what the token is for.
-            scopes: what it may be used for.
-            user: who it stands for.
+            name: label of the token.
+            scopes: scopes of the token.
+            user: name of the user.
             password: that user's password.
-            more: ``expires_in_days``, ``tenant``.
+            more: further fields: ``expires_in_days``, ``tenant``.
         """
         body = {"name": name, "scopes": scopes} | {k: v for k, v in more.items() if v is not None}
         login = httpx.BasicAuth(user, password)
@@ -371,7 +371,7 @@ class Client:
         return self._request("POST", path, json=body or {})
 
     def pages(self, path: str, **parameters: Any) -> Iterator[Body]:
-        """Every entry of a list, fetched page by page as it is used up."""
+        """Yield every entry of a list; further pages are fetched on demand."""
         while True:
             page = self.get(path, **parameters)
             yield from page["results"]
@@ -401,7 +401,7 @@ class Client:
 
 
 def seen_fingerprint(error: ApiError) -> str:
-    """The host key's fingerprint that the portal saw, or an empty string.
+    """Return the host key's fingerprint that the portal saw, or an empty string.
 
     Args:
         error: the answer to ``add_node`` without a fingerprint.
@@ -414,7 +414,7 @@ def seen_fingerprint(error: ApiError) -> str:
 
 
 def _keyed(given: str) -> dict[str, str]:
-    """The header of a request that makes something once, however often it is sent."""
+    """Build the idempotency header, which makes a repeated request harmless."""
     return {"Idempotency-Key": given or uuid.uuid4().hex}
 
 

@@ -242,12 +242,12 @@ def _bind(take: Fields, item: object) -> Tuple[str, str, bool]:
 
 
 def is_within(path: str, place: str) -> bool:
-    """Whether a path is a place or below it, by their texts."""
+    """Return whether a path equals a directory or is below it, by their texts."""
     return f"{path}/".startswith(f"{place.rstrip('/')}/")
 
 
 def path_problem(path: str) -> Optional[str]:
-    """The reason why a path cannot be shown to jobs, or None."""
+    """Return the reason why a path cannot be shown to jobs, or None."""
     if not path.startswith("/"):
         return "must be an absolute path"
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in path):

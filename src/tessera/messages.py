@@ -37,7 +37,7 @@ class Message:
     params: Mapping[str, Parameter] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The stored form; ``message_from`` reads it."""
+        """Return the stored form; ``message_from`` reads it."""
         return {
             "code": self.code,
             "params": {name: _to_json(value) for name, value in self.params.items()},
@@ -65,7 +65,7 @@ class Moment:
 
 
 def plain(text: str) -> Message:
-    """The message of a text that has no template."""
+    """Build the message of a text that has no template."""
     return Message(PLAIN, {"text": text})
 
 
@@ -101,7 +101,7 @@ class Sentence(str):
         return str.__str__(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The stored form; ``sentence_from`` reads it."""
+        """Return the stored form; ``sentence_from`` reads it."""
         return {**self.message.to_json(), "text": self.text}
 
     def __getnewargs__(self) -> tuple[str, Message]:  # type: ignore[override]
@@ -124,25 +124,25 @@ def follow(*texts: str) -> str:
 
 
 def placed(place: str, fault: str) -> str:
-    """A fault, prefixed with its place in a document."""
+    """Prefix a fault with its place in a document."""
     return Sentence(
         f"{place}: {fault}", Message("placed", {"place": place, "fault": message_of(fault)})
     )
 
 
 def capitalised(text: str) -> str:
-    """A text with a capital letter at its beginning."""
+    """Return a text with a capital letter at its beginning."""
     words = text[:1].upper() + text[1:]
     return Sentence(words, text.message) if isinstance(text, Sentence) else words
 
 
 def english_of(words: str) -> str:
-    """A plain text, for writers of documents that refuse a subclass of ``str``."""
+    """Return a plain text, for writers of documents that refuse a subclass of ``str``."""
     return words.text if isinstance(words, Sentence) else words
 
 
 def message_of(words: str) -> Message:
-    """The message of a sentence; of any other text, a plain message."""
+    """Return the message of a sentence; of any other text, a plain message."""
     return words.message if isinstance(words, Sentence) else plain(words)
 
 
@@ -170,12 +170,12 @@ class Template:
 
 
 def fixed(one: str, context: str = "") -> Template:
-    """A template with one form; gettext collects calls of this function."""
+    """Create a template with one form; gettext collects calls of this function."""
     return Template(one, context=context)
 
 
 def counted(one: str, many: str, by: str = "n") -> Template:
-    """A template with a singular and a plural; gettext collects calls of this function."""
+    """Create a template with a singular and a plural; gettext collects calls of this function."""
     return Template(one, many, by)
 
 
@@ -193,16 +193,16 @@ class Language(Protocol):
     """Source of rendered texts."""
 
     def text(self, one: str, context: str = "") -> str:
-        """A template with one form."""
+        """Return the text of a template with one form."""
 
     def counted(self, one: str, many: str, number: int) -> str:
-        """The form of a template for a number."""
+        """Return the form of a template for a number."""
 
     def plain(self, words: str) -> str:
-        """A text without a template."""
+        """Return a text without a template."""
 
     def moment(self, at: float) -> str:
-        """A point in time, in seconds since the epoch."""
+        """Format a point in time, in seconds since the epoch."""
 
 
 class English:
@@ -218,7 +218,7 @@ class English:
         return words
 
     def moment(self, at: float) -> str:
-        """``23 Nov 2026 11:02:00 UTC``."""
+        """Format a time as ``23 Nov 2026 11:02:00 UTC``."""
         return datetime.fromtimestamp(at, tz=UTC).strftime("%d %b %Y %H:%M:%S UTC")
 
 
@@ -254,7 +254,7 @@ class Table(Mapping[str, Template]):
         return len(self._templates)
 
     def message(self, code: str, /, **params: Parameter) -> Message:
-        """The message of a code of this table.
+        """Build the message of a code of this table.
 
         Raises:
             KeyError: the table has no such code.
@@ -274,7 +274,7 @@ class Table(Mapping[str, Template]):
         )
 
     def english(self, message: Message) -> str:
-        """The English text of a message.
+        """Return the English text of a message.
 
         Raises:
             KeyError: the table has no such code, or a parameter is missing.
@@ -355,7 +355,7 @@ def message_from(document: Any) -> Message:
 
 
 def stored_words(words: str) -> Any:
-    """The stored form of a sentence, or of a plain text; ``sentence_from`` reads it."""
+    """Return the stored form of a sentence, or of a plain text; ``sentence_from`` reads it."""
     return words.to_json() if isinstance(words, Sentence) else words
 
 

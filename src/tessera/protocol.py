@@ -287,7 +287,7 @@ class RunStatus:
     network: str = SHARED_NETWORK
 
     def to_json(self) -> Json:
-        """A JSON object; created for every event of every run, so there is no deep copy."""
+        """Return a JSON object without a deep copy, since every event of every run creates one."""
         data = dict(vars(self))
         data["exit"] = None if self.exit is None else dict(vars(self.exit))
         return data
@@ -339,7 +339,7 @@ def checkpoint_dir(node_root: str, spec: RunSpec) -> str:
 
 
 def checkpoints_in(top: str, installation: str, job_id: str) -> str:
-    """A job's own directory in a directory for many jobs."""
+    """Return a job's own directory in a directory for many jobs."""
     plain = (
         name if _PLAIN_NAME.fullmatch(name) else hashlib.sha256(name.encode("utf-8")).hexdigest()
         for name in (installation or "local", job_id)
@@ -348,7 +348,7 @@ def checkpoints_in(top: str, installation: str, job_id: str) -> str:
 
 
 def checkpoints_of(node_root: str, installation: str, job_id: str) -> str:
-    """The same without a directory shared between nodes."""
+    """Return the job's own checkpoint directory without a directory shared between nodes."""
     return checkpoints_in(f"{node_root}/{CHECKPOINTS_DIR}", installation, job_id)
 
 

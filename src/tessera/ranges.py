@@ -24,7 +24,7 @@ class StartRange:
 
     Attributes:
         low: seconds from now.
-        high: seconds from now; None: beyond the horizon.
+        high: seconds from now; None if beyond the horizon.
         by_clock: shown as times of the day, not as durations.
         is_point: both ends are the time at which a gate opens.
     """
@@ -36,13 +36,13 @@ class StartRange:
 
     @property
     def has_one_unit(self) -> bool:
-        """Whether the unit of its end suffices for both, as in *15 – 35 min*."""
+        """Return whether the unit of its end suffices for both, as in *15 – 35 min*."""
         both = [units(end) for end in (self.low, self.high) if end is not None]
         return len(both) == 2 and len({unit for parts in both for _, unit in parts}) == 1
 
 
 def start_range(p10: float, p90: float, *, soonest: float = 0.0) -> StartRange | None:
-    """Return the displayed range of a start; None: now.
+    """Return the displayed range of a start, or None if it starts now.
 
     Args:
         p10: 10 % quantile, seconds from now.

@@ -10,7 +10,7 @@ from tessera.messages import Template, counted, fixed
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What belongs to a code.
+    """Properties of a reason code.
 
     Attributes:
         code: part of the API; it never changes.
@@ -47,7 +47,7 @@ class ReasonCode(StrEnum):
 
     @staticmethod
     def table() -> str:
-        """All codes as a table in Markdown, as in ``docs/reasons.md``."""
+        """Render all codes as a table in Markdown, as in ``docs/reasons.md``."""
         lines = ["| code | when it runs | meaning | Slurm | Kueue |", "|---|---|---|---|---|"]
         lines += [
             f"| `{row.code}` | {row.runs} | {row.meaning} | {row.slurm} | {row.kueue or '-'} |"

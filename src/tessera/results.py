@@ -38,7 +38,7 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job is in a final state."""
+        """Return whether the job is in a final state."""
         return self.state in TERMINAL_STATES
 
 
@@ -80,7 +80,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Whether and where a job would run; nothing was submitted."""
+    """A dry run: whether and on which devices a job would run; nothing was submitted."""
 
     fits: str
     code: str
@@ -234,7 +234,7 @@ def _in_words(value: Any) -> str:
 
 
 def _text(body: Body, name: str) -> str:
-    """A field as text; of an object, its ``name``."""
+    """Return a field as text; of an object, its ``name``."""
     value = body.get(name)
     if isinstance(value, Mapping):
         value = value.get("name") or value.get("username")
@@ -261,7 +261,7 @@ class Remarks:
 
 
 def remarks_of(answer: Body) -> tuple[Remarks, ...]:
-    """The remarks in the answer of an import; headings without entries are missing."""
+    """Return the remarks in the answer of an import; headings without entries are missing."""
     return tuple(
         Remarks(
             heading=str(remarks["heading"]),

@@ -54,7 +54,7 @@ def parse_run_id(run_id: object) -> Tuple[str, str, int]:
 
 
 def make_run_id(attempt: str, role: str, rank: int) -> str:
-    """The run id of one member of an attempt, checked."""
+    """Build the run id of one member of an attempt, checked."""
     run_id = f"{attempt}.{role}.{rank}"
     parse_run_id(run_id)
     return run_id
@@ -165,7 +165,7 @@ class RunSpec:
     protocol: int = PROTOCOL_VERSION
 
     def to_json(self) -> Json:
-        """A JSON object; the two sources become one field ``source``."""
+        """Return a JSON object; the two sources become one field ``source``."""
         data = asdict(self)
         data.pop("source_git")
         data.pop("source_archive")

@@ -145,7 +145,7 @@ ALL: Final = WITH_VALUE | MAYBE_WITH_VALUE | FLAGS
 
 
 def full_name(name: str) -> str:
-    """The option of a name; sbatch accepts any unique prefix."""
+    """Return the option of a name; sbatch accepts any unique prefix."""
     if name in ALL:
         return name
     meant = [each for each in ALL if each.startswith(name)] if name else []

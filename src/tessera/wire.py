@@ -31,7 +31,7 @@ class ProtocolError(Exception):
         self.failure = failure
 
     def to_json(self) -> Json:
-        """The ``error`` object of a reply."""
+        """Return the ``error`` object of a reply."""
         return {"class": self.failure, "code": self.code, "message": self.message}
 
     @classmethod
@@ -47,7 +47,7 @@ class ProtocolError(Exception):
 
 
 def encode_line(message: Mapping[str, Any]) -> bytes:
-    """One message as a line: ASCII JSON, so that no byte of a value can end the line."""
+    """Encode one message as a line of ASCII JSON, so that no byte of a value can end the line."""
     text = json.dumps(message, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii") + b"\n"
 
@@ -79,7 +79,7 @@ class Fields:
         self._data = dict(data)
 
     def refuse(self, name: str, why: str) -> ProtocolError:
-        """An error about one field."""
+        """Build an error about one field."""
         return ProtocolError("bad-field", f"{self._where}.{name}: {why}")
 
     def finish(self) -> None:

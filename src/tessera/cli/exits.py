@@ -14,7 +14,7 @@ from tessera.client import ApiError, ClientError, FieldError, UnreachableError
 
 
 class Exit(IntEnum):
-    """What a command's exit status says."""
+    """Exit statuses of a command."""
 
     OK = 0
     REFUSED = 1
@@ -42,11 +42,11 @@ _OF_STATE: Final = {
 
 
 class UsageError(ClientError):
-    """What was asked for makes no sense; the message says what helps."""
+    """The arguments are not valid; the message names the remedy."""
 
 
 def exit_of_job(state: str) -> Exit:
-    """The status that says how a job ended."""
+    """Return the exit status for the end of a job."""
     return _OF_STATE.get(state, Exit.OK)
 
 

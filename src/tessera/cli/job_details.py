@@ -136,7 +136,7 @@ def follow(
     """Copy a log to standard output as it grows; ``on=False`` copies what is there.
 
     When the output is a terminal, control characters that could drive it are shown, not obeyed: a
-    log is written by somebody else's program.
+    log comes from another user's program.
     """
     guarded = sys.stdout.isatty()
     pieces = client.follow_logs(job_id, role=role, rank=rank, offset=offset, follow=on)
@@ -146,7 +146,7 @@ def follow(
 
 
 def harmless(text: str) -> str:
-    """``text`` with every control character that could drive a terminal made visible.
+    """Return ``text`` with every control character that could drive a terminal made visible.
 
     Line ends, tabs, returns to the line's start (progress bars) and colours stay.
     """

@@ -112,7 +112,7 @@ def _row(name: str, body: Body) -> tuple[str, ...]:
 
 
 def _limit(body: Body, kind: str) -> str:
-    """``500``, or ``10000 (built-in)`` for a limit that is not set at this place."""
+    """Format a limit as ``500``, or ``10000 (built-in)`` if it is not set in this scope."""
     value = body.get(f"effective_{kind}")
     if value is None:
         return ""

@@ -289,7 +289,7 @@ def _wait(client: Client, job_id: int) -> Job:
 
 
 def in_words(seconds: Mapping[str, Any], now: datetime, *, utc: bool = False) -> str:
-    """A range of the API: ``in 15 min – 35 min``; over 12 h ``today 20:00 – 21:30 CET``.
+    """Format a range of the API as ``in 15 min – 35 min``; over 12 h ``today 20:00 – 21:30 CET``.
 
     Args:
         seconds: ``p10`` and ``p90`` from now; ``open``: ``p90`` is only as far as was looked;

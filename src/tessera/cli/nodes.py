@@ -229,7 +229,7 @@ def helper(
 
 
 def parse_visible_path(text: str) -> dict[str, Any]:
-    """``PATH[:rw|:checkpoints][@TENANT,...]`` as the fields of a visible path."""
+    """Parse ``PATH[:rw|:checkpoints][@TENANT,...]`` into the fields of a visible path."""
     place, _, names = text.partition("@")
     path, separator, mode = place.partition(":")
     if separator and mode not in ("ro", "rw", "checkpoints"):
@@ -242,7 +242,7 @@ def parse_visible_path(text: str) -> dict[str, Any]:
 
 
 def parse_address(address: str) -> dict[str, Any]:
-    """``USER@HOST[:PORT]`` as ``user``, ``host`` and ``port``; IPv6 hosts stand in brackets."""
+    """Parse ``USER@HOST[:PORT]`` into its three parts; an IPv6 host is in brackets."""
     found = re.fullmatch(r"([^@\s]+)@(?:\[([^\]\s]+)\]|([^:@\s]+))(?::(\d{1,5}))?", address)
     if found is None or not 0 < int(found[4] or 22) < 65536:
         raise UsageError(f"{address!r} is not a valid address: use USER@HOST or USER@HOST:PORT")
@@ -303,7 +303,7 @@ def _id_of(client: Client, name: str) -> int:
 
 
 def _name_of(host: str) -> str:
-    """The first label of a host name; an IP address stays whole."""
+    """Return the first label of a host name; an IP address stays whole."""
     is_address = re.search(r"[\d:]$", host) is not None
     chosen = host if is_address else host.partition(".")[0]
     return re.sub(r"[^a-z0-9-]+", "-", chosen.lower())

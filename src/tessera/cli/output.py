@@ -30,22 +30,22 @@ STATE_STYLES = {
 
 
 def out() -> Console:
-    """The console for results; made anew, so that a redirected standard output is seen."""
+    """Create the console for results; a new one each time, to follow a redirected stdout."""
     return Console(highlight=False, soft_wrap=True)
 
 
 def err() -> Console:
-    """The console for remarks, which must not mix with results."""
+    """Create the console for remarks on stderr, which must not mix with results."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
-    """A table, or a sentence that says what to do when there is nothing to show."""
+    """Print a table, or a sentence with the next action if there are no rows."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
         table.add_column(column, justify="right" if column == "ID" else "left", overflow="fold")
@@ -58,7 +58,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
 
 
 def state_text(state: str) -> str:
-    """A state in its colour."""
+    """Return a state in its colour."""
     style = STATE_STYLES.get(state)
     return f"[{style}]{escape(state)}[/]" if style else escape(state)
 
@@ -70,16 +70,16 @@ def say_warnings(warnings: Iterable[str]) -> None:
 
 
 def moment(value: Any) -> datetime | None:
-    """A time of the API; None where there is none."""
+    """Parse a time of the API; None if there is none."""
     return datetime.fromisoformat(value) if isinstance(value, str) and value else None
 
 
 def shown(at: datetime, *, utc: bool) -> datetime:
-    """The same moment in UTC or in the local time zone (variable ``TZ``, else the machine's)."""
+    """Convert a time to UTC or to the local time zone (variable ``TZ``, else the machine's)."""
     return at.astimezone(UTC) if utc else at.astimezone()
 
 
 def clock(value: Any, *, utc: bool = False) -> str:
-    """``2026-03-01 11:00:00 CET``; empty where there is no time."""
+    """Format a time as ``2026-03-01 11:00:00 CET``; empty if there is no time."""
     found = moment(value)
     return f"{shown(found, utc=utc):%Y-%m-%d %H:%M:%S %Z}" if found else ""

@@ -30,20 +30,20 @@ token_app = typer.Typer(help="Tokens for scripts.", no_args_is_help=True, rich_m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What ``tessera login`` has stored."""
+    """Credentials stored by ``tessera login``."""
 
     url: str = ""
     token: str = ""
 
 
 def credentials_path() -> Path:
-    """Where the credentials lie, a file that only its owner can read."""
+    """Return the path of the credentials file, which only its owner can read."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "tessera" / "credentials"
 
 
 def load_credentials() -> Credentials:
-    """The stored credentials; empty when there are none."""
+    """Load the stored credentials; empty if there are none."""
     path = credentials_path()
     try:
         stored: dict[str, Any] = json.loads(path.read_text())
@@ -75,17 +75,17 @@ def store_credentials(credentials: Credentials) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What the global options said."""
+    """Values of the global options."""
 
     url: str = ""
     token: str = ""
 
     def address(self) -> str:
-        """The portal's address: option or ``TESSERA_URL``, last login, the local default."""
+        """Return the portal's address: option or ``TESSERA_URL``, last login, local default."""
         return self.url or load_credentials().url or DEFAULT_URL
 
     def client(self) -> Client:
-        """A client with the token of the options, ``TESSERA_TOKEN`` or the last login.
+        """Create a client with the token of the options, ``TESSERA_TOKEN`` or the last login.
 
         A stored token is sent only to the portal it came from.
         """
@@ -191,7 +191,7 @@ def create(
 
 
 def _token_of_all_allowed(client: Client, **wanted: Any) -> Token:
-    """A token with every scope that the user's roles allow."""
+    """Create a token with every scope that the user's roles allow."""
     try:
         return client.create_token(scopes=list(ALL_SCOPES), **wanted)
     except ApiError as error:
@@ -203,7 +203,7 @@ def _token_of_all_allowed(client: Client, **wanted: Any) -> Token:
 
 
 def _password(*, from_stdin: bool) -> str:
-    """The password: never an argument, where everybody on the machine could read it."""
+    """Return the password; never from an argument, which everybody on the machine could read."""
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():

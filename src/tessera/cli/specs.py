@@ -38,7 +38,7 @@ class InlineJob:
     env: tuple[str, ...] = ()
 
     def top(self) -> dict[str, Any]:
-        """The fields of the job itself."""
+        """Return the fields of the job itself."""
         fields = {
             "name": self.name,
             "virtual_cluster": self.virtual_cluster,
@@ -48,7 +48,7 @@ class InlineJob:
         return {key: value for key, value in fields.items() if value != ""}
 
     def role_fields(self) -> dict[str, Any]:
-        """The fields of its one role."""
+        """Return the fields of its one role."""
         fields: dict[str, Any] = {
             "instances": self.instances,
             "devices": self.devices,
@@ -63,19 +63,19 @@ class InlineJob:
 
 
 def spec_of(words: Sequence[str], inline: InlineJob, *, is_command: bool = False) -> Spec:
-    """The specification meant by ``[FILE | COMMAND ...]`` and the options.
+    """Build the specification from ``[FILE | COMMAND ...]`` and the options.
 
     Args:
-        words: as they were typed.
-        inline: the options beside them.
-        is_command: the words stood behind ``--``.
+        words: the arguments as typed.
+        inline: the options.
+        is_command: the words followed ``--``.
 
     One word that ends in ``.yaml``, ``.yml`` or ``.json``, or is ``-``, is a file (``-``: standard
     input), sent as it is; name, virtual cluster and priority given beside it replace the file's.
     Other words are the command, quoted so that each reaches the job as it was typed.
 
     Raises:
-        UsageError: nothing to submit was named, or what was named is another system's script.
+        UsageError: the words name no job, or a script of another system.
     """
     if len(words) == 1 and (words[0] == "-" or words[0].lower().endswith(FILE_ENDINGS)):
         return _from_file(words[0], inline)
@@ -158,7 +158,7 @@ def read_text(name: str) -> str:
 
 
 def _name_from(command: str) -> str:
-    """A name for a job that was given none: its program's."""
+    """Return the default name of a job: the name of its program."""
     try:
         words = shlex.split(command)
     except ValueError:

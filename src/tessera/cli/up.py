@@ -88,7 +88,7 @@ def simulate(context: typer.Context) -> None:
 
 
 def _behind_a_pipe(password: str) -> str:
-    """A path from which the next program can read the password once, and nobody else."""
+    """Return a path from which only the next program can read the password, once."""
     reader, writer = os.pipe()
     os.write(writer, password.encode() + b"\n")
     os.close(writer)

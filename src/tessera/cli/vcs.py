@@ -84,6 +84,6 @@ def _guarantee(vc: VirtualCluster) -> str:
 
 
 def _cell(cell: Mapping[str, Any]) -> str:
-    """``socket of cpu-a-node``; a chain has the name of its top cell, which needs no ``of``."""
+    """Format a cell as ``socket of cpu-a-node``; the top cell of a chain needs no ``of``."""
     level, chain = cell.get("level"), cell.get("chain")
     return str(level) if level == chain else f"{level} of {chain}"

@@ -37,7 +37,7 @@ def peer_of(line: socket.socket) -> Account:
 
 @contextmanager
 def acting_as(account: Optional[Account]) -> Iterator[None]:
-    """Use files with the rights of an account and no capability; None: with own rights."""
+    """Use files with the rights of an account and no capability; None changes nothing."""
     if account is None:
         yield
         return
@@ -54,7 +54,7 @@ def acting_as(account: Optional[Account]) -> Iterator[None]:
 
 
 def changeable_part(path: str) -> str:
-    """A part of a path that another user than root may change or replace; empty if none."""
+    """Return a part of a path that another user than root may change or replace; empty if none."""
     here = os.path.realpath(path)
     while True:
         try:

@@ -74,7 +74,7 @@ def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:
 
 
 def outcome(work: Callable[[], Json]) -> Json:
-    """The reply to a request: the result of the task, or its error."""
+    """Return the reply to a request: the result of the task, or its error."""
     try:
         return {"ok": True, **work()}
     except ProtocolError as error:

@@ -131,7 +131,7 @@ class Box:
             os._exit(127)
 
     def _line(self, word: str) -> str:
-        """The rest of the line that begins with a word, after lines of progress.
+        """Return the rest of the line that begins with a word, after lines of progress.
 
         Raises:
             SandboxError: a failure was reported, or the sandbox ended without a report.
@@ -166,7 +166,7 @@ class Box:
             pass  # it has just ended, or does not answer: SIGKILL is sent to its processes, too
 
     def end(self) -> Optional[Report]:
-        """The end of the job's first process; None if it was not reported."""
+        """Return the end of the job's first process; None if it was not reported."""
         try:
             while True:
                 line = self._next_line()

@@ -40,7 +40,7 @@ def _writable(path: str) -> bool:
 
 
 def _parent_v2() -> Optional[str]:
-    """A group below which groups with limits can be created."""
+    """Return a group below which groups with limits can be created."""
     if not os.path.exists(f"{MOUNT}/cgroup.controllers"):
         return None
     own = MOUNT + _own_paths().get("", "/").rstrip("/")
@@ -247,7 +247,7 @@ def _existing(run_id: str) -> List[str]:
 
 
 def members(run_id: str) -> Set[int]:
-    """The pids in the groups of a run."""
+    """Return the pids in the groups of a run."""
     return {
         int(pid)
         for path in _existing(run_id)

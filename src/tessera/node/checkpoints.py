@@ -84,7 +84,7 @@ def read(store: Store, take: Fields) -> Json:
 
 
 def upload_name(installation: str, job_id: str, sha256: str) -> str:
-    """The name of an upload of a checkpoint's state: distinct for each job and from archives."""
+    """Return the name of a checkpoint's upload: distinct for each job and from archives."""
     words = "\0".join((installation, job_id, sha256))
     return "saved-" + hashlib.sha256(words.encode("utf-8")).hexdigest()
 
@@ -156,7 +156,7 @@ def _names(folder: int) -> "list[tuple[tuple[int, int], str]]":
 
 
 def _free_name(name: str, same_step: "list[str]") -> str:
-    """The name, or one for the same step that counts as newer than all existing ones."""
+    """Return the name, or one for the same step that counts as newer than all existing ones."""
     if not same_step:
         return name
     step, number = max(_order(one) for one in same_step)
@@ -170,7 +170,7 @@ def _order(name: str) -> "tuple[int, int]":
 
 
 def _manifest(folder: int, name: str) -> Optional[Dict[str, Any]]:
-    """The content of a manifest, if it is valid."""
+    """Return the content of a manifest, if it is valid."""
     try:
         said = json.loads(_content(folder, name, MANIFEST, 0, LONGEST_MANIFEST))
         take = Fields(said, "manifest")
@@ -199,7 +199,7 @@ def _content(folder: int, name: str, file: str, offset: int, limit: int) -> byte
 
 
 def _says_so(folder: int, name: str, sha256: str) -> bool:
-    """Whether the manifest of this checkpoint has this hash."""
+    """Return whether the manifest of this checkpoint has this hash."""
     found = _manifest(folder, name)
     return found is not None and found["sha256"] == sha256
 

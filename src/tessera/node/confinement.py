@@ -83,7 +83,7 @@ def declaration(root: str) -> Declaration:
 
 
 def usual_processes(pid_max: Optional[int]) -> int:
-    """The limit of a node that declares none: half of its process ids; None: not known."""
+    """Return a node's default limit: half of its process ids (``pid_max``, None if unknown)."""
     return min(MOST_PROCESSES, (pid_max or MOST_PROCESSES) // 2)
 
 
@@ -183,7 +183,7 @@ def _container(found: str) -> IsolationProbe:
 
 
 def _tried(level: str) -> IsolationProbe:
-    """The outcome of one trial; a runner that is root needs no user namespace for either level."""
+    """Try a level once; a runner that is root needs no user namespace for it."""
     if is_helped(level):
         return _tried_helper()
     uid = SHARED_UID if os.getuid() == 0 else None
@@ -196,7 +196,7 @@ def _tried(level: str) -> IsolationProbe:
 
 
 def is_helped(level: str) -> bool:
-    """Whether the helper creates the sandboxes of a level: the runner is not root."""
+    """Return whether the helper creates the sandboxes of a level: the runner is not root."""
     return level == USER and os.getuid() != 0
 
 
@@ -228,8 +228,8 @@ def try_out(
     """Create a sandbox without a run, and execute a program in it to its end.
 
     Args:
-        uid: of the job; None for a user namespace.
-        connect: connects the sandbox's own network, see ``Box.start``; None: it has none.
+        uid: user of the job; None for a user namespace.
+        connect: connects the sandbox's own network, see ``Box.start``; None without one.
         blocked: unreachable networks.
 
     Raises:
@@ -250,7 +250,7 @@ def try_out(
 
 
 def _trial(uid: Optional[int]) -> Plan:
-    """A sandbox without a run."""
+    """Build the plan of a sandbox without a run."""
     return Plan(
         uid=uid,
         binds=[],
@@ -312,5 +312,5 @@ def _setting(path: str) -> Optional[int]:
 
 
 def _filtered() -> bool:
-    """Whether a seccomp filter applies to this process, as container engines install one."""
+    """Return whether a seccomp filter applies to this process, as in container engines."""
     return "Seccomp:\t2" in system.read_text("/proc/self/status")

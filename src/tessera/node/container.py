@@ -54,7 +54,7 @@ class ContainerPayload(Payload):
         self._end = engine.open_call(self._ref, "POST", "/wait?condition=not-running")
 
     def descriptors(self) -> List[int]:
-        """The connections that are open."""
+        """Return the connections that are open."""
         answers = (self._output.answer(), self._end)
         return [answer.fileno() for answer in answers if answer and not answer.closed]
 

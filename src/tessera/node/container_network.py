@@ -113,14 +113,14 @@ def _config(ref: ContainerRef, image: str, ports: Sequence[int]) -> Json:
 
 
 def _shown() -> List[str]:
-    """The node's directories mounted into the holder: programs and libraries."""
+    """Return the node's directories mounted into the holder: programs and libraries."""
     places = [f"/{name}" for name in _PROGRAMS]
     own = [place for place in places if os.path.isdir(place) and not os.path.islink(place)]
     return ["/usr", *own, *([_ALTERNATIVES] if os.path.isdir(_ALTERNATIVES) else [])]
 
 
 def _owner(ref: ContainerRef) -> str:
-    """The run of the holder of that name; empty if the holder does not exist."""
+    """Return the run of the holder of that name; empty if the holder does not exist."""
     try:
         found = engine.inspect(ContainerRef(name=ref.network, socket=ref.socket))
     except EngineError:
@@ -129,7 +129,7 @@ def _owner(ref: ContainerRef) -> str:
 
 
 def _attached(found: Json) -> List[str]:
-    """The networks of the holder's interfaces."""
+    """Return the networks of the holder's interfaces."""
     import ipaddress  # noqa: PLC0415 - costs start-up time that only this path needs
 
     networks = []
@@ -145,7 +145,7 @@ def _attached(found: Json) -> List[str]:
 
 
 def _image(socket: str) -> str:
-    """The name of the holder's image, which is imported if it is missing."""
+    """Return the name of the holder's image, which is imported if it is missing."""
     archive = _archive()
     name = f"{REPOSITORY}:{hashlib.sha256(archive).hexdigest()[:16]}"
     status, _ = engine.call(socket, "GET", f"/images/{name}/json")
@@ -156,7 +156,7 @@ def _image(socket: str) -> str:
 
 
 def _archive() -> bytes:
-    """A root directory with only the mount points of the node's directories."""
+    """Build an archive of a root with only the mount points of the node's directories."""
     import tarfile  # noqa: PLC0415 - costs start-up time that only this path needs
 
     content = io.BytesIO()

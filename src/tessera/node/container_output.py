@@ -64,7 +64,7 @@ class Sink:
         """Note how far the container's output has been read."""
 
     def is_full(self) -> bool:
-        """Whether more output has to wait in the engine."""
+        """Return whether more output has to wait in the engine."""
         return False
 
 
@@ -103,19 +103,19 @@ class ContainerOutput:
         self._answer = engine.open_call(self._ref, "GET", query + "&follow=1")
 
     def _query(self) -> str:
-        """The query for the output that has not been read yet."""
+        """Return the query for the output that has not been read yet."""
         if self._plain:  # a terminal has no messages: it is only followed
             return _OUTPUT + ("" if self._answer is None else "&tail=0")
         return f"{_OUTPUT}&timestamps=1{self._said.resume()}"
 
     def answer(self) -> Optional[Answer]:
-        """The connection, while it is open and the sink takes more."""
+        """Return the connection while it is open and the sink takes more."""
         is_open = self._answer is not None and not self._answer.closed
         return self._answer if is_open and not self._sink.is_full() else None
 
     @property
     def is_over(self) -> bool:
-        """Whether the connection has ended."""
+        """Return whether the connection has ended."""
         return self._answer is None or self._answer.closed
 
     def receive(self) -> None:
@@ -197,7 +197,7 @@ class Successor:
         self.is_done = False
 
     def answer(self) -> Optional[Answer]:
-        """The connection to wait on, or None."""
+        """Return the connection to wait on, or None."""
         return self._output.answer()
 
     def receive(self) -> None:

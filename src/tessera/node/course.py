@@ -47,7 +47,7 @@ class Course:
         return first
 
     def timed_out(self, now: float) -> bool:
-        """Whether the time limit is the first reason to end."""
+        """Return whether the time limit is the first reason to end."""
         return not self.cause and now >= self._timeout_at
 
     def due(self, now: float) -> Optional[signal.Signals]:
@@ -85,7 +85,7 @@ FAILURE_OF_CAUSE = {
 
 
 def failure_of(cause: str, code: Optional[int]) -> str:
-    """The failure class of an end; empty without a failure."""
+    """Return the failure class of an end; empty without a failure."""
     if cause == protocol.CAUSE_EXITED:
         return "" if code == 0 else protocol.USER
     return FAILURE_OF_CAUSE[cause]

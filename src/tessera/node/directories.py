@@ -19,7 +19,7 @@ TRASH_SHARE_SECONDS = 5.0
 
 
 def is_private(path: str) -> bool:
-    """Whether a directory (not a link) belongs to this account and others cannot enter it."""
+    """Return whether a directory (not a link) is this account's and closed to others."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -29,7 +29,7 @@ def is_private(path: str) -> bool:
 
 
 def names_in(path: str) -> List[str]:
-    """The names in a directory, sorted; none if it cannot be read."""
+    """Return the names in a directory, sorted; none if it cannot be read."""
     try:
         return sorted(os.listdir(path))
     except OSError:
@@ -71,7 +71,7 @@ class Directories:
         return f"{SECRETS_TOP}/tessera-{os.geteuid()}/{digest}"
 
     def owns_secrets_in_memory(self) -> bool:
-        """Whether this account owns that directory: another one may have created it first."""
+        """Return whether this account owns that directory, which another may have created."""
         place = self.secrets_in_memory()
         return is_private(os.path.dirname(place)) and is_private(place)
 

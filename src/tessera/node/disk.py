@@ -96,7 +96,7 @@ class Meter:
 
 
 def sentence(size: int, limit: int) -> str:
-    """The reason why a job is stopped, as text."""
+    """Return the reason why a job is stopped, as text."""
     return f"{protocol.CAUSE_DISK}: the run uses {_mib(size)} of disk; the limit is {_mib(limit)}"
 
 

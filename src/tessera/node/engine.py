@@ -45,7 +45,7 @@ class Answer:
         self.closed = False
 
     def fileno(self) -> int:
-        """The descriptor to wait on."""
+        """Return the descriptor to wait on."""
         return self.connection.fileno()
 
     def receive(self) -> bytes:
@@ -143,11 +143,11 @@ def call(
 
 
 def read_whole(answer: Answer, *, timeout: float) -> bytes:
-    """The body of an answer, up to the end of the connection.
+    """Read the body of an answer, up to the end of the connection.
 
     Args:
-        answer: to a request that was sent with the same timeout.
-        timeout: seconds without new data after which the engine counts as silent.
+        answer: answer to a request that was sent with the same timeout.
+        timeout: seconds without new data after which the read fails.
 
     Raises:
         EngineError: the engine answers too late, too much, or without a status.
@@ -189,7 +189,7 @@ def order(ref: ContainerRef, method: str, verb: str, *good: int) -> Any:
 
 
 def message_of(status: int, body: Any) -> str:
-    """The engine's own message in an answer, or its status."""
+    """Return the engine's own message in an answer, or its status."""
     message = body.get("message") if isinstance(body, dict) else None
     return str(message or f"status {status}")[:2000]
 
@@ -325,7 +325,7 @@ def identify(socket_path: str) -> Optional[Engine]:
 
 
 def failure_of_start(error: EngineError) -> str:
-    """The failure class of a container that does not start."""
+    """Return the failure class of a container that does not start."""
     text = str(error).lower()
     if "executable file not found" in text or "no such file or directory" in text:
         return protocol.IMAGE

@@ -113,7 +113,7 @@ def _fenced(run: Run, status: RunStatus, loss: Loss) -> bool:
 
 
 def _log_is_complete(run: Run, status: RunStatus, loss: Loss) -> bool:
-    """Whether the log writer has ended; a slow one is killed.
+    """Return whether the log writer has ended; a slow one is killed.
 
     Runs of versions without a writer have no such file, and no process writes their logs now.
     """

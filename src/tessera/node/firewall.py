@@ -45,7 +45,7 @@ class Rules(NamedTuple):
 
 
 def rules_for(ports: Sequence[int], attached: Sequence[str] = ()) -> Rules:
-    """The rules for a job on this node.
+    """Build the rules for a job on this node.
 
     Args:
         ports: its declared ports.
@@ -61,7 +61,7 @@ def hidden() -> Tuple[str, ...]:
 
 
 def tool() -> str:
-    """The program that loads rules on this node; empty if none."""
+    """Return the program that loads rules on this node; empty if none."""
     for name in (IPTABLES, NFT):
         if system.which(name, SEARCH):
             return name
@@ -69,7 +69,7 @@ def tool() -> str:
 
 
 def node_addresses() -> List[str]:
-    """All addresses of this node but loopback, as networks of one address each."""
+    """Return all addresses of this node but loopback, as networks of one address each."""
     return [*_ipv4_addresses(), *_ipv6_addresses()]
 
 
@@ -98,7 +98,7 @@ def _ipv6_addresses() -> List[str]:
 
 
 def resolvers() -> List[str]:
-    """The name servers of this node that others can reach."""
+    """Return the name servers of this node that others can reach."""
     lines = [line.split() for line in system.read_text("/etc/resolv.conf").splitlines()]
     named = [words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"]
     return [one for one in named if family(one) and one != "::1" and not one.startswith("127.")]
@@ -117,7 +117,7 @@ def family(address: str) -> int:
 
 
 def script(rules: Rules, with_tool: str) -> str:
-    """A shell script that loads the rules into the namespace in which it runs.
+    """Build a shell script that loads the rules into the namespace in which it runs.
 
     It fails when the rules are not in force at its end. Loading them again changes nothing.
     """

@@ -53,7 +53,7 @@ _started: List[_Helper] = []
 
 @functools.lru_cache(maxsize=1)
 def expected() -> str:
-    """The digest of the helper of this code; read before anything is forked."""
+    """Return the digest of the helper of this code; call it before anything is forked."""
     return helper.digest()
 
 
@@ -107,7 +107,7 @@ def _start() -> _Helper:
 
 
 def _connected() -> "tuple[socket.socket, socket.socket]":
-    """A pair of sockets; the helper has the second one.
+    """Create a pair of sockets; the helper has the second one.
 
     Raises:
         OSError: the helper has ended.
@@ -263,11 +263,11 @@ class HelpedBox(Box):
         self._channel.setblocking(False)
 
     def descriptor(self) -> int:
-        """A descriptor that is readable when the job or everything in the sandbox has ended."""
+        """Return a descriptor that is readable once the job or the whole sandbox has ended."""
         return self._channel.fileno()
 
     def is_gone(self) -> bool:
-        """Whether everything in the sandbox has ended, and its reports were read."""
+        """Return whether everything in the sandbox has ended, and its reports were read."""
         try:
             return not self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -316,7 +316,7 @@ def empty(path: str, seconds: float) -> bool:
 
 
 def is_of_job(path: str) -> bool:
-    """Whether a directory belongs to another user, as at level ``user``.
+    """Return whether a directory belongs to another user, as at level ``user``.
 
     False for a runner that is root, which needs no helper.
     """

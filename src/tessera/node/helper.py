@@ -88,7 +88,7 @@ def send_request(line: socket.socket, request: Dict[str, Any], descriptors: List
 
 
 def _receive_request(line: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
-    """A request and its descriptors, from an account that may send anything.
+    """Receive a request and its descriptors, from an account that may send anything.
 
     Raises:
         RequestError: it is malformed or too large.
@@ -138,7 +138,7 @@ def main() -> NoReturn:
 
 
 def _rules(line: socket.socket) -> Rules:
-    """The rules for the account that started this program.
+    """Build the rules for the account that started this program.
 
     Raises:
         RequestError: it was not started by the rule, or the account can change it.

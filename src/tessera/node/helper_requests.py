@@ -103,7 +103,7 @@ def _is_range(found: object) -> bool:
 
 
 def uid_of(found: object, rules: Rules) -> int:
-    """The user of a job.
+    """Return the user of a job.
 
     Raises:
         RequestError: it is not one of the range, or it is that of an account of the node.
@@ -125,7 +125,7 @@ def uid_of(found: object, rules: Rules) -> int:
 
 
 def plan_of(found: object, rules: Rules) -> Plan:
-    """The plan of a sandbox.
+    """Build the plan of a sandbox from a request.
 
     Raises:
         RequestError: a field is missing, unknown or malformed, or not allowed for the account.
@@ -168,7 +168,7 @@ def plan_of(found: object, rules: Rules) -> Plan:
 
 
 def fields_of(plan: Plan) -> Dict[str, Any]:
-    """The fields of a request for a sandbox, see ``plan_of``."""
+    """Build the fields of a request for a sandbox, see ``plan_of``."""
     found = {name: getattr(plan, name) for name in _FIELDS}
     found["secrets"] = None if plan.secrets is None else plan.secrets[0]
     return found
@@ -198,7 +198,7 @@ def _check_target(target: str) -> None:
 
 
 def _places_of(path: str) -> List[str]:
-    """A path, the literal targets of its links, and its end."""
+    """Return a path, the literal targets of its links, and its end."""
     found = [path]
     while os.path.islink(found[-1]) and len(found) < _MOST_LINKS:
         target = os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1]))

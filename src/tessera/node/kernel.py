@@ -62,13 +62,13 @@ def unshare(flags: int) -> None:
 def fork_into(spaces: int, group: Optional[int] = None) -> int:
     """Fork a child into new namespaces; with ``CLONE_NEWPID`` it is the first process there.
 
-    One fork less than ``unshare`` and ``os.fork``, and this process does not move. It must
+    This saves a fork against ``unshare`` and ``os.fork``, and this process does not move. It must
     have one thread only.
 
     Args:
         spaces: flags of the namespaces, 0 for none.
         group: descriptor of the control group of version 2 that the child is in from its first
-            instruction on (Linux 5.7); None: that of this process.
+            instruction on (Linux 5.7); None for the group of this process.
 
     Returns:
         As ``os.fork``.

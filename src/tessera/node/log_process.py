@@ -139,7 +139,7 @@ class LogProcess(Sink):
         self._began = time.monotonic()
 
     def _lock(self) -> int:
-        """The writer's lock, which lasts as long as any copy of its descriptor; -1 without."""
+        """Return the writer's lock, held while a copy of its descriptor is open; -1 without."""
         flags = os.O_RDWR | os.O_CREAT | system.SAFE_OPEN
         try:
             lock = os.open(self._run.file(protocol.WRITER_FILE), flags, 0o600)
@@ -152,7 +152,7 @@ class LogProcess(Sink):
         return lock
 
     def descriptor(self) -> int:
-        """The descriptor to wait on; -1 without a writer."""
+        """Return the descriptor to wait on; -1 without a writer."""
         return -1 if self._channel is None else self._channel.fileno()
 
     def look(self) -> None:
@@ -182,7 +182,7 @@ class LogProcess(Sink):
         return self._channel is None
 
     def _is_frozen(self, now: float) -> bool:
-        """Whether the writer has been stopped for a while with output waiting for it."""
+        """Return whether the writer has been stopped for a while with output waiting for it."""
         inbox = -1 if self._inbox is None else self._inbox.fileno()
         is_awaited = _pending(self._output) or (inbox >= 0 and _pending(inbox))
         found = system.process(self._pid) if is_awaited else None
@@ -230,7 +230,7 @@ class LogProcess(Sink):
             self._position.note(position, self._pumped)
 
     def is_full(self) -> bool:
-        """Whether output waits here."""
+        """Return whether output waits here."""
         return bool(self._waiting)
 
     # -- the end ---------------------------------------------------------------------------------

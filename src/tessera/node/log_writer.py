@@ -122,7 +122,7 @@ class Writer:
             self._is_open = False  # the log has no reader
 
     def _seconds(self) -> float:
-        """The longest wait for input."""
+        """Return the longest wait for input."""
         seconds = LOOK_SECONDS if self._reports is None else reports.LOOK_SECONDS
         if self._told_ends != self._ends():
             seconds = min(seconds, max(0.0, self._told_at + GREW_SECONDS - time.monotonic()))
@@ -222,7 +222,7 @@ def drain(output: int, log: logs.LogWriter) -> None:
 
 
 def received(channel: socket.socket) -> Optional[bytes]:
-    """The received bytes; empty when the other side is closed, None without data."""
+    """Return the received bytes; empty when the other side is closed, None without data."""
     try:
         return channel.recv(64, socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -137,7 +137,7 @@ class LogWriter:
             self._flooded += len(output) - len(allowed)
 
     def close(self) -> None:
-        """Log what was dropped last, and close the file."""
+        """Log the bytes dropped last, and close the file."""
         self._tell_of_dropped()
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -158,7 +158,7 @@ class LogWriter:
             self._unwritable = 0 if self._unwritable == lost else lost
 
     def mark(self, text: str) -> None:
-        """Write a line of our own into the log."""
+        """Write a line with the prefix ``[tessera]`` into the log."""
         if not self._marks:
             return
         start = "\n" if self._line_open else ""

@@ -68,7 +68,7 @@ class Choice(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Whether the run has a network namespace of its own."""
+        """Return whether the run has a network namespace of its own."""
         return self.network == OWN_NETWORK
 
 
@@ -76,7 +76,7 @@ NODE_NETWORK = Choice(SHARED_NETWORK, is_connected=True)
 
 
 def setting_of(root: str) -> str:
-    """The setting in the node's file; a file that cannot be read isolates."""
+    """Return the setting in the node's file; a file that cannot be read isolates."""
     try:
         return confinement.declaration(root).job_network
     except ProtocolError:
@@ -133,9 +133,9 @@ def connect(
     """Start outside access and published ports for the namespace of a sandbox's first process.
 
     Args:
-        pid: of that process.
+        pid: pid of that process.
         choice: an own network.
-        uid: the job's user; None: the runner's own.
+        uid: the job's user; None for the runner's own.
         group: the control groups of the job, also for the processes of the connection.
 
     Raises:
@@ -161,14 +161,14 @@ def connect(
 
 
 def blocked_by(choice: Choice) -> Tuple[str, ...]:
-    """The networks that are unreachable from a connected own network."""
+    """Return the networks that are unreachable from a connected own network."""
     if not choice.is_own or not choice.is_connected:
         return ()
     return tuple(network for network in firewall.hidden() if firewall.family(network) == 4)
 
 
 def resolver_of(choice: Choice) -> str:
-    """The content of ``/etc/resolv.conf`` in the namespace; empty: that of the node."""
+    """Return the content of ``/etc/resolv.conf`` in the namespace; empty: that of the node."""
     return f"nameserver {RESOLVER}\n" if choice.is_own and choice.is_connected else ""
 
 
@@ -290,7 +290,7 @@ def probe() -> List[NetworkProbe]:
 
 
 def _probe_connection() -> NetworkProbe:
-    """Try the connector with its protections, and without those that do not work here."""
+    """Try the connector with all its protections; drop the protections that fail on this node."""
     cause, detail = _missing()
     for options in () if cause else (PROTECTIONS, PROTECTIONS[:1], ()):
         choice = Choice(OWN_NETWORK, is_connected=True, options=options)

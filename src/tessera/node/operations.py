@@ -197,7 +197,7 @@ class Operations:
             self._session.watch.told(RunStatus.from_json(outcome["run"]))
 
     def _telling(self, status: RunStatus) -> Json:
-        """A reply with the status of a run, which saves the event."""
+        """Build a reply with the status of a run, which replaces a separate event."""
         self._session.watch.told(status)
         return {"run": status.to_json()}
 
@@ -333,7 +333,7 @@ class Operations:
 
 
 def _clocks() -> Json:
-    """The node's clocks, for converting times of runs to the control plane's clock.
+    """Return the node's clocks, for converting times of runs to the control plane's clock.
 
     ``now`` is in seconds since the epoch and may be wrong; ``clock`` counts from the boot.
     """
@@ -341,6 +341,6 @@ def _clocks() -> Json:
 
 
 def _may_have_container(run: Run) -> bool:
-    """Whether the engine must be queried, which may block."""
+    """Return whether the operation must query the engine, which may block."""
     found = run.stored_spec()
     return found is None or found.get("container") is not None

@@ -138,7 +138,7 @@ class Output:
         self._last, self._last_stream = newest, stream
 
     def _is_known(self, stream: int, time: bytes) -> bool:
-        """Whether a message has been read before; the newest one perhaps only in part."""
+        """Return whether a message has been read before; the newest one perhaps only in part."""
         last = self._last
         self._drops = True
         if stream == self._last_stream and time == last.time:
@@ -157,7 +157,7 @@ class Output:
         return max((second for second in found if second is not None), default=None)
 
     def _take(self, piece: bytes) -> bytes:
-        """The part of a message's text that is new."""
+        """Return the part of a message's text that is new."""
         skipped = min(self._skip, len(piece))
         self._skip -= skipped
         self._last.taken += len(piece) - skipped

@@ -101,7 +101,7 @@ class Payload:
         """Read the last output, and end every process of the job."""
 
     def dissolve(self) -> None:
-        """Remove what surrounded the job; its end is recorded, so this may take longer."""
+        """Remove the sandbox of the job; the end is recorded already, so this may take longer."""
 
 
 def granted_environment() -> Dict[str, str]:
@@ -263,7 +263,7 @@ class ProcessPayload(Payload):
         os._exit(127)
 
     def size_of(self, directories: List[str], enough: int) -> int:
-        """The size of its directories, which may be readable for its user only."""
+        """Return the size of its directories, which may be readable for its user only."""
         if self._spec.uid is None or not confinement.is_helped(self.isolation):
             return sizes.size_of(directories, enough)
         try:
@@ -308,7 +308,7 @@ class ProcessPayload(Payload):
         return Ended(code, number, self._ran_out_of_memory(code, number), at)
 
     def _is_overdue(self) -> bool:
-        """Whether the job has ended and its sandbox has not: a process hangs in the kernel."""
+        """Return whether the job has ended but not its sandbox: a process hangs in the kernel."""
         return self._told is not None and time.monotonic() - self._told_at >= LEFTOVER_SECONDS
 
     def _reap(self) -> bool:
@@ -347,7 +347,7 @@ class ProcessPayload(Payload):
             time.sleep(0.002)
 
     def _left(self) -> Set[int]:
-        """The processes below this one; scans the whole machine only if they can be many."""
+        """Return the processes below this one; scans the machine only if they can be many."""
         found = system.children()
         if found is not None and found <= set(self._connection.pids):
             return found
@@ -362,7 +362,7 @@ class ProcessPayload(Payload):
 
 
 def _read_within(descriptor: int, seconds: float) -> Optional[bytes]:
-    """All of a pipe, which is closed then; None if its other end stays open for longer."""
+    """Read all of a pipe and close it; return None if its other end stays open for longer."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     deadline, message = time.monotonic() + seconds, b""
@@ -378,7 +378,7 @@ def _read_within(descriptor: int, seconds: float) -> Optional[bytes]:
 
 
 def _start_error(error: SandboxError, level: str) -> StartError:
-    """The class is the user's when the sandbox was there and the job could not be executed."""
+    """Build the start error: a user error if the sandbox exists and the job cannot run."""
     if error.stage == "execute":
         return StartError(f"the job could not be executed: {error}")
     reason = f"{error.stage}: {error}"

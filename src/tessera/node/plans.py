@@ -48,7 +48,7 @@ def device_files(root: str, indices: List[int], machine: str = "") -> List[str]:
 
 
 def _gpu_numbers(machine: str) -> Dict[int, int]:
-    """The number of each GPU's device file; the driver counts GPUs by their bus address."""
+    """Return the number of each GPU's device file; the driver counts GPUs by their bus address."""
     found = {}
     for index, address in enumerate(names_in(machine + _GPUS)):
         text = system.read_text(f"{machine}{_GPUS}/{address}/information")
@@ -59,9 +59,9 @@ def _gpu_numbers(machine: str) -> Dict[int, int]:
 
 
 def _instance_files(machine: str, gpu: int) -> Iterator[str]:
-    """The files that grant access to the MIG instances of a GPU.
+    """Yield the files that grant access to the MIG instances of a GPU.
 
-    Those that grant its configuration and its monitoring are not among them.
+    Files that grant its configuration and its monitoring are not included.
     """
     top = f"{machine}{_CAPABILITIES}/gpu{gpu}/mig"
     for instance in filter(_GPU_INSTANCE.fullmatch, names_in(top)):
@@ -118,7 +118,7 @@ def plan_for(
 
 
 def _share_of_memory(spec: RunSpec, part: int) -> int:
-    """A part of the job's memory, for a file system in memory."""
+    """Return a part of the job's memory, for a file system in memory."""
     memory = spec.memory_bytes or probe.memory_total() // _SHARE_WITHOUT_LIMIT
     return max(LEAST_BYTES, memory // part)
 

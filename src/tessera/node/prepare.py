@@ -110,7 +110,7 @@ def _is_still(path: str, descriptor: int) -> bool:
 
 
 def _wait_for_version1(run: Run) -> bool:
-    """Whether the run is prepared already; waits for a preparation by version 1."""
+    """Return whether the run is prepared already; waits for a preparation by version 1."""
     lock_file = version1.lock_file(run.path)
     if os.path.lexists(lock_file):
         descriptor = system.open_regular(lock_file, write=True)

@@ -56,7 +56,7 @@ def inventory(root: str) -> Inventory:
 
 
 def chosen_engine(warnings: List[str]) -> Optional[Engine]:
-    """The engine for containers, preferably rootless; an open socket of root is a warning."""
+    """Choose the engine for containers, preferably rootless; warn of an open root socket."""
     engines = engine.find_engines(engine.sockets())
     if os.getuid() != 0 and not all(one.rootless for one in engines):
         warnings.append(protocol.ENGINE_SOCKET_OPEN)
@@ -67,7 +67,7 @@ Found = Tuple[List[Device], List[str], int, int, str]
 
 
 def memory_figures() -> Dict[str, int]:
-    """The kernel's figures on memory, in bytes."""
+    """Parse the kernel's figures on memory, in bytes."""
     figures = {}
     for line in system.read_text("/proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
@@ -78,7 +78,7 @@ def memory_figures() -> Dict[str, int]:
 
 
 def memory_total() -> int:
-    """The machine's memory in bytes."""
+    """Return the machine's memory in bytes."""
     return memory_figures().get("MemTotal", 0)
 
 
@@ -153,7 +153,7 @@ def _numbered(devices: Sequence[Device]) -> List[Device]:
 
 
 def run_smi(*arguments: str) -> Optional[str]:
-    """The output of ``nvidia-smi``; None when it is missing, fails or hangs."""
+    """Run ``nvidia-smi`` and return its output; None if it is missing, fails or hangs."""
     import subprocess  # noqa: PLC0415 - costs start-up time that only this path needs
 
     try:
@@ -218,7 +218,7 @@ def sysfs_paths(bus_ids: Sequence[str]) -> Optional[List[Tuple[int, int]]]:
 
 
 def _kernel_address(bus_id: str) -> str:
-    """``00000000:3B:00.0`` as ``0000:3b:00.0``."""
+    """Convert ``00000000:3B:00.0`` to ``0000:3b:00.0``."""
     domain, _, rest = bus_id.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 
@@ -251,7 +251,7 @@ def _classes(matrix: Sequence[Sequence[str]], joined: Sequence[str]) -> List[int
 
 
 def _numa_of(row: Sequence[str], count: int) -> Optional[int]:
-    """The NUMA affinity follows the CPU affinity (a range) in the last columns."""
+    """Return the NUMA affinity, which follows the CPU affinity (a range) in the last columns."""
     tail = row[count + 1 :]
     for index, word in enumerate(tail):
         if re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", word) and index + 1 < len(tail):

@@ -34,7 +34,7 @@ class Publication(NamedTuple):
         ports: TCP ports, the same outside and inside.
         host: the node's address to listen on, or empty for all.
         target: the job's address in its network.
-        uid: the Unix user that the process becomes; None: the runner's.
+        uid: the Unix user that the process becomes; None for the runner's.
     """
 
     ports: Tuple[int, ...]
@@ -49,7 +49,7 @@ def publish(
     """Start the process that publishes ports.
 
     Args:
-        what: published ports.
+        what: the published ports.
         spaces: the job's network, see ``kernel.open_network``.
         group: the control groups of the job, also for this process.
 
@@ -198,11 +198,11 @@ class _Link:
 
     @property
     def ended(self) -> bool:
-        """Whether both directions have ended and all bytes were forwarded."""
+        """Return whether both directions have ended and all bytes were forwarded."""
         return all(flow.ended and not flow.left for flow in (self._in, self._out))
 
     def interests(self) -> Tuple[int, int]:
-        """The events to wait for, of the outer and the inner side."""
+        """Return the events to wait for, of the outer and the inner side."""
         if not self._is_connected:
             return 0, select.EPOLLOUT
         return (

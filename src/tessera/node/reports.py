@@ -102,7 +102,7 @@ def open_inbox(run: Run, spec: RunSpec) -> Optional[Inbox]:
 
 
 def _bound(run: Run) -> Optional[socket.socket]:
-    """The bound socket; bound through a descriptor, since a path has at most 107 bytes."""
+    """Bind the socket through a descriptor, since a path has at most 107 bytes."""
     folder, name = os.path.split(run.file(protocol.REPORTS_SOCKET))
     found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     found.setblocking(False)
@@ -164,14 +164,14 @@ class Collector:
         return self._inbox.fileno()
 
     def accepts(self) -> bool:
-        """Whether the rate and the disk allow more now."""
+        """Return whether the rate and the disk allow more now."""
         now = self._clock()
         self._budget = min(self._burst, self._budget + (now - self._filled_at) * RATE_BYTES)
         self._filled_at = now
         return self._budget > 0 and self._is_idle()
 
     def _is_idle(self) -> bool:
-        """Whether no step is in progress; a step stopped by a full disk is retried."""
+        """Return whether no step is in progress; a step stopped by a full disk is retried."""
         return self._numbers[_STATE] == _IDLE or self._store()
 
     # -- datagrams -------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class Collector:
         self._store()
 
     def _start_of_line(self, datagram: bytes) -> int:
-        """Where the line begins behind the token; 0 if the datagram is not valid."""
+        """Return the start of the line behind the token; 0 if the datagram is not valid."""
         token, _, line = datagram.partition(b" ")
         is_valid = hmac.compare_digest(token, self._inbox.token)
         is_line = line.strip() and len(line) <= LONGEST_LINE
@@ -252,7 +252,7 @@ class Collector:
             os.close(descriptor)
 
     def _opened(self) -> int:
-        """The job's file if it has grown; -1 if not, or if it is not a file of the job."""
+        """Open the job's file if it has grown; -1 if not, or if it is not a file of the job."""
         size = system.regular_size(self._file)
         if size is None or size == self._numbers[_OFFSET] or not self._is_idle():
             return -1

@@ -256,7 +256,7 @@ class Runner:
         )
 
     def _ended_at(self, reported: Optional[float]) -> float:
-        """When the job ended: as its sandbox reports, between its start and now.
+        """Return the end of the job as its sandbox reports it, clamped between start and now.
 
         Without a report the job ends now, unless this process has been frozen since its last
         check. Then it ended at an unknown instant in between, at the earliest with its last

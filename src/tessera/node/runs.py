@@ -31,7 +31,7 @@ NODE_RESTARTED = "the node was restarted"
 
 
 def disk_error(error: OSError) -> ProtocolError:
-    """An operating system's error as an error of the protocol."""
+    """Convert an operating system's error to an error of the protocol."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     code = "disk-full" if full else "os-error"
     return ProtocolError(code, f"{error.strerror or error}", protocol.NODE)
@@ -85,11 +85,11 @@ class Run:
         return os.path.isdir(self.path)
 
     def unknown(self) -> ProtocolError:
-        """The error for a run that does not exist."""
+        """Build the error for a run that does not exist."""
         return ProtocolError("unknown-run", f"no run {self.run_id} on this node")
 
     def spec(self) -> RunSpec:
-        """The spec as it was prepared.
+        """Return the spec as it was prepared.
 
         Raises:
             ProtocolError: it is missing, or this version cannot read it.
@@ -100,7 +100,7 @@ class Run:
         return RunSpec.from_json(found)
 
     def stored_spec(self) -> Optional[Json]:
-        """The spec unchecked; None if it cannot be read."""
+        """Return the spec unchecked; None if it cannot be read."""
         return state.load_spec(self.file(protocol.STATE_FILE)) or version1.load_spec(self.path)
 
     # -- state -----------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Run:
         return self.sized(self.recorded())
 
     def sized(self, status: RunStatus) -> RunStatus:
-        """A recorded status with the sizes of the streams; after the end no log grows."""
+        """Add the sizes of the streams to a recorded status; after the end no log grows."""
         log_end = status.log_end if status.phase == protocol.EXITED else 0
         log_end = log_end or logs.log_end(self.file(protocol.LOG_DIR))
         return replace(status, log_end=log_end, reports_end=self.reports_end())
@@ -159,7 +159,7 @@ class Run:
     # -- the code that it depends on -------------------------------------------------------------
 
     def versions(self) -> List[str]:
-        """The versions of the code that the run depends on."""
+        """Return the versions of the code that the run depends on."""
         return state.versions(self.file(protocol.STATE_FILE)) or version1.versions(self.path)
 
     def note_version(self, version: str) -> None:
@@ -171,13 +171,13 @@ class Run:
     # -- streams ---------------------------------------------------------------------------------
 
     def reports_end(self) -> int:
-        """The logical size of the stored reports; of older runs, the size of the job's file."""
+        """Return the logical size of the stored reports; of old runs, the job file's size."""
         if self.stores_reports():
             return logs.log_end(self.file(protocol.REPORTS_DIR))
         return system.regular_size(self.file(protocol.REPORTS_FILE)) or 0
 
     def stores_reports(self) -> bool:
-        """Whether the log writer stores the reports; older versions read the job's file."""
+        """Return whether the log writer stores the reports; older versions read the job's file."""
         return os.path.isdir(self.file(protocol.REPORTS_DIR))
 
     def read(self, stream: str, offset: int, limit: int) -> Tuple[int, bytes, int]:
@@ -238,11 +238,11 @@ class Run:
         return descriptor
 
     def claimed(self) -> bool:
-        """Whether the start of the run is claimed."""
+        """Return whether the start of the run is claimed."""
         return os.path.lexists(self.file(protocol.GO_FILE))
 
     def cancelled(self) -> bool:
-        """Whether the run was cancelled before it could start.
+        """Return whether the run was cancelled before it could start.
 
         Waits for a claim that was created and not written yet, at most ``DECIDING_SECONDS``: its
         claimer holds the lock on a regular file meanwhile.
@@ -279,7 +279,7 @@ class Run:
         return deadline
 
     def lease_deadline(self) -> Optional[float]:
-        """The lease's deadline on the boot clock; None when it cannot be read."""
+        """Return the lease's deadline on the boot clock; None when it cannot be read."""
         if version1.is_here(self.path):
             return version1.lease(self.path)
         return state.lease(self.file(protocol.STATE_FILE))
@@ -330,7 +330,7 @@ class Store(Directories):
         return Run(self, run_id)
 
     def names(self) -> List[str]:
-        """The ids of all runs, in order; other names are left out."""
+        """Return the ids of all runs, in order; other names are left out."""
         found = []
         for name in os.listdir(self.runs):
             try:
@@ -346,7 +346,7 @@ class Store(Directories):
 
 
 def status_text(status: RunStatus) -> bytes:
-    """A status as stored; content beyond its slot in the file is cut."""
+    """Format a status for storage; content beyond its slot in the file is cut."""
     content = json.dumps(status.to_json()).encode("ascii")
     if len(content) <= state.SLOT_BYTES - SLOT_MARGIN:
         return content
@@ -363,7 +363,7 @@ def status_text(status: RunStatus) -> bytes:
 
 
 def lost_record(message: str, at: float) -> ExitRecord:
-    """The exit record of a run whose end was not seen; ``at`` is its last evidence."""
+    """Build the exit record of a run whose end was not seen; ``at`` is its last evidence."""
     return ExitRecord(cause=protocol.CAUSE_LOST, failure=protocol.NODE, at=at, message=message)
 
 

@@ -29,7 +29,7 @@ INNER_ADDRESS = "192.0.0.8"
 
 
 def namespaces_of(plan: Plan) -> int:
-    """The namespaces of a sandbox, for ``kernel.fork_into``."""
+    """Return the namespaces of a sandbox, for ``kernel.fork_into``."""
     found = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
     if plan.own_network:
         found |= kernel.CLONE_NEWNET

@@ -45,7 +45,7 @@ class Plan(NamedTuple):
     """The contents of a sandbox, and the program that runs in it.
 
     Attributes:
-        uid: the Unix user of the job, with a group of the same number; None: the caller's own,
+        uid: the Unix user of the job, with a group of the same number; None for the caller's own,
             by a user namespace.
         binds: in this order.
         hidden: paths in the sandbox covered by an empty directory; binds in them are visible.
@@ -61,11 +61,11 @@ class Plan(NamedTuple):
         arguments, environment: of the job's first process.
         own_network: a network namespace with loopback, to which the runner may add more.
         blocked: IPv4 networks that are unreachable from it.
-        resolver: the content of ``/etc/resolv.conf``; empty: that of the node.
+        resolver: the content of ``/etc/resolv.conf``; empty for that of the node.
         processes: the most processes of the job's user, unless control groups bound them; 0 for
             no limit.
         account: the account whose rights reach the sources of ``binds`` and the secrets, and
-            which is not trusted otherwise; None: the caller's own, trusted.
+            which is not trusted otherwise; None for the caller's own, trusted.
     """
 
     uid: Optional[int]

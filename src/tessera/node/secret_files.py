@@ -39,7 +39,7 @@ def write(run: Run, secrets: Dict[str, str]) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _is_memory(path: str) -> bool:
-    """Whether a file system in memory is mounted there."""
+    """Return whether a file system in memory is mounted there."""
     mounts = (line.split(" ") for line in system.read_text("/proc/self/mounts").splitlines())
     return any(fields[1:3] == [path, "tmpfs"] for fields in mounts)
 

@@ -370,7 +370,7 @@ def _read_available(descriptor: int) -> bytes:
 
 
 def where_am_i() -> Tuple[str, str]:
-    """The root of this user's runs, and the path from which ``tessera`` was imported."""
+    """Return the root of this user's runs, and the path from which ``tessera`` was imported."""
     home = os.environ.get("HOME") or os.path.expanduser("~")
     package = os.path.dirname(os.path.abspath(protocol.__file__))
     return os.path.join(home, protocol.ROOT_DIR), os.path.dirname(package)

@@ -45,7 +45,7 @@ def fetch(spec: RunSpec, work: str, blobs: str) -> None:
 
 
 def refused(code: str, message: str) -> ProtocolError:
-    """The error of a source that its user has to fix."""
+    """Build the error for a source that its user has to fix."""
     return ProtocolError(code, message, protocol.USER)
 
 
@@ -223,7 +223,7 @@ class _Writer:
         self._room = min(most_bytes, disk.f_bavail * disk.f_frsize)
 
     def _inside(self, name: str) -> Optional[str]:
-        """The checked path of a member; None for the directory itself."""
+        """Return the checked path of a member; None for the directory itself."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if name.startswith("/") or ".." in parts or "\0" in name or "\\" in name:
             raise refused("unsafe-archive", f"{name[:200]!r} would leave the directory")

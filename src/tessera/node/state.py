@@ -38,12 +38,12 @@ class Loaded(NamedTuple):
 
 
 def lease_text(deadline: float) -> bytes:
-    """A deadline as stored, of constant length; 0 means unset."""
+    """Format a deadline with constant length; 0 means unset."""
     return f"{deadline:020.3f}".encode("ascii")
 
 
 def parse_lease(text: bytes) -> Optional[float]:
-    """A stored deadline; None if it is not valid."""
+    """Parse a stored deadline; None if it is not valid."""
     try:
         return float(text)
     except ValueError:
@@ -74,7 +74,7 @@ def begin(descriptor: int, content: bytes, spec: bytes, versions: List[str]) -> 
 
 
 def load_spec(path: str) -> Optional[Json]:
-    """The specification; None if it cannot be read."""
+    """Load the specification; None if it cannot be read."""
     try:
         found = json.loads(_read(path, FILE_BYTES, MOST_SPEC_BYTES))
     except (ValueError, RecursionError):
@@ -113,7 +113,7 @@ def note_owner(descriptor: int, pid: int) -> None:
 
 
 def owner(path: str) -> Optional[int]:
-    """The stored pid of the process that prepares the run."""
+    """Return the stored pid of the process that prepares the run."""
     text = _read(path)[_OWNER_AT : _OWNER_AT + _OWNER_BYTES]
     return int(text) if text.isdigit() and int(text) > 1 else None
 
@@ -124,12 +124,12 @@ def renew(path: str, deadline: float) -> bool:
 
 
 def lease(path: str) -> Optional[float]:
-    """The lease's deadline; None when it cannot be read."""
+    """Return the lease's deadline; None when it cannot be read."""
     return parse_lease(_read(path)[:LEASE_BYTES])
 
 
 def versions(path: str) -> List[str]:
-    """The versions of the code that the run depends on."""
+    """Return the versions of the code that the run depends on."""
     end = _VERSIONS_AT + MOST_VERSIONS * _VERSION_BYTES
     text = _read(path)[_VERSIONS_AT:end].rstrip(b"\0").decode("ascii", "replace")
     return text.split()
@@ -171,7 +171,7 @@ def _read(path: str, at: int = 0, most: int = FILE_BYTES) -> bytes:
 
 
 def _slot(number: int, content: bytes) -> bytes:
-    """A slot as stored: checksum, number, length, content."""
+    """Build a slot as stored: checksum, number, length, content."""
     told = b"%d %d\n" % (number, len(content)) + content
     slot = b"%08x %s" % (binascii.crc32(told), told)
     if len(slot) > SLOT_BYTES:

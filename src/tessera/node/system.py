@@ -30,7 +30,7 @@ _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
 @functools.lru_cache(maxsize=1)
 def boot_id() -> str:
-    """The id of this boot of the machine; empty if unknown."""
+    """Return the id of this boot of the machine; empty if unknown."""
     return read_text("/proc/sys/kernel/random/boot_id").strip()
 
 
@@ -40,17 +40,17 @@ def boot_clock() -> float:
 
 
 def hostname() -> str:
-    """The machine's own name."""
+    """Return the machine's own name."""
     return socket.gethostname()[:255] or "localhost"
 
 
 def python_version() -> str:
-    """The version of the interpreter; ``platform`` would load much more."""
+    """Return the version of the interpreter; ``platform`` would load much more."""
     return ".".join(str(part) for part in sys.version_info[:3])
 
 
 def which(name: str, places: Iterable[str]) -> str:
-    """The path of a program in the first of these directories that has it, or empty."""
+    """Return the path of a program in the first of these directories that has it, or empty."""
     for place in places:
         path = os.path.join(place, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -73,7 +73,7 @@ def name_process(name: str) -> None:
 
 
 def read_text(path: str) -> str:
-    """A small text file of the kernel; empty when it cannot be read."""
+    """Read a small text file of the kernel; empty if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -153,7 +153,7 @@ def read_all(descriptor: int, most: int) -> bytes:
 
 
 def read_json(path: str, most: int = 4 << 20, *, any_owner: bool = False) -> Optional[Json]:
-    """A JSON object from a regular file of at most ``most`` bytes, or None."""
+    """Read a JSON object from a regular file of at most ``most`` bytes; None if that fails."""
     try:
         found = json.loads(read_file(path, most, any_owner=any_owner))
     except (ValueError, RecursionError):
@@ -249,7 +249,7 @@ class Process(NamedTuple):
 
 
 def process(pid: int) -> Optional[Process]:
-    """One process, or None if it is gone or a zombie."""
+    """Return one process, or None if it is gone or a zombie."""
     try:
         line = read_all(os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC), 4096)
     except OSError:
@@ -268,7 +268,7 @@ def process(pid: int) -> Optional[Process]:
 
 
 def processes() -> Iterator[Process]:
-    """Every process that is not a zombie."""
+    """Yield every process that is not a zombie."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             found = process(int(name))
@@ -283,7 +283,7 @@ def start_ticks(pid: int) -> Optional[int]:
 
 
 def children() -> Optional[Set[int]]:
-    """The children of this process, which has one thread; None if the kernel does not list them.
+    """Return the children of this one-thread process; None if the kernel does not list them.
 
     One small file, where ``descendants`` reads one for each process of the machine.
     """
@@ -294,7 +294,7 @@ def children() -> Optional[Set[int]]:
 
 
 def descendants(roots: Set[int], table: Optional[List[Process]] = None) -> List[Process]:
-    """All live processes below ``roots``, the roots themselves left out."""
+    """Return all live processes below ``roots``, the roots themselves left out."""
     children: Dict[int, List[Process]] = {}
     for found in processes() if table is None else table:
         children.setdefault(found.ppid, []).append(found)
@@ -308,7 +308,7 @@ def descendants(roots: Set[int], table: Optional[List[Process]] = None) -> List[
 
 
 def environment_of(pid: int) -> bytes:
-    """The environment a process was started with; empty when it may not be read."""
+    """Return the environment a process was started with; empty when it may not be read."""
     try:
         descriptor = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

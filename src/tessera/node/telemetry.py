@@ -20,7 +20,7 @@ _QUERY = "index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.d
 
 
 def sample(root: str) -> Json:
-    """One sample of the node; ``Telemetry`` completes the load of declared devices."""
+    """Take one sample of the node; ``Telemetry`` completes the load of declared devices."""
     memory = probe.memory_figures()
     disk = os.statvfs(root)
     declaration = system.read_json(os.path.join(root, protocol.DEVICES_FILE), any_owner=True)
@@ -58,7 +58,7 @@ def _gpus() -> List[Json]:
 
 
 def _figure(cell: str) -> Optional[float]:
-    """A number; None for ``[N/A]`` and the like."""
+    """Parse a number; None for ``[N/A]`` and the like."""
     try:
         return float(cell)
     except ValueError:
@@ -113,7 +113,7 @@ def _usage(run: Run, table: List[Process]) -> Json:
 
 
 def _processes_of(status: RunStatus, table: List[Process]) -> List[Process]:
-    """All below the runner; and a container's, which are below its engine and not the runner."""
+    """Return the runner's processes, and those of its container, which run below the engine."""
     mine = [one for one in table if (one.pid, one.start) == (status.pid, status.pid_start)]
     roots = {pid for pid in (status.runner_pid, *(one.pid for one in mine)) if pid}
     found = {one.pid: one for one in (*mine, *system.descendants(roots, table))}
@@ -146,7 +146,7 @@ class Telemetry:
 
 
 def _held(devices: List[Json], run: Json) -> List[Dict[str, Any]]:
-    """The declared devices that a run holds."""
+    """Return the declared devices that a run holds."""
     by_index = {device["index"]: device for device in devices if "cpus" in device}
     return [by_index[index] for index in run["devices"] if index in by_index]
 

@@ -12,7 +12,7 @@ MOST_WORKERS = 1 << 20
 
 
 def checked(take: Fields) -> Dict[str, Any]:
-    """The settings of a request.
+    """Validate the settings of a request.
 
     Raises:
         tessera.wire.ProtocolError: one is of a wrong type, out of range, or unknown.

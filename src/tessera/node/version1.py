@@ -20,17 +20,17 @@ PREPARE_LOCK_FILE, VERSIONS_FILE = "prepare.lock", "versions"
 
 
 def is_here(directory: str) -> bool:
-    """Whether version 1 has prepared the run in this directory."""
+    """Return whether version 1 has prepared the run in this directory."""
     return os.path.lexists(os.path.join(directory, STATE_FILE))
 
 
 def load(directory: str) -> Optional[Json]:
-    """The status; None if it cannot be read."""
+    """Load the status; None if it cannot be read."""
     return system.read_json(os.path.join(directory, STATE_FILE))
 
 
 def load_spec(directory: str) -> Optional[Json]:
-    """The specification; None if it cannot be read."""
+    """Load the specification; None if it cannot be read."""
     return system.read_json(os.path.join(directory, SPEC_FILE))
 
 
@@ -71,12 +71,12 @@ def renew(directory: str, deadline: float) -> None:
 
 
 def lease(directory: str) -> Optional[float]:
-    """The lease's deadline; None when it cannot be read."""
+    """Return the lease's deadline; None when it cannot be read."""
     return parse_lease(system.read_file(os.path.join(directory, LEASE_FILE)))
 
 
 def versions(directory: str) -> List[str]:
-    """The versions of the code that the run depends on."""
+    """Return the versions of the code that the run depends on."""
     noted = system.read_file(os.path.join(directory, VERSIONS_FILE))
     return noted.decode("ascii", "replace").split()
 
@@ -92,11 +92,11 @@ def note_version(directory: str, version: str) -> None:
 
 
 def lock_file(directory: str) -> str:
-    """The file locked during a preparation by version 1."""
+    """Return the file locked during a preparation by version 1."""
     return os.path.join(directory, PREPARE_LOCK_FILE)
 
 
 def owner(directory: str) -> Optional[int]:
-    """The pid of the process that prepares the run."""
+    """Return the pid of the process that prepares the run."""
     text = system.read_file(lock_file(directory)).strip()
     return int(text) if text.isdigit() and int(text) > 1 else None

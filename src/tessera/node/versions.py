@@ -47,7 +47,7 @@ def touch(store: Store, bundle: str) -> None:
 
 
 def version_of(store: Store, bundle: str) -> Optional[str]:
-    """The version in a bundle's path; None if the code does not run from the store."""
+    """Return the version in a bundle's path; None if the code does not run from the store."""
     return _version_of(store.root, bundle)
 
 
@@ -88,7 +88,7 @@ def put_away(store: Store, bundle: str, now: Optional[float] = None) -> List[str
 
 
 def _versions(store: Store) -> List[str]:
-    """All versions on the node, the newest first."""
+    """Return all versions on the node, the newest first."""
     names = [name for name in os.listdir(store.root) if _VERSION.fullmatch(name)]
     return sorted(names, key=lambda name: (_touched(store, name), name), reverse=True)
 
@@ -98,7 +98,7 @@ def _touched(store: Store, version: str) -> float:
 
 
 def _needed(store: Store) -> Optional[Set[str]]:
-    """The versions in use; None if a run does not have them."""
+    """Return the versions in use; None if a run does not have them."""
     needed = _executed(store)
     for run in store.all_runs():
         try:
@@ -114,7 +114,7 @@ def _needed(store: Store) -> Optional[Set[str]]:
 
 
 def _executed(store: Store) -> Set[str]:
-    """The versions that processes of this machine execute."""
+    """Return the versions that processes of this machine execute."""
     root = re.escape(os.path.realpath(store.root))
     shown = re.compile(f"(?:{root}|{re.escape(store.root)})/([0-9a-f]{{64}})/{BUNDLE_NAME}")
     found: Set[str] = set()

@@ -125,7 +125,7 @@ def homes(root: str) -> Tuple[str, ...]:
 
 
 def _is_led_away(bind: Bind, shown: Sequence[Bind]) -> bool:
-    """Whether a path is in a writable one, where a job has replaced it by a link."""
+    """Return whether a path is below a writable one in which a job has replaced it by a link."""
     return any(
         outer.writable
         and is_within(bind.target, outer.target)
@@ -135,7 +135,7 @@ def _is_led_away(bind: Bind, shown: Sequence[Bind]) -> bool:
 
 
 def _declared(spec: RunSpec, declared: Declaration) -> List[VisiblePath]:
-    """The visible paths of the node's owner and of admins, each path once, outer ones first."""
+    """Return the visible paths of owner and admins, each path once, outer ones first."""
     by_path = {one.path: one for one in (*declared.visible_paths, *spec.visible_paths)}
     return [by_path[path] for path in sorted(by_path, key=_parts)]
 
@@ -163,7 +163,7 @@ def _covers(
 
 
 def _is_in_cover(path: str, covers: Iterable[str], targets: Sequence[str]) -> bool:
-    """Whether an outer cover hides a path already, with no bind in between."""
+    """Return whether an outer cover hides a path already, with no bind in between."""
     return any(
         path != cover
         and is_within(path, cover)
@@ -243,7 +243,7 @@ def _made(start: str, path: str) -> str:
 
 
 def _entered(here: int, name: str, flags: int) -> int:
-    """The directory of a name, created if missing; links are not followed."""
+    """Open the directory of a name, created if missing; links are not followed."""
     try:
         return os.open(name, flags, dir_fd=here)
     except FileNotFoundError:

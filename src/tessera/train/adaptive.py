@@ -174,7 +174,7 @@ class AdaptiveBatch(Elastic):
     def _average(
         self, total: torch.Tensor, squares: float, loss_sum: float
     ) -> Tuple[torch.Tensor, float]:
-        """The mean gradient and loss over all micro-batches; also updates the noise estimate."""
+        """Average gradient and loss over all micro-batches, and update the noise estimate."""
         parts = self.choice.accumulation * self.peers.size
         mean = total / parts
         wanted = control.settings() if self.peers.rank == 0 else control.Settings()

@@ -207,7 +207,7 @@ def _sync_directory(path: str) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Whether the writer may still be at work: a pid of this machine, other than this process."""
+    """Return whether the writer may still run: a pid of this machine, not this process."""
     if pid == os.getpid():
         return False
     try:

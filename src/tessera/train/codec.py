@@ -101,7 +101,7 @@ class _Writer:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value whose type survives a round trip."""
+    """Convert to a JSON value whose type survives a round trip."""
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)

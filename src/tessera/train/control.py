@@ -113,7 +113,7 @@ class _Control:
                 pass  # then the job gets SIGTERM, like any other
 
     def notice(self, path: str) -> str:
-        """The reason of the notice; empty without one."""
+        """Return the reason of the notice; empty without one."""
         if not self.heard and self.orders.look(path) and self.orders.stamp is not None:
             self.heard = _reason(self.orders.content)
             if self.heard:
@@ -121,7 +121,7 @@ class _Control:
         return self.heard
 
     def look(self) -> Settings:
-        """The current settings from the files."""
+        """Read the current settings from the files."""
         orders = os.environ.get("TESSERA_JOB_CONTROL", "")
         wishes = os.environ.get("TESSERA_JOB_BATCH", "")
         if orders:
@@ -139,7 +139,7 @@ _controls: Dict[str, _Control] = {}
 
 
 def _control(path: str) -> _Control:
-    """The state for the control file of this run; a process has one."""
+    """Return the state for the control file of this run; a process has one."""
     found = _controls.get(path)
     if found is None:
         found = _controls[path] = _Control()
@@ -206,7 +206,7 @@ def pause(worked_seconds: float) -> float:
 
 
 def _reason(content: Any) -> str:
-    """The notice in a control file; empty for a file with only settings."""
+    """Parse the notice in a control file; empty for a file with only settings."""
     if not isinstance(content, dict):
         return "stop"
     if "notice" not in content and content:

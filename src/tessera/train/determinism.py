@@ -40,7 +40,7 @@ def settle(level: str, *, threads: int, model: Any, tells: bool = False) -> Dict
 
     Args:
         level: one of `LEVELS`.
-        threads: of each operation; sums inside kernels are split by them.
+        threads: threads of each operation, by which kernels split their sums.
         model: the ``torch.nn.Module``, checked for D2.
         tells: whether this process reports the result, as an event ``determinism``.
 
@@ -121,7 +121,7 @@ def watch(level: str, *, tells: bool = False) -> Callable[[], ContextManager[Non
     """Return a context for each step; under D2 the first one refuses tuned operations.
 
     Args:
-        level: of determinism.
+        level: level of determinism.
         tells: whether this process reports a refusal.
     """
     steps = 0
@@ -146,7 +146,7 @@ def watch(level: str, *, tells: bool = False) -> Callable[[], ContextManager[Non
 
 
 def _tuned(called: Dict[str, bool]) -> List[str]:
-    """The operations, by name and whether on a GPU, with kernels tuned for the device."""
+    """Return the operations, by name and whether on a GPU, with kernels tuned for the device."""
     return sorted(
         name
         for name, is_cuda in called.items()
@@ -156,7 +156,7 @@ def _tuned(called: Dict[str, bool]) -> List[str]:
 
 
 def _noting(called: Dict[str, bool]) -> Any:
-    """A context that records the called operations, and whether on a GPU."""
+    """Create a context that records the called operations, and whether on a GPU."""
     from torch.utils._python_dispatch import (  # noqa: PLC0415 - as above
         TorchDispatchMode,
     )

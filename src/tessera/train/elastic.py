@@ -80,7 +80,7 @@ class Elastic(ABC):
     # -- turns -----------------------------------------------------------------------------------
 
     def _turns(self, is_enough: Callable[[], bool], every: int) -> Iterator[int]:
-        """The step numbers; saves checkpoints and reads control files between them."""
+        """Yield the step numbers; saves checkpoints and reads control files between them."""
         self._open()
         try:
             while not (self._leaving or is_enough()):

@@ -108,7 +108,7 @@ class Launcher:
 
 
 def _exit_code(code: int) -> int:
-    """The exit code of a shell: 128 plus a signal's number."""
+    """Return the exit code of a shell: 128 plus a signal's number."""
     return 128 - code if code < 0 else code
 
 

@@ -143,7 +143,7 @@ class LogicalWorkers(Elastic):
         self._contexts.lend(contexts[worker])
 
     def _gathered(self) -> List[Any]:
-        """The contexts of all workers, in all processes."""
+        """Gather the contexts of all workers from all processes."""
         own = io.BytesIO()
         write_state(self._contexts.kept(), own)
         return _joined(self.peers.gather_all(own.getvalue()))
@@ -196,7 +196,7 @@ class LogicalWorkers(Elastic):
         return taken
 
     def _settle(self, losses: List[torch.Tensor]) -> float:
-        """The mean loss; also exchanges a notice and the requested layout."""
+        """Return the mean loss; also exchanges a notice and the requested layout."""
         numbers = [0.0] * self.workers
         for worker, loss in zip(self.held, losses):
             numbers[worker] = float(loss)
@@ -207,7 +207,7 @@ class LogicalWorkers(Elastic):
         return sum(found[: self.workers]) / self.workers
 
     def _total(self, sums: Dict[reduction.Span, Gradients]) -> Gradients:
-        """The sum over all workers, from the roots of all processes."""
+        """Return the sum over all workers, from the roots of all processes."""
         if self.peers.size > 1:
             for owner, span in enumerate(self._spans):
                 for root in reduction.roots(span, self.workers):
@@ -215,7 +215,7 @@ class LogicalWorkers(Elastic):
         return reduction.total(sums, self.workers, _add)
 
     def _shared(self, gradients: Optional[Gradients], owner: int) -> Gradients:
-        """The sum of a root, broadcast from its owner to all processes."""
+        """Broadcast the sum of a root from its owner to all processes, and return it."""
         made: Gradients = [torch.empty(0)] * len(self._parameters)
         for places in self._places_by_type():
             of_type = [self._parameters[place] for place in places]
@@ -306,7 +306,7 @@ class LogicalWorkers(Elastic):
 
 
 def _workers_of_the_job() -> int:
-    """The number of logical workers in the job's environment.
+    """Read the number of logical workers from the job's environment.
 
     Raises:
         ValueError: it is missing.
@@ -318,12 +318,12 @@ def _workers_of_the_job() -> int:
 
 
 def _joined(parts: Sequence[bytes]) -> List[Any]:
-    """The contexts of all workers, from the parts of the processes in order."""
+    """Join the contexts of all workers, from the parts of the processes in order."""
     return [one for part in parts for one in read_state(io.BytesIO(part))]
 
 
 def _whole_numbers(numbers: Sequence[float]) -> List[int]:
-    """A layout received from the network; empty if none was requested."""
+    """Parse a layout received from the network; empty if none was requested."""
     return [int(number) for number in numbers] if any(numbers) else []
 
 

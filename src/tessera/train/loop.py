@@ -99,7 +99,7 @@ def _group() -> Any:
 
 
 def _farthest(found: Any) -> Any:
-    """The checkpoint of the process that is furthest; nodes may share no directory."""
+    """Return the checkpoint of the process that is furthest; nodes may share no directory."""
     if _group() is None:
         return found
     from tessera.train.peers import newest  # noqa: PLC0415 - PyTorch is there
@@ -108,7 +108,7 @@ def _farthest(found: Any) -> Any:
 
 
 def _any_process(asked: bool) -> bool:
-    """Whether any process of PyTorch's group was asked; only this one without a group."""
+    """Return whether any process of PyTorch's group set the flag; without a group, this one."""
     distributed, torch = _group(), sys.modules.get("torch")
     if distributed is None or torch is None:
         return asked

@@ -42,7 +42,7 @@ class Peers:
         self._staged = is_cuda and self._share_devices()
 
     def _share_devices(self) -> bool:
-        """Whether several processes use one GPU, which NCCL refuses: then CPUs exchange."""
+        """Return whether several processes use one GPU, which NCCL refuses: then CPUs exchange."""
         if self.size == 1:
             return False
         device = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -115,7 +115,7 @@ def newest(name: Tuple[int, str], state: Any) -> Any:
 
 
 def _gathered(content: bytes, group: Any) -> List[bytes]:
-    """The contents of all processes of a group: each fills its part of one sum."""
+    """Gather the contents of all processes of a group: each fills its part of one sum."""
     rank, size = distributed.get_rank(), distributed.get_world_size()
     lengths = [0.0] * size
     lengths[rank] = float(len(content))
@@ -139,5 +139,5 @@ def _sums(numbers: Sequence[float], group: Any) -> List[float]:
 
 
 def _device(group: Any) -> str:
-    """The device of a group's exchanges."""
+    """Return the device of a group's exchanges."""
     return "cuda" if distributed.get_backend(group) == "nccl" else "cpu"

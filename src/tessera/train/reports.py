@@ -232,7 +232,7 @@ class Reporter:
 
 
 def _finite(value: Any) -> Optional[float]:
-    """A finite number, also of NumPy and torch; None for other values."""
+    """Convert to a finite number, also from NumPy and torch; None for other values."""
     if value is None:
         return None
     try:

@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong as the other commands do; ``-h`` is not always its help."""
+    """Parser that reports errors like the other commands; ``-h`` is not always its help."""
 
     def __init__(self, prog: str, says: str, *, short_help: bool = True) -> None:
         """Take ``--help``, and ``-h`` where Slurm's command has no other meaning for it."""
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*names, action="help", help="Show this message and exit.")
 
     def option(self, *names: str, says: str, **more: Any) -> None:
-        """Take an option that is a word, or a flag where ``more`` says so."""
+        """Add an option with a value, or a flag if ``more`` configures one."""
         self.add_argument(*names, help=says, **({"default": "", "metavar": "X"} | more))
 
     def flag(self, *names: str, says: str) -> None:
@@ -45,16 +45,16 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*names, help=says, action="store_true")
 
     def error(self, message: str) -> NoReturn:
-        """End by what is wrong, as the command line's other faults do."""
+        """Raise the error as a ``UsageError``, like the other commands."""
         raise UsageError(f"{self.prog.removeprefix('tessera slurm ')}: {message}")
 
 
 def numbers_of(client: Client, words: Sequence[str]) -> list[int]:
-    """The jobs that are meant, in the order in which they are named.
+    """Return the IDs of the given jobs, in the order of the words.
 
     Args:
-        client: asks which jobs the tasks of an array are.
-        words: as they were given, each with one or several numbers parted by commas.
+        client: looks up the jobs of an array's tasks.
+        words: the arguments, each one or several numbers separated by commas.
 
     Raises:
         UsageError: a word is not a job ID, or the array has no such task.
@@ -67,7 +67,7 @@ def numbers_of(client: Client, words: Sequence[str]) -> list[int]:
 
 
 def number_of(client: Client, word: str) -> int:
-    """The ID of exactly one job; see ``numbers_of``."""
+    """Return the ID of exactly one job; see ``numbers_of``."""
     found = numbers_of(client, [word])
     if len(found) != 1:
         raise UsageError(f"expected one job, not {len(found)}")
@@ -75,7 +75,7 @@ def number_of(client: Client, word: str) -> int:
 
 
 def _read(word: str) -> tuple[int, list[int] | None]:
-    """The job ID and the named tasks; no tasks: None."""
+    """Parse a job ID and the named tasks; None if no tasks are named."""
     match = _JOB.fullmatch(word)
     if match is None:
         raise _invalid(word)
@@ -136,7 +136,7 @@ def _of_one_name(
 
 
 def _environment(job: Mapping[str, Any]) -> dict[str, str]:
-    """What the specification of a job from a batch script puts into its environment."""
+    """Return the environment that a batch script's job has in its specification."""
     roles = (job.get("spec") or {}).get("roles") or {}
     return {str(k): str(v) for role in roles.values() for k, v in (role.get("env") or {}).items()}
 
@@ -204,7 +204,7 @@ def sort_keys(text: str) -> tuple[tuple[str, bool], ...]:
 def in_order(
     rows: Sequence[dict[str, Any]], order: Sequence[tuple[str, bool]], now: datetime
 ) -> list[dict[str, Any]]:
-    """Rows by the first key, those that are alike by the next; as they came without keys."""
+    """Sort rows by the first key, then by the next; without keys the order is unchanged."""
 
     def ran(row: Row) -> float:
         if row.get("started_at") is None:

@@ -14,7 +14,7 @@ _FIELD: Final = re.compile(r"%(\.)?([0-9]{1,3})?([A-Za-z])")
 _NAMED: Final = re.compile(r"([A-Za-z_-]+)(?:[:%]([.-])?([0-9]{1,3}))?")
 _MIB: Final = 1 << 20
 DETAILED: Final = frozenset("CEFKkm")
-"""Letters of what only a whole job says, not its row in a list."""
+"""Letters of columns that need the whole job, not only its row in a list."""
 
 NAMES: Final[Mapping[str, str]] = {
     "account": "a", "arrayjobid": "F", "arraytaskid": "K", "comment": "k", "dependency": "E",
@@ -41,12 +41,12 @@ Column = tuple[str, Callable[[Mapping[str, Any]], str]]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where a column stands in a line.
+    """Position and width of a column in a line.
 
     Attributes:
-        key: of the column, a letter or a name.
-        width: None: as long as the text is.
-        right: the text stands at the right end.
+        key: letter or name of the column.
+        width: width in characters; None for the length of the text.
+        right: the text is right-aligned.
     """
 
     key: str
@@ -59,7 +59,7 @@ Layout = tuple[str | Cell, ...]
 
 
 def by_letters(text: str) -> Layout:
-    """What ``-o`` takes: fields such as ``%.10i`` and what stands between them."""
+    """Parse the layout of ``-o``: fields such as ``%.10i`` and the text between them."""
     parts: list[str | Cell] = []
     end = 0
     for match in _FIELD.finditer(text):
@@ -72,16 +72,16 @@ def by_letters(text: str) -> Layout:
 def by_names(
     text: str, names: Mapping[str, str], *, between: str = "", width: int | None = None
 ) -> Layout:
-    """What ``--Format`` of squeue and ``--format`` of sacct take: ``jobid:10,state`` or ``%10``.
+    """Parse ``--Format`` of squeue and ``--format`` of sacct: ``jobid:10,state`` or ``%10``.
 
     Args:
-        text: the names, parted by commas.
-        names: keys of columns by the names that they have in small letters.
-        between: stands between two fields.
-        width: of a field that gives none.
+        text: the names, separated by commas.
+        names: keys of columns by their names in lower case.
+        between: separator of two fields.
+        width: default width of a field.
 
     Raises:
-        UsageError: a name is not known.
+        UsageError: a name is unknown.
     """
     parts: list[str | Cell] = []
     for each in text.split(","):
@@ -95,7 +95,7 @@ def by_names(
 
 
 def keys_of(layout: Layout) -> frozenset[str]:
-    """The columns that a layout names."""
+    """Return the columns that a layout names."""
     return frozenset(part.key for part in layout if isinstance(part, Cell))
 
 
@@ -106,16 +106,16 @@ def lines_of(
     *,
     header: bool = True,
 ) -> list[str]:
-    """Rows as lines.
+    """Format rows as lines.
 
     Args:
-        layout: the cells and what stands between them.
-        columns: by key, the title and how a row's text is made.
-        rows: what to show.
-        header: whether the titles come first.
+        layout: the cells and the text between them.
+        columns: by key, the title and the function that formats a row.
+        rows: the rows to show.
+        header: whether the first line has the titles.
 
     Raises:
-        UsageError: the layout names a field that is not known.
+        UsageError: the layout names an unknown field.
     """
     unknown = keys_of(layout) - set(columns)
     if unknown:
@@ -135,7 +135,7 @@ def lines_of(
 
 
 def printable(text: str) -> str:
-    """``text`` without control characters, which could drive a terminal."""
+    """Return ``text`` without control characters, which could drive a terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -196,7 +196,7 @@ def accounting_columns() -> tuple[dict[str, Column], dict[str, str]]:
 
 
 def needs_details(names: frozenset[str]) -> bool:
-    """Whether columns of ``sacct`` say what only whole jobs say."""
+    """Return whether columns of ``sacct`` need fields that only whole jobs have."""
     return any(letter in DETAILED for name, letter in _ACCOUNTING.values() if name in names)
 
 
@@ -230,7 +230,7 @@ def _priority(row: Mapping[str, Any]) -> str:
 
 
 def _cpus(row: Mapping[str, Any]) -> str:
-    """Of all instances; what comes along with devices is not known here."""
+    """Return the CPUs of all instances; ``N/A`` if a role does not request them."""
     found = [(role.get("cpus"), int(role.get("instances", 1))) for role in _roles(row)]
     if not found or any(cpus is None for cpus, _ in found):
         return "N/A"
@@ -238,7 +238,7 @@ def _cpus(row: Mapping[str, Any]) -> str:
 
 
 def _memory(row: Mapping[str, Any]) -> str:
-    """Of each instance of the first role."""
+    """Return the memory of each instance of the first role."""
     memory = next((role.get("memory") for role in _roles(row)), None)
     return "0" if memory is None else f"{int(memory) // _MIB}M"
 

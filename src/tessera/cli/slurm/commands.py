@@ -24,10 +24,10 @@ _MARK: Final = "# Written by `tessera slurm wrappers`."
 
 
 def write_wrappers(directory: Path, names: Sequence[str]) -> None:
-    """Write an executable of each name that runs the command of that name.
+    """Write an executable for each name that runs the command with that name.
 
     Raises:
-        UsageError: a file of somebody else would be replaced, or nothing can be written there.
+        UsageError: another program's file would be replaced, or the directory is not writable.
     """
     files = [directory / name for name in names]
     try:
@@ -42,7 +42,7 @@ def write_wrappers(directory: Path, names: Sequence[str]) -> None:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether nothing is lost when the file is written."""
+    """Return whether the file can be overwritten without loss."""
     if not os.path.lexists(file):
         return True
     return file.is_file() and not file.is_symlink() and _MARK in file.read_text(errors="replace")

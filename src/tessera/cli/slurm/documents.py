@@ -1,6 +1,6 @@
-"""What ``--json`` of Slurm's commands prints: the shapes of its data parser v0.0.41.
+"""Output of ``--json`` of Slurm's commands, in the format of its data parser v0.0.41.
 
-Only what is known here stands in them; what Slurm says beside that (uids, sockets, tasks) is left
+It contains only fields that Tessera has; other fields of Slurm (uids, sockets, tasks) are left
 out. Times are seconds since 1970, time limits minutes, memory is in MiB.
 """
 
@@ -39,14 +39,14 @@ def take_json(parser: Parser) -> None:
 
 
 def wants_json(given: Any, *, columns: Sequence[str] = ()) -> bool:
-    """Whether JSON is asked for.
+    """Return whether the options request JSON.
 
     Args:
-        given: the options as they were read.
-        columns: what was given to choose columns with.
+        given: the parsed options.
+        columns: the given choice of columns.
 
     Raises:
-        UsageError: in another shape, or with columns, of which there are none then.
+        UsageError: another format is requested, or columns, which JSON does not have.
     """
     if given.json is None:
         return False
@@ -58,7 +58,7 @@ def wants_json(given: Any, *, columns: Sequence[str] = ()) -> bool:
 
 
 def document(command: str, key: str, rows: Sequence[Row], warnings: Sequence[str] = ()) -> str:
-    """The whole answer of a command, as text."""
+    """Build the whole output of a command, as text."""
     plugin = {"type": "tessera", "name": "tessera", "data_parser": f"data_parser/{PARSER}"}
     body = {
         key: list(rows),
@@ -71,7 +71,7 @@ def document(command: str, key: str, rows: Sequence[Row], warnings: Sequence[str
 
 
 def queued_job(row: Row) -> dict[str, Any]:
-    """A job as ``squeue --json`` says it."""
+    """Build a job in the format of ``squeue --json``."""
     return {
         "account": str(row.get("tenant") or ""),
         "end_time": _number(_epoch(row.get("finished_at"))),
@@ -94,7 +94,7 @@ def queued_job(row: Row) -> dict[str, Any]:
 
 
 def accounted_job(row: Row, now: datetime) -> dict[str, Any]:
-    """A job as ``sacct --json`` says it."""
+    """Build a job in the format of ``sacct --json``."""
     started, ended = _epoch(row.get("started_at")), _epoch(row.get("finished_at"))
     until = ended or int(now.timestamp())
     return {
@@ -120,11 +120,11 @@ def accounted_job(row: Row, now: datetime) -> dict[str, Any]:
 
 
 def node_group(kind: str, nodes: Sequence[Row]) -> dict[str, Any]:
-    """Nodes that are alike as ``sinfo --json`` says them.
+    """Build a group of equal nodes in the format of ``sinfo --json``.
 
     Args:
-        kind: their partition.
-        nodes: of one state, with as many devices, of which as many are in use.
+        kind: partition of the nodes.
+        nodes: nodes with equal state, number of devices and number of devices in use.
     """
     first, states = nodes[0], [node_state(node) for node in nodes]
     used = sum(state in IN_USE for state in states)
@@ -151,7 +151,7 @@ def node_group(kind: str, nodes: Sequence[Row]) -> dict[str, Any]:
 
 
 def _node_state(node: Row) -> list[str]:
-    """The state, and that it is drained beside it."""
+    """Return the state in Slurm's words; a drained node has ``DRAIN`` as a second word."""
     if node_state(node) in {"drain", "drng"}:
         return [*_node_state({**node, "state": "ready"}), "DRAIN"]
     return [LONG_NODE_STATES[node_state(node)].upper()]
@@ -163,7 +163,7 @@ def _state(row: Row) -> list[str]:
 
 
 def _number(value: int) -> dict[str, Any]:
-    """A number in Slurm's way; a time that is not known is 0 there."""
+    """Build a number in Slurm's format; an unknown time is 0."""
     return {"set": True, "infinite": False, "number": value}
 
 

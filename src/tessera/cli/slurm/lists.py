@@ -148,7 +148,7 @@ def _span(start: str, end: str) -> Span:
 
 
 def _is_within(row: Mapping[str, Any], span: Span) -> bool:
-    """Whether a job had not ended before the span, and had been submitted by its end."""
+    """Return whether a job was submitted before the end of the span and ran or waited in it."""
     since, until = span
     ended, submitted = moment(row.get("finished_at")), moment(row["submitted_at"])
     too_old = since is not None and ended is not None and ended < since
@@ -218,7 +218,7 @@ def _filters(parser: Parser) -> None:
 
 
 def _states(text: str) -> str:
-    """Our states for a list of Slurm's; those that have not ended for an empty one."""
+    """Parse a list of Slurm states into job states; an empty list means all live states."""
     if not text:
         return "live"
     if text.lower() == "all":
@@ -241,15 +241,15 @@ def _jobs(
     many: bool = False,
     span: Span = (None, None),
 ) -> Iterator[dict[str, Any]]:
-    """The jobs that are asked for, fetched page by page as they are used up.
+    """Yield the requested jobs; further pages are fetched on demand.
 
     Args:
-        client: asks for them.
-        given: what they are to be like.
-        states: ours, parted by commas; None: any.
-        mine: only those of whoever asks.
-        many: the name may be several, parted by commas.
-        span: only those of this time.
+        client: client that fetches them.
+        given: filters of the list.
+        states: job states, separated by commas; None for any.
+        mine: only jobs of the caller.
+        many: the name may be several names, separated by commas.
+        span: only jobs of this time span.
     """
     since, until = span
     if given.jobs:
@@ -277,7 +277,7 @@ def _jobs(
 def _shown(
     command: str, rows: Iterator[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """As many rows as are listed; that there are more is said, and handed on."""
+    """Return at most ``MOST`` rows and a remark, also on stderr, if there are more."""
     found = list(islice(rows, MOST))
     if next(rows, None) is None:
         return found, ()

@@ -69,10 +69,10 @@ class Asked:
 
 
 def read_arguments(arguments: Sequence[str]) -> Asked:
-    """Options up to the first word that is none, and what follows.
+    """Parse options up to the first positional word, and return the rest.
 
     Raises:
-        UsageError: an option is not known, or lacks its value.
+        UsageError: an option is unknown, or lacks its value.
     """
     asked, left = Asked(), list(arguments)
     while left:
@@ -119,12 +119,12 @@ def _next(left: list[str], word: str) -> str:
 
 
 def script_text(asked: Asked, script: str, environment: dict[str, str]) -> str:
-    """The script with the options of the environment and of the command line in it.
+    """Insert the options of the environment and the command line into the script.
 
-    They stand below the script's own options, so that they go before them.
+    They follow the script's own options, so that they override them.
 
     Raises:
-        UsageError: an option holds a line break, or nothing can take the arguments.
+        UsageError: an option contains a line break, or the script cannot take the arguments.
     """
     given = {
         option: environment[name]

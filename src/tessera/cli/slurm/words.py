@@ -57,14 +57,14 @@ ARRAY: Final = "slurm-array"
 """The label of tasks of an array, with the name of its script."""
 
 _THROTTLED: Final = frozenset({ARRAY, "sweep"})
-"""Labels of an array of which so many run at a time; the others are held."""
+"""Labels of an array with a limit on parallel tasks; the other tasks are held."""
 _DAY: Final = 86_400
 _AGO: Final = re.compile(r"now(?:-([0-9]{1,6})(second|minute|hour|day|week)s?)?")
 _UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": _DAY, "week": 7 * _DAY}
 
 
 def state_of(body: Mapping[str, Any]) -> tuple[str, str]:
-    """The short and the long word for the state of a job."""
+    """Return the short and the long word for the state of a job."""
     state = str(body.get("state") or "")
     if state == "failed":
         return _OF_FAILURE.get(str(body.get("failure_class") or ""), STATES[state])
@@ -72,7 +72,7 @@ def state_of(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def reason_of(body: Mapping[str, Any]) -> str:
-    """Why a job waits; ``None`` for one that does not, and for one without a reason yet."""
+    """Return why a job waits; ``None`` if it does not wait or has no reason yet."""
     reason = body.get("reason")
     if body.get("state") != "queued" or not isinstance(reason, Mapping):
         return "None"
@@ -83,7 +83,7 @@ def reason_of(body: Mapping[str, Any]) -> str:
 
 
 def node_state(body: Mapping[str, Any]) -> str:
-    """A node in ``sinfo``'s words: idle, mix or alloc while it is ready."""
+    """Return a node's state in ``sinfo``'s words: idle, mix or alloc while it is ready."""
     state = NODE_STATES.get(str(body.get("state")), "unk")
     in_use, devices = int(body.get("in_use") or 0), int(body.get("devices") or 0)
     if state == "idle" and in_use:
@@ -92,7 +92,7 @@ def node_state(body: Mapping[str, Any]) -> str:
 
 
 def read_node_states(text: str) -> frozenset[str]:
-    """The short words for a list of states of nodes, in short or long words; ``drain`` is both.
+    """Parse a list of node states into short words; ``drain`` matches both forms.
 
     Raises:
         UsageError: one is not known.
@@ -109,7 +109,7 @@ def read_node_states(text: str) -> frozenset[str]:
 
 
 def span(seconds: float | None) -> str:
-    """A duration as ``[days-]hours:minutes:seconds``, hours left out where there are none."""
+    """Format a duration as ``[days-]hours:minutes:seconds``; hours are left out if 0."""
     if seconds is None:
         return "UNLIMITED"
     whole = max(int(seconds), 0)
@@ -122,7 +122,7 @@ def span(seconds: float | None) -> str:
 
 
 def elapsed(body: Mapping[str, Any], now: datetime) -> str:
-    """How long a job has run, or ran."""
+    """Return the run time of a job up to now or to its end."""
     started = moment(body.get("started_at"))
     if started is None:
         return "0:00"
@@ -130,7 +130,7 @@ def elapsed(body: Mapping[str, Any], now: datetime) -> str:
 
 
 def read_moment(text: str, now: datetime) -> datetime:
-    """A time as people write it: an ISO time (local without an offset), today, ``now-2days``.
+    """Parse a time: an ISO time (local without an offset), ``today`` or ``now-2days``.
 
     Raises:
         UsageError: it is none of these.
@@ -149,7 +149,7 @@ def read_moment(text: str, now: datetime) -> datetime:
 
 
 def clock(value: object) -> str:
-    """A time as Slurm writes it: local, or as ``SLURM_TIME_FORMAT`` asks (``%z``: the zone)."""
+    """Format a local time like Slurm, or by ``SLURM_TIME_FORMAT`` (``%z``: the zone)."""
     found = moment(value)
     if found is None:
         return "N/A"
