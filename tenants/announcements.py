@@ -23,7 +23,7 @@ class AnnouncementRow:
     Attributes:
         id: key of the row.
         severity: ``info``, ``warning`` or ``critical``.
-        ends_at: None: until it is deleted.
+        ends_at: end of the display; None until it is deleted.
         by: its author; empty if deleted.
     """
 

@@ -88,7 +88,7 @@ def current_actor() -> Actor | None:
 
 
 def current_request_id() -> str:
-    """The id of the current request or task; empty outside of one."""
+    """Return the id of the current request or task; empty outside of one."""
     return _context.get().request_id
 
 
@@ -133,7 +133,7 @@ def record(
         object_name: its name for people.
         before: old values of the changed fields (see ``changed``).
         after: new values of the changed fields.
-        tenant: its leads may read the row; None: cluster admins only.
+        tenant: its leads may read the row; None for cluster admins only.
         message: a reason given by a person.
 
     Returns:

@@ -10,7 +10,7 @@ from tessera.messages import plain
 MOST_SHOWN: Final = 200
 """Characters of a path or a value that an error repeats."""
 MOST_SAID: Final = 1000
-"""Characters of a sentence: of those that name what was given, which may be of any length."""
+"""Maximum characters of a sentence that quotes given values, which may have any length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class FieldError:
         object.__setattr__(self, "message", cut(self.message, MOST_SAID))
 
     def as_dict(self) -> dict[str, object]:
-        """The shape of one entry of ``errors`` in a problem document."""
+        """Return one entry of ``errors`` in a problem document."""
         return {
             "field": self.field,
             "value": _plain(self.value),
@@ -146,7 +146,7 @@ class DuplicateError(ConflictError):
 
 
 class StaleEditError(DomainError):
-    """Somebody else changed the row since it was read; nothing was written."""
+    """Another user changed the row since it was read; nothing was written."""
 
     code = "stale-edit"
     status = 412

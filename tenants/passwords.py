@@ -34,7 +34,7 @@ class RepetitionValidator:
             raise ValidationError(self.get_help_text(), code="password_repeats")
 
     def get_help_text(self) -> str:
-        """The rule in one sentence."""
+        """Return the rule in one sentence."""
         return _("The password repeats itself or the user name.")
 
 

@@ -70,10 +70,10 @@ EVERYBODY: Final = frozenset({Permission.VIEW_CLUSTER, Permission.ISSUE_TOKENS})
 PERMISSIONS: Final = MappingProxyType(
     {Role.VIEWER: _VIEWER, Role.MEMBER: _MEMBER, Role.LEAD: _LEAD}
 )
-"""What each role allows in its own tenant; a cluster admin is allowed everything."""
+"""Permissions of each role in its own tenant; a cluster admin has all."""
 
 CLUSTER_ONLY: Final = frozenset(Permission) - _LEAD - EVERYBODY
-"""What no role of a tenant allows."""
+"""Permissions that no role of a tenant has."""
 
 FROZEN_BY_ARCHIVE: Final = frozenset(
     {
@@ -83,7 +83,7 @@ FROZEN_BY_ARCHIVE: Final = frozenset(
         Permission.MANAGE_MEMBERS,
     }
 )
-"""What nobody may do in an archived tenant; looking, stopping and giving back remain."""
+"""Permissions suspended in an archived tenant; viewing, stopping and returning devices remain."""
 
 _ANY: Final = frozenset(Scope)
 _NONE: Final[frozenset[Scope]] = frozenset()
@@ -130,7 +130,7 @@ SCOPE_NEEDS: Final = MappingProxyType(
 
 
 def role_allows(role: Role | None, permission: Permission) -> bool:
-    """Return whether ``role`` in a tenant allows ``permission`` there (None: not a member)."""
+    """Return whether ``role`` in a tenant allows ``permission`` there; None is not a member."""
     if permission in EVERYBODY:
         return True
     return role is not None and permission in PERMISSIONS[role]

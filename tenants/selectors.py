@@ -158,7 +158,7 @@ def users_for(viewer: Viewer) -> QuerySet[User]:
 
 
 def tokens_for(viewer: Viewer) -> tuple[TokenRow, ...]:
-    """The viewer's own tokens, newest first; with a token bound to a tenant, those of that tenant.
+    """Return the viewer's own tokens, newest first; a token bound to a tenant limits them to it.
 
     Tokens of others are listed by ``tokens_in_tenant`` alone.
     """

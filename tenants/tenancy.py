@@ -58,7 +58,7 @@ _RULES: Final[dict[type[models.Model], TenantRule]] = {}
 
 
 def tenant_rule_of(model: type[models.Model]) -> TenantRule | None:
-    """The rule that ``model`` or a model it inherits from declared, or None if it has none."""
+    """Return the rule that ``model`` or its base declared, or None if there is none."""
     return next((_RULES[base] for base in model.__mro__ if base in _RULES), None)
 
 
@@ -102,7 +102,7 @@ class TenantScopedQuerySet(models.QuerySet[M_co], Generic[M_co]):
         using: str | None = None,
         hints: dict[str, models.Model] | None = None,
     ) -> None:
-        """Start from a query that knows whether it is scoped."""
+        """Create the set from a query with or without a scope."""
         if query is None and model is not None:
             query = TenantQuery(model)
         super().__init__(model, query, using, hints)
@@ -212,7 +212,7 @@ class TenantManager(models.Manager[M_co], Generic[M_co]):
         return self.get_queryset().visible_to(viewer, permission)
 
     def unscoped(self) -> TenantScopedQuerySet[M_co]:
-        """The rows of all tenants; services, tasks and snapshots only."""
+        """Return the rows of all tenants; for services, tasks and snapshots only."""
         return self.get_queryset().unscoped()
 
     def _is_of_owner(self) -> bool:

@@ -20,7 +20,7 @@ from tenants.roles import (
 from tessera.messages import plain
 
 ANOTHER_TENANT = sentence("another-tenant")
-"""The words that stand where the viewer may not know a name."""
+"""Text that replaces a name which the viewer may not see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Viewer:
         return cls(user_id=None, username=name, is_cluster_admin=True)
 
     def can(self, permission: Permission, tenant_id: int | None = None) -> bool:
-        """Whether the viewer may do ``permission`` in a tenant.
+        """Return whether the viewer has ``permission`` in a tenant.
 
         Args:
             permission: the permission.

@@ -18,7 +18,7 @@ class Severity(models.TextChoices):
 
 
 class Announcement(models.Model):
-    """A text above all pages from ``starts_at`` until ``ends_at`` (None: until it is deleted)."""
+    """A text above all pages from ``starts_at`` until ``ends_at`` (None for no end)."""
 
     text = models.TextField(max_length=LONGEST_TEXT)
     severity = models.CharField(max_length=8, choices=Severity, default=Severity.INFO)

@@ -56,7 +56,7 @@ class Tenant(models.Model):
 
     @property
     def is_archived(self) -> bool:
-        """Whether the tenant accepts no new work."""
+        """Return whether the tenant accepts no new work."""
         return self.archived_at is not None
 
 

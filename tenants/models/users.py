@@ -45,7 +45,7 @@ class PeopleManager(UserManager["User"]):
         return self.get(username__iexact=username or "")
 
     async def aget_by_natural_key(self, username: str | None) -> "User":
-        """The same for asynchronous callers."""
+        """Return the user of that name in any case; for asynchronous callers."""
         return await self.aget(username__iexact=username or "")
 
 

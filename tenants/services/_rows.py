@@ -20,7 +20,7 @@ def compare_and_set(
     read_version: int,
     values: dict[str, object],
 ) -> None:
-    """Write ``values`` and the next version if nobody wrote since.
+    """Write ``values`` and the next version if the row is unchanged since.
 
     Args:
         rows: the scoped query set of the row's model.
@@ -31,7 +31,7 @@ def compare_and_set(
         values: the columns to write.
 
     Raises:
-        StaleEditError: somebody else wrote the row; nothing is written.
+        StaleEditError: another writer changed the row; nothing is written.
     """
     seen = read_version if expected_version is None else expected_version
     written = rows.filter(pk=row.pk, version=seen).update(**values, version=F("version") + 1)

@@ -37,8 +37,8 @@ def create_announcement(
         viewer: a cluster admin.
         text: plain text; addresses in it become links.
         severity: ``info``, ``warning`` or ``critical``.
-        starts_at: start of the display; None: now.
-        ends_at: end of the display; None: when it is deleted.
+        starts_at: start of the display; None for now.
+        ends_at: end of the display; None until it is deleted.
         now: current time.
 
     Raises:
@@ -73,12 +73,12 @@ def update_announcement(
         viewer: a cluster admin.
         announcement_id: its key.
         expected_version: the version the editor saw; None means the one just read.
-        **values: of ``text``, ``severity``, ``starts_at`` and ``ends_at`` those that change.
+        **values: the changed ones of ``text``, ``severity``, ``starts_at`` and ``ends_at``.
 
     Raises:
         NotFoundError: unknown announcement.
         InvalidError: invalid values, all of them listed.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: another user edited it since ``expected_version``.
     """
     viewer.require(Permission.ANNOUNCE, what=_WHAT)
     given = {key: value for key, value in values.items() if value is not UNCHANGED}
@@ -110,7 +110,7 @@ def delete_announcement(
 
     Raises:
         NotFoundError: unknown announcement.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: another user edited it since ``expected_version``.
     """
     viewer.require(Permission.ANNOUNCE, what=_WHAT)
     row = _row(announcement_id)

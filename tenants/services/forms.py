@@ -13,7 +13,7 @@ from tenants.viewers import Viewer
 
 T = TypeVar("T")
 KEPT: Final = timedelta(days=1)
-"""Clicks come within seconds; a page that somebody goes back to, within a day's work."""
+"""Retention of form tokens: repeated clicks come within seconds, revisited pages within a day."""
 
 
 class FormSentError(ConflictError):

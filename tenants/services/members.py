@@ -63,7 +63,7 @@ def add_member(
         tenant_id: the tenant.
         username: the person's name, in any case.
         role: ``viewer``, ``member`` or ``lead``.
-        max_devices: cap on devices of this person's jobs; None: no cap.
+        max_devices: cap on devices of this person's jobs; None for no cap.
 
     Raises:
         NotFoundError, ForbiddenError: the viewer may not manage members there.
@@ -125,7 +125,7 @@ def update_member(
         NotFoundError, ForbiddenError: the viewer may not do that there.
         InvalidError: an unknown role, or a cap below 1.
         LastLeadError: the tenant would be left without a lead.
-        StaleEditError: somebody edited the member since ``expected_version``.
+        StaleEditError: another user edited the member since ``expected_version``.
     """
     membership = _membership(viewer, membership_id)
     wanted: dict[str, object] = {}
@@ -169,7 +169,7 @@ def remove_member(
     Raises:
         NotFoundError, ForbiddenError: the viewer may not manage members there.
         LastLeadError: the tenant would be left without a lead.
-        StaleEditError: somebody edited the member since ``expected_version``.
+        StaleEditError: another user edited the member since ``expected_version``.
     """
     membership = _membership(viewer, membership_id)
     is_leaving = viewer.scopes is None and membership.user_id == viewer.user_id

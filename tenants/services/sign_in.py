@@ -308,7 +308,7 @@ def _site_of(address: str) -> tuple[str, int]:
 
 
 def _network_of(address: str) -> str:
-    """The address, or of IPv6 the /64: one subscriber has at least a /64."""
+    """Return the network of an address; of IPv6 the /64, which is the least a subscriber has."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

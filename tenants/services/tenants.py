@@ -68,7 +68,7 @@ def update_tenant(
     Raises:
         NotFoundError, ForbiddenError: the viewer is not a cluster admin.
         InvalidError: a text is empty or too long.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: another user edited it since ``expected_version``.
     """
     tenant = _tenant(viewer, tenant_id)
     given = {"display_name": display_name, "note": note}
@@ -94,7 +94,7 @@ def archive_tenant(
 
     Raises:
         ConflictError: it is archived already.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: another user edited it since ``expected_version``.
     """
     tenant = _tenant(viewer, tenant_id)
     if tenant.is_archived:
@@ -113,7 +113,7 @@ def restore_tenant(
 
     Raises:
         ConflictError: it is not archived.
-        StaleEditError: somebody edited it since ``expected_version``.
+        StaleEditError: another user edited it since ``expected_version``.
     """
     tenant = _tenant(viewer, tenant_id)
     if not tenant.is_archived:
@@ -151,7 +151,7 @@ def skip_uids(given: int | None) -> int:
     Files of those tenants may still be on nodes.
 
     Args:
-        given: ``newest_uid`` of the database that was replaced; None: unreadable.
+        given: ``newest_uid`` of the database that was replaced; None if unreadable.
 
     Returns:
         The id above which new tenants get theirs. If the replaced database is not newer than the
@@ -165,7 +165,7 @@ def skip_uids(given: int | None) -> int:
 
 
 def _next_uid() -> int:
-    """The first user id of the configured range that no tenant has had.
+    """Return the first user id of the configured range that no tenant has had.
 
     Raises:
         ConflictError: the range is used up.

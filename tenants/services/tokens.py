@@ -221,7 +221,7 @@ def _record(viewer: Viewer, action: str, token: ApiToken) -> None:
 
 
 def _token_of(prefix: str) -> ApiToken | None:
-    """The token of a prefix as it is now, with its owner."""
+    """Return the token of a prefix as it is now, with its owner."""
     rows = _BY_PREFIX.values(prefix)
     if not rows:
         return None

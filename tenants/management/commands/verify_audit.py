@@ -21,7 +21,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """A head that was published."""
+        """Add the option for a published head."""
         parser.add_argument(
             "--head",
             default="",
