@@ -60,7 +60,7 @@ class Demo:
         """Wait until an SSH server of the nodes responds.
 
         Raises:
-            StartupError: none responds in time.
+            StartupError: no process responds in time.
         """
         child = supervisor.children[PROGRAM]
         if not supervisor.wait_until(partial(nodes_answer, self.source), CONTENT_SECONDS):
