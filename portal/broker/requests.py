@@ -146,7 +146,7 @@ class EstimateMessage:
     """One message to the workers that estimate starts.
 
     Attributes:
-        new_waits: only for newly queued jobs.
+        new_waits: compute estimates only for newly queued jobs.
         countdown: seconds until it is due.
         expires: seconds until it is dropped.
     """

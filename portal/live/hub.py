@@ -79,7 +79,7 @@ class Hub:
 
         Args:
             group: the topic's group; proves the right to subscribe.
-            topic: its name for the follower.
+            topic: name of the topic for the follower.
             follower: the subscriber.
 
         Raises:

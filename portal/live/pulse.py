@@ -19,7 +19,7 @@ BEAT_SECONDS: Final = 0.25
 """A Redis that has died is away for longer, so that each gap swallows a message."""
 
 LATE_SECONDS: Final = 3.0
-"""So long a busy loop may take to hear itself."""
+"""Time that a busy loop may take to receive its own message."""
 
 BEAT: Final = {"type": "live.beat"}
 

@@ -30,7 +30,7 @@ class TesseraSettings:
     """All settings from the environment.
 
     Attributes:
-        data_dir: where the database (SQLite), logs, rounds, uploads and keys live.
+        data_dir: directory of the database (SQLite), logs, rounds, uploads and keys.
         database_url: ``sqlite:///path`` or ``postgres://...``.
         database_idle_seconds: idle time after which PostgreSQL ends a transaction.
         redis_url: ``redis://``, ``rediss://`` or ``unix:///path`` of the broker.
@@ -46,7 +46,7 @@ class TesseraSettings:
         debug: Django's debug mode.
         keep_days: retention in days by name, where set; negative: for ever.
         keep_round_bytes: size of all snapshots of rounds together, if set.
-        lease_seconds: how long a run continues without contact with the control plane.
+        lease_seconds: time for which a run continues without contact with the control plane.
         log_cap_bytes: size limit of each member's log.
         archive_bytes: limit of all uploaded archives of a tenant.
         disk_bytes: limit for the run directory and checkpoints of a job on a node; 0: none.

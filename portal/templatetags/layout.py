@@ -39,7 +39,7 @@ def note(content: str, tone: str = "", *, gap: bool = False, role: str = "") -> 
         content: the sentence.
         tone: ``ok``, ``warn``, ``bad``, or empty for information.
         gap: whether space follows, above other boxes.
-        role: of ARIA, such as ``alert``.
+        role: ARIA role, such as ``alert``.
     """
     classes = " ".join(word for word in ("note", tone, "gap" if gap else "") if word)
     return format_html(

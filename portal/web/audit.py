@@ -25,7 +25,7 @@ POLICY: Final = {"policy", "policy_args"}
 FILTERS: Final = ("actor", "action", "object_type", "object_id", "tenant")
 MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 WORDS: Final = frozenset((*Role, *JobState, *NODE_STATES))
-"""Values that are words of ours and no names."""
+"""Values that are terms of Tessera, not names."""
 OBJECTS: Final = {
     "node": "node",
     "virtualcluster": "virtual-cluster",

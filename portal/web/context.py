@@ -27,7 +27,7 @@ class NavItem:
 
     Attributes:
         name: the label.
-        url: its address.
+        url: address of the page.
         icon: id in ``img/icons.svg``.
         key: second key after ``g``, or empty.
         count: grey number, if any.

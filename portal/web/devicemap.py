@@ -56,10 +56,10 @@ class DrawnNode:
 
     Attributes:
         shape: equal for nodes with the same numbering of devices.
-        numbers: that numbering.
+        numbers: the numbering of devices.
         tenants: categories of the tenants with devices here.
         kinds: kinds of tiles, for the legend.
-        table: the same as text, if requested.
+        table: the drawing as a text table, if requested.
     """
 
     rack: str
@@ -81,7 +81,7 @@ def device_map(
     """Draw ``nodes``.
 
     Args:
-        nodes: in order of display.
+        nodes: nodes in order of display.
         tenants: names in the order of creation, which determines their categories.
         colour: initial meaning of colour: ``state``, ``utilisation``, ``tenant`` or ``job``.
         in_words: whether to create the table with the same facts too.

@@ -44,7 +44,7 @@ def make_once(asked: PageRequest, act: Callable[[], T], made_key: Callable[[T], 
         made_key: the primary key of the object.
 
     Raises:
-        FormSentError: it has created it, or something else with other input.
+        FormSentError: the form was sent before, with the same or other input.
     """
     form = asked.http.POST
     # Values such as an address with a key in it must not be guessable from it.

@@ -295,7 +295,7 @@ def history_of(
     """Draw the history; None for a job without one.
 
     Args:
-        life: its intervals by state.
+        life: intervals of the job by state.
         attempts: oldest first.
         now: end of the drawing for a live job.
     """

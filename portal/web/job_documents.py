@@ -54,7 +54,7 @@ def to_yaml(document: Mapping[str, Any], *, in_line: bool = False) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a mutable copy made of dicts and lists."""
+    """Return a mutable copy of dicts and lists."""
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
@@ -71,7 +71,7 @@ def _style_of(text: str) -> str | None:
 
 
 def _reads_back(text: str) -> bool:
-    """Return whether our parser reads the text correctly without quotes."""
+    """Return whether Tessera's parser reads the text correctly without quotes."""
     try:
         return isinstance(read_document(text), str)
     except ImportRefusedError:

@@ -29,7 +29,7 @@ class Pace:
     Attributes:
         throughput, goodput: samples per second.
         step: number of the last step.
-        step_seconds: of one step, if reported.
+        step_seconds: duration of one step, if reported.
         loss: if reported.
         trend: goodput of the last samples, oldest first.
     """
@@ -142,7 +142,7 @@ def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:
     """Describe the bounds of an elastic job and its rule between them; empty if rigid.
 
     Args:
-        said: field ``elastic`` of its specification.
+        said: field ``elastic`` of the job's specification.
         asked: requested devices.
     """
     if said is None:
@@ -182,7 +182,7 @@ def layout_words(layout: Sequence[Sequence[int]] | None, devices: int) -> str:
 
     Args:
         layout: logical workers of each process, by member.
-        devices: of all members.
+        devices: number of devices of all members.
     """
     if not layout:
         return ""

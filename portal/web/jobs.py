@@ -43,11 +43,11 @@ class ListedJob:
 
     Attributes:
         shape: the second line of its request.
-        says: its end as text; empty while it is live.
+        says: the end of the job as text; empty while it is live.
         held_for: device hours as text; empty for none.
         started: start of the displayed span: of the wait or the run.
-        ended: its end; None while it is live.
-        pace: its current pace, if reported.
+        ended: end of the span; None while it is live.
+        pace: current training pace, if reported.
         can_stop: the viewer may stop it, and it has not ended.
         can_clone: the viewer may submit a copy.
     """

@@ -50,7 +50,7 @@ class FilterLink:
         text: the label.
         url: the list with that filter changed.
         count: jobs behind it, if known.
-        on: it is active.
+        on: whether the filter is active.
     """
 
     text: str

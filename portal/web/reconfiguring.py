@@ -95,10 +95,10 @@ class Sent:
     """Input of the form.
 
     Attributes:
-        counts: by virtual cluster, chain and cell type; without an entry unchanged.
+        counts: counts by virtual cluster, chain and cell type; unchanged without an entry.
         unpinned: virtual cluster and name.
         removed, cordoned, uncordoned: names of nodes.
-        version: of the topology that the form was made from.
+        version: topology version from which the form was rendered.
     """
 
     counts: Mapping[tuple[str, str, str], int]

@@ -66,7 +66,7 @@ class Posted:
         had_roles: the roles whose fields the page showed.
         change: ``add-role``, ``remove-role:NAME``, ``add-secret:ROLE``,
             ``remove-secret:ROLE:NAME``, ``translate``, ``check``, ``upload`` or empty.
-        faults: of an upload.
+        faults: faults of an upload.
     """
 
     typed: Typed

@@ -40,7 +40,7 @@ class Fault:
         field: the form's field; the path itself where the form has none.
         path: the path in the document.
         use: a valid value, if known.
-        line: in the YAML, from 1.
+        line: line number in the YAML, from 1.
     """
 
     field: str

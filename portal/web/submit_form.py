@@ -37,8 +37,8 @@ class Input:
     Attributes:
         name: the path in the document.
         label: the label above it.
-        value: its text, or whether it is ticked.
-        faults: its faults.
+        value: the text, or whether the box is ticked.
+        faults: faults of this field.
         options: valid choices, if known.
     """
 
@@ -59,8 +59,8 @@ class RoleForm:
     """The fields of one role.
 
     Attributes:
-        fields: by their keys below the role, with underscores for dots.
-        secrets: its secrets; their values are never shown.
+        fields: fields by their keys below the role, with underscores for dots.
+        secrets: fields of the secrets; their values are never shown.
         new_secret: the field for the name of one more.
         has_more: a collapsed field has a value or a fault.
     """
@@ -77,7 +77,7 @@ class SubmitForm:
     """The form.
 
     Attributes:
-        fields: of the job, by name with underscores for dots.
+        fields: fields of the job by name, with underscores for dots.
         others: faults that no field of the form shows.
         pins: the pinned cells that roles can choose; without any, no role shows a choice.
         is_kept: the text cannot be read, so this is the last readable one.

@@ -41,7 +41,7 @@ class Panel:
         system: the other system of the document, if any.
         faults: faults to fix first.
         blocked_by: jobs in the way and their pages, as far as the viewer may see them.
-        blocked_by_others: how many more there are.
+        blocked_by_others: number of further blocking jobs.
         unblock: remedies.
         alternatives: sentences, and the form's changes for each, as JSON.
     """

@@ -34,7 +34,7 @@ class Typed:
     """A text and its parsed content.
 
     Attributes:
-        text: as typed, or with the form's changes.
+        text: the text as typed, or with the form's changes.
         parsed: the document as written, native or not.
         document: the native document; None if the text is not a document.
         filled: the native document with secrets that are not in the text; None without any.
@@ -59,7 +59,7 @@ def read_typed(text: str, context: Callable[[], Context] = Context) -> Typed:
     """Parse ``text``: a native document, another system's with its translation, or neither.
 
     Args:
-        text: as typed or pasted.
+        text: the typed or pasted text.
         context: returns the import context, for another system's document.
     """
     text = text.replace("\r\n", "\n")

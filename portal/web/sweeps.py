@@ -83,7 +83,7 @@ def preview_sweep(request: PageRequest, typed: TypedSweep) -> Panel:
     """Plan all jobs of a sweep together.
 
     Raises:
-        DomainError: it cannot be submitted as it is.
+        DomainError: the sweep is not valid.
     """
     found = plan_sweep(
         viewer=request.viewer,

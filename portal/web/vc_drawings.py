@@ -52,7 +52,7 @@ def cell_trees(
     Args:
         topology: all cells.
         found: the cells of the virtual cluster.
-        tenants: in order of creation, which gives their colours.
+        tenants: tenants in order of creation, which gives their colours.
         tenant: owner of the virtual cluster.
     """
     colour = tenant_categories(tenants).get(tenant, 6)
@@ -133,7 +133,7 @@ def _device(leaf: VcLeaf) -> DeviceNow:
 
 
 def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeTile]]:
-    """Return one row for all unbound cells of a level: they are alike."""
+    """Return one row for all unbound cells of a level, which are equal."""
     alike: dict[tuple[str, str], list[VcCell]] = {}
     for cell in cells:
         if not cell.physical:
@@ -196,9 +196,9 @@ def _row(
     """Draw a node; leaves with one holder are one tile.
 
     Args:
-        name: of the node.
-        tree: its cells.
-        holder: of a leaf; equal values are one holder.
+        name: name of the node.
+        tree: cells of the node.
+        holder: holder of a leaf; equal values mean one holder.
         tile: draws some leaves of one holder, given the first of them and their number.
     """
     part = _part(tree, holder, tile)
@@ -244,7 +244,7 @@ def assignment_map(
     Args:
         topology: all cells.
         assigned: the virtual cluster of each guaranteed cell.
-        owners: by name of the virtual cluster.
+        owners: owners by name of the virtual cluster.
     """
     return _drawn(topology, tuple(assigned), tuple(owners.items()), get_language())
 
@@ -293,9 +293,9 @@ def owners_of(
 
     Args:
         names: tenant by name of the virtual cluster.
-        tenants: in order of creation.
+        tenants: tenants in order of creation.
         own: the virtual cluster that is being edited.
-        label: its label.
+        label: label of that virtual cluster.
     """
     categories = tenant_categories(tenants)
     return {

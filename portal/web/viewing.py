@@ -139,7 +139,7 @@ def posts_from(name: str) -> Callable[[PageView], PageView]:
     These come after a new sign-in, or from copied addresses.
 
     Args:
-        name: of the page with the form; its address takes the first argument of this one's,
+        name: name of the page with the form; its address takes the first argument of this one's,
             or none.
     """
 

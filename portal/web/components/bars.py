@@ -22,14 +22,14 @@ class VcBarUse:
     """Devices of one virtual cluster.
 
     Attributes:
-        name: of the virtual cluster.
-        url: its page, or empty.
+        name: name of the virtual cluster.
+        url: address of its page, or empty.
         category: 1 to 8, the colour of its tenant.
         guarantee: guaranteed devices.
-        used: of the guarantee, by its own jobs.
-        lent: of the guarantee, used by others.
-        unhealthy: of the guarantee, out of order.
-        cordoned: of the guarantee, healthy, on nodes that an admin has cordoned or drains.
+        used: devices of the guarantee that its own jobs use.
+        lent: devices of the guarantee that others use.
+        unhealthy: devices of the guarantee that are out of order.
+        cordoned: healthy devices of the guarantee on nodes that an admin cordoned or drains.
         borrowed: beyond the guarantee.
         queued: requested by waiting jobs.
         policy: name of its policy.

@@ -51,7 +51,7 @@ class GanttRun:
         end: None while it runs.
         ahead: latest end of a running job; None if unknown.
         text: number and name, empty for a job of another tenant.
-        whose: its owner and virtual cluster, or the placeholder for another tenant.
+        whose: owner and virtual cluster, or the placeholder for another tenant.
         tenant, vc: categories 1 to 8; None if the reader may not know it.
     """
 
@@ -168,7 +168,7 @@ def gantt(
     """Draw ``nodes`` between ``since`` and ``until``.
 
     Args:
-        nodes: in order of display.
+        nodes: nodes in order of display.
         since: the left edge.
         until: the right edge.
         now: end of the bars of running jobs.

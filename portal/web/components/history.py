@@ -111,7 +111,7 @@ def history(
     """Draw a job's history; None if it has none yet.
 
     Args:
-        spells: in order of time, without overlaps.
+        spells: spans in order of time, without overlaps.
         held: devices over time; zero may be omitted.
         marks: resizes, preemptions, failures.
         checkpoints: times of saving.

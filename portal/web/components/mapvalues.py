@@ -39,13 +39,13 @@ class MapOccupant:
         allocation: opaque id of the allocation, never shown.
         tenant: name of the tenant; empty when the viewer may not know it.
         job_id: None when the viewer may not see the job; then only the tenant is shown.
-        name: of the job.
-        user: its submitter.
-        virtual_cluster: of the job.
+        name: name of the job.
+        user: submitter of the job.
+        virtual_cluster: virtual cluster of the job.
         state: job state.
-        borrowed: it runs outside its guarantee.
+        borrowed: whether it runs outside its guarantee.
         reserved: the device is reserved, not yet in use.
-        url: of the job's page.
+        url: address of the job's page.
     """
 
     allocation: str

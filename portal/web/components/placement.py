@@ -55,8 +55,8 @@ def placement(*, node: str, tree: MapCell, ranks: Mapping[int, str], url: str = 
     """Draw the cells of ``node`` that hold a job.
 
     Args:
-        node: its name.
-        tree: its cells.
+        node: name of the node.
+        tree: cells of the node.
         ranks: rank by device index, for the job's devices.
         url: the node's page.
     """
