@@ -27,26 +27,26 @@ class WorkerSettings:
         local_images: prefixes of images that nodes have from no registry.
         node_lease: lifetime of a node lease without renewal.
         look_every: interval between reads of nodes and leases.
-        reap_every: between two searches for lost members.
+        reap_every: interval between two searches for lost members.
         tick: polling interval without a wake-up.
         run_lease: lifetime of a run without a renewal.
-        renew_every: between two renewals of all runs of a node; a minute at most.
-        reconcile_every: between two comparisons of rows and run directories.
-        probe_every: between two probes of a node.
-        telemetry_every: between two readings of a node's telemetry.
+        renew_every: interval between two renewals of all runs of a node; at most 60.
+        reconcile_every: interval between two comparisons of rows and run directories.
+        probe_every: interval between two probes of a node.
+        telemetry_every: interval between two readings of a node's telemetry.
         goodput_every: length of the intervals over which reports are summed up.
-        contact_every: between two requests that only prove that a node answers.
+        contact_every: interval between two requests that only check that a node answers.
         unreached_after: silence after which a node is left to another service, which may reach it.
-        first_contact: the same for a node that has never answered this service.
+        first_contact: this limit for a node that has never answered this service.
         down_after: silence after which a node is down.
-        first_backoff, longest_backoff: between two attempts to connect.
-        first_return: before the first try to reach a node that was left to another service.
+        first_backoff, longest_backoff: pauses between two attempts to connect.
+        first_return: pause before the first try to reach a node left to another service.
         fence_margin: added to lease and grace before runs of an unreached node count as gone.
         log_cap_bytes: bytes retained of each member's log.
         transfer_bytes: largest checkpoint that is copied between nodes.
         transfer_seconds: limit of that copy; then the job starts without it.
         archive_bytes: limit of all uploaded archives of a tenant.
-        disk_bytes: for the run directory and the checkpoints of a job on a node; 0: no limit.
+        disk_bytes: limit of a job's run directory and checkpoints on a node; 0 for none.
     """
 
     data_dir: Path

@@ -51,10 +51,10 @@ class DeviceCurve:
     """One device of a rank over the job's life.
 
     Attributes:
-        index: of the device on its node; both are those of the newest attempt that had it.
+        index: index of the device on its node, as in the newest attempt that had it.
         device_type: empty for a device that has left the cluster.
         is_gpu: False for a declared slot, whose load is processor time.
-        memory_bytes: of the device; None if unknown.
+        memory_bytes: memory of the device; None if unknown.
         points: oldest first.
     """
 

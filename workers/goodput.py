@@ -37,7 +37,7 @@ class GoodputRow:
     Attributes:
         throughput: samples per second.
         efficiency: value of one sample, up to 1.
-        goodput: their product.
+        goodput: product of the two.
     """
 
     id: int
@@ -60,7 +60,7 @@ class CurvePoint:
     """Measurements of a job around ``at``.
 
     Attributes:
-        attempt: its number.
+        attempt: number of the attempt.
         throughput, goodput: samples per second.
         step: number of the last step.
         step_seconds, loss: None if not reported.

@@ -25,9 +25,9 @@ class LogPiece:
 
     Attributes:
         attempt: number of the attempt; 0 before the first.
-        offset: where ``text`` begins: later than requested if older bytes were dropped.
-        next_offset: where the next piece begins.
-        size: how far the log has been fetched.
+        offset: start of ``text``: later than requested if older bytes were dropped.
+        next_offset: start of the next piece.
+        size: number of fetched bytes of the log.
         first: current beginning of the log.
         end: nothing more will come after ``next_offset``.
     """
@@ -85,10 +85,10 @@ def read_log(
     """Return a piece of one rank's log, by default of the first role in the newest attempt.
 
     Args:
-        viewer: for permissions.
+        viewer: reader, for permissions.
         job_id: the job.
         logs_dir: directory of the logs.
-        role: empty for the first one.
+        role: role of the member; empty for the first one.
         rank: within the role.
         attempt: number; None for the newest that has this rank.
         offset: first byte; one inside a character means the next character.
@@ -120,14 +120,14 @@ def search_log(
     unchanged: there the log is still being written.
 
     Args:
-        viewer: for permissions.
+        viewer: reader, for permissions.
         job_id: the job.
         wanted: words of one line, in upper or lower case.
         logs_dir: directory of the logs.
-        role: empty for the first one.
+        role: role of the member; empty for the first one.
         rank: within the role.
         attempt: number; None for the newest that has this rank.
-        offset: where a line begins, such as the ``next_offset`` of the call before.
+        offset: start of a line, such as the ``next_offset`` of the previous call.
         limit: most bytes to search.
 
     Returns:

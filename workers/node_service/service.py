@@ -71,10 +71,10 @@ class NodeService:
         """Create an idle service.
 
         Args:
-            settings: of the workers.
+            settings: settings of the workers.
             connect: creates transports.
             owner: names the service, unique for each start.
-            skew: how far this host's clock is ahead of the database's.
+            skew: lead of this host's clock over the database's clock.
         """
         self._settings = settings
         self._connect = connect

@@ -36,7 +36,7 @@ class NodeSession:
 
     Attributes:
         directives: executes the directives of the node.
-        is_listening: it takes directives now.
+        is_listening: whether it takes directives now.
     """
 
     def __init__(

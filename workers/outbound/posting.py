@@ -41,9 +41,9 @@ class Target:
     """Resolved address of one request: the name is looked up once.
 
     Attributes:
-        host: as in the URL, for the certificate and the header.
-        ip: to connect to.
-        path: with the query.
+        host: host of the URL, for the certificate and the header.
+        ip: IP address to connect to.
+        path: path with the query.
     """
 
     host: str

@@ -76,10 +76,10 @@ class Directive:
     """An instruction for a node about one member, derived from its row; safe to repeat.
 
     Attributes:
-        preparation: for ``prepare``.
+        preparation: inputs of ``prepare``.
         refusal: reason why the member cannot be prepared and started.
-        grace_seconds, reason: for ``stop``.
-        settings, settings_version: for ``tune``.
+        grace_seconds, reason: parameters of ``stop``.
+        settings, settings_version: parameters of ``tune``.
     """
 
     kind: DirectiveKind
@@ -113,7 +113,7 @@ def claim_directives(
     Args:
         node_ids: nodes that accept directives.
         busy: members with a directive in progress.
-        settings: of the workers.
+        settings: settings of the workers.
         now: the instant that is written.
     """
     members = list(

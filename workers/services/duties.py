@@ -25,8 +25,8 @@ class Taken:
     """A duty that this process holds.
 
     Attributes:
-        is_new: it was not held before, or its lease had run out meanwhile.
-        state: from the last holder, if it is new.
+        is_new: whether the duty was free before, or its lease had expired.
+        state: state from the last holder, if the lease is new.
     """
 
     is_new: bool
@@ -40,7 +40,7 @@ def take_duty(*, name: str, owner: str, now: datetime, state: Mapping[str, Any])
     does not hold it. A process that finds another holder writes nothing.
 
     Args:
-        name: of the duty.
+        name: name of the duty.
         owner: this process (``heartbeats.process_name``).
         now: the database's time.
         state: state for the next holder; written if this process holds the duty already.
@@ -83,7 +83,7 @@ class Duty:
         """Hold nothing yet.
 
         Args:
-            name: of the duty.
+            name: name of the duty.
             owner: this process.
             clock: monotonic, in seconds.
         """

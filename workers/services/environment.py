@@ -20,7 +20,7 @@ class GangMember:
     Attributes:
         rank: within the role; ``node_rank`` through the gang.
         host: address at which the other ranks reach it.
-        ports: its ports by label.
+        ports: ports of the member by label.
         node_host: address of its node; empty where it is ``host``.
     """
 
@@ -87,7 +87,7 @@ def job_environment(gang: AttemptGang, member: GangMember, *, has_gpus: bool) ->
     Args:
         gang: common data of the members.
         member: the rank.
-        has_gpus: its devices are GPUs.
+        has_gpus: whether the devices are GPUs.
     """
     defaults = {} if has_gpus else _ONE_THREAD
     platform = {

@@ -61,7 +61,7 @@ class HostFacts:
     """Measurements of a host by one of its processes.
 
     Attributes:
-        skew_seconds: how far the host's clock is ahead of the database's.
+        skew_seconds: lead of the host's clock over the database's clock.
         disk_free_bytes: free bytes of the file system of the data directory, for this account.
         disk_total_bytes: size of that file system.
     """
@@ -94,7 +94,7 @@ def beat(
     To be called from its work loop, so that the heartbeat stops when the process hangs.
 
     Args:
-        process: its name, unique among all processes of the installation.
+        process: name of the process, unique among all processes of the installation.
         kind: web, rounds, default, nodes or beat.
         now: the database's time.
         facts: measurements of its host.

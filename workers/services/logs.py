@@ -241,7 +241,7 @@ def search(data: bytes, wanted: str, *, offset: int, limit: int, is_last: bool) 
     Args:
         data: a stretch that begins where a line begins.
         wanted: words of one line.
-        offset: of the first byte of ``data``, for those of the hits.
+        offset: offset of the first byte of ``data``, for those of the hits.
         limit: requested bytes; if all of them came without the end of a line, the line is
             searched in pieces.
         is_last: nothing follows, so the last line is whole without its end.

@@ -121,7 +121,7 @@ def unreached(
 
     Args:
         owner: this service.
-        silences: of the nodes that it manages.
+        silences: silences of the nodes that the service manages.
         living: the other services, see ``fellows``.
         now: the instant of the decision.
     """

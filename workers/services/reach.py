@@ -49,7 +49,7 @@ def backoff_seconds(failures: int, first: float) -> float:
     """Return the wait before the next try to reach a node that was given up.
 
     Args:
-        failures: of tries since then.
+        failures: failed tries since then.
         first: the wait before the first try, in seconds.
     """
     return min(first * 2.0 ** min(failures, 16), LONGEST_BACKOFF)

@@ -28,7 +28,7 @@ class KnownMember:
     """State of a member from its row.
 
     Attributes:
-        log_first, reports_end: how far its streams have been fetched.
+        log_first, reports_end: fetched bounds of the member's streams.
     """
 
     rank: MemberRef
@@ -88,7 +88,7 @@ def compare(
         expected: members by the rows before the node was asked.
         rows: members of these runs, read after the node was asked. A run is created
             after its row, so one without a row here has no owner.
-        installation: ours; runs of another one are left alone.
+        installation: this installation; runs of another installation remain untouched.
     """
     findings: list[Finding] = []
     seen: set[str] = set()

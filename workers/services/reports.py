@@ -128,7 +128,7 @@ class RankProgress:
     Attributes:
         seconds: duration, by the clock of the rank.
         reports_end: offset up to which its reports are counted in.
-        batch, accumulation, noise: of the newest step that reports them.
+        batch, accumulation, noise: values of the newest step that reports them.
         kinds: the steps by batch, without the first report at each.
     """
 

@@ -23,7 +23,7 @@ class Turn:
 
     Attributes:
         carried: nodes that this service still manages.
-        directives: for these nodes.
+        directives: directives for these nodes.
         failed: unwritten reports; rows and nodes will be reconciled again.
     """
 
@@ -50,7 +50,7 @@ def take_turn(
         news: reports in order of arrival.
         listening: nodes that take directives now.
         busy: members with a directive in progress.
-        settings: of the workers.
+        settings: settings of the workers.
         now: the instant that is written.
 
     Raises:

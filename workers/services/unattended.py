@@ -35,7 +35,7 @@ class UnattendedWatch:
     """Tracks expired leases, and marks nodes as suspect after some seconds.
 
     It counts on this process's monotonic clock from the first sight of the lapse, and restarts
-    after a pause: an outage of the database or of this process makes no node suspect.
+    after a pause: an outage of the database or of this process does not mark nodes as suspect.
     """
 
     def __init__(self) -> None:

@@ -165,8 +165,8 @@ class Saved:
     """A checkpoint of a job on a node, by its manifest.
 
     Attributes:
-        name: of its directory.
-        sha256: of its state; ``size`` is that of the state, in bytes.
+        name: name of its directory.
+        sha256: hash of its state; ``size`` is the size of the state in bytes.
     """
 
     name: str
@@ -253,8 +253,8 @@ class Transport(Protocol):
         """Return the newest checkpoint of a job here; its state is not verified.
 
         Args:
-            installation: of the job.
-            job_id: its id.
+            installation: installation of the job.
+            job_id: ID of the job.
             before: the name of a checkpoint: only older ones count.
         """
 

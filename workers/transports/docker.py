@@ -57,7 +57,7 @@ class DockerTransport(SshTransport):
         """Create a connection to a node.
 
         Args:
-            address: its address.
+            address: address of the node.
             bundle: the node's part.
             patience: timeouts.
             progress: gets the run id and a text while an image is pulled.

@@ -54,9 +54,9 @@ def obtain(engine: docker.APIClient, run_id: str, container: Container, progress
     """Make sure that the node has the image and that the job may run it.
 
     Args:
-        engine: of the node.
+        engine: engine of the node.
         run_id: the run, for ``progress``.
-        container: with the image, the job's login and its tenant.
+        container: container with the image, the job's login and its tenant.
         progress: receives the run id and a text while the engine pulls.
 
     Returns:

@@ -64,10 +64,10 @@ class Patience:
     """Timeouts in seconds.
 
     Attributes:
-        connect: for a connection with login.
+        connect: limit of a connection with login.
         keepalive: interval; after three without an answer the node is unreachable.
-        request: for an ordinary reply.
-        prepare: for a run to be prepared, with its source fetched.
+        request: limit of an ordinary reply.
+        prepare: limit of a preparation, including the fetch of its source.
     """
 
     connect: float = 10.0
