@@ -24,7 +24,7 @@ class Bundle:
     """A zipapp.
 
     Attributes:
-        sha256: of ``data``, in hexadecimal; names the directory on the node.
+        sha256: hash of ``data``, in hexadecimal; names the directory on the node.
         data: the file's bytes.
     """
 

@@ -119,7 +119,7 @@ class Client:
 
         Args:
             spec: the specification as a mapping, or as YAML text.
-            idempotency_key: of two submits with one key only the first makes a job. Made
+            idempotency_key: of two submits with one key only the first creates a job. Created
                 when empty.
         """
         return Job.from_body(self._send_spec("jobs/", spec, _keyed(idempotency_key)))
@@ -162,7 +162,7 @@ class Client:
         """Store an archive for jobs to begin with: ``source: {archive: ...}``.
 
         Args:
-            name: of the archive, for people.
+            name: display name of the archive.
             content: a tar.gz file.
 
         Returns:
@@ -231,7 +231,7 @@ class Client:
     ) -> Iterator[str]:
         """Yield a log from ``offset`` to its end; with ``follow`` until the job has ended.
 
-        A connection that fails for a while loses nothing: reading goes on where it stood. When
+        After a failed connection, reading resumes at the last offset. When
         the job is started again, the log of the next attempt follows from its beginning.
         """
         attempt, patience = 0, POLLS_AFTER_THE_END

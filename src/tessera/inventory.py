@@ -83,7 +83,7 @@ class Inventory:
 
     Attributes:
         levels: names of the levels from node to device, for instance node, socket, pcie, device.
-        cpus, memory_bytes: of the machine, or as declared.
+        cpus, memory_bytes: capacity of the machine, or as declared.
         docker: version of the engine, empty without one; ``docker_socket`` its socket.
         engine: kind of the container engine, ``docker`` or ``podman``; empty without one.
         rootless: the engine runs without root, as the node's user.

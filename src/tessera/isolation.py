@@ -263,7 +263,7 @@ def best_available(probes: Iterable[IsolationProbe], *, of: Tuple[str, ...] = LE
     """Return the strongest available level among some levels, or ``none``.
 
     Args:
-        probes: of one node.
+        probes: probes of one node.
         of: the eligible levels; for plain jobs without ``container``.
     """
     found = {probe.level for probe in probes if probe.available}

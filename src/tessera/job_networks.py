@@ -85,7 +85,7 @@ def network_for(setting: str, probes: Iterable[NetworkProbe]) -> str:
 
     Args:
         setting: one of ``SETTINGS``.
-        probes: of the node.
+        probes: probes of the node.
     """
     if setting == SHARED:
         return SHARED

@@ -49,7 +49,7 @@ class Listing:
     """Several parameters in a row.
 
     Attributes:
-        items: in order; at least one.
+        items: the items in order; at least one.
         word: the conjunction; empty: commas.
     """
 
@@ -151,7 +151,7 @@ class Template:
     """The English text of a message.
 
     Attributes:
-        one: with ``%(name)s`` for each parameter; the singular if there is a plural.
+        one: text with ``%(name)s`` for each parameter; the singular if there is a plural.
         many: the plural; empty: one form only.
         by: the parameter whose number chooses the form.
         context: distinguishes equal English texts for translators; empty: none.

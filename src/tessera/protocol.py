@@ -256,12 +256,12 @@ class RunStatus:
         protocol: version that wrote the run directory.
         runner_pid, runner_start: the runner and its start time in clock ticks since boot.
         pid, pgid, pid_start: the job's main process likewise (a container's: pid in the node).
-        boot_id, hostname: where it was prepared; with another boot id no process of it runs.
+        boot_id, hostname: node of its preparation; with another boot ID its processes are gone.
         started_at: seconds since the epoch.
         notice: reason of the notice (a stop's reason, ``timeout``, ``lease-expired``).
         warnings: codes, for instance ``limits-not-enforced``.
         log_end, reports_end: logical sizes of the two streams.
-        installation: from the spec.
+        installation: ID of the installation, from the spec.
         isolation: the level at which it runs; ``none`` before it runs.
         network: ``own`` or ``shared`` with the node.
     """

@@ -49,7 +49,7 @@ class Why:
     Attributes:
         blocked_by: visible jobs; ``blocked_by_others`` counts the rest.
         no_eta: reason without a start estimate: ``text`` and ``jobs`` without a time limit.
-        pending: those of ``steps`` and ``eta`` still being computed.
+        pending: fields of ``steps`` and ``eta`` that are still being computed.
     """
 
     code: str
@@ -116,7 +116,7 @@ class LogPart:
         next_offset: start of the next piece, in bytes.
         size: bytes of the log so far.
         end: the log is complete.
-        attempt: its number; 0 before the first.
+        attempt: number of the attempt; 0 before the first.
     """
 
     text: str

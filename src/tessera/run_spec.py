@@ -108,7 +108,7 @@ class RunSpec:
         memory_bytes: memory, 0 for no limit.
         limits_enforced: try to limit cpus and memory by cgroups.
         max_duration_seconds: time limit, after which the job ends with cause ``timeout``.
-        grace_seconds: between SIGTERM and SIGKILL.
+        grace_seconds: time between SIGTERM and SIGKILL.
         lease_seconds: lifetime of the run without a renewal.
         log_cap_bytes: retained bytes of the log; the oldest segments are deleted first.
         log_segment_bytes: size of one log segment.
@@ -125,7 +125,7 @@ class RunSpec:
         network: ``own`` or ``shared`` with the node.
         job_network: choice of the own network of a plain job, one of
             ``job_networks.SETTINGS``; empty: by its file.
-        disk_bytes: for the run directory and the checkpoints together, 0 for no limit.
+        disk_bytes: limit of run directory and checkpoints together, 0 for no limit.
         protocol: version that wrote the spec.
     """
 
@@ -321,7 +321,7 @@ def check_sha256(value: object) -> str:
     """Return the value if it is a SHA-256 in lower-case hexadecimal.
 
     Raises:
-        ProtocolError: it is not.
+        ProtocolError: the text is not a valid SHA-256.
     """
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
         raise ProtocolError("bad-sha256", "must be 64 lower-case hexadecimal digits", USER)

@@ -51,7 +51,7 @@ def exit_of_job(state: str) -> Exit:
 
 
 def run_and_exit(command: Callable[[], Any]) -> None:
-    """Run a command; errors are said on standard error and become the exit status."""
+    """Run a command; errors are printed on standard error and set the exit status."""
     try:
         command()
     except ClientError as error:

@@ -273,7 +273,7 @@ def clone(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> 
 
 
 def say_submitted(job: Job) -> None:
-    """Say which job a submit has made."""
+    """Print the jobs that a submit created."""
     out().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
     parts = [str(part) for part in job.body.get("parts") or ()]
     if len(parts) > 1:

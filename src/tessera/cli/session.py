@@ -57,7 +57,7 @@ def load_credentials() -> Credentials:
 
 
 def store_credentials(credentials: Credentials) -> Path:
-    """Keep credentials for later commands.
+    """Store credentials for later commands.
 
     Returns:
         The file, which only its owner can read.

@@ -71,7 +71,7 @@ def spec_of(words: Sequence[str], inline: InlineJob, *, is_command: bool = False
         is_command: the words followed ``--``.
 
     One word that ends in ``.yaml``, ``.yml`` or ``.json``, or is ``-``, is a file (``-``: standard
-    input), sent as it is; name, virtual cluster and priority given beside it replace the file's.
+    input), sent as it is; name, virtual cluster and priority options replace the file's.
     Other words are the command, quoted so that each reaches the job as it was typed.
 
     Raises:
@@ -141,7 +141,7 @@ def read_text(name: str) -> str:
     """Read a text file; ``-`` is standard input.
 
     Raises:
-        UsageError: it cannot be read, is not UTF-8, or is too large.
+        UsageError: the file cannot be read, is not UTF-8, or is too large.
     """
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()

@@ -52,8 +52,8 @@ class Box:
     """One sandbox.
 
     Attributes:
-        pid: of its first process, as this process sees it.
-        is_held: that process is in the control groups.
+        pid: process ID of its first process, as seen by this process.
+        is_held: whether that process is in the control groups.
     """
 
     def __init__(self, plan: Plan) -> None:

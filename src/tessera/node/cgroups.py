@@ -82,7 +82,7 @@ class Group:
     Attributes:
         paths: one directory (version 2) or one for each controller (version 1).
         complete: the limits of processors and memory are in force.
-        bounds_processes: that of processes is, too.
+        bounds_processes: whether the number of processes is bounded, too.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ def create(run_id: str, cpus: float, memory_bytes: int, processes: int = 0) -> O
     """Create the groups of a run with its limits; None if this node grants none.
 
     Args:
-        run_id: of the run.
+        run_id: ID of the run.
         cpus: processors, 0 for no limit.
         memory_bytes: memory, 0 for no limit.
         processes: processes and threads together, 0 for no limit.

@@ -274,7 +274,7 @@ def cause_of(stage: str, number: int, uid: Optional[int]) -> str:
     """Return the cause, one of ``isolation.CAUSES``, of a failed trial.
 
     Args:
-        stage: of the sandbox.
+        stage: stage at which the sandbox failed.
         number: errno.
         uid: None if the sandbox needed a user namespace.
     """

@@ -72,7 +72,7 @@ class ContainerOutput:
     """The output of one container after a position.
 
     Args:
-        ref: of the container.
+        ref: reference of the container.
         sink: takes the output.
         position: start, from ``Output.position``; empty: the beginning.
     """
@@ -181,7 +181,7 @@ class Successor:
     """Follows a container whose runner was killed until it ends.
 
     Args:
-        ref: of the container.
+        ref: reference of the container.
         position: the runner's last note.
         read: count of bytes read from the pipe.
         write: writes into the log.

@@ -26,7 +26,7 @@ class Meter:
 
     Args:
         directories: measured together.
-        limit: in bytes; 0 for none.
+        limit: limit in bytes; 0 for none.
         measure: as ``sizes.size_of``; after a ``sizes.NotMeasuredError`` it is soon
             retried.
     """

@@ -278,7 +278,7 @@ class Engine(NamedTuple):
 
     Attributes:
         kind: ``docker`` or ``podman``.
-        rootless: it runs without root.
+        rootless: whether the engine runs without root.
     """
 
     socket: str

@@ -48,7 +48,7 @@ def rules_for(ports: Sequence[int], attached: Sequence[str] = ()) -> Rules:
     """Build the rules for a job on this node.
 
     Args:
-        ports: its declared ports.
+        ports: declared ports of the job.
         attached: networks that its own interface is in, with the gateway and other jobs.
     """
     blocked = (*hidden(), *attached)

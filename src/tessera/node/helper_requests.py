@@ -58,8 +58,8 @@ def read_rules(account: Account, home: str, path: str = CONFIGURATION) -> Rules:
 
     Args:
         account: user of the helper.
-        home: its home directory.
-        path: of the configuration.
+        home: home directory of the account.
+        path: path of the configuration.
 
     Raises:
         RequestError: the configuration is malformed, or another user than root can change it.
@@ -178,7 +178,7 @@ def check_output(descriptor: int, account: Account) -> None:
     """Check that the job's output is a pipe of the account: it is given to the job's user.
 
     Raises:
-        RequestError: it is not.
+        RequestError: the output is not a pipe of the account.
     """
     found = os.fstat(descriptor)
     if not stat.S_ISFIFO(found.st_mode) or found.st_uid != account.uid:

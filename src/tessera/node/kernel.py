@@ -119,7 +119,7 @@ def prohibit_routes(networks: Sequence[str]) -> None:
     Connections fail at once. Only a process that may change the namespace's routes can undo it.
 
     Args:
-        networks: in CIDR notation.
+        networks: networks in CIDR notation.
     """
     import socket  # noqa: PLC0415 - only an own network needs it
 

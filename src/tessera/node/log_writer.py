@@ -54,7 +54,7 @@ class Writer:
         """Set the inputs for succeeding the runner of a container.
 
         Args:
-            position: of the container's output in the pipe; None for other runs.
+            position: position of the container's output in the pipe; None for other runs.
             read: bytes that were read from the pipe before.
         """
         self._position, self._read = position, read

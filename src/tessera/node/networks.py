@@ -54,8 +54,8 @@ class Choice(NamedTuple):
 
     Attributes:
         network: ``own`` or ``shared``.
-        is_connected: it has access to networks outside of the node.
-        options: of the connector of an own network.
+        is_connected: whether it has access to networks outside of the node.
+        options: options of the connector of an own network.
         ports: published on the node, of an own network.
         host: the node's address at which they are published; empty for all.
     """
@@ -102,7 +102,7 @@ class Connection:
     """Processes for outside access and published ports of a namespace.
 
     Attributes:
-        pids: of its processes.
+        pids: process IDs of the connection.
         connector: the pid of the one for outside access, 0 without. When it ends, the kernel
             waits for about 20 ms until its device is unused.
     """
@@ -168,7 +168,7 @@ def blocked_by(choice: Choice) -> Tuple[str, ...]:
 
 
 def resolver_of(choice: Choice) -> str:
-    """Return the content of ``/etc/resolv.conf`` in the namespace; empty: that of the node."""
+    """Return the content of ``/etc/resolv.conf`` in the namespace; empty for the node's own."""
     return f"nameserver {RESOLVER}\n" if choice.is_own and choice.is_connected else ""
 
 
@@ -202,7 +202,7 @@ def _wait_for_connector(child: int, ready: int, said: int) -> None:
     """Wait until the connector has configured the namespace.
 
     Raises:
-        SandboxError: it fails; it has ended then.
+        SandboxError: the connector failed and has ended.
     """
     poll = select.poll()
     poll.register(ready, select.POLLIN)

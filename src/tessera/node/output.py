@@ -28,7 +28,7 @@ class _Newest:
         time: as the engine writes it; all pieces of a long line have the line's.
         count: number of messages of this time.
         taken: received bytes of it.
-        is_open: its line is not complete.
+        is_open: whether its line is incomplete.
     """
 
     __slots__ = ("count", "is_open", "taken", "time")

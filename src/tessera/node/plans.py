@@ -33,7 +33,7 @@ def device_files(root: str, indices: List[int], machine: str = "") -> List[str]:
 
     Args:
         root: the node's directory ``~/.tessera``.
-        indices: of the GPUs, in the order of their bus addresses.
+        indices: indices of the GPUs, in the order of their bus addresses.
         machine: root directory of the machine; empty: ``/``.
     """
     if not indices or os.path.lexists(os.path.join(root, protocol.DEVICES_FILE)):
@@ -127,7 +127,7 @@ class _OwnDirectories(NamedTuple):
     """The directories of a run and its job.
 
     Attributes:
-        writable: where the job may write, on the node.
+        writable: directories on the node in which the job may write.
         secrets: (directory, place in the sandbox); None for no secrets.
     """
 

@@ -41,8 +41,8 @@ def prepare(
     Args:
         store: the node's runs.
         spec: the run.
-        secrets: by name.
-        version: of the code that the run will depend on, if any.
+        secrets: values of secrets by name.
+        version: version of the code that the run will depend on, if any.
 
     Raises:
         ProtocolError: another spec has this run id, a port is taken, the source cannot be

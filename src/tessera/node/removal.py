@@ -58,7 +58,7 @@ def empty_opened(descriptor: int, seconds: float) -> bool:
     """Remove everything in a directory; raises nothing.
 
     Args:
-        descriptor: of the directory.
+        descriptor: descriptor of the directory.
         seconds: time limit of the call.
 
     Returns:
@@ -114,8 +114,8 @@ class _Removal:
     """Empties one directory.
 
     Args:
-        top: its descriptor.
-        deadline: by the monotonic clock.
+        top: descriptor of the directory.
+        deadline: end of the time limit by the monotonic clock.
     """
 
     def __init__(self, top: int, deadline: float) -> None:

@@ -69,7 +69,7 @@ class Inbox:
     """Socket and file of a run's reports; opened by the runner before the job starts.
 
     Attributes:
-        socket: of datagrams; None if it cannot be created, and only the file counts.
+        socket: datagram socket; None if it cannot be created, and only the file counts.
         owners: allowed owners of the job's file.
     """
 
@@ -125,7 +125,7 @@ class Collector:
     """Stores the reports of an inbox. One process at a time collects.
 
     Args:
-        inbox: of the run.
+        inbox: inbox of the run.
         clock: seconds, for the rate.
         warn: gets a message for the job's log.
         cap: stored bytes; the oldest segment is removed above it.

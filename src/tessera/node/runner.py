@@ -38,7 +38,7 @@ def fork_runner(
     Args:
         run: a claimed run.
         lock: the descriptor of its ``go`` file; the caller closes its copy.
-        bundle: for the job's PYTHONPATH.
+        bundle: path of the bundle for the job's PYTHONPATH.
         keep_out: called in the child, to detach it from the caller.
 
     Returns:
@@ -263,7 +263,7 @@ class Runner:
         output, which the log writer has written meanwhile.
 
         Args:
-            reported: by the boot clock, as the wall clock may have been set meanwhile.
+            reported: end by the boot clock, since the wall clock may have been changed.
         """
         if reported is not None:
             age = age_of_end(reported, self._started, system.boot_clock())

@@ -68,7 +68,7 @@ class Run:
     """One run directory.
 
     Attributes:
-        run_id: its checked name.
+        run_id: checked ID of the run.
         path: the directory.
     """
 
@@ -314,7 +314,7 @@ class Store(Directories):
     """All run directories below one root.
 
     Attributes:
-        losses: by run id, observations of this process on runs without a runner.
+        losses: observations by run ID of this process on runs without a runner.
     """
 
     def __init__(self, root: str) -> None:

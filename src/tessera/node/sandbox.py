@@ -42,7 +42,7 @@ def enter(
     """In a child in the namespaces: create the sandbox and start the job in it. Never returns.
 
     Args:
-        plan: of the sandbox.
+        plan: plan of the sandbox.
         own: user and group of the runner.
         output: descriptor of the job's standard output and standard error.
         channel: descriptor of the socket.
@@ -136,7 +136,7 @@ def give_up_rights() -> None:
 
 
 def _reset_signals() -> int:
-    """Reset the signal handlers of the fork; returns a descriptor that signals make readable."""
+    """Reset the signal handlers of the fork; returns a descriptor readable on a signal."""
     signal.set_wakeup_fd(-1)
     for number in range(1, signal.NSIG):
         try:

@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     Attributes:
         uid: the Unix user of the job, with a group of the same number; None for the caller's own,
             by a user namespace.
-        binds: in this order.
+        binds: bind mounts in this order.
         hidden: paths in the sandbox covered by an empty directory; binds in them are visible.
         devices: device files of the job besides ``DEVICES``.
         secrets: (directory, place in the sandbox) whose files are copied to a file system in
@@ -58,7 +58,7 @@ class Plan(NamedTuple):
         tmp_bytes, shm_bytes: sizes of /tmp and /dev/shm.
         file_bytes: the largest file that the job may write, 0 for no limit.
         home, directory: home, and working directory at the start.
-        arguments, environment: of the job's first process.
+        arguments, environment: arguments and environment of the job's first process.
         own_network: a network namespace with loopback, to which the runner may add more.
         blocked: IPv4 networks that are unreachable from it.
         resolver: the content of ``/etc/resolv.conf``; empty for that of the node.
@@ -100,10 +100,10 @@ class Stage(NamedTuple):
 
 
 def build(plan: Plan, own: Tuple[int, int], stage: Stage) -> None:
-    """Build the root directory in new namespaces, and make it that of this process.
+    """Build the root directory in new namespaces, and switch this process to it.
 
     Args:
-        plan: of the sandbox.
+        plan: plan of the sandbox.
         own: user and group of the runner.
         stage: receives the stages, for the report of a failure.
 

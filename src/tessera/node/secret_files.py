@@ -73,7 +73,7 @@ def check(run: Run) -> None:
     """Check that the secrets of a prepared run still exist.
 
     Raises:
-        FileNotFoundError: they do not.
+        FileNotFoundError: the secrets are missing.
     """
     link = run.file(protocol.SECRETS_DIR)
     if os.path.islink(link) and not os.path.isdir(link):

@@ -75,7 +75,7 @@ class _Count:
 
 
 def _opened(name: str, here: Optional[int]) -> int:
-    """Open a directory to list it; one that its owner has made unreadable is made readable."""
+    """Open a directory to list it; an unreadable one is given read permission first."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(name, flags, dir_fd=here)

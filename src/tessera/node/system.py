@@ -185,7 +185,7 @@ def replace_file(path: str, content: bytes, *, durable: bool = False, mode: int 
         path: the file.
         content: the new content.
         durable: survive a power cut (the file and its directory are synchronised).
-        mode: of the file; a job may run as another user than the one that writes this.
+        mode: mode of the file; a job may run as another user than the one that writes this.
     """
     folder, name = os.path.split(path)
     temporary = f"{name}.{os.getpid()}.tmp"

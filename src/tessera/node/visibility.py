@@ -45,8 +45,8 @@ def view_of(root: str, spec: RunSpec, *, with_system: bool) -> View:
 
     Args:
         root: the node's directory ``~/.tessera``.
-        spec: of the run.
-        with_system: it sees the system's directories, as in a sandbox.
+        spec: spec of the run.
+        with_system: whether it sees the system's directories, as in a sandbox.
 
     Raises:
         ProtocolError: a visible path is in the runner's directory, or the node's declaration

@@ -62,15 +62,15 @@ class AdaptiveBatch(Elastic):
 
     Args:
         model: created with the same seed in all processes, on its device, not wrapped by DDP.
-        optimizer: of its parameters, with the learning rates of the initial batch.
-        dataset: with ``__len__`` and ``__getitem__``.
+        optimizer: optimizer of its parameters, with the learning rates of the initial batch.
+        dataset: data set with ``__len__`` and ``__getitem__``.
         initial_batch: samples of all processes, for which the rates were chosen.
         largest_micro: samples that a device's memory holds at once.
-        rule: of the learning rate: ``adascale``, ``sqrt`` or ``linear``.
-        seed: of the order of samples.
-        scheduler: of the learning rate; it is stepped once for each step's worth of progress.
-        loading_processes: that fetch ahead for each training process.
-        saver: of checkpoints; the job's own if None.
+        rule: learning-rate rule: ``adascale``, ``sqrt`` or ``linear``.
+        seed: seed of the order of samples.
+        scheduler: learning-rate scheduler, stepped once for each step's worth of progress.
+        loading_processes: number of prefetching processes for each training process.
+        saver: saver of checkpoints; the job's own if None.
     """
 
     def __init__(

@@ -33,8 +33,8 @@ class Checkpoint:
 
     Attributes:
         step: steps done before it.
-        path: its directory.
-        sha256: of its state; equal states have equal hashes.
+        path: directory of the checkpoint.
+        sha256: hash of its state; equal states have equal hashes.
         size: bytes of its state.
     """
 
@@ -49,7 +49,7 @@ class CheckpointStore:
 
     Args:
         directory: created by the first save.
-        keep: number of the newest intact ones that remain.
+        keep: number of newest intact checkpoints to retain.
     """
 
     def __init__(self, directory: str, *, keep: int = 2) -> None:
@@ -245,8 +245,8 @@ class Saver:
     """Saves and loads the checkpoints of a job, and reports to the portal.
 
     Args:
-        directory: of the checkpoints; the job's own if empty.
-        keep: number of the newest that remain.
+        directory: directory of the checkpoints; the job's own if empty.
+        keep: number of newest checkpoints to retain.
         leads: whether this process saves.
     """
 

@@ -47,9 +47,9 @@ class Settings:
     """Settings of the control plane for the job; None if unset.
 
     Attributes:
-        batch, accumulation: of a step, see above.
+        batch, accumulation: batch and accumulation of a step, see above.
         throttle: fraction of time in which the job works.
-        layout: of logical workers over processes.
+        layout: layout of logical workers over processes.
     """
 
     batch: Optional[int] = None

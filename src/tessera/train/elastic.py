@@ -27,9 +27,9 @@ class Elastic(ABC):
 
     Args:
         model: created with the same seed in all processes, on its device, and not wrapped by DDP.
-        optimizer: of its parameters.
-        scheduler: of the learning rate.
-        saver: of checkpoints; the job's own if None.
+        optimizer: optimizer of its parameters.
+        scheduler: scheduler of the learning rate.
+        saver: saver of checkpoints; the job's own if None.
 
     Attributes:
         done: steps done over the whole training.

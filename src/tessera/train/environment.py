@@ -13,8 +13,8 @@ class Job:
     """The process within its job; outside a job a world of one.
 
     Attributes:
-        id, name, attempt: of the job; empty outside one.
-        role, rank: of this member of the gang.
+        id, name, attempt: ID, name and attempt of the job; empty outside a job.
+        role, rank: role and rank of this member of the gang.
         world_size, node_rank, nodes, local_rank: as for torchrun.
         run_dir: the member's directory on the node; empty outside a job.
     """

@@ -30,9 +30,9 @@ def processes_of_members(
     """Return the number of processes of each member of the gang.
 
     Args:
-        layout: from the control plane; one for another gang is ignored.
-        members: of the gang.
-        devices: of each member.
+        layout: layout from the control plane; a layout for another gang is ignored.
+        members: number of members of the gang.
+        devices: number of devices of each member.
     """
     if layout is not None and len(layout) == members:
         return [len(member) for member in layout]
@@ -44,8 +44,8 @@ def environments(counts: Sequence[int], member: int, devices: int) -> List[Dict[
 
     Args:
         counts: processes of each member.
-        member: its index.
-        devices: of the member.
+        member: index of the member.
+        devices: number of devices of the member.
     """
     first, here = sum(counts[:member]), counts[member]
     return [
@@ -66,7 +66,7 @@ class Launcher:
     """The processes of this member.
 
     Args:
-        command: of each process.
+        command: command of each process.
         environments: variables of each in addition to the launcher's own.
     """
 

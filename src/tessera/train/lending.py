@@ -37,8 +37,8 @@ def exchange(collective: Callable[..., Any], tensor: Any, **how: Any) -> None:
 
     Args:
         collective: a blocking one of `torch.distributed` on a tensor.
-        tensor: to fill.
-        how: its further arguments.
+        tensor: tensor to fill.
+        how: further arguments of the collective.
     """
     alias, number = tensor.detach(), next(_numbers)
     _lent[number] = weakref.ref(alias, lambda _: _lent.pop(number, None))

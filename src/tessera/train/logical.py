@@ -36,20 +36,20 @@ class LogicalWorkers(Elastic):
 
     Args:
         model: created with the same seed in all processes, on its device, and not wrapped by DDP.
-        optimizer: of its parameters. Random draws must come from a generator that all
+        optimizer: optimizer of its parameters. Random draws must come from a generator that all
             processes share.
         feed: the workers' batches.
         workers: number of logical workers, for any number of processes; from the
             job's environment if None.
-        seed: of all generators.
-        scheduler: of the learning rate, stepped after every step.
+        seed: seed of all generators.
+        scheduler: scheduler of the learning rate, stepped after every step.
         layout: initial number of workers of each process; if None, the control plane's,
             or spread evenly.
-        level: of determinism, D0, D1 or D2; if None, from the job's environment, or D1.
-        threads: of each operation on a CPU.
+        level: determinism level D0, D1 or D2; None for the job's environment, or D1.
+        threads: threads of each operation on a CPU.
         before_update: called with gradients in place before the optimizer, to clip them.
         extra: the caller's own state for checkpoints.
-        saver: of checkpoints; the job's own if None.
+        saver: saver of checkpoints; the job's own if None.
     """
 
     def __init__(
@@ -309,7 +309,7 @@ def _workers_of_the_job() -> int:
     """Read the number of logical workers from the job's environment.
 
     Raises:
-        ValueError: it is missing.
+        ValueError: the variable is missing.
     """
     said = os.environ.get("TESSERA_JOB_LOGICAL_WORKERS", "")
     if not said.isdigit() or int(said) < 1:

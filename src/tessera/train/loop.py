@@ -25,7 +25,7 @@ class Loop:
     ...     loop.report(loss=train_one_batch(), samples=64)
 
     Args:
-        steps: of the whole training.
+        steps: number of steps of the whole training.
         save: returns the state that the next step depends on, for `checkpoint`.
         load: restores the result of `save`.
         every: steps between checkpoints; 0: only when the job leaves, and at the end.
@@ -83,8 +83,8 @@ class Loop:
         """Report the present step, with its duration.
 
         Args:
-            loss: of the step.
-            samples: of this process.
+            loss: loss of the step.
+            samples: number of samples of this process.
         """
         seconds = time.perf_counter() - self._began
         report(step=self._step, samples=samples, step_seconds=seconds, loss=loss)

@@ -62,7 +62,7 @@ class NoiseScale:
         Args:
             earlier_square: squared norm of the earlier step's gradient.
             square: squared norm of this step's.
-            product: their inner product.
+            product: inner product of the two.
             scale: the batch of one step in multiples of the initial batch.
         """
         self.update(

@@ -101,7 +101,7 @@ def newest(name: Tuple[int, str], state: Any) -> Any:
 
     Args:
         name: step and hash of this process's state; (0, "") for none.
-        state: of this process.
+        state: state of this process.
     """
     names = _gathered(f"{name[0]} {name[1]}".encode("ascii"), None)
     if len(set(names)) == 1:

@@ -79,7 +79,7 @@ class Accumulator(Generic[Value]):
     """Sums the values of the workers of one range, one after the other.
 
     Args:
-        workers: of the whole tree.
+        workers: number of workers of the whole tree.
         add: returns the sum of two values; it may change the first.
     """
 
@@ -124,7 +124,7 @@ def check_counts(counts: Iterable[int], workers: int, processes: int) -> List[in
     """Return the checked numbers of workers of each process.
 
     Raises:
-        ValueError: their count is not that of the processes or their sum that of all workers.
+        ValueError: their count is not the number of processes, or their sum not all workers.
     """
     found = list(counts)
     if len(found) != processes or sum(found) != workers or min(found) < 0:

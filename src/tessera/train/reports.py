@@ -30,7 +30,7 @@ class Channel:
     """Sends lines in order, and never blocks the training.
 
     Args:
-        path: of the file of reports.
+        path: path of the file of reports.
     """
 
     def __init__(self, path: str) -> None:
@@ -269,13 +269,13 @@ def report(
         step: number of the step, counted over the whole training.
         samples: samples of this process in the step.
         step_seconds: duration of the step, without the wait of a throttle afterwards.
-        loss: of the step; not-a-number and infinity are reported as unknown.
+        loss: loss of the step; not-a-number and infinity are reported as unknown.
         batch: samples of all processes in the step, if it may change.
         accumulation: micro-batches of each process in the step.
         noise: squared norm of the true gradient, and variance of the initial batch's gradient.
         sync_seconds: the part of the step in which the processes only exchanged gradients.
         efficiency: progress per sample against that of the initial batch, above 0 to 1.
-        initial_batch: for which the learning rate was chosen, if the batch may change.
+        initial_batch: batch of the chosen learning rate, if the batch may change.
     """
     reporter = _reporter()
     if reporter is not None:
@@ -302,7 +302,7 @@ def tell(event: str, **facts: Any) -> None:
             ``determinism`` (level, refused, obstacles: why D2 is not possible) when training
             starts, ``layout`` (step, counts: logical workers of each process) then and when they
             have moved, ``batch`` (step, batch, accumulation) when it changes.
-        facts: of the event.
+        facts: fields of the event.
     """
     reporter = _reporter()
     if reporter is not None:

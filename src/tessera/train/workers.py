@@ -49,9 +49,9 @@ class Feed:
     sample only: not on loading processes, the calling process or restarts.
 
     Args:
-        dataset: with ``__len__`` and ``__getitem__``.
+        dataset: data set with ``__len__`` and ``__getitem__``.
         batch_size: samples of one logical worker in one step.
-        seed: of the order and of random draws for samples.
+        seed: seed of the order and of random draws for samples.
         loading_processes: prefetchers of each training process.
         draws: whether samples use random draws (augmentation); False saves the seeding.
         collate: creates a batch from samples; PyTorch's own if None.
@@ -165,9 +165,9 @@ class Contexts:
     Buffers are switched by exchanging the storage of the module's tensors: nothing is copied.
 
     Args:
-        model: with buffers per worker.
+        model: model with buffers per worker.
         held: the workers of this process.
-        seed: of each worker's generators.
+        seed: seed of each worker's generators.
     """
 
     def __init__(self, model: torch.nn.Module, held: Sequence[int], seed: int) -> None:
@@ -234,7 +234,7 @@ class Contexts:
 
         Args:
             held: the workers.
-            contexts: those of all workers.
+            contexts: contexts of all workers.
         """
         self._held = held
         self._chance, self._buffers = {}, {}

@@ -201,7 +201,7 @@ def needs_details(names: frozenset[str]) -> bool:
 
 
 def nodes_of(row: Mapping[str, Any]) -> str:
-    """Names of the nodes that a job has, parted by commas."""
+    """Return the names of a job's nodes, separated by commas."""
     return ",".join(str(name) for name in row.get("nodes") or ())
 
 

@@ -66,7 +66,7 @@ def run_sinfo(session: Session, arguments: Sequence[str]) -> None:
 
 
 def _as_json(nodes: Sequence[Mapping[str, Any]], *, single: bool) -> list[dict[str, Any]]:
-    """Groups of nodes that are alike in all that is said of a group, or each node for itself."""
+    """Return the nodes as JSON: groups of equal nodes, or each node separately."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for node in nodes:
         said = ("device_type", "state", "state_reason", "devices", "in_use")

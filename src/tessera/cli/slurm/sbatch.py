@@ -60,7 +60,7 @@ class Asked:
     """A command line, taken apart.
 
     Attributes:
-        options: by long name, in order; a flag has an empty value.
+        options: options by long name, in order; a flag has an empty value.
         words: the script and its arguments.
     """
 

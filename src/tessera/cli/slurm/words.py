@@ -22,7 +22,7 @@ STATES: Final[Mapping[str, tuple[str, str]]] = {
     "failed": ("F", "FAILED"),
     "stopped": ("CA", "CANCELLED"),
 }
-"""By our state, the short and the long word."""
+"""Slurm's short and long word by job state."""
 
 _OF_FAILURE: Final[Mapping[str, tuple[str, str]]] = {
     "timeout": ("TO", "TIMEOUT"),
@@ -133,7 +133,7 @@ def read_moment(text: str, now: datetime) -> datetime:
     """Parse a time: an ISO time (local without an offset), ``today`` or ``now-2days``.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text is not a valid time.
     """
     if text.lower() == "today":
         return now.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
