@@ -24,7 +24,7 @@ class AnnouncementRow:
         id: key of the row.
         severity: ``info``, ``warning`` or ``critical``.
         ends_at: end of the display; None until it is deleted.
-        by: its author; empty if deleted.
+        by: author; empty if deleted.
     """
 
     id: int

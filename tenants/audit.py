@@ -130,7 +130,7 @@ def record(
         obj: the changed row; provides the next three where empty.
         object_type: kind of object, for objects that are not rows.
         object_id: key of the object.
-        object_name: its name for people.
+        object_name: display name of the object.
         before: old values of the changed fields (see ``changed``).
         after: new values of the changed fields.
         tenant: its leads may read the row; None for cluster admins only.

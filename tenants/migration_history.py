@@ -35,7 +35,7 @@ def refusal(recorded: Iterable[Migration], *, subject: str) -> str:
 
     Args:
         recorded: the migrations that the database or the manifest of a backup records.
-        subject: its name in the message, such as "the database".
+        subject: name of the database in the message, such as "the database".
     """
     known = known_migrations()
     apps = {app for app, _ in known}

@@ -62,9 +62,9 @@ class TokenRow:
     Attributes:
         id: key of the row.
         owner: user name.
-        name: its purpose.
+        name: label of the token.
         prefix: public part of the key.
-        scopes: its permissions.
+        scopes: permissions of the token.
         tenant_id: the only visible tenant, or None.
         created_at, expires_at, last_used_at, revoked_at: times; None if not (yet).
     """

@@ -71,7 +71,7 @@ def update_announcement(
 
     Args:
         viewer: a cluster admin.
-        announcement_id: its key.
+        announcement_id: key of the announcement.
         expected_version: the version the editor saw; None means the one just read.
         **values: the changed ones of ``text``, ``severity``, ``starts_at`` and ``ends_at``.
 

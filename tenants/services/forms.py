@@ -20,7 +20,7 @@ class FormSentError(ConflictError):
     """The form was processed before; nothing was done now.
 
     Attributes:
-        made: key of the row created then.
+        made: primary key of the created row.
         is_same: the input is the same as then.
     """
 

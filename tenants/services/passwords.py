@@ -48,7 +48,7 @@ def set_password(
 
     Args:
         viewer: the person, signed in by session or password.
-        user_id: the same person.
+        user_id: the person whose password is set.
         password: the new one.
         current_password: the present one.
         revoke_tokens: revoke all API tokens of the person as well.

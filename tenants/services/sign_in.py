@@ -41,7 +41,7 @@ class SignInSource:
     """The source of an attempt.
 
     Attributes:
-        address: of the caller, as text; empty if unknown.
+        address: address of the caller, as text; empty if unknown.
         device: content of the caller's signed cookie; empty without one.
     """
 
@@ -55,9 +55,9 @@ class SignInAttempt:
 
     Attributes:
         username: the name as typed.
-        source: its source.
+        source: source of the attempt.
         keys: tallies that have counted it, with those of the pair first.
-        failures: of the pair, including this one.
+        failures: number of failures of the pair, including this one.
         at: time of the attempt.
     """
 

@@ -71,11 +71,11 @@ def issue_token(
     """Create a token for the viewer's own scripts.
 
     Args:
-        viewer: its owner, in a session (a token cannot create tokens).
-        name: its purpose.
-        scopes: its permissions, within the owner's roles.
+        viewer: owner, in a session (a token cannot create tokens).
+        name: label of the token.
+        scopes: permissions of the token, within the owner's roles.
         tenant_id: the only visible tenant; None for all of the owner's.
-        expires_in: its life; None for no end.
+        expires_in: lifetime of the token; None for no end.
         now: current time.
 
     Raises:

@@ -144,7 +144,7 @@ def set_email(*, viewer: Viewer, email: str) -> User:
 
 @transaction.atomic
 def grant_cluster_admin(*, viewer: Viewer, user_id: int) -> User:
-    """Make a person a cluster admin. Never by token."""
+    """Grant a person the rights of a cluster admin; tokens cannot do this."""
     return _set_admin(viewer=viewer, user_id=user_id, is_admin=True)
 
 
