@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_SECONDS_WITHOUT_BROKER: Final = 10.0
-"""Between two rounds while the broker is away; with the look and the round itself below 15 s."""
+"""Interval between rounds without a broker; below 15 s including the poll and the round."""
 PATIENCE_SECONDS: Final = 5.0
 """Beyond one and a half intervals, while the broker answers: round workers may start, or work."""
 CAUSE: Final = "no-round"

@@ -32,7 +32,7 @@ def keep_connections(**_: Any) -> None:
 
 
 def look_at_connections(sender: Any = None, **_: Any) -> None:
-    """Before a task, close connections that are too old or that a database restart has closed.
+    """Close connections before a task that are too old or broken by a database restart.
 
     Celery checks connections only after hundreds of tasks, all of which would fail.
     """

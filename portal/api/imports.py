@@ -49,7 +49,7 @@ _CLUSTER: Final = OpenApiParameter(
     "virtual_cluster", str, description="Virtual cluster; replaces the one in the document."
 )
 AUTO: Final = "auto"
-"""In place of a format: the one that the document shows to be its own."""
+"""Detect the format from the document."""
 
 ARRAY_JOB: Final = "SLURM_ARRAY_JOB_ID"
 _ENVELOPES: Final = frozenset({"text", "script", "document"})

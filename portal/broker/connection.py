@@ -93,7 +93,7 @@ class Keys(Protocol):
         """Return the value; empty if missing."""
 
     def seconds_left(self, key: str) -> float:
-        """Seconds until ``key`` expires; 0 if it does not exist."""
+        """Return the seconds until ``key`` expires; 0 if it does not exist."""
 
     def increment(self, key: str) -> None:
         """Add 1 to a number that does not expire and starts at 0."""

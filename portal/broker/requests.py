@@ -23,7 +23,7 @@ AT_KEY_SECONDS: Final = 3600
 NEW_JOBS: Final = "submit"
 RESTING: Final = "rest"
 COSTLY_SECONDS: Final = 0.25
-"""After a shorter round nothing rests: a small cluster starts jobs at once."""
+"""Rounds shorter than this cause no pause, so that a small cluster starts jobs at once."""
 MOST_REST_SECONDS: Final = 2.0
 NOT_REQUESTED: Final = "no round could be requested; the next tick runs one"
 ALL_KEY: Final = "tessera:estimates"
@@ -34,7 +34,7 @@ NEW_WAITS_WANTED_KEY: Final = "tessera:new-waits-wanted"
 NEW_WAITS_GOING_KEY: Final = "tessera:new-waits-going"
 NEW_WAITS_REST_KEY: Final = "tessera:new-waits-rest"
 NEW_WAITS_SECONDS: Final = 60
-"""After this time a worker that was to estimate new waits is taken for dead."""
+"""Timeout after which a worker that estimates new waits counts as dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

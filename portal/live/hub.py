@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS: Final = 0.25
 LONGEST_SILENCE_SECONDS: Final = 5.0
 SHARE_OF_TIME: Final = 2.0
-"""After a count, the next one waits at least for this multiple of the time that it took."""
+"""Minimum pause after a count, as a multiple of its duration."""
 
 FETCHES_PER_SECOND: Final = 25.0
 SOONEST_FETCH_SECONDS: Final = 1.0

@@ -108,7 +108,7 @@ def broker_url(redis_url: str) -> str:
 
 
 def channel_layers(redis_url: str) -> dict[str, Any]:
-    """Channels over Redis pub/sub: nothing is stored, a reconnected page fetches again."""
+    """Return channel layers over Redis pub/sub: messages are not stored; pages refetch."""
     if urlsplit(redis_url).scheme == "memory":
         return {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
     return {

@@ -15,7 +15,7 @@ from tessera.isolation import RESERVED_UIDS
 PROJECT_ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 MAX_UID: Final = 1 << 31
-"""Above it some programs take a user id for a negative number."""
+"""Some programs read a user id above this limit as a negative number."""
 
 IGNORED: Final = frozenset({"TESSERA_SHARED", "TESSERA_URL", "TESSERA_TOKEN"})
 IGNORED_PREFIX: Final = "TESSERA_JOB_"
@@ -49,11 +49,11 @@ class TesseraSettings:
         lease_seconds: time for which a run continues without contact with the control plane.
         log_cap_bytes: size limit of each member's log.
         archive_bytes: limit of all uploaded archives of a tenant.
-        disk_bytes: limit for the run directory and checkpoints of a job on a node; 0: none.
+        disk_bytes: limit for the run directory and checkpoints of a job on a node; 0 for none.
         tenant_uids: first and last of the Unix user ids that tenants get on nodes.
-        email_url: the mail server; empty: no mail is sent.
+        email_url: address of the mail server; mail is off if empty.
         email_from: sender of mail.
-        public_url: address of the portal for links in mail; empty: no links.
+        public_url: address of the portal for links in mail; no links if empty.
         hook_networks: private networks allowed for webhooks, separated by commas.
         trusted_proxies: addresses and networks whose ``X-Forwarded-*`` headers are read.
     """

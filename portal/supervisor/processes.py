@@ -12,7 +12,7 @@ from portal.supervisor.options import ROOT
 STAGE_FACES, STAGE_WORKERS, STAGE_NODES, STAGE_BROKER = range(4)
 NODE_THREADS = 4
 DEFAULT_THREADS = 3
-"""One that may wait for slow receivers, and one for the rest."""
+"""Includes one thread that may wait for slow receivers, and one for the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,7 +153,7 @@ def level_word(level: str) -> str:
 
 @register.filter
 def level_words(level: str) -> str:
-    """Several cells of a level."""
+    """Return the display name of several cells of a level."""
     return cluster_drawing.level_word(level, 2)
 
 

@@ -126,13 +126,13 @@ def percent(value: float | None) -> str:
 
 @register.filter
 def duration(value: float | None) -> str:
-    """Seconds in two units at most."""
+    """Format seconds in at most two units."""
     return words.DASH if value is None else words.duration(value)
 
 
 @register.filter
 def gpu_hours(value: float | None) -> str:
-    """Device hours as the design counts them."""
+    """Format device hours in the design's unit."""
     return words.DASH if value is None else words.gpu_hours(value)
 
 
@@ -144,7 +144,7 @@ def in_textarea(value: object) -> str:
 
 @register.filter
 def file_size(value: float | None) -> str:
-    """Decimal bytes: ``1.2 GB``."""
+    """Format decimal bytes: ``1.2 GB``."""
     return words.DASH if value is None else words.file_size(value)
 
 
@@ -189,7 +189,7 @@ def sparkline(values: Sequence[float | None], width: int = 64, height: int = 26)
 
 @register.inclusion_tag("components/_progress.html")
 def progress(share: float | None) -> dict[str, Any]:
-    """Percent and a thin bar; unknown is a dash."""
+    """Render percent and a thin bar; unknown is a dash."""
     shown = None if share is None else min(max(share, 0.0), 1.0)
     return {"share": shown, "width": "" if shown is None else f"{100 * shown:.1f}%"}
 

@@ -126,7 +126,7 @@ def map_of(nodes: Sequence[DrawnNode], *, colour: str) -> DeviceMap:
 
 
 def tenant_categories(tenants: Iterable[str]) -> dict[str, int]:
-    """Category by tenant in order of creation; from the ninth on slate."""
+    """Return the category by tenant in order of creation; from the ninth on slate."""
     numbered = enumerate(tenants, start=1)
     return {
         name: (number if number <= CATEGORIES else OVERFLOW_CATEGORY) for number, name in numbered
@@ -134,7 +134,7 @@ def tenant_categories(tenants: Iterable[str]) -> dict[str, int]:
 
 
 def utilisation_step(share: float) -> int:
-    """0 to 5: the step of a share on the amount ramp (10, 30, 50, 70, 90 %)."""
+    """Return the step of a share on the amount ramp, 0 to 5 (10, 30, 50, 70, 90 %)."""
     return sum(share >= limit for limit in UTILISATION_STEPS)
 
 
@@ -318,7 +318,7 @@ def _occupied_tile(
 
 
 def _job_category(job_id: int | None) -> int | None:
-    """Categories by order of creation, so that a job has the same colour while others end."""
+    """Return categories by order of creation, so that a job's colour stays when others end."""
     return None if job_id is None else (job_id - 1) % CATEGORIES + 1
 
 

@@ -19,7 +19,7 @@ from tenants.viewers import Viewer
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """400: the request could not be read."""
+    """Render error 400: the request could not be read."""
     return _page(request, HTTPStatus.BAD_REQUEST, "400.html")
 
 
@@ -33,7 +33,7 @@ def unreadable(request: HttpRequest, exception: Exception | None = None) -> Http
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """403: the reader's role does not allow it."""
+    """Render error 403: the reader's role does not allow it."""
     return _page(request, HTTPStatus.FORBIDDEN, "403.html")
 
 

@@ -38,7 +38,7 @@ MOST_STRETCHES: Final = 4
 @require_safe
 @page
 def overview(request: PageRequest, job_id: int) -> HttpResponse:
-    """History, goodput, ranks, log, placement and facts; or its parts for a swap."""
+    """Show history, goodput, ranks, log, placement and facts; or its parts for a swap."""
     context = head_context(request, job_id, "job")
     context |= overview_context(request, context["detail"])
     # An existing chart fetches its own figure; a swap renders the first one only.

@@ -284,7 +284,7 @@ def sizes_in_words(outlook: Outlook | None) -> str:
 
 
 def _verdict(curve: "Prediction") -> str:
-    """Measurements of other sizes; no claim beyond the largest measured one."""
+    """Describe measurements of other sizes; no claim goes beyond the largest measured one."""
     asked, enough = words.count(curve.requested), words.count(curve.saturates)
     largest = words.plural(max(curve.seen), "device", "devices")
     if not curve.has_gains:
@@ -317,7 +317,7 @@ def _curve(curve: "Prediction") -> str:
 
 
 def _efficiency(curve: "Prediction") -> str:
-    """Measured sizes with their pace as a share of perfect scaling from the smallest of them."""
+    """Format measured sizes and their pace as a share of perfect scaling from the smallest."""
     return _(", ").join(
         f"{words.count(n)}: {words.percent(share)}" for n, share in curve.efficiencies[:MOST_SHOWN]
     )

@@ -94,7 +94,7 @@ class EditForm(AddressForm):
     )
 
     def clean_dedicated_to(self) -> list[str]:
-        """Names of tenants with commas between them."""
+        """Return names of tenants with commas between them."""
         names = self.cleaned_data["dedicated_to"].split(",")
         return [name.strip() for name in names if name.strip()]
 

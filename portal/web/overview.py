@@ -109,7 +109,7 @@ def look_of(query: QueryDict) -> OverviewOptions:
 
 
 def live_context(asked: PageRequest, look: OverviewOptions) -> dict[str, Any]:
-    """Numbers, map, bars and gangs, all of one instant."""
+    """Return numbers, map, bars and gangs, all of one instant."""
     cluster = cluster_snapshot(asked.viewer, now=asked.now)
     tenants = tenants_in_order(asked.viewer)
     readings = utilisation_now([node.id for node in cluster.nodes], now=asked.now)

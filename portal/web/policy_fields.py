@@ -95,7 +95,7 @@ def policy_args_words(args: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def policy_args_text(args: Mapping[str, Any]) -> str:
-    """Parameters in one line."""
+    """Return parameters in one line."""
     return ", ".join(f"{name} {value}".strip() for name, value in policy_args_words(args))
 
 

@@ -111,7 +111,7 @@ class Sent:
     version: int | None
 
     def digest(self) -> str:
-        """Identifies a preview, so that the applied change is the previewed one."""
+        """Return the digest of a preview, so that the applied change is the previewed one."""
         parts = [
             sorted((*key, count) for key, count in self.counts.items()),
             sorted(self.unpinned),

@@ -258,7 +258,7 @@ def apply(target: Any, keys: Sequence[str], value: object) -> None:
 
 
 def lines_of(mapping: Mapping[Any, Any]) -> str:
-    """Texts by name as ``NAME=text`` lines; a text that one line cannot hold is quoted."""
+    """Format texts by name as ``NAME=text`` lines; quote a text that one line cannot hold."""
     return "\n".join(f"{key}={_quoted(str(value))}" for key, value in mapping.items())
 
 

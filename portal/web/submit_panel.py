@@ -208,7 +208,7 @@ def _where(plan: JobPlan, tasks: int) -> str:
 
 
 def _in_a_sentence(text: str) -> str:
-    """Lower the first letter for use behind a colon; only in English."""
+    """Return the text with a lower first letter for use behind a colon; only in English."""
     return text[:1].lower() + text[1:] if is_english() else text
 
 

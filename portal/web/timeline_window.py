@@ -22,7 +22,7 @@ SPANS: Final = {
     "7d": timedelta(days=7),
 }
 DEFAULT_SPAN: Final = "6h"
-"""Of an address without a span, unless all runs are younger: then the least that shows them."""
+"""Span of an address without one; if all runs are younger, the least span that shows them."""
 
 AHEAD: Final = 0.08
 """Share of a span including the present that lies in the future."""

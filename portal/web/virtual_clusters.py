@@ -122,7 +122,7 @@ def room(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 
 
 def detail_context(asked: PageRequest, detail: VcDetail, **changes: Any) -> dict[str, Any]:
-    """Everything that the page of one virtual cluster shows; ``changes`` replace parts of it."""
+    """Return the context of the page of one virtual cluster; ``changes`` replace parts of it."""
     return {
         **use_context(asked, detail),
         "rows": detail.shape,
@@ -150,7 +150,7 @@ def use_context(asked: PageRequest, detail: VcDetail) -> dict[str, Any]:
 
 
 def fits_table(rows: Sequence[FitRow]) -> tuple[tuple[int, ...], tuple[FitLine, ...]]:
-    """Sizes as columns, device types as lines."""
+    """Build the table with sizes as columns and device types as lines."""
     sizes = tuple(sorted({size for row in rows for size in row.sizes}))
     lines = []
     for row in rows:

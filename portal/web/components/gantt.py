@@ -25,7 +25,7 @@ TEXT_PERCENT: Final = 7.0
 TEXT_HEIGHT: Final = 13.0
 NODE_HEIGHT: Final = 26
 ROOMY_BELOW: Final = 12
-"""So few nodes get rows of ``ROOMY_LANE`` for each device, in which names can be read."""
+"""Below this number of nodes, rows of ``ROOMY_LANE`` for each device show readable names."""
 ROOMY_LANE: Final = 7
 DENSE_HEIGHT: Final = 14
 DENSE_ABOVE: Final = 60
@@ -335,7 +335,7 @@ def _head(run: GanttRun, _language: str | None, _zone: tzinfo) -> str:
 
 
 def legend(runs: Iterable[GanttRun], names: Mapping[int, str]) -> tuple[tuple[int, str], ...]:
-    """Categories that are drawn, with their names."""
+    """Return the drawn categories with their names."""
     seen = {run.tenant for run in runs if run.tenant is not None}
     return tuple((category, names[category]) for category in sorted(seen & names.keys()))
 

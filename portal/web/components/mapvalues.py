@@ -109,7 +109,7 @@ class MapGroup:
 
     @property
     def is_group(self) -> bool:
-        """Templates cannot check a type."""
+        """Return True: templates cannot check a type."""
         return True
 
 

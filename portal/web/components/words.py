@@ -57,7 +57,7 @@ def gpu_hours(hours: float) -> str:
 
 
 def file_size(size: float) -> str:
-    """Decimal bytes: ``1.2 GB``."""
+    """Format decimal bytes: ``1.2 GB``."""
     if size < 1000:
         return f"{count(size)}{NO_BREAK}B"
     for unit in ("kB", "MB", "GB", "TB"):
@@ -90,7 +90,7 @@ def span(low: int, high: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: ``42 s``, ``5 h 13 min``, ``3 d 4 h``; below a second ``0.42 s``."""
+    """Format a duration in at most two units: ``5 h 13 min``; below a second ``0.42 s``."""
     return duration_in(get_language(), seconds)
 
 
@@ -107,7 +107,7 @@ def _duration(_language: str | None, whole: int) -> str:
 
 
 def running_time(start: datetime | None, end: datetime | None = None) -> SafeString | str:
-    """From ``start`` to ``end``; without an end it counts on in the page."""
+    """Format the time from ``start`` to ``end``; without an end the page counts on."""
     if start is None:
         return DASH
     until = end or estimated_now()
