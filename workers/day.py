@@ -102,7 +102,7 @@ def _in_use(spans: Sequence[datetime], now: datetime) -> Mapping[datetime, float
 
 
 def _utilisation(first: datetime) -> Mapping[datetime, float]:
-    """Rolled-up rows, and minutes without a roll-up yet."""
+    """Return the mean use by time from rolled-up rows, and from minutes without a roll-up yet."""
     rolled = _means(_telemetry(SPAN_SECONDS, first))
     since = max(rolled, default=first - SPAN) + SPAN
     return {**_means(_telemetry(60, since)), **rolled}

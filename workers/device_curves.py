@@ -269,7 +269,7 @@ def _curves(
 def _spans(
     one: _Held, readings: Sequence[_Reading], span: int
 ) -> list[tuple[datetime, list[_Reading]]]:
-    """Readings of a node while a rank held devices on it; minutes of the end are merged.
+    """Return readings of a node while a rank held devices on it; merges minutes of the end.
 
     Called once for all of the rank's devices: most readings belong to other attempts.
     """

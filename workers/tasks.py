@@ -59,7 +59,7 @@ def look_at_disks() -> None:
 
 
 def current_outbound() -> Outbound:
-    """Settings of this installation's deliveries."""
+    """Return the settings of this installation's deliveries."""
     environment = settings.TESSERA
     return Outbound(
         networks=read_networks(environment.hook_networks),

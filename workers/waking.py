@@ -80,7 +80,7 @@ def _publish(nodes: frozenset[int]) -> None:
 
 @cache
 def redis_client() -> "redis.Redis[bytes]":
-    """This process's client; it fails fast, since all its messages are hints."""
+    """Return this process's client; it fails fast, since all its messages are hints."""
     return redis.Redis.from_url(
         settings.TESSERA.redis_url,
         socket_timeout=PUBLISH_SECONDS,

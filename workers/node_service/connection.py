@@ -52,7 +52,7 @@ class NodeConnection:
         return self._visit is not None and self._visit.is_listening
 
     def silence(self, now: float) -> Silence:
-        """Silence of the node at an instant of the monotonic clock."""
+        """Return the silence of the node at an instant of the monotonic clock."""
         settings = self._service.settings
         heard_at = self._heard_at if self._visit is None else self._visit.heard_at
         return Silence(

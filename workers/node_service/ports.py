@@ -39,7 +39,7 @@ class Service(Protocol):
 
     @property
     def connect(self) -> Connect:
-        """Factory of transports."""
+        """Create transports."""
 
     @property
     def is_alone(self) -> bool:

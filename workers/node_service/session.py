@@ -343,7 +343,7 @@ class NodeSession:
         begin(self._tasks, self._probe())
 
     async def _sum_up(self) -> None:
-        """On a grid of the clock, so that the ranks of a gang meet in one sample."""
+        """Sum up on a grid of the clock, so that the ranks of a gang meet in one sample."""
         every = self._service.settings.goodput_every
         while True:
             await asyncio.sleep(every - estimated_now().timestamp() % every)

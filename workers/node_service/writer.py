@@ -29,7 +29,7 @@ LEAST_GATHER_SECONDS: Final = 0.003
 GATHER_SECONDS: Final = 0.015
 MOST_GATHER_SECONDS: Final = 0.1
 CROWD: Final = 8
-"""From this number of reports and directives in a turn, the next turn waits longer."""
+"""Number of reports and directives in a turn above which the next turn waits longer."""
 RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -201,7 +201,7 @@ class ReportWriter:
 
 
 def gathering_seconds(carried: int, seconds: float) -> float:
-    """Seconds to wait before a turn: it costs much the same for one report as for many.
+    """Return the pause in seconds before a turn; many reports cost about as much as one.
 
     At a low rate the wait is as long as the last turn and at most 15 ms: the reply to a
     directive of that turn often arrives within it. Under load half of the time is left to the

@@ -75,7 +75,7 @@ def _failed(words: str, begun: float, *, is_of_one: bool = False) -> Outcome:
 
 
 def _line(text: str) -> str:
-    """Names of jobs are free text; a subject is one line."""
+    """Return a name as one printable line, for a subject; names of jobs are free text."""
     return "".join(c if c.isprintable() else " " for c in text)[:200]
 
 
@@ -85,8 +85,8 @@ class Outbound:
 
     Attributes:
         networks: private networks allowed for webhooks.
-        sender: address of mail; empty: no mail is sent.
-        base_url: address of the portal for links; empty: no links.
+        sender: sender address of mail; no mail is sent if empty.
+        base_url: address of the portal for links; no links if empty.
         letter: writes the mails.
     """
 

@@ -53,7 +53,7 @@ class DiskSpace:
         return self.free_bytes >= ENDS_AT * least_free(self.total_bytes)
 
     def as_facts(self) -> dict[str, int]:
-        """Free bytes and size, for events."""
+        """Return free bytes and size, for events."""
         return {"disk_free_bytes": self.free_bytes, "disk_total_bytes": self.total_bytes}
 
 

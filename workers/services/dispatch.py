@@ -140,7 +140,7 @@ def claim_directives(
 
 
 def _directive(kind: DirectiveKind, member: Member, rank: MemberRef, grace: float) -> Directive:
-    """Any directive except *prepare*, which needs more inputs."""
+    """Build any directive except *prepare*, which needs more inputs."""
     return Directive(
         kind=kind,
         rank=rank,
@@ -181,7 +181,7 @@ def _waiting(node_ids: Collection[int], busy: Collection[int]) -> QuerySet[Membe
 
 
 def _with_all(member_ids: Collection[int]) -> dict[int, Member]:
-    """Members with all fields of a preparation."""
+    """Load members with all fields of a preparation."""
     if not member_ids:
         return {}
     found = Member.objects.filter(pk__in=list(member_ids)).select_related(
@@ -196,7 +196,7 @@ def _with_all(member_ids: Collection[int]) -> dict[int, Member]:
 
 
 def _graces(attempts: Sequence[Attempt]) -> dict[int, float]:
-    """Grace periods of these attempts in seconds."""
+    """Return the grace periods of these attempts in seconds."""
     if not attempts:
         return {}
     specs = Attempt.objects.filter(pk__in=[attempt.pk for attempt in attempts])

@@ -69,7 +69,7 @@ class Extent:
 
 
 def relative_path(job_id: int, attempt_number: int, role: str, rank: int) -> str:
-    """Path of a member's log below the logs' directory."""
+    """Return the path of a member's log below the logs' directory."""
     return f"{job_id}/{attempt_number}/{role}-{rank}.log"
 
 
@@ -170,7 +170,7 @@ def _forget_before(directory: Path, offset: int) -> None:
 
 
 def path_of(rank: MemberRef) -> str:
-    """Path of the rank's log below the logs' directory."""
+    """Return the path of the rank's log below the logs' directory."""
     return relative_path(rank.job_id, rank.attempt_number, rank.role, rank.rank)
 
 
@@ -264,7 +264,7 @@ def search(data: bytes, wanted: str, *, offset: int, limit: int, is_last: bool) 
 
 
 def _lines(data: bytes, end: int) -> Iterator[tuple[int, int]]:
-    """Offsets of the beginning of each line and of the next one."""
+    """Return the offsets of the beginning of each line and of the next one."""
     begin = 0
     while begin < end:
         newline = data.find(b"\n", begin, end)

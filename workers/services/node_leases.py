@@ -103,7 +103,7 @@ def surplus(*, owner: str, carried: Collection[int], now: datetime, fresh: timed
 
 
 def _share(nodes: Iterable[int], able: Sized, backing_off: Mapping[int, Set[str]]) -> int:
-    """This service's share, besides ``able``, of the nodes that all services reach."""
+    """Return this service's share, besides ``able``, of the nodes that all services reach."""
     return math.ceil(len(set(nodes) - backing_off.keys()) / (len(able) + 1))
 
 
@@ -168,7 +168,7 @@ def end_backoffs(*, owner: str, node_ids: Collection[int] | None = None) -> None
 
 
 def _noted_silences(node_ids: Collection[int], *, now: datetime) -> dict[int, float]:
-    """Seconds of noted silence of nodes that others could not reach."""
+    """Return the seconds of noted silence of nodes that others could not reach."""
     found = NodeBackoff.objects.filter(
         node_id__in=list(node_ids), until__gt=now, silent_since__lte=now
     )

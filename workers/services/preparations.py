@@ -165,7 +165,7 @@ class Preparations:
         return tuple(index for index in member.devices if index in gpus)
 
     def _share(self, member: Member, role: RoleSpec) -> tuple[float, int]:
-        """Processors and memory: the request of the role, or the share of its devices."""
+        """Return processors and memory: the request of the role, or the share of its devices."""
         shares = self._shares.get(member.node_id, {})
         mine = [shares[index] for index in member.devices if index in shares]
         # An instance with fewer devices than it asked for has as much less of the rest.
@@ -222,7 +222,7 @@ def _sealed(job_ids: Collection[int]) -> dict[tuple[int, str], dict[str, bytes]]
 def _devices(
     node_ids: Collection[int],
 ) -> tuple[dict[int, frozenset[int]], dict[int, dict[int, tuple[float, int]]]]:
-    """By node: the indices of its GPUs, and each device's share of processors and memory."""
+    """Return by node the indices of its GPUs, and each device's share of processors and memory."""
     gpus: dict[int, set[int]] = defaultdict(set)
     shares: dict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
     for device in Device.objects.filter(node_id__in=list(node_ids), retired_at=None):
@@ -233,7 +233,7 @@ def _devices(
 
 
 def _enforces_limits(node: Node) -> bool:
-    """Limits are enforced if the node can and its devices are real, not declared."""
+    """Return whether the node enforces limits: it can, and its devices are real, not declared."""
     devices = node.inventory.get("devices", [])
     declared = bool(devices) and all(device.get("declared") for device in devices)
     return bool(node.inventory.get("cgroups")) and not declared
@@ -272,7 +272,7 @@ def last_saved(attempts: Iterable[Attempt]) -> Mapping[int, LastSaved]:
 def _first_nodes(
     events: Iterable[JobEvent],
 ) -> Mapping[tuple[int, int | None], tuple[int, str]]:
-    """Row and name of the node of the first member, by the job and attempt of the event."""
+    """Return row and name of the first member's node, by the job and attempt of the event."""
     members = Member.objects.filter(
         node_rank=0,
         attempt__job__in={event.job_id for event in events},

@@ -85,7 +85,7 @@ def _count(found: dict[str, Any], name: str) -> int | None:
 
 
 def _noise(found: dict[str, Any]) -> tuple[float, float] | None:
-    """Both numbers, not both 0: one of gradient and noise is always positive."""
+    """Parse both numbers, not both 0: one of gradient and noise is always positive."""
     said = found.get("noise")
     if not isinstance(said, list) or len(said) != 2:
         return None
@@ -246,7 +246,7 @@ class ReportTally:
             )
 
     def _seconds(self, last: ReportLine) -> float:
-        """From the end of the interval before to the newest report; at least the work in it."""
+        """Return the time since the end of the previous interval, at least its work time."""
         if last.time is not None and self.last_time is not None and last.time > self.last_time:
             return last.time - self.last_time
         return max(self._busy, 1e-3)

@@ -58,7 +58,7 @@ def keep_current(*, node_id: int, at: datetime, reading: Mapping[str, Any]) -> N
 
 
 def current_readings(*, node_ids: Collection[int], now: datetime) -> dict[int, dict[str, Any]]:
-    """Newest readings by node, as ``as_json`` shapes them, with ``at``.
+    """Return the newest readings by node, in the format of ``as_json``, with ``at``.
 
     A node without a reading for three minutes is left out.
     """

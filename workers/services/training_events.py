@@ -181,7 +181,7 @@ def _facts(found: dict[str, Any]) -> dict[str, str | int | float]:
 
 
 def plain(text: str) -> str:
-    """Untrusted text, shortened to one line."""
+    """Return untrusted text, shortened to one line."""
     return "".join(c if c.isprintable() else " " for c in text[:LONGEST_REASON])
 
 

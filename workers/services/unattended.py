@@ -26,7 +26,7 @@ _Lease = tuple[int, datetime | None]
 
 
 def uncarried(now: datetime) -> QuerySet[Node]:
-    """Nodes without a lease that is in force."""
+    """Return nodes without a lease that is in force."""
     in_force = Q(carrier__expires_at__gt=now, carrier__expires_at__lte=now + _LEASE + MOST_SKEW)
     return Node.objects.exclude(host="").filter(removed_at=None).exclude(in_force)
 

@@ -113,7 +113,7 @@ class Container:
         image: reference of the image.
         gpus: indices of the node's GPUs to hand in; empty on a node without GPUs.
         labels: labels of the container; all begin with ``tessera.``.
-        login: ``user:password`` for the image's registry; empty: none. For the engine alone.
+        login: ``user:password`` for the image's registry; empty if none. Only the engine gets it.
         tenant: owner of cached images, for when the registry does not answer.
         local_images: prefixes of images that the node has from no registry.
     """

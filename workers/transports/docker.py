@@ -189,7 +189,7 @@ def _connect(socket: Path) -> docker.APIClient:
 
 
 def container_ref(run: RunSpec, engine_socket: str) -> ContainerRef:
-    """Names of a run's container and of the container of its own network."""
+    """Return the names of a run's container and of the container of its own network."""
     network = f"{run.run_id}.network" if run.network == OWN_NETWORK else ""
     return ContainerRef(name=run.run_id, socket=engine_socket, network=network)
 

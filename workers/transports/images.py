@@ -36,7 +36,7 @@ OWN_NAMES: Final = "tessera.local/"
 GRANTS: Final = f"{OWN_NAMES}granted"
 LOCAL_PREFIX: Final = "localhost/"
 EVERYBODY: Final = ""
-"""In place of a tenant: all tenants, since the image was pulled without a login."""
+"""Tenant name for all tenants: the image was pulled without a login."""
 
 _IMAGE_ID: Final = re.compile(r"sha256:[0-9a-f]+|[0-9a-f]{64}", re.IGNORECASE)
 

@@ -82,7 +82,7 @@ class Ask(Protocol):
     """Sends one request of the session and waits for the reply."""
 
     async def __call__(self, operation: str, **arguments: Any) -> protocol.Json:
-        """Ask."""
+        """Send the request and return the reply."""
 
 
 async def upload(ask: Ask, archive: Path, sha256: str) -> None:
