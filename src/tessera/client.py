@@ -178,7 +178,7 @@ class Client:
         return Job.from_body(self.get(f"jobs/{job_id}/"))
 
     def jobs(self, **filters: Any) -> Iterator[Job]:
-        """Jobs, newest first, page by page.
+        """List jobs, newest first, page by page.
 
         Args:
             filters: ``state``, ``virtual_cluster``, ``user``.
@@ -267,7 +267,7 @@ class Client:
     # Nodes, virtual clusters, tokens
 
     def nodes(self, **filters: Any) -> Iterator[Node]:
-        """Nodes, page by page."""
+        """List nodes, page by page."""
         return map(Node.from_body, self.pages("nodes/", **filters))
 
     def add_node(self, node: Mapping[str, Any]) -> Node:
@@ -297,7 +297,7 @@ class Client:
         return Node.from_body(self.post(f"nodes/{node_id}/{action}/", {"reason": reason}))
 
     def cluster_job_limits(self) -> Body:
-        """Limits of live jobs of the cluster, and of each tenant that one may see."""
+        """Get the limits of live jobs of the cluster, and of each visible tenant."""
         body: Body = self.get("job-limits/cluster/")
         return body
 
@@ -307,7 +307,7 @@ class Client:
         return body
 
     def tenant_job_limits(self, tenant_id: int) -> Body:
-        """Limits of live jobs of a tenant and of its members."""
+        """Get the limits of live jobs of a tenant and of its members."""
         body: Body = self.get(f"tenants/{tenant_id}/job-limits/")
         return body
 
@@ -324,7 +324,7 @@ class Client:
         return body
 
     def virtual_clusters(self, **filters: Any) -> Iterator[VirtualCluster]:
-        """Virtual clusters, page by page."""
+        """List virtual clusters, page by page."""
         return map(VirtualCluster.from_body, self.pages("virtual-clusters/", **filters))
 
     def create_token(

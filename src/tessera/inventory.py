@@ -87,11 +87,11 @@ class Inventory:
         docker: version of the engine, empty without one; ``docker_socket`` its socket.
         engine: kind of the container engine, ``docker`` or ``podman``; empty without one.
         rootless: the engine runs without root, as the node's user.
-        firewall: the program that loads packet filter rules, ``iptables`` or ``nft``; empty: none.
+        firewall: the program that loads packet filter rules, ``iptables`` or ``nft``, or empty.
         warnings: texts about values that could not be read.
         isolation: the probe of each level; empty if none was probed.
         networks: probes of own networks of plain jobs, likewise.
-        job_network: the setting in the node's file, one of ``job_networks.SETTINGS``; empty: none.
+        job_network: the setting in the node's file, one of ``job_networks.SETTINGS``, or empty.
     """
 
     devices: List[Device]

@@ -12,7 +12,7 @@ from tessera.wire import Fields, Json
 
 NONE, NAMESPACE, USER, CONTAINER = "none", "namespace", "user", "container"
 LEVELS = (NONE, NAMESPACE, USER, CONTAINER)
-"""From the weakest to the strongest."""
+"""All levels, from the weakest to the strongest."""
 PLAIN_LEVELS = (NONE, NAMESPACE, USER)
 """The levels of jobs without an image."""
 

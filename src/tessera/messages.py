@@ -50,7 +50,7 @@ class Listing:
 
     Attributes:
         items: the items in order; at least one.
-        word: the conjunction; empty: commas.
+        word: the conjunction; commas if empty.
     """
 
     items: tuple[Parameter, ...]
@@ -92,7 +92,7 @@ class Sentence(str):
         return self._message
 
     def __str__(self) -> str:
-        """Itself: the conversion to a text preserves the message."""
+        """Return the sentence itself, so that a conversion to text preserves the message."""
         return self
 
     @property
@@ -152,9 +152,9 @@ class Template:
 
     Attributes:
         one: text with ``%(name)s`` for each parameter; the singular if there is a plural.
-        many: the plural; empty: one form only.
+        many: the plural; empty if there is one form only.
         by: the parameter whose number chooses the form.
-        context: distinguishes equal English texts for translators; empty: none.
+        context: distinguishes equal English texts for translators; empty if not needed.
         names: all parameters.
     """
 

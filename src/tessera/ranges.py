@@ -64,7 +64,7 @@ def start_range(p10: float, p90: float, *, soonest: float = 0.0) -> StartRange |
 
 
 def _rounded_up(seconds: float) -> int:
-    """Whole seconds below a minute, then whole minutes, rounded up."""
+    """Round up to whole seconds below a minute, then to whole minutes."""
     step = 1 if seconds < MINUTE else MINUTE
     return step * math.ceil(max(0.0, seconds) / step)
 

@@ -15,7 +15,7 @@ class _Row:
     Attributes:
         code: part of the API; it never changes.
         slurm: the name that ``tessera slurm squeue`` shows.
-        kueue: the name in Kueue; empty: Kueue has none.
+        kueue: the name in Kueue; empty if Kueue has none.
         runs: when a job with this reason runs.
         meaning: one sentence for the documentation.
         is_final: no amount of waiting starts the job.

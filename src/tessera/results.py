@@ -219,7 +219,7 @@ class Token:
 
 
 def texts(values: Any) -> tuple[str, ...]:
-    """Entries as texts, from strings or objects with a ``text`` or ``message``."""
+    """Return entries as texts, from strings or objects with a ``text`` or ``message``."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         return ()
     return tuple(_in_words(value) for value in values)

@@ -114,9 +114,9 @@ class RunSpec:
         log_segment_bytes: size of one log segment.
         log_rate_bytes: output per second beyond which output is dropped, with a marker.
         ports: must be free when the run is prepared; from an own network they are published.
-        bind_host: the node's address at which ports are published; empty: all its addresses.
+        bind_host: the node's address at which ports are published; all its addresses if empty.
         workdir: directory below the working directory in which the command starts.
-        checkpoint_dir: a directory shared by nodes, for the job's checkpoints; empty: the node's.
+        checkpoint_dir: a directory shared by nodes, for the job's checkpoints; or empty.
         installation: the control plane that owns the run; others ignore it.
         isolation: the least level at which the job may run (``tessera.isolation.LEVELS``).
         uid: the tenant's Unix user id for level ``user``; None if the tenant has none.
@@ -124,7 +124,7 @@ class RunSpec:
         hidden_paths: directories of the node to hide if a visible path contains them.
         network: ``own`` or ``shared`` with the node.
         job_network: choice of the own network of a plain job, one of
-            ``job_networks.SETTINGS``; empty: by its file.
+            ``job_networks.SETTINGS``; by its file if empty.
         disk_bytes: limit of run directory and checkpoints together, 0 for no limit.
         protocol: version that wrote the spec.
     """

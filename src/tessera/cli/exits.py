@@ -65,7 +65,7 @@ def run_and_exit(command: Callable[[], Any]) -> None:
 
 
 def explain(error: ClientError) -> Exit:
-    """Say an error in words, with field, value and remedy where they are known."""
+    """Print an error with field, value and remedy if known, and return the exit status."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if isinstance(error, ApiError):
         return _explain_refusal(error, console)

@@ -90,7 +90,7 @@ def _print_ranks(ranks: list[Mapping[str, Any]]) -> None:
 
 
 def _warnings(ranks: list[Mapping[str, Any]]) -> dict[str, str]:
-    """Names of ranks, separated by commas, by the code of a protection that they lack."""
+    """Return names of ranks, separated by commas, by the code of a protection that they lack."""
     found: dict[str, list[str]] = {}
     for rank in ranks:
         for code in rank.get("warnings") or ():

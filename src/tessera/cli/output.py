@@ -64,7 +64,7 @@ def state_text(state: str) -> str:
 
 
 def say_warnings(warnings: Iterable[str]) -> None:
-    """Warnings go to standard error, each on its line."""
+    """Print warnings on standard error, each on its line."""
     for warning in warnings:
         err().print(f"[yellow]warning:[/] {escape(warning)}")
 

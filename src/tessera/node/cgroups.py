@@ -26,7 +26,7 @@ def version() -> str:
 
 
 def _own_paths() -> Dict[str, str]:
-    """This process's group for each controller; the unified hierarchy under the empty name."""
+    """Return this process's group by controller; the key of the unified hierarchy is empty."""
     paths = {}
     for line in system.read_text("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -112,7 +112,7 @@ class Group:
         return all(entered)
 
     def oom_kills(self) -> int:
-        """Number of OOM kills in the group."""
+        """Return the number of OOM kills in the group."""
         name = "memory.events" if self.unified else "memory.oom_control"
         for path in self.paths:
             for line in system.read_text(f"{path}/{name}").splitlines():

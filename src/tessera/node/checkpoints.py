@@ -149,7 +149,7 @@ def _name(take: Fields) -> str:
 
 
 def _names(folder: int) -> "list[tuple[tuple[int, int], str]]":
-    """Checkpoints by name, the oldest first; of at most ``MOST_NAMES`` entries."""
+    """Return checkpoints by name, the oldest first; at most ``MOST_NAMES`` entries."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in itertools.islice(entries, MOST_NAMES)]
     return sorted((_order(name), name) for name in names if _NAME.fullmatch(name))

@@ -74,7 +74,7 @@ class ContainerOutput:
     Args:
         ref: reference of the container.
         sink: takes the output.
-        position: start, from ``Output.position``; empty: the beginning.
+        position: start, from ``Output.position``; the beginning if empty.
     """
 
     def __init__(self, ref: ContainerRef, sink: Sink, position: bytes = b"") -> None:

@@ -66,7 +66,7 @@ class Directories:
 
     @functools.lru_cache(maxsize=1)  # noqa: B019 - a process has one store
     def secrets_in_memory(self) -> str:
-        """Path of the secrets of all runs if the node has a file system in memory."""
+        """Return the path of the secrets of all runs if the node has a file system in memory."""
         digest = hashlib.sha256(os.fsencode(os.path.realpath(self.root))).hexdigest()[:16]
         return f"{SECRETS_TOP}/tessera-{os.geteuid()}/{digest}"
 

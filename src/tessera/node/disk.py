@@ -16,7 +16,7 @@ COST_FACTOR = 50.0
 
 
 def directories_of(run: Run, spec: RunSpec) -> List[str]:
-    """Directories in which a job may write on the node's disk: run directory and checkpoints."""
+    """Return directories in which a job may write on disk: run directory and checkpoints."""
     names = (protocol.WORK_DIR, protocol.JOB_DIR, plans.HOME_DIR)
     return [*map(run.file, names), protocol.checkpoint_dir(run.store.root, spec)]
 

@@ -293,7 +293,7 @@ class Engine(NamedTuple):
 
 
 def sockets() -> List[str]:
-    """Sockets of engines, those of this user first: they need no root."""
+    """Return the sockets of engines, those of this user first: they need no root."""
     places = [os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.getuid()}"]
     own = [os.path.join(place, name) for place in places if place for name in _USERS_SOCKETS]
     return list(dict.fromkeys([*own, *ROOTFUL_SOCKETS]))
@@ -310,7 +310,7 @@ def find_engines(places: Sequence[str]) -> List[Engine]:
 
 
 def identify(socket_path: str) -> Optional[Engine]:
-    """Kind and version of the engine at a socket; None without an answer."""
+    """Return kind and version of the engine at a socket; None without an answer."""
     try:
         _, about = call(socket_path, "GET", "/version", timeout=PROBE_SECONDS)
         _, state = call(socket_path, "GET", "/info", timeout=PROBE_SECONDS)

@@ -184,7 +184,7 @@ def _container_gone(run: Run) -> bool:
 
 
 def remaining(run_id: str, status: RunStatus) -> List[int]:
-    """Live processes of a run: of its session, its cgroup, or marked in their environment."""
+    """Return live processes of a run: of its session, its cgroup, or marked by environment."""
     marker = b"TESSERA_JOB_RUN_ID=" + run_id.encode("ascii")
     inside = cgroups.members(run_id)
     since = status.runner_start or 0

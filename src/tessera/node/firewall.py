@@ -56,7 +56,7 @@ def rules_for(ports: Sequence[int], attached: Sequence[str] = ()) -> Rules:
 
 
 def hidden() -> Tuple[str, ...]:
-    """Networks that no job with an own network reaches: metadata services and this node."""
+    """Return the networks that own networks cannot reach: metadata services and this node."""
     return (*METADATA, *node_addresses())
 
 
@@ -74,7 +74,7 @@ def node_addresses() -> List[str]:
 
 
 def _ipv4_addresses() -> List[str]:
-    """Local addresses in the kernel's routing tables."""
+    """Return the local addresses in the kernel's routing tables."""
     found = []
     address = ""
     for line in system.read_text("/proc/net/fib_trie").splitlines():
@@ -105,7 +105,7 @@ def resolvers() -> List[str]:
 
 
 def family(address: str) -> int:
-    """4 or 6 for an address or a network; 0 if it is not valid."""
+    """Return 4 or 6 for an address or a network; 0 if it is not valid."""
     host = address.partition("/")[0]
     for number, kind in ((4, socket.AF_INET), (6, socket.AF_INET6)):
         try:

@@ -58,7 +58,7 @@ def expected() -> str:
 
 
 def descriptors() -> Set[int]:
-    """Descriptors that forked processes of the session must leave open for its helper."""
+    """Return descriptors that forked processes of the session must leave open for its helper."""
     return {number for one in _started for number in (one.line.fileno(), one.errors)}
 
 
@@ -180,7 +180,7 @@ def check() -> None:
 
 
 def _errors() -> str:
-    """Output of sudo or the helper before it ended."""
+    """Read the output of sudo or the helper before it ended."""
     try:
         return " ".join(os.read(_started[0].errors, 4096).decode("utf-8", "replace").split())
     except OSError:
@@ -330,7 +330,7 @@ def is_of_job(path: str) -> bool:
 
 
 def _opened(directories: Sequence[str]) -> List[int]:
-    """Descriptors of the existing directories."""
+    """Return the descriptors of the existing directories."""
     found = []
     for path in directories:
         flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

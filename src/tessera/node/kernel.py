@@ -149,7 +149,7 @@ def prohibit_routes(networks: Sequence[str]) -> None:
 
 
 def open_network(pid: int) -> Tuple[int, ...]:
-    """Descriptors of the network namespace of a process, to be entered with ``enter_network``.
+    """Open the network namespace of a process, to be entered with ``enter_network``.
 
     For a caller that is not root, that of its user namespace is before it.
     """

@@ -106,7 +106,7 @@ class LogProcess(Sink):
         self._attach(int(pid or 0), channel, theirs, lock)
 
     def _fork_writer(self, theirs: socket.socket, lock: int) -> NoReturn:
-        """In the intermediate process: fork the writer, and report its pid."""
+        """Fork the writer in the intermediate process, and report its pid."""
         try:
             signal.set_wakeup_fd(-1)
             writer = os.fork()

@@ -62,7 +62,7 @@ def read_log(directory: str, offset: int, limit: int) -> Tuple[int, bytes]:
 
 
 def _read_piece(path: str, skip: int, limit: int) -> Tuple[bytes, int]:
-    """Bytes of a segment and the segment's length; nothing when it was dropped meanwhile."""
+    """Read a segment and its length; return nothing when it was dropped meanwhile."""
     try:
         descriptor = system.open_regular(path)
     except OSError:

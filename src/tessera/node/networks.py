@@ -305,7 +305,7 @@ def _probe_connection() -> NetworkProbe:
 
 
 def _missing() -> Tuple[str, str]:
-    """Cause and detail of a missing requirement of connections on this node; empty: none."""
+    """Return cause and detail of a missing requirement of connections on this node; or empty."""
     path = system.which(CONNECTOR, _places())
     if not path:
         return job_networks.NO_CONNECTOR, f"{CONNECTOR} is not in {':'.join(_places())}"
@@ -330,7 +330,7 @@ def _version(path: str) -> str:
 
 
 def _tried(choice: Choice) -> Tuple[str, str]:
-    """Cause and detail of a failure to give a sandbox this network; empty: none."""
+    """Return cause and detail of a failure to give a sandbox this network; or empty."""
     uid = SHARED_UID if os.getuid() == 0 else None
     try:
         confinement.try_out(uid, lambda pid: connect(pid, choice, uid).wait, blocked_by(choice))

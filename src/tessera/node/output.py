@@ -64,7 +64,7 @@ class Output:
         """Prepare to read from a new connection after the last one broke.
 
         Returns:
-            The parameter ``&since=`` of the engine's log request; empty: from the start.
+            The parameter ``&since=`` of the engine's log request; empty for the start.
         """
         self._held, self._left, self._passed = b"", 0, 0
         self.seeks, self._drops, self._skip = bool(self._streams), False, 0
@@ -110,7 +110,7 @@ class Output:
         return b"".join(output)
 
     def _begin_message(self, received: bytes, at: int) -> int:
-        """Offset of the message's text; 0 if more bytes are needed."""
+        """Return the offset of the message's text; 0 if more bytes are needed."""
         begin = at + _HEAD
         if len(received) < begin:
             return 0
@@ -166,7 +166,7 @@ class Output:
 
 
 def seconds(time: bytes) -> Optional[int]:
-    """Whole seconds since 1970 of the engine's time; None if it is not valid."""
+    """Parse the engine's time into whole seconds since 1970; None if it is not valid."""
     found = _TIME.match(time)
     if found is None:
         return None

@@ -76,7 +76,7 @@ class Payload:
         raise StartError("nothing to start")
 
     def descriptors(self) -> List[int]:
-        """Descriptors to wait on."""
+        """Return descriptors to wait on."""
         return []
 
     def readable(self, descriptor: int) -> None:
@@ -105,7 +105,7 @@ class Payload:
 
 
 def granted_environment() -> Dict[str, str]:
-    """Variables that a job inherits from the node; others of the session are dropped."""
+    """Return variables that a job inherits from the node; others of the session are dropped."""
     found = {name: os.environ[name] for name in GRANTED if name in os.environ}
     found.setdefault("PATH", DEFAULT_PATH)
     return found
@@ -274,7 +274,7 @@ class ProcessPayload(Payload):
     # -- end -------------------------------------------------------------------------------------
 
     def descriptors(self) -> List[int]:
-        """Descriptors for the end of a sandbox whose processes are not children of this one."""
+        """Return descriptors for the end of a sandbox that this process has not forked."""
         return [self._box.descriptor()] if isinstance(self._box, HelpedBox) else []
 
     def signal(self, number: signal.Signals) -> None:
@@ -386,7 +386,7 @@ def _start_error(error: SandboxError, level: str) -> StartError:
 
 
 def _machine_oom_kills() -> int:
-    """Number of OOM kills of the kernel since boot, as far as known."""
+    """Return the number of OOM kills of the kernel since boot, as far as known."""
     for line in system.read_text("/proc/vmstat").splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])

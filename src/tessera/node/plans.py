@@ -34,7 +34,7 @@ def device_files(root: str, indices: List[int], machine: str = "") -> List[str]:
     Args:
         root: the node's directory ``~/.tessera``.
         indices: indices of the GPUs, in the order of their bus addresses.
-        machine: root directory of the machine; empty: ``/``.
+        machine: root directory of the machine; ``/`` if empty.
     """
     if not indices or os.path.lexists(os.path.join(root, protocol.DEVICES_FILE)):
         return []

@@ -197,13 +197,13 @@ def _gpus(warnings: List[str]) -> Found:
 
 
 def read_query(text: str) -> List[List[str]]:
-    """Rows of ``nvidia-smi --query-gpu``; other lines are left out."""
+    """Parse the rows of ``nvidia-smi --query-gpu``; other lines are left out."""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
     return [row for row in rows if len(row) == 6 and row[0].isdigit()]
 
 
 def sysfs_paths(bus_ids: Sequence[str]) -> Optional[List[Tuple[int, int]]]:
-    """Socket and root bridge of each GPU from the kernel; None if unknown."""
+    """Read socket and root bridge of each GPU from the kernel; None if unknown."""
     bridges: Dict[str, int] = {}
     paths = []
     for bus_id in bus_ids:
@@ -224,7 +224,7 @@ def _kernel_address(bus_id: str) -> str:
 
 
 def read_topology(text: str, count: int) -> Optional[List[Tuple[int, int]]]:
-    """Socket and PCIe group of each GPU from the matrix of ``nvidia-smi topo -m``.
+    """Parse socket and PCIe group of each GPU from the matrix of ``nvidia-smi topo -m``.
 
     For two GPUs joined by NVLink the matrix has only that and not their PCIe groups, so each
     such GPU is a group of its own and the socket comes from the NUMA column.
@@ -243,7 +243,7 @@ def read_topology(text: str, count: int) -> Optional[List[Tuple[int, int]]]:
 
 
 def _classes(matrix: Sequence[Sequence[str]], joined: Sequence[str]) -> List[int]:
-    """For each one, the number of the first GPU that it is joined with."""
+    """Return for each GPU the number of the first GPU with which it is joined."""
     return [
         next(other for other, word in enumerate(row) if word in joined or other == index)
         for index, row in enumerate(matrix)

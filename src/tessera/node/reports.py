@@ -60,7 +60,7 @@ class Journal:
         self.numbers[_STATE] = _IDLE
 
     def received(self) -> int:
-        """Size of the datagram in the buffer: lines of reports contain no zero byte."""
+        """Return the size of the datagram in the buffer: lines of reports contain no zero byte."""
         found = bytes(self.buffer).find(b"\0")
         return found if found >= 0 else _BUFFER
 
@@ -81,7 +81,7 @@ class Inbox:
         self.owners = {os.geteuid(), isolation.SHARED_UID, spec.uid}
 
     def fileno(self) -> int:
-        """Descriptor of the socket; -1 without."""
+        """Return the descriptor of the socket; -1 without."""
         return -1 if self.socket is None else self.socket.fileno()
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class Collector:
         return 0 if self._stored is None else self._stored.end
 
     def fileno(self) -> int:
-        """Descriptor of the socket; -1 without."""
+        """Return the descriptor of the socket; -1 without."""
         return self._inbox.fileno()
 
     def accepts(self) -> bool:

@@ -300,7 +300,7 @@ class Run:
                 pass  # other runs have secrets
 
     def secrets_in_memory(self) -> str:
-        """Path of the secrets if the node has a file system in memory."""
+        """Return the path of the secrets if the node has a file system in memory."""
         return os.path.join(self.store.secrets_in_memory(), self.run_id)
 
     def discard(self) -> None:

@@ -82,7 +82,7 @@ def _first_process(
     *,
     is_bound: bool,
 ) -> None:
-    """Be pid 1 of the sandbox until the job's first process has ended."""
+    """Run as pid 1 of the sandbox until the job's first process has ended."""
     wake = _reset_signals()
     os.setsid()
     mask = os.umask(0o022)

@@ -200,7 +200,7 @@ def _cover(path: str) -> None:
 
 
 def _cover_without_links(path: str, own: Set[int]) -> None:
-    """Cover for an account that may replace parts of the path by links meanwhile."""
+    """Cover a path of which an account may replace parts by links meanwhile."""
     private = "/.cover"
     os.mkdir(private)
     _cover(private)
@@ -242,10 +242,10 @@ def _make_temporary(plan: Plan) -> None:
 
 
 def _show_resolver(own: bytes) -> None:
-    """If /etc/resolv.conf is a link to a file elsewhere, mount that file.
+    """Mount the target of /etc/resolv.conf if it is a link to a file elsewhere.
 
     Args:
-        own: replacement of its content; empty: the node's content.
+        own: replacement of its content; the node's content if empty.
     """
     if not os.path.islink("/etc/resolv.conf"):
         if own and os.path.isfile("/etc/resolv.conf"):

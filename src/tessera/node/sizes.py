@@ -18,7 +18,7 @@ class NotMeasuredError(Exception):
 
 
 def size_of(directories: Iterable[str], enough: int) -> int:
-    """Allocated bytes of all files below some directories; counting ends above ``enough``.
+    """Return the allocated bytes of all files below some directories, at most about ``enough``.
 
     Each entry counts at least ``LEAST_BYTES``, and a file with several names once. Links and
     other file systems are not followed.

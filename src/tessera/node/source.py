@@ -68,7 +68,7 @@ def check_git(source: GitSource) -> None:
 
 
 def git_environment() -> Dict[str, str]:
-    """Environment of git: no prompts, and no protocol but https and ssh."""
+    """Return the environment of git: no prompts, and no protocol but https and ssh."""
     kept = ("PATH", "HOME", "USER", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "SSH_AUTH_SOCK")
     proxies = ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "SSL_CERT_FILE")
     return {

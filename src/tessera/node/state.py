@@ -180,7 +180,7 @@ def _slot(number: int, content: bytes) -> bytes:
 
 
 def _newest(content: bytes) -> Tuple[int, int, Optional[Json]]:
-    """Number and place of the newest status, and the status; (0, 0, None) without one."""
+    """Return number and place of the newest status, and the status; (0, 0, None) without one."""
     best, place, body = 0, 0, b""
     for slot in (0, 1):
         at = NOTES_BYTES + slot * SLOT_BYTES
@@ -197,7 +197,7 @@ def _newest(content: bytes) -> Tuple[int, int, Optional[Json]]:
 
 
 def _checked(slot: bytes) -> Tuple[int, bytes]:
-    """Number and content of a slot; 0 if the checksum does not match."""
+    """Return the number and content of a slot; 0 if the checksum does not match."""
     end = slot.find(b"\n", 0, 64)
     words = slot[:end].split(b" ") if end > 0 else []
     if len(words) != 3 or not (words[1].isdigit() and words[2].isdigit()):

@@ -35,7 +35,7 @@ def boot_id() -> str:
 
 
 def boot_clock() -> float:
-    """Seconds since boot, suspended time included; the clock of leases."""
+    """Return the seconds since boot, suspended time included; the clock of leases."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -109,7 +109,7 @@ def open_regular(
 
 
 def read_file(path: str, most: int = _MOST_TEXT, *, any_owner: bool = False) -> bytes:
-    """Content of a small file that a job could have replaced.
+    """Read a small file that a job could have replaced.
 
     Returns:
         The content; empty if the file is missing, larger than ``most`` bytes, not a regular
@@ -124,7 +124,7 @@ def read_file(path: str, most: int = _MOST_TEXT, *, any_owner: bool = False) -> 
 
 
 def regular_size(path: str) -> Optional[int]:
-    """Size of a regular file in bytes; None for anything else, links included."""
+    """Return the size of a regular file in bytes; None for anything else, links included."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -133,7 +133,7 @@ def regular_size(path: str) -> Optional[int]:
 
 
 def read_all(descriptor: int, most: int) -> bytes:
-    """Up to ``most`` bytes of an open file, which is closed; empty on failure.
+    """Read up to ``most`` bytes of an open file and close it; empty on failure.
 
     Cheaper than a file object, and small files are read often.
     """

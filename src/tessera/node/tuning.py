@@ -31,7 +31,7 @@ def checked(take: Fields) -> Dict[str, Any]:
 
 
 def _layout(take: Fields) -> Any:
-    """Logical workers of each process, one list for each member, or None."""
+    """Return the logical workers of each process, one list for each member, or None."""
     found = take.raw("layout")
     if found is None:
         return None

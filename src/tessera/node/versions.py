@@ -53,7 +53,7 @@ def version_of(store: Store, bundle: str) -> Optional[str]:
 
 @functools.lru_cache(maxsize=8)
 def _version_of(root: str, bundle: str) -> Optional[str]:
-    """Cached, as it is called for every run and constant within a session."""
+    """Return the version in a bundle's path; cached, as it is called for every run."""
     folder, name = os.path.split(bundle)
     version = os.path.basename(folder)
     at_home = os.path.realpath(os.path.dirname(folder)) == os.path.realpath(root)

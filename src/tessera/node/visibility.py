@@ -148,7 +148,7 @@ def _hidden(root: str, spec: RunSpec, declared: Declaration) -> List[str]:
 def _covers(
     seen: Sequence[Tuple[str, str]], hidden: Sequence[str], own_homes: Sequence[str]
 ) -> List[str]:
-    """Visible places of hidden directories and homes; a home may be visible as a whole.
+    """Return the visible places of hidden directories and homes; a home may be visible as a whole.
 
     The paths that are seen are pairs of a path on the node and its place.
     """

@@ -36,7 +36,7 @@ class Choice(NamedTuple):
     accumulation: int
 
     def batch(self, processes: int) -> int:
-        """Samples of a step."""
+        """Return the number of samples of a step."""
         return self.micro * self.accumulation * processes
 
 
@@ -116,7 +116,7 @@ class AdaptiveBatch(Elastic):
     def steps(self, progress: float, *, every: int = 0) -> Iterator[int]:
         """Yield the step numbers until the progress equals ``progress`` initial steps.
 
-        A checkpoint is saved every ``every`` steps (0: never in between), on a notice to leave
+        A checkpoint is saved every ``every`` steps (0 for never), on a notice to leave
         (then the loop ends), and after the last step.
         """
         yield from self._turns(lambda: self.progress >= progress, every)

@@ -90,7 +90,7 @@ class CheckpointStore:
         return Checkpoint(step, path, sha256, size)
 
     def _free_path(self, step: int) -> str:
-        """Its path; the same step again gets a number, so that nothing is ever replaced."""
+        """Return the path of the step; a repeated step gets a number, so none is replaced."""
         first = path = os.path.join(self.directory, f"step-{step:012d}")
         number = 0
         while os.path.lexists(path):

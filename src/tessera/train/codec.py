@@ -109,7 +109,7 @@ def _plain(value: Any) -> Any:
 
 
 def _as_array(value: Any) -> Any:
-    """Kind, dtype, shape and raw bytes of an array; None for other values."""
+    """Return the kind, dtype, shape and raw bytes of an array; None for other values."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         if value.layout != torch.strided or value.is_quantized:

@@ -125,7 +125,7 @@ class Elastic(ABC):
             self.scheduler.load_state_dict(state["scheduler"])
 
     def _rules(self) -> Dict[str, Any]:
-        """State of optimizer and scheduler."""
+        """Return the state of optimizer and scheduler."""
         scheduler = self.scheduler
         return {
             "optimizer": self.optimizer.state_dict(),

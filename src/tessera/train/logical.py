@@ -92,7 +92,7 @@ class LogicalWorkers(Elastic):
         return _whole_numbers(wanted) or reduction.spread(self.workers, self.peers.size)
 
     def _wanted_counts(self, layout: Optional[control.Layout]) -> List[float]:
-        """This process's contribution to the layout, place by place; zeros for none.
+        """Return this process's contribution to the layout, place by place; zeros for none.
 
         Only the first process contributes, and only layouts that fit.
         """
@@ -126,7 +126,7 @@ class LogicalWorkers(Elastic):
     def steps(self, total: int, *, every: int = 0) -> Iterator[int]:
         """Yield the step numbers from the last checkpoint up to `total`.
 
-        A checkpoint is saved every ``every`` steps (0: never in between), on a notice to leave
+        A checkpoint is saved every ``every`` steps (0 for never), on a notice to leave
         (then the loop ends), and after the last step. At the end the model has the buffers of the
         first worker in all processes.
         """
@@ -260,7 +260,7 @@ class LogicalWorkers(Elastic):
         self.peers.wait()
 
     def _state(self, contexts: List[Any]) -> Dict[str, Any]:
-        """Everything that the next step depends on, independent of the layout."""
+        """Return the state that the next step depends on, independent of the layout."""
         return {
             "version": VERSION,
             "step": self.done,
@@ -276,7 +276,7 @@ class LogicalWorkers(Elastic):
         }
 
     def _receipt(self, state: Mapping[str, Any]) -> Dict[str, Any]:
-        """Data for comparing two runs, in addition to the hash of the checkpoint."""
+        """Return data for comparing two runs, in addition to the hash of the checkpoint."""
         return {"seed": self.seed, "logical_workers": self.workers, **state["settings"]}
 
     def _take_up(self, state: Mapping[str, Any]) -> None:

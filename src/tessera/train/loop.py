@@ -28,7 +28,7 @@ class Loop:
         steps: number of steps of the whole training.
         save: returns the state that the next step depends on, for `checkpoint`.
         load: restores the result of `save`.
-        every: steps between checkpoints; 0: only when the job leaves, and at the end.
+        every: steps between checkpoints; 0 saves only when the job leaves, and at the end.
         agree: returns whether any process was asked to leave, given whether this one was; if
             None, the processes of PyTorch's process group exchange it.
 
@@ -91,7 +91,7 @@ class Loop:
 
 
 def _group() -> Any:
-    """PyTorch's module of process groups, if this process is in one."""
+    """Return PyTorch's module of process groups, if this process is in one."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None

@@ -83,14 +83,14 @@ class NoiseScale:
         return max(0.0, self.variance_sum / self.weight) if self.weight else 0.0
 
     def gain(self, scale: float) -> float:
-        """Number of steps of the initial batch that equal one scaled step: 1 to `scale`."""
+        """Return the number of initial-batch steps that equal one scaled step: 1 to `scale`."""
         total = self.variance + self.square
         if total <= 0:
             return 1.0
         return total / (self.variance / scale + self.square)
 
     def efficiency(self, scale: float) -> float:
-        """Progress per sample against that of the initial batch: 1 / `scale` to 1."""
+        """Return the progress per sample relative to the initial batch: 1 / `scale` to 1."""
         return self.gain(scale) / scale
 
     def to_state(self) -> Dict[str, Any]:
@@ -99,7 +99,7 @@ class NoiseScale:
 
     @classmethod
     def from_state(cls, state: Dict[str, Any]) -> NoiseScale:
-        """Inverse of `to_state`."""
+        """Restore an object from the result of `to_state`."""
         return cls(float(state["square"]), float(state["variance"]), float(state["weight"]))
 
 

@@ -62,7 +62,7 @@ def portable(states: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def from_portable(states: Dict[str, Any]) -> Dict[str, Any]:
-    """Inverse of `portable`."""
+    """Restore the state from the result of `portable`."""
     version, packed, gauss = states["python"]
     words = tuple(int.from_bytes(packed[at : at + 4], "little") for at in range(0, len(packed), 4))
     return {**states, "python": (version, words, gauss)}
@@ -70,7 +70,7 @@ def from_portable(states: Dict[str, Any]) -> Dict[str, Any]:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Context that restores all generators at its end."""
+    """Restore all generators at the end of the context."""
     states = capture()
     try:
         yield

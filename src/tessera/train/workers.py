@@ -192,7 +192,7 @@ class Contexts:
 
     @contextmanager
     def switching(self) -> Iterator[None]:
-        """Context manager around calls of `enter` and `leave`.
+        """Restore the generators after calls of `enter` and `leave`.
 
         Afterwards the shared generators are restored, and the buffers of the first held worker.
         """

@@ -126,7 +126,7 @@ def _jobs_of_tasks(client: Client, array: int, tasks: Sequence[int]) -> list[int
 def _of_one_name(
     client: Client, array: int, first: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
-    """Jobs of arrays of this name and person that are not older, the newest first."""
+    """Yield jobs of arrays of this name and person that are not older, newest first."""
     name = str((first.get("labels") or {}).get(ARRAY) or "")
     user = str(first["user"])
     for row in client.pages("jobs/", label=f"{ARRAY}={name}", user=user, state="live,ended"):
@@ -174,7 +174,7 @@ _SAME: Final = {"A": "i", "Q": "p", "T": "t"}
 
 
 def joined(arguments: Sequence[str]) -> list[str]:
-    """Arguments in which keys that begin with ``-`` are no options: ``-S -p`` in one word."""
+    """Join a sort option with its keys, which may begin with ``-``: ``-S -p`` in one word."""
     found: list[str] = []
     for word in arguments:
         if found and found[-1] in {"-S", "--sort"}:
@@ -185,7 +185,7 @@ def joined(arguments: Sequence[str]) -> list[str]:
 
 
 def sort_keys(text: str) -> tuple[tuple[str, bool], ...]:
-    """Letters to sort by, each with whether it goes downwards, of ``P,-p,i``; also ``M``.
+    """Parse ``P,-p,i`` into letters to sort by, each with its direction; also ``M``.
 
     Raises:
         UsageError: a letter is none that is sorted by.

@@ -148,7 +148,7 @@ def _fit(text: str, cell: Cell) -> str:
 
 
 def job_columns() -> dict[str, Column]:
-    """Columns by the letters that ``squeue -o`` takes."""
+    """Return columns by the letters of ``squeue -o``."""
     now = datetime.now(tz=UTC)
     return {
         "A": ("JOBID", lambda row: str(row["id"])),
@@ -183,7 +183,7 @@ def job_columns() -> dict[str, Column]:
 
 
 def accounting_columns() -> tuple[dict[str, Column], dict[str, str]]:
-    """Columns of ``sacct`` by key, and keys by the names that ``--format`` takes."""
+    """Return columns of ``sacct`` by key, and keys by the names of ``--format``."""
     columns = job_columns()
     found: dict[str, Column] = {
         name: (title, columns[letter][1]) for title, (name, letter) in _ACCOUNTING.items()
@@ -206,17 +206,17 @@ def nodes_of(row: Mapping[str, Any]) -> str:
 
 
 def node_count(row: Mapping[str, Any]) -> int:
-    """Nodes of a job that has some; before, as many as it has instances."""
+    """Return the number of nodes; before a start, of instances."""
     return len(row.get("nodes") or ()) or int(row.get("instances") or 1)
 
 
 def resources(row: Mapping[str, Any]) -> str:
-    """Nodes and devices of the whole job, as Slurm writes them."""
+    """Return nodes and devices of the whole job in Slurm's format."""
     return f"node={node_count(row)},gres/gpu={row.get('devices', 0)}"
 
 
 def _per_node(row: Mapping[str, Any]) -> str:
-    """Devices on each node; ``N/A`` where nodes have not as many each."""
+    """Return devices on each node; ``N/A`` if nodes have different numbers."""
     each, rest = divmod(int(row.get("devices") or 0), node_count(row))
     return "N/A" if rest else f"gres/gpu:{each}"
 

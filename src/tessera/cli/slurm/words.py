@@ -48,7 +48,7 @@ LONG_NODE_STATES: Final[Mapping[str, str]] = {
     "down": "down",
     "unk": "unknown",
 }
-"""By the short word for the state of a node, the long one."""
+"""Long word of a node state by its short word."""
 
 IN_USE: Final = frozenset({"alloc", "mix"})
 """Short words for nodes of which something is in use."""
