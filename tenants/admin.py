@@ -96,15 +96,15 @@ class ReadOnlyAdmin(TenantScopedAdmin):
     """Shows rows that are not editable by hand."""
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never."""
+        """Return False: rows are read-only here."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never."""
+        """Return False: rows are read-only here."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never."""
+        """Return False: rows are read-only here."""
         return False
 
 
@@ -119,7 +119,7 @@ class TesseraUserAdmin(TenantScopedAdmin, BaseUserAdmin):
     )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never: the audit names people; deactivate them instead."""
+        """Return False: the audit names people; deactivate them instead."""
         return False
 
 
@@ -136,7 +136,7 @@ class TenantAdmin(TenantScopedAdmin):
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never."""
+        """Return False: tenants are archived, not deleted."""
         return False
 
 

@@ -13,7 +13,7 @@ from tenants.services.announcements import CACHE_KEY
 from tenants.viewers import Viewer
 
 KEPT_SECONDS: Final = 10
-"""So long a process does not ask again; a new announcement is everywhere after that."""
+"""Lifetime of cached announcements; each process shows a new one after this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def extend_chain(database: BaseDatabaseWrapper, entries: Iterable[AuditEntry]) -
 
 
 def link_hash(previous: str, position: int, values: Mapping[str, Any]) -> str:
-    """SHA-256 of the link before and of the row as canonical JSON."""
+    """Return the SHA-256 of the previous link and of the row as canonical JSON."""
     text = f"{previous}\n{position}\n{canonical(values)}"
     return hashlib.sha256(text.encode()).hexdigest()
 

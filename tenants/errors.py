@@ -22,7 +22,7 @@ class FieldError:
         value: the given value; ``None`` if it must not be repeated (passwords, keys).
         message: the fault, one sentence.
         remedy: a valid value, one sentence.
-        code: stable code for scripts; empty: the code of the error with this one.
+        code: stable code for scripts; if empty, the code of the error with this fault.
     """
 
     field: str

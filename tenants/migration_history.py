@@ -17,14 +17,14 @@ MOST_NAMES: Final = 3
 
 @cache
 def known_migrations() -> frozenset[Migration]:
-    """App label and name of each migration of this version, squashed ones included."""
+    """Return app label and name of each migration of this version, squashed ones included."""
     on_disk = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
     squashed = (pair for migration in on_disk.values() for pair in migration.replaces)
     return frozenset((*on_disk, *squashed))
 
 
 def recorded_migrations(connection: BaseDatabaseWrapper) -> set[Migration]:
-    """App label and name of each migration that a database records; none if it is new."""
+    """Return app label and name of each migration that a database records; none if it is new."""
     return set(MigrationRecorder(connection).applied_migrations())
 
 

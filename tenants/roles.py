@@ -65,7 +65,7 @@ _LEAD: Final = _MEMBER | {
 }
 
 EVERYBODY: Final = frozenset({Permission.VIEW_CLUSTER, Permission.ISSUE_TOKENS})
-"""Allowed to everyone who is signed in, in no tenant or in any."""
+"""Permissions of every signed-in user, with or without a tenant."""
 
 PERMISSIONS: Final = MappingProxyType(
     {Role.VIEWER: _VIEWER, Role.MEMBER: _MEMBER, Role.LEAD: _LEAD}

@@ -62,7 +62,7 @@ def act_once(
     Args:
         act: creates the object, by database rows alone; after an error the form can be sent again.
         viewer: sender of the form.
-        word: token of the form, at most 32 characters; empty: no check.
+        word: token of the form, at most 32 characters; no check if empty.
         digest: hash of its input, at most 64 characters.
         made_key: the primary key of the object.
         now: current time.

@@ -139,7 +139,7 @@ def _insert(viewer: Viewer, *, name: str, display_name: str, note: str) -> Tenan
 
 
 def newest_uid() -> int:
-    """Return the highest Unix user id that a tenant may have had; 0: none."""
+    """Return the highest Unix user id that a tenant may have had; 0 if none."""
     of_tenants = Tenant.objects.unscoped().aggregate(uid=Max("uid"))["uid"] or 0
     floor = UidFloor.objects.values_list("uid", flat=True).first() or 0
     return max(of_tenants, floor)

@@ -121,7 +121,7 @@ def set_preferences(
 
 @transaction.atomic
 def set_email(*, viewer: Viewer, email: str) -> User:
-    """Set the viewer's e-mail address; empty: no mail.
+    """Set the viewer's e-mail address; empty for no mail.
 
     Raises:
         InvalidError: not an e-mail address.
