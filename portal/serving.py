@@ -50,7 +50,7 @@ _UPLOADS: Final = {
     "/submit/check/": "source.archive",
 }
 MOST_IDLE: Final = 8
-"""Threads that wait for the next request; more than these come and go with their requests."""
+"""Maximum number of idle threads; further threads end with their requests."""
 
 
 def behind_proxies(application: Any, settings: TesseraSettings) -> Any:

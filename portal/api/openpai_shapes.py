@@ -44,7 +44,7 @@ _PLATFORM: Final = frozenset({FailureClass.NODE.value, FailureClass.PLATFORM.val
 _RESOURCE: Final = frozenset({FailureClass.PREEMPTED.value})
 
 LogAddress = Callable[[MemberView, int], str]
-"""Return the address of the log of a member in the attempt with that number."""
+"""Function that returns the address of a member's log in the attempt with that number."""
 
 
 def job_summary(job: NamedJob) -> dict[str, Any]:

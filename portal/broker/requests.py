@@ -16,7 +16,7 @@ from portal.broker.connection import Keys, tolerated
 
 WANTED_KEY: Final = "tessera:round-wanted"
 WANTED_SECONDS: Final = 2
-"""A key is deleted when a round begins; this is for a worker that died before."""
+"""Lifetime of a request key, for workers that die; a round deletes its key when it begins."""
 BEGUN_KEY: Final = "tessera:rounds-begun"
 REST_KEY: Final = "tessera:round-rest"
 AT_KEY_SECONDS: Final = 3600

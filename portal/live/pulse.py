@@ -16,7 +16,7 @@ from channels.layers import get_channel_layer
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS: Final = 0.25
-"""A Redis that has died is away for longer, so that each gap swallows a message."""
+"""Interval of messages; an outage of Redis lasts longer, so that every gap loses a message."""
 
 LATE_SECONDS: Final = 3.0
 """Time that a busy loop may take to receive its own message."""

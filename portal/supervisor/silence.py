@@ -23,9 +23,9 @@ Probe = Callable[[], bool]
 
 
 class SilenceWatch:
-    """Reads heartbeats in a thread of its own, since a database query may block.
+    """Reads heartbeats in its own thread, since a database query may block.
 
-    A child is silent if its heartbeat has not changed for some time on this process's clock. A
+    A child is silent if its heartbeat has not changed for some time by this process's clock. A
     suspended machine or an unreachable database therefore makes no child appear silent.
     """
 

@@ -128,7 +128,7 @@ def _changes(text: str) -> dict[str, object]:
 
 
 class _LinesField(forms.CharField):
-    """A multi-line text: browsers send line ends as two characters, and a note has one."""
+    """A multi-line text; normalises the line ends of browsers to one character."""
 
     def to_python(self, value: Any) -> str:
         return str(super().to_python(value)).replace("\r\n", "\n")

@@ -27,7 +27,7 @@ YEAR_SECONDS: Final = 365 * 24 * 3600
 PROGRAM_PATHS: Final = ("/api/v1/", "/admin/", "/healthz", "/readyz", "/metrics")
 """Paths for programs and operators: always English, whatever language the browser requests."""
 COOKIE: Final = "tessera_zone"
-"""Set by the page's script (``static/js/zone.js``), read here."""
+"""Cookie written by the page's script (``static/js/zone.js``) and read by the server."""
 _LONGEST: Final = 64
 
 

@@ -24,7 +24,7 @@ from tessera.reasons import ReasonCode
 _FIELD: Final = re.compile(r"roles\.([a-z][a-z0-9-]{0,31})\.secrets\.(.+)", re.DOTALL)
 Keys = tuple[str, ...]
 NEW_NAME: Final = "secret_name."
-"""Begins the name of the field for a secret more; the role follows."""
+"""Prefix of the field name for an additional secret; the role follows."""
 
 
 _INDEX: Final = re.compile(r"\[\d+\]")

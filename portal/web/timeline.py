@@ -38,7 +38,7 @@ _EARLY: Final = ("preempted", "resized", "moved", "reverted", "drained", "failed
 _ALWAYS_SHOWN: Final = frozenset({"preempted", "failed"})
 MOST_WORDS: Final = 200
 RUNS_KEPT: Final = 4096
-"""Drawn runs, which are the same each time that the page is drawn."""
+"""Cached drawings of runs, which are the same at each rendering."""
 
 
 @require_safe

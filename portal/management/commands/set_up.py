@@ -20,7 +20,7 @@ from tenants.models import User
 from tenants.viewers import Viewer
 
 ORDER_SECONDS: Final = 2 * CONTENT_SECONDS
-"""The order comes when the programs that the content needs are ready."""
+"""Timeout of the order, which comes when the programs that the content needs are ready."""
 
 
 class Command(BaseCommand):

@@ -15,7 +15,7 @@ from portal.web.components.states import job_state
 
 MOST_BARS: Final = 600
 TITLES_KEPT: Final = 4096
-"""Titles of runs, which are almost the same each time that the page is drawn."""
+"""Cached titles of runs, which are almost the same at each rendering."""
 
 SHORTEST_PERCENT: Final = 0.15
 """Narrower runs are merged with their neighbours; about a pixel and a half."""
