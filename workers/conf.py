@@ -9,7 +9,7 @@ from typing import Final
 from django.conf import settings
 
 NODE_LEASE_SECONDS: Final = 12.0
-"""With a renewal every 2 s, another host takes over the nodes of a dead one within 15 s."""
+"""Lifetime of a node lease, renewed every 2 s: another host takes over within 15 s."""
 ARCHIVES_DIR = "archives"
 LOGS_DIR = "logs"
 SSH_DIR = "ssh"

@@ -17,7 +17,7 @@ CHANNEL: Final = "tessera:orders"
 PUBLISH_SECONDS: Final = 0.5
 
 Listener = Callable[[frozenset[int]], frozenset[int]]
-"""Receives the nodes with directives, and returns those that it manages."""
+"""Function that receives the nodes with directives, and returns those managed here."""
 
 _lock = threading.Lock()
 _listeners: list[Listener] = []

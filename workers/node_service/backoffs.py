@@ -51,7 +51,7 @@ class Backoffs:
 
         Args:
             address: address of the node.
-            silent: seconds since its silence was noted, for the next service.
+            silent: seconds since the loss of contact was recorded, for the next service.
         """
         self.end(address.node_id)
         task = asyncio.get_running_loop().create_task(self._back_off(address, silent))

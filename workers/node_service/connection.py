@@ -31,7 +31,7 @@ class NodeConnection:
         Args:
             address: the node.
             service: the service that owns the connection.
-            silent: seconds since the previous service noted it as silent, or None.
+            silent: seconds since the previous service recorded the loss of contact, or None.
         """
         self.address = address
         self._service = service

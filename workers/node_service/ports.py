@@ -27,7 +27,7 @@ class NodeAddress:
 
 
 Connect = Callable[[NodeAddress, Callable[[str, str], None]], Transport]
-"""Creates a transport, given a callback for the progress of image pulls (run id, text)."""
+"""Function that creates a transport, given a callback for image progress (run id, text)."""
 
 
 class Service(Protocol):

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 FENCE_GRACE_SECONDS: Final = 30.0
 MINUTE: Final = 60.0
 OLDEST_SECONDS: Final = 10 * 366 * 86_400.0
-"""A node cannot report an older instant: its clock was wrong at that time."""
+"""Age limit of instants from a node; an older one means that its clock was wrong."""
 
 
 class NodeSession:

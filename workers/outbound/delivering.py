@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 AT_ONCE: Final = 100
 LONGEST_PASS_SECONDS: Final = 60.0
 Letter = Callable[[Mapping[str, Any], str, str], tuple[str, str]]
-"""Subject and text of a mail: from the event, and the language and time zone of the person."""
+"""Function that returns subject and text of a mail from event, language and time zone."""
 
 
 def english(body: Mapping[str, Any], _language: str, _time_zone: str) -> tuple[str, str]:

@@ -21,9 +21,9 @@ LEAST_FREE_SHARE: Final = 0.05
 ENOUGH_FREE_BYTES: Final = 10 << 30
 MOST_SHARE: Final = 0.1
 ENDS_AT: Final = 1.25
-"""The alarm ends with this many times the free space at which it begins, to avoid flapping."""
+"""Multiple of the free space of an alarm at which it ends, to avoid flapping."""
 FRESH: Final = timedelta(seconds=30)
-"""A process whose heartbeat is older does not count."""
+"""Maximum age of the heartbeat of a live process."""
 
 
 def least_free(total_bytes: int) -> float:

@@ -75,7 +75,7 @@ def is_in_force(expires_at: datetime, now: datetime) -> bool:
 
 
 class Duty:
-    """A duty of this process, renewed every few seconds while it is asked for."""
+    """A duty of this process, renewed every few seconds while it is in use."""
 
     def __init__(
         self, name: str, *, owner: str, clock: Callable[[], float] = time.monotonic

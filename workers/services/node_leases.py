@@ -18,7 +18,7 @@ from workers.services.reach import Silence
 
 SERVICE_KIND: Final = "nodes"
 CLOCK_SKEW: Final = "clock-skew"
-"""The code of a service without nodes: its host's clock is too far off the database's."""
+"""Code of a service without nodes because its host's clock is too far off the database's."""
 
 
 class NodeClaim(NamedTuple):
@@ -26,7 +26,7 @@ class NodeClaim(NamedTuple):
 
     Attributes:
         epoch: epoch of the lease.
-        silent: seconds since a service noted the node as silent; None if none in force did.
+        silent: seconds since a service recorded the loss of contact; None without a valid record.
     """
 
     epoch: int

@@ -83,7 +83,7 @@ class Preparations:
         """Choose the network of the run; only a gang of one rank can have its own.
 
         Raises:
-            NoHostNetworkError: it needs the node's network, and jobs may not have it.
+            NoHostNetworkError: the gang needs the node's network, and jobs may not use it.
         """
         if len(gang.members) > 1:
             if not self._settings.host_network:

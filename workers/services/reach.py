@@ -12,7 +12,7 @@ class Silence(NamedTuple):
     Attributes:
         seconds: since its last message, or since the service manages it.
         patience: limit before another service takes it.
-        noted: since it was noted as silent; None if it was not.
+        noted: seconds since the record of the silence; None without a record.
     """
 
     seconds: float

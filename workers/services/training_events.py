@@ -25,7 +25,7 @@ KINDS: Final = (
 )
 CHECKPOINT_MOVED: Final = "checkpoint-moved"
 CHECKPOINT_LEFT: Final = "checkpoint-left"
-"""The node service reports these two, never a training."""
+"""Names of events of the node service (both above), never of a training."""
 MOST_AT_ONCE: Final = 16
 LONGEST_REASON: Final = 200
 LONGEST_LIST: Final = 2_000

@@ -18,7 +18,7 @@ from workers.models import NodeLease
 log = logging.getLogger(__name__)
 
 LAPSE_SECONDS: Final = 10.0
-"""Seconds for which a lease must be seen expired: a slow service renews it meanwhile."""
+"""Seconds for which a lease must be expired: a slow service may renew it meanwhile."""
 REASON: Final = sentence("no-node-service")
 
 _LEASE: Final = timedelta(seconds=NODE_LEASE_SECONDS)

@@ -205,7 +205,7 @@ class Transport(Protocol):
         """Prepare a run; repeated calls change nothing.
 
         Raises:
-            PrepareError: it cannot be done, with the class of the failure.
+            PrepareError: the preparation failed, with the class of the failure.
         """
 
     async def go(self, run_id: str) -> RunStatus:
@@ -219,7 +219,7 @@ class Transport(Protocol):
         """Remove a prepared run; no error if it does not exist.
 
         Raises:
-            RefusedError: it has started (code ``already-started``).
+            RefusedError: the run has started (code ``already-started``).
         """
 
     async def stop(self, run_id: str, *, grace_seconds: float, reason: str) -> None:
@@ -233,7 +233,7 @@ class Transport(Protocol):
         """Send a running job its complete training settings (see ``tessera.train.control``).
 
         Raises:
-            RefusedError: it is not running, or the node cannot write.
+            RefusedError: the run is not active, or the node cannot write.
         """
 
     async def runs(self) -> list[RunStatus]:
@@ -262,7 +262,7 @@ class Transport(Protocol):
         """Return the next piece of a checkpoint's state; empty at its end.
 
         Raises:
-            RefusedError: it cannot be read.
+            RefusedError: the checkpoint cannot be read.
         """
 
     async def put_saved(
@@ -271,14 +271,14 @@ class Transport(Protocol):
         """Create a checkpoint of a job here from its state, verified by its hash.
 
         Raises:
-            RefusedError: it did not arrive whole, or cannot be written.
+            RefusedError: the state is incomplete, or cannot be written.
         """
 
     async def remove(self, run_id: str) -> None:
         """Delete a run that has ended; no error if it does not exist.
 
         Raises:
-            RefusedError: it has not ended.
+            RefusedError: the run has not ended.
         """
 
     def events(self) -> AsyncIterator[NodeEvent]:

@@ -94,7 +94,7 @@ class DockerTransport(SshTransport):
         """Pull the image, prepare the run directory, create the container.
 
         Raises:
-            PrepareError: it cannot be done; class ``image`` where the image is at fault.
+            PrepareError: the preparation failed; class ``image`` if the image is at fault.
         """
         if preparation.container is None:
             await super().prepare(preparation)

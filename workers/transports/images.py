@@ -107,7 +107,7 @@ def _pull(engine: docker.APIClient, run_id: str, container: Container, progress:
 
     Raises:
         PrepareError: the registry refuses.
-        _NoAnswerError: it does not answer.
+        _NoAnswerError: the registry does not answer.
     """
     progress(run_id, f"pulling {container.image}")
     repository, tag = docker.utils.parse_repository_tag(container.image)

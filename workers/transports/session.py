@@ -196,7 +196,7 @@ def read_event(message: protocol.Json) -> NodeEvent | None:
     """Return the event in ``message``, or None if this version does not know its kind.
 
     Raises:
-        ProtocolError: its fields are not valid.
+        ProtocolError: the fields of the event are not valid.
     """
     kind = message.get("event")
     if kind == protocol.EVENT_RUN:

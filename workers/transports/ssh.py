@@ -136,7 +136,7 @@ class SshTransport:
         """Prepare a run.
 
         Raises:
-            PrepareError: it cannot be done.
+            PrepareError: the preparation failed.
         """
         if preparation.container is not None:
             raise PrepareError(

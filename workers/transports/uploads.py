@@ -122,7 +122,7 @@ async def upload_state(
     """Upload a checkpoint's state; leftovers of an earlier upload are ignored.
 
     Raises:
-        RefusedError: it did not arrive whole, or the node cannot write it.
+        RefusedError: the state is incomplete, or the node cannot write it.
     """
     whose = {"installation": installation, "job_id": job_id, "sha256": sha256}
     have, complete = _progress(await ask(protocol.BLOB, **whose))
