@@ -31,7 +31,7 @@ RUN_WARNINGS: Dict[str, str] = {
     NETWORK_SHARED: "Network shared with its node",
     NETWORK_ISOLATED: "No network connection to the outside",
 }
-"""Texts by code; other codes are shown unchanged."""
+"""Texts of warnings by code; other codes are shown unchanged."""
 
 # Causes for which a level is not available; REMEDIES has the text for people
 NOT_TRIED = "not-tried"

@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any, Final, Literal, Protocol, Union
 
 Parameter = Union[str, int, float, "Message", "Listing", "Moment"]
-"""Names and numbers are used unchanged; other values are rendered in the message's language."""
+"""Values of parameters: names and numbers are unchanged, others rendered by language."""
 
 StoredMessage = Mapping[str, Any] | str
 """The output of ``Message.to_json``, or the text of a plain message."""

@@ -8,7 +8,7 @@ MINUTE: Final = 60
 HOUR: Final = 3600
 DAY: Final = 86_400
 BY_THE_CLOCK: Final = 12 * HOUR
-"""A range that ends later is shown as times of the day, not as durations."""
+"""Limit above which a range is shown as times of the day, not as durations."""
 _STEPS: Final = (
     (20, 1),
     (90, 5),

@@ -45,7 +45,7 @@ def parse_run_id(run_id: object) -> Tuple[str, str, int]:
         Attempt, role and rank.
 
     Raises:
-        ProtocolError: it is not a valid run id.
+        ProtocolError: the text is not a valid run id.
     """
     found = _RUN_ID.fullmatch(run_id) if isinstance(run_id, str) else None
     if found is None:

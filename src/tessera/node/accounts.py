@@ -25,7 +25,7 @@ def peer_of(line: socket.socket) -> Account:
     """Return the account that created the other end of a Unix socket, from the kernel.
 
     Raises:
-        OSError: it is not a Unix socket.
+        OSError: the descriptor is not a Unix socket.
     """
     _, uid, gid = struct.unpack("iII", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     try:

@@ -41,7 +41,7 @@ def check_end(plan: Plan, end: Optional[Report]) -> None:
     """Check that the program of a trial has succeeded.
 
     Raises:
-        SandboxError: it has failed, or the report is missing.
+        SandboxError: the program failed, or the report is missing.
     """
     if end is None or end.status != 0:
         status = None if end is None else end.status
@@ -78,7 +78,7 @@ class Box:
                 returns a function that waits for it. Meanwhile the root directory is created.
 
         Raises:
-            SandboxError: it could not be created; nothing of it is left.
+            SandboxError: the sandbox could not be created; nothing of it remains.
         """
         self._channel.settimeout(START_SECONDS)
         own = os.getuid(), os.getgid()

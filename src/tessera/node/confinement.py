@@ -65,7 +65,7 @@ def declaration(root: str) -> Declaration:
     """Read the declaration of a node; a node without the file has none.
 
     Raises:
-        ProtocolError: it is malformed.
+        ProtocolError: the declaration is malformed.
     """
     path = os.path.join(root, DECLARATION_FILE)
     if not os.path.lexists(path):
@@ -233,7 +233,7 @@ def try_out(
         blocked: unreachable networks.
 
     Raises:
-        SandboxError: it could not be created, or the program failed.
+        SandboxError: the sandbox could not be created, or the program failed.
     """
     system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
     plan = _trial(uid)._replace(own_network=connect is not None, blocked=blocked)

@@ -80,10 +80,10 @@ class Directories:
 
         Args:
             path: the directory.
-            name: its name there, before the time.
+            name: prefix of its name in the trash, before the time.
 
         Raises:
-            OSError: it is missing, or on another file system.
+            OSError: the entry is missing, or on another file system.
         """
         target = os.path.join(self.trash, f"{name}.{time.time_ns()}")
         try:

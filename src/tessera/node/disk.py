@@ -12,7 +12,7 @@ from tessera.protocol import RunSpec
 
 LEAST_SECONDS = 5.0
 COST_FACTOR = 50.0
-"""A measurement that took 1 s is repeated after 50 s: at most 2 % of a processor."""
+"""Ratio of pause to measurement: after 1 s the next one follows in 50 s, 2 % of a processor."""
 
 
 def directories_of(run: Run, spec: RunSpec) -> List[str]:

@@ -27,7 +27,7 @@ class EngineError(Exception):
     """The engine refused or is unreachable.
 
     Attributes:
-        status: its HTTP status; 0 if unreachable.
+        status: HTTP status of the engine; 0 if unreachable.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -180,7 +180,7 @@ def order(ref: ContainerRef, method: str, verb: str, *good: int) -> Any:
     """Call a method of a container and check that the status is one of ``good``.
 
     Raises:
-        EngineError: it is another, with the engine's own message.
+        EngineError: the status is another, with the engine's own message.
     """
     status, body = call(ref.socket, method, f"/containers/{ref.name}{verb}")
     if status not in good:
@@ -242,7 +242,7 @@ def inspect(ref: ContainerRef) -> "dict[str, Any]":
     """Return the engine's description of a container.
 
     Raises:
-        EngineError: it does not exist, or the engine cannot be reached.
+        EngineError: the container does not exist, or the engine cannot be reached.
     """
     body = order(ref, "GET", "/json", 200)
     if not isinstance(body, dict) or not isinstance(body.get("State"), dict):

@@ -25,10 +25,10 @@ from tessera.node.runs import Loss, Run
 from tessera.protocol import ContainerRef, ProtocolError, RunStatus
 
 WRITER_LOOK_SECONDS = 0.2
-"""Wait for a log writer at the first check; later checks do not wait."""
+"""Seconds to wait for a log writer at the first check; later checks do not wait."""
 WRITER_SECONDS = 5.0
 CONTAINER_SECONDS = LAST_OUTPUT_SECONDS + REST_SECONDS + WRITER_SECONDS
-"""Wait for the writer of a container, which reads the last output from the engine."""
+"""Seconds to wait for a container's writer, which reads the last output from the engine."""
 
 
 def settle(run: Run) -> RunStatus:

@@ -27,7 +27,7 @@ METADATA = (
     "fd00:ec2::/32",  # AWS over IPv6: fd00:ec2::254
     "fd20:ce::254/128",  # GCP over IPv6
 )
-"""Addresses of cloud metadata services with credentials; name service there stays allowed."""
+"""Addresses of cloud metadata services with credentials; DNS there remains allowed."""
 
 
 class Rules(NamedTuple):

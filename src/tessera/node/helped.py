@@ -156,7 +156,7 @@ def check() -> None:
     """Check that the helper of this version is installed and that sudo starts it.
 
     Raises:
-        HelperError: it is not, with the cause.
+        HelperError: the check failed, with the cause.
     """
     if not os.path.lexists(PROGRAM):
         raise HelperError(isolation.NO_ROOT, f"there is no {PROGRAM}")
@@ -191,7 +191,7 @@ def try_out(plan: Plan) -> None:
     """Create a sandbox and run its program to the end.
 
     Raises:
-        SandboxError: it could not be created, or the program failed.
+        SandboxError: the sandbox could not be created, or the program failed.
     """
     reader, writer = os.pipe()
     box = HelpedBox(plan)

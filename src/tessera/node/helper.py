@@ -91,8 +91,8 @@ def _receive_request(line: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
     """Receive a request and its descriptors, from an account that may send anything.
 
     Raises:
-        RequestError: it is malformed or too large.
-        OSError: it does not come in time.
+        RequestError: the request is malformed or too large.
+        OSError: the request does not arrive in time.
     """
     head, descriptors = receive_descriptors(line, _HEAD.size)
     (size,) = _HEAD.unpack(head) if len(head) == _HEAD.size else (MOST_BYTES + 1,)
@@ -141,7 +141,7 @@ def _rules(line: socket.socket) -> Rules:
     """Build the rules for the account that started this program.
 
     Raises:
-        RequestError: it was not started by the rule, or the account can change it.
+        RequestError: the rule did not start the program, or the account can change it.
         OSError: standard input is not a socket.
     """
     if os.geteuid() != 0 or os.getuid() != 0:

@@ -106,7 +106,7 @@ def uid_of(found: object, rules: Rules) -> int:
     """Return the user of a job.
 
     Raises:
-        RequestError: it is not one of the range, or it is that of an account of the node.
+        RequestError: the user is outside the range, or is an account of the node.
     """
     if type(found) is not int or not (rules.first <= found <= rules.last or found == SHARED_UID):
         text = f"{found}"[:40]

@@ -40,7 +40,7 @@ RESOLVER = "10.0.2.3"
 PROTECTIONS = ("--enable-sandbox", "--enable-seccomp")
 """Options of the connector that deny it unneeded files and system calls."""
 LEAST_LIBSLIRP = (4, 3)
-"""Older ones connect all ports of the resolver's address, not 53 alone, to the node's resolver."""
+"""Versions below it connect all ports of the resolver's address to the node's resolver."""
 _LIBSLIRP = re.compile(r"^libslirp: (\d+)\.(\d+)", re.MULTILINE)
 _CONNECTOR_STAGE = "connector"
 _DEVICE = "tap0"

@@ -18,7 +18,7 @@ _TIME = re.compile(
     rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:Z|([+-])(\d\d):(\d\d))$"
 )
 _SLACK = 1
-"""Seconds: the order of messages of two streams may differ from that of their times."""
+"""Tolerance in seconds: messages of two streams may arrive in another order than their times."""
 
 
 class _Newest:

@@ -17,7 +17,7 @@ from tessera.protocol import ProtocolError, RunSpec
 
 LEFTOVER_SECONDS = 30.0
 _NOT_HELD = b"\0"
-"""Written by a child that could not enter the control groups of the job."""
+"""Text of a child that could not enter the control groups of the job."""
 GRANTED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -214,7 +214,7 @@ def cancel(run: Run) -> None:
     """Remove a run that was not started; it cannot start afterwards.
 
     Raises:
-        ProtocolError: it was started.
+        ProtocolError: the run was started.
     """
     status = run.recorded()
     if status.phase == protocol.PREPARING:

@@ -99,7 +99,7 @@ def read_declaration(data: object) -> Found:
     """Parse a declaration of devices.
 
     Raises:
-        ProtocolError: it is malformed; the message names the field.
+        ProtocolError: the declaration is malformed; the message names the field.
     """
     take = Fields(data, "declaration")
     levels = take.texts("levels", 16, 63) or list(GPU_LEVELS)

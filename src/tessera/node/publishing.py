@@ -49,7 +49,7 @@ def publish(
     """Start the process that publishes ports.
 
     Args:
-        what: the published ports.
+        what: the ports to publish.
         spaces: the job's network, see ``kernel.open_network``.
         group: the control groups of the job, also for this process.
 

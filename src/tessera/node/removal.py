@@ -89,7 +89,7 @@ def _open(name: str, above: Optional[int], device: Optional[int] = None) -> int:
     """Open a directory to list and change it, whatever permissions a job has given it.
 
     Raises:
-        OSError: it is not such a directory, or it is not on the device.
+        OSError: the entry is not such a directory, or is not on the device.
     """
     here = os.open(name, _NAMED, dir_fd=above)
     try:

@@ -22,7 +22,7 @@ LONGEST_LINE = 64 << 10
 LOOK_SECONDS = 0.25
 CAP_BYTES, SEGMENT_BYTES = 64 << 20, 8 << 20
 RATE_BYTES = 256 << 10
-"""Stored bytes per second. Above that, datagrams wait in the socket and lines in the file."""
+"""Stored bytes per second; above it, datagrams wait in the socket and lines in the file."""
 BURST_BYTES = 4 * RATE_BYTES
 LEAST_COST = 256
 MOST_AT_ONCE = 64

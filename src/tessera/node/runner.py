@@ -27,7 +27,7 @@ from tessera.protocol import ExitRecord, Json, RunSpec, RunStatus
 
 LOOK_SECONDS = 1.0
 FROZEN_SECONDS = 3.0
-"""A runner without a check for this long was frozen: it checks every ``LOOK_SECONDS``."""
+"""Seconds without a check after which a runner was frozen: it checks every ``LOOK_SECONDS``."""
 
 
 def fork_runner(

@@ -92,7 +92,7 @@ class Run:
         """Return the spec as it was prepared.
 
         Raises:
-            ProtocolError: it is missing, or this version cannot read it.
+            ProtocolError: the spec is missing, or this version cannot read it.
         """
         found = self.stored_spec()
         if found is None:
@@ -213,7 +213,7 @@ class Run:
             The locked descriptor of the ``go`` file; the lock lives as long as any copy of it.
 
         Raises:
-            FileExistsError: it is claimed already.
+            FileExistsError: the start is claimed already.
             ProtocolError: the run is not prepared.
         """
         status = seen or self.recorded()

@@ -8,7 +8,7 @@ import stat
 from typing import Iterable, Optional, Set, Tuple
 
 LEAST_BYTES = 4096
-"""Size of each entry at least: an empty file needs an inode and a name, too."""
+"""Minimum size of each entry: an empty file needs an inode and a name, too."""
 _MOST_LINKED = 1 << 20  # files with several names that are remembered; others count twice
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # removed or replaced meanwhile
 

@@ -36,7 +36,7 @@ def fetch(spec: RunSpec, work: str, blobs: str) -> None:
     """Fetch the source of a run into its working directory.
 
     Raises:
-        ProtocolError: it is refused or cannot be fetched.
+        ProtocolError: the source is refused or cannot be fetched.
     """
     if spec.source_git is not None:
         fetch_git(spec.source_git, work)
@@ -143,7 +143,7 @@ def unpack(source: ArchiveSource, work: str, blobs: str, most_bytes: int = MAX_B
     """Unpack an uploaded archive to at most ``most_bytes`` bytes.
 
     Raises:
-        ProtocolError: it was not uploaded, is not an archive, or tries to leave the directory.
+        ProtocolError: the file is missing, is not an archive, or tries to leave the directory.
     """
     import zipfile  # noqa: PLC0415 - see above
 

@@ -187,7 +187,7 @@ def check_checkpoints(root: str, spec: RunSpec) -> None:
     """Check that a job's shared directory for checkpoints was declared for them.
 
     Raises:
-        ProtocolError: it is not, or the node's declaration is malformed.
+        ProtocolError: the check failed, or the node's declaration is malformed.
     """
     wanted = spec.checkpoint_dir
     if not wanted or spec.container is not None:
@@ -209,7 +209,7 @@ def make_checkpoints(run: Run, spec: RunSpec) -> str:
     Raises:
         ProtocolError: a shared directory was not declared for checkpoints or is in that of the
             runner, or a part of the path is not a directory or is a link.
-        OSError: it cannot be created.
+        OSError: the directory cannot be created.
     """
     check_checkpoints(run.store.root, spec)
     root = os.path.realpath(run.store.root)

@@ -14,7 +14,7 @@ from typing import Callable, Dict, FrozenSet, Generic, Iterable, List, Sequence,
 
 Value = TypeVar("Value")
 Span = Tuple[int, int]
-"""Workers from the first number up to, without, the second."""
+"""Range of workers from the first number up to, but without, the second."""
 
 
 def spread(workers: int, processes: int) -> List[int]:

@@ -27,7 +27,7 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "CONFIGURING": ("RUNNING", "CONFIGURING"),
     "COMPLETING": ("RUNNING", "COMPLETING"),
 }
-"""Slurm counts these two as flags of a state."""
+"""Additional state flags in Slurm's JSON."""
 
 Row = Mapping[str, Any]
 

@@ -47,7 +47,7 @@ from tessera.cli.slurm.words import (
 from tessera.client import Client
 
 Span = tuple[datetime | None, datetime | None]
-"""Since when a job had not ended, and until when it had been submitted."""
+"""Start and end of a span: jobs not ended before the start and submitted before the end."""
 
 MOST: Final = 1000
 _QUEUE: Final = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"

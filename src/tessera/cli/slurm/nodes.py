@@ -18,7 +18,7 @@ _SINGLE: Final = "%20N %12P %6t %G"
 _LONG_SINGLE: Final = "%20N %.5D %12P %.11T %.4c %.8m %10G %E"
 _REASONS: Final = "%20E %19H %N"
 _OF_GROUPS: Final = frozenset("DFN")
-"""Letters that say something of several nodes together."""
+"""Letters of columns that describe several nodes together."""
 
 _MIB: Final = 1 << 20
 

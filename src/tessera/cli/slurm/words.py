@@ -51,7 +51,7 @@ LONG_NODE_STATES: Final[Mapping[str, str]] = {
 """Long word of a node state by its short word."""
 
 IN_USE: Final = frozenset({"alloc", "mix"})
-"""Short words for nodes of which something is in use."""
+"""Short words for nodes with devices in use."""
 
 ARRAY: Final = "slurm-array"
 """The label of tasks of an array, with the name of its script."""
