@@ -18,7 +18,7 @@ from tenants.viewers import Viewer
 
 MASK: Final = "[masked]"
 ONCE_PER: Final = timedelta(hours=1)
-"""Reads that are repeated, such as those of a log that is followed, are recorded this often."""
+"""Minimum interval between records of repeated reads, such as of a followed log."""
 _CUT: Final = 2_000  # maximum length of one text
 _DEPTH: Final = 8
 _ITEMS: Final = 200  # maximum entries of one list or mapping

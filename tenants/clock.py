@@ -15,10 +15,10 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 
 MOST_SKEW: Final = timedelta(seconds=2)
-"""A host whose clock differs more from the database's carries no nodes."""
+"""Largest clock difference from the database with which a host manages nodes."""
 MEASURE_EVERY: Final = 5.0
 LONGEST_TRIP: Final = 0.25
-"""Seconds; a slower answer is asked for again, since its error may be half of it."""
+"""Limit in seconds; a slower answer is requested again, since its error may be half of it."""
 TRIES: Final = 3
 
 

@@ -11,7 +11,7 @@ from django.db.migrations.recorder import MigrationRecorder
 Migration = tuple[str, str]
 
 BEFORE_INITIAL: Final[Migration] = ("tenants", "0002_audit_append_only")
-"""Recorded in every database that was created before there was one initial migration per app."""
+"""Name recorded by databases from before the single initial migration per app."""
 MOST_NAMES: Final = 3
 
 

@@ -13,7 +13,7 @@ from tenants.messages import sentence
 from tenants.models import User
 
 LEAST_DISTINCT: Final = 8
-"""Characters that remain of a password without repetitions and the names of its owner."""
+"""Minimum characters of a password without repetitions and its owner's names."""
 _READ: Final = 256  # characters of a password that the rule reads
 _REPEATED: Final = re.compile(r"(.{1,32}?)\1+", re.DOTALL)
 

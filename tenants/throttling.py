@@ -31,10 +31,10 @@ FIRST_WAIT_OF_SOURCE: Final = 4.0
 LONGEST_WAIT: Final = 900.0
 PAIR_HALF_LIFE: Final = timedelta(hours=1)
 SITE_HALF_LIFE: Final = timedelta(hours=12)
-"""A source that has failed with a name regains about 4 attempts a day as one that has not."""
+"""Half-life with which a source that failed with a name regains about 4 attempts a day."""
 SOURCE_HALF_LIFE: Final = timedelta(minutes=30)
 NAME_HALF_LIFE: Final = timedelta(minutes=3, seconds=30)
-"""With this, ``ROOM`` admits 59, 40, 20 and 2 attempts a minute in the long run."""
+"""Half-life with which ``ROOM`` admits 59, 40, 20 and 2 attempts a minute in the long run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from tenants.messages import sentence
 from tenants.models.tenants import Tenant
 
 USERNAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}"
-"""ASCII only: two names that look alike must be one name, and case is folded by the database."""
+"""ASCII only: names that look alike must be equal, and the database folds case."""
 
 
 class Theme(models.TextChoices):
@@ -34,7 +34,7 @@ class Language(models.TextChoices):
 
 
 BROWSER_ZONE = "browser"
-"""Times are shown in the zone of the browser."""
+"""Value for the time zone of the browser."""
 
 
 class PeopleManager(UserManager["User"]):

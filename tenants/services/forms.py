@@ -68,7 +68,7 @@ def act_once(
         now: current time.
 
     Raises:
-        FormSentError: it was sent before, or concurrently.
+        FormSentError: the form was sent before, or concurrently.
     """
     if not word or viewer.user_id is None:
         return act()

@@ -54,7 +54,7 @@ def set_password(
         revoke_tokens: revoke all API tokens of the person as well.
 
     Raises:
-        ForbiddenError: with a token, or the password of another person.
+        ForbiddenError: the caller uses a token, or it is another person's password.
         InvalidError: the current password is wrong, or the new one is too weak.
     """
     if viewer.scopes is not None:
@@ -85,7 +85,7 @@ def issue_password_link(*, viewer: Viewer, username: str, now: datetime) -> Issu
     """Create the link with which a person chooses a password; replaces an earlier one.
 
     Raises:
-        ForbiddenError: with a token, not a cluster admin, or for oneself.
+        ForbiddenError: the caller uses a token, is not a cluster admin, or is that person.
         NotFoundError: unknown user.
         ConflictError: the user is deactivated.
     """

@@ -11,7 +11,7 @@ from tenants.models import AuditAnchor, AuditEntry, AuditLink
 
 _BATCH: Final = 2_000
 LEAST_AGE: Final = timedelta(days=1)
-"""Younger rows are never removed; the database refuses it, too."""
+"""Minimum age of removed rows; the database refuses to remove younger ones, too."""
 
 
 def prune_audit(*, actor: Actor, before: datetime, batch: int = _BATCH) -> int:

@@ -18,7 +18,7 @@ from tenants.viewers import Viewer
 
 NAME_PATTERN: Final = r"[a-z][a-z0-9-]{0,38}[a-z0-9]|[a-z]"
 UNKNOWN_UIDS: Final = 100
-"""Unix user ids that are skipped where the replaced database cannot say which ones were given."""
+"""Skipped Unix user ids if the replaced database cannot be read."""
 _TRIES: Final = 5
 
 
@@ -93,7 +93,7 @@ def archive_tenant(
     Running jobs continue; stopping them, and releasing its cells, remains possible.
 
     Raises:
-        ConflictError: it is archived already.
+        ConflictError: the tenant is archived already.
         StaleEditError: another user edited it since ``expected_version``.
     """
     tenant = _tenant(viewer, tenant_id)
@@ -112,7 +112,7 @@ def restore_tenant(
     """Restore an archived tenant.
 
     Raises:
-        ConflictError: it is not archived.
+        ConflictError: the tenant is not archived.
         StaleEditError: another user edited it since ``expected_version``.
     """
     tenant = _tenant(viewer, tenant_id)
