@@ -81,7 +81,7 @@ def _postgresql(default: dict[str, Any], idle_seconds: float) -> dict[str, dict[
 
 
 def _client_liveness() -> dict[str, Any]:
-    """Let this process detect a lost server; Unix sockets ignore it."""
+    """Return client options that detect a lost server; Unix sockets ignore them."""
     return {
         "connect_timeout": CONNECT_SECONDS,
         **{f"keepalives_{name}": value for name, value in PROBES.items()},
@@ -90,7 +90,7 @@ def _client_liveness() -> dict[str, Any]:
 
 
 def _server_liveness(idle_seconds: float) -> str:
-    """Let the server detect a frozen or disconnected process, and release its locks."""
+    """Return server options that detect a frozen or disconnected process and release its locks."""
     values = {
         "idle_in_transaction_session_timeout": round(idle_seconds * 1000),
         **{f"tcp_keepalives_{name}": value for name, value in PROBES.items()},

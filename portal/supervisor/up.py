@@ -224,7 +224,7 @@ def _only_supervisor(data: DataDir) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Print one line on the console; a closed console is not an error."""
+    """Print a line on the console; a closed console is not an error."""
     try:
         print(f"tessera: {text}", file=sys.stderr, flush=True)
     except OSError:

@@ -71,21 +71,21 @@ class ListedJob:
 
     @property
     def stop(self) -> str:
-        """Return whether it can be stopped in bulk, or the reason."""
+        """Return whether the job can be stopped in bulk, or the reason."""
         if self.can_stop:
             return "yes"
         return "ended" if self.row.is_over else "refused"
 
     @property
     def hold(self) -> str:
-        """Return whether it can be held in bulk, or the reason."""
+        """Return whether the job can be held in bulk, or the reason."""
         if self.can_stop:
             return "yes" if self.waits else "running"
         return self.stop
 
     @property
     def release(self) -> str:
-        """Return whether it can be released in bulk, or the reason."""
+        """Return whether the job can be released in bulk, or the reason."""
         if not self.row.held or not self.waits:
             return "unheld"
         return self.stop

@@ -235,7 +235,7 @@ def test(asked: PageRequest, hook_id: int) -> HttpResponseBase:
 @posts_from("hook")
 @page
 def rotate(asked: PageRequest, hook_id: int) -> HttpResponseBase:
-    """Replace its secret, which is shown in this response only."""
+    """Replace the webhook's secret, which is shown in this response only."""
     made = rotate_secret(viewer=asked.viewer, hook_id=hook_id)
     row = hook_for(asked.viewer, hook_id)
     form = HookForm(tenant_id=row.tenant_id, initial=_initial(row))
@@ -264,7 +264,7 @@ def replay(asked: PageRequest, delivery_id: int) -> HttpResponseBase:
 
 
 def _is_sent(asked: PageRequest, send: Callable[[], Delivery]) -> bool:
-    """Return whether it was sent; report the reason otherwise, such as a repeated form."""
+    """Return whether the delivery was created; else show the reason, such as a repeated form."""
     try:
         make_once(asked, send, lambda made: made.pk)
     except DomainError as refused:

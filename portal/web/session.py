@@ -89,7 +89,7 @@ class ChangePassword(PasswordChangeView):
     success_url = reverse_lazy("password-changed")
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
-        """Change it by the service, which records the change; this session continues."""
+        """Change the password by the service, which records the change; this session continues."""
         user = form.user
         try:
             set_password(

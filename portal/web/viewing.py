@@ -286,7 +286,7 @@ def _keep(key: Hashable, made: HttpResponse, now: datetime) -> None:
 
 
 def _is_old(made_at: datetime, now: datetime) -> bool:
-    """Return whether it has expired; one of the future is from before the clock was set back."""
+    """Return whether a part has expired, or is from before the clock was set back."""
     return abs(now - made_at) >= KEPT_FOR
 
 
