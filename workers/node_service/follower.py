@@ -90,7 +90,7 @@ class StreamFollower:
         return self.kept.end < self.log_end or self.tally.read_offset < self.reports_end
 
     def grew(self, *, log_end: int, reports_end: int) -> bool:
-        """Note the lengths of the streams; returns whether there is something to fetch."""
+        """Store the lengths of the streams; return whether there is something to fetch."""
         self.log_end = max(self.log_end, log_end)
         self.reports_end = max(self.reports_end, reports_end)
         return self.is_behind
@@ -240,7 +240,7 @@ class Fetching:
             return follower
 
     async def grew(self, rank: MemberRef, *, log_end: int, reports_end: int) -> None:
-        """Note the new lengths of a run's streams."""
+        """Store the new lengths of a run's streams."""
         if not (log_end or reports_end):
             return
         follower = await self.follow(rank)

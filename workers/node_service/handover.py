@@ -135,7 +135,7 @@ class _Move:
             yield piece
 
     async def _look(self) -> None:
-        """Give up if the job has to leave."""
+        """Abort the copy if the job has to leave."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY_SECONDS:
             return

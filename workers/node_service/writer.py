@@ -81,7 +81,7 @@ class ReportWriter:
             del self._doubted[id(news)]
 
     def wake(self) -> None:
-        """Look for directives in the next turn."""
+        """Poll for directives in the next turn."""
         self._directives_wanted = True
         self._something.set()
 

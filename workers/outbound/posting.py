@@ -170,7 +170,7 @@ class _Pinned(http.client.HTTPConnection):
             self.sock = _tls().wrap_socket(plain, server_hostname=self.target.host)
 
     def cut(self) -> None:
-        """Close it from another thread."""
+        """Close the connection from another thread."""
         self.was_cut = True
         if self.sock is not None:
             try:

@@ -107,7 +107,7 @@ def claim_directives(
 ) -> list[Directive]:
     """Derive the directives for these nodes from the steps of their members.
 
-    The same directives are returned until reports of the nodes change the steps, so that the next
+    The function returns equal directives until reports of nodes change the steps. So the next
     service repeats a directive that was lost with its predecessor.
 
     Args:

@@ -63,7 +63,7 @@ def take_duty(*, name: str, owner: str, now: datetime, state: Mapping[str, Any])
 
 
 def release_duty(*, name: str, owner: str, now: datetime, state: Mapping[str, Any]) -> None:
-    """Let another process take the duty at once."""
+    """Release a duty, so that another process can take it at once."""
     DutyLease.objects.filter(name=name, owner=owner).update(
         owner="", expires_at=now, state=dict(state)
     )
@@ -80,7 +80,7 @@ class Duty:
     def __init__(
         self, name: str, *, owner: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Hold nothing yet.
+        """Create a duty that this process does not hold yet.
 
         Args:
             name: name of the duty.
@@ -126,7 +126,7 @@ class Duty:
         return True
 
     def release(self, state: Mapping[str, Any]) -> None:
-        """Let another process take it at once."""
+        """Release the duty, so that another process can take it at once."""
         try:
             release_duty(name=self._name, owner=self._owner, now=database_now(), state=state)
         except DatabaseError as error:

@@ -23,8 +23,8 @@ LEAST_EFFICIENCY: Final = 1e-6
 def add_progress(*, rank: MemberRef, progress: RankProgress, at: datetime) -> None:
     """Add one rank's progress to its attempt's sample; step and loss are the first rank's.
 
-    The offset up to which its reports are counted moves in the same transaction, so that after a
-    crash nothing is counted twice and nothing is left out.
+    The same transaction moves the offset up to which reports are counted. So, after a
+    crash, no report is counted twice or left out.
     """
     open_log(rank)
     moved = LogStream.objects.filter(

@@ -207,7 +207,7 @@ def hold(
 
 
 def release(*, owner: str, node_ids: Collection[int], now: datetime) -> None:
-    """Let others take these nodes at once."""
+    """Release these nodes, so that other services can take them at once."""
     NodeLease.objects.filter(owner=owner, node_id__in=list(node_ids)).update(
         expires_at=now, owner=""
     )

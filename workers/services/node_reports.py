@@ -31,7 +31,7 @@ class NodeReport:
     node_id: int
 
     def write(self, now: datetime) -> None:
-        """Write it. Idempotent: repeated or late reports change nothing."""
+        """Write the report. Idempotent: repeated or late reports change nothing."""
         self.write_all([self], now)
 
     @classmethod
@@ -172,7 +172,7 @@ class NeverBegan(NodeReport):
     message: str
 
     def write(self, now: datetime) -> None:
-        """Release it if it is asked to leave; otherwise end its attempt because of the node."""
+        """Release the member if it has to leave; otherwise end its attempt because of the node."""
         if Member.objects.filter(pk=self.member_id, stop_asked_at__isnull=False).exists():
             attempts.mark_cancelled(member_id=self.member_id, now=now)
             return
@@ -251,7 +251,7 @@ class Progressed(NodeReport):
     at: datetime
 
     def write(self, now: datetime) -> None:
-        """Add it to the attempt's sample."""
+        """Add the progress to the attempt's sample."""
         goodput.add_progress(rank=self.rank, progress=self.progress, at=self.at)
 
 
@@ -265,12 +265,12 @@ class Happened(NodeReport):
 
     @classmethod
     def write_all(cls, news: Sequence[Self], now: datetime) -> None:
-        """Write them in the order of their jobs, whose rows a checkpoint changes as well."""
+        """Write the events in the order of their jobs, whose rows a checkpoint changes as well."""
         for item in sorted(news, key=lambda item: item.rank.job_id):
             item.write(now)
 
     def write(self, now: datetime) -> None:
-        """Add them to the job's events."""
+        """Add the events to the job's events."""
         record_training_events(
             job_id=self.rank.job_id,
             attempt=self.rank.attempt_number,
@@ -288,7 +288,7 @@ class LogMatched(NodeReport):
     hits: Sequence[RuleHit]
 
     def write(self, now: datetime) -> None:
-        """Add them to the job's events, and apply the actions of the rules."""
+        """Add the matches to the job's events, and apply the actions of the rules."""
         log_rules.record_hits(
             seen=log_rules.MatchPosition(
                 attempt_id=self.rank.attempt_id,
@@ -309,7 +309,7 @@ class ContactLost(NodeReport):
     down: bool = False
 
     def write(self, now: datetime) -> None:
-        """Mark it as suspect or down."""
+        """Mark the node as suspect or down."""
         node_contact.contact_lost(
             node_id=self.node_id, reason=self.reason, now=now, down=self.down
         )
@@ -323,7 +323,7 @@ class ContactBack(NodeReport):
     boot_id: str
 
     def write(self, now: datetime) -> None:
-        """Mark it as up again."""
+        """Mark the node as up again."""
         node_contact.contact_back(node_id=self.node_id, boot_id=self.boot_id[:64], now=now)
 
 
@@ -334,7 +334,7 @@ class Probed(NodeReport):
     inventory: Inventory
 
     def write(self, now: datetime) -> None:
-        """Store it."""
+        """Store the inventory."""
         node_contact.record_probe(
             node_id=self.node_id,
             inventory=self.inventory.to_json(),

@@ -223,7 +223,7 @@ class Transport(Protocol):
         """
 
     async def stop(self, run_id: str, *, grace_seconds: float, reason: str) -> None:
-        """Ask a run to end: notice, grace, kill. Returns at once.
+        """Request the end of a run: notice, grace period, kill. Returns at once.
 
         Raises:
             RefusedError: the run does not exist.

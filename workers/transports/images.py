@@ -6,12 +6,12 @@ An engine's cache belongs to the whole node, and images in it to the tenants tha
 2. A job without a login queries it anonymously, unless an anonymous pull of exactly this
    image has succeeded on this node before: a public image costs no further request.
 3. A refusal is final, even for a cached image.
-4. When the registry cannot be reached, a cached image may be run by tenants that have pulled
-   exactly this image before, and a public one by everybody.
-5. Images that did not come from a registry are local: everybody may run them, and no registry is
-   asked. An image is local when the engine knows no registry digest for it, or when its name
+4. If the registry is unreachable, tenants may run a cached image if they have pulled
+   exactly this image before. All tenants may run a public one.
+5. Images that did not come from a registry are local: all tenants may run them, and no registry is
+   queried. An image is local if the engine has no registry digest for it, or if its name
    begins with ``localhost/`` (Podman) or with a prefix that the admin has declared.
-6. An image is found by its name only. An id would lead to any image in the cache, and no registry
+6. An image is found by its name only. An id could name any image in the cache, and no registry
    can check it: ids are refused.
 
 Answers are recorded as tags of the image in the engine, below ``tessera.local/granted``: they
@@ -51,7 +51,7 @@ UNREACHABLE: Final = (
 
 
 def obtain(engine: docker.APIClient, run_id: str, container: Container, progress: Progress) -> str:
-    """Make sure that the node has the image and that the job may run it.
+    """Ensure that the node has the image and that the job may run it.
 
     Args:
         engine: engine of the node.

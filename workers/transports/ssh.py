@@ -156,7 +156,7 @@ class SshTransport:
         await self._ask(protocol.CANCEL, run_id=run_id)
 
     async def stop(self, run_id: str, *, grace_seconds: float, reason: str) -> None:
-        """Ask a run to end."""
+        """Request the end of a run."""
         await self._ask(
             protocol.STOP, run_id=run_id, grace_seconds=grace_seconds, reason=reason[:200]
         )
@@ -323,7 +323,7 @@ class SshTransport:
         return line
 
     async def _install(self) -> None:
-        """Put the bundle into its place on the node."""
+        """Write the bundle to its path on the node."""
         content = self._bundle.data
         head = json.dumps({"size": len(content), "sha256": self._bundle.sha256}).encode()
         connection = self._open_connection()
