@@ -109,7 +109,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connections to the portal."""
         self._http.close()
 
     # Jobs
@@ -155,7 +155,7 @@ class Client:
         return answer
 
     def plan(self, spec: Spec) -> Plan:
-        """Ask whether and where a job would run, without submitting it."""
+        """Plan a job without submitting it: whether and where it would run."""
         return Plan.from_body(self._send_spec("jobs/plan/", spec, {}))
 
     def upload(self, name: str, content: bytes) -> str:

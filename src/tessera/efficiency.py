@@ -10,7 +10,7 @@ def gain(sqr: Any, var: Any, inverse_scale: Any) -> Any:
     """Return the steps of the initial batch size that one step at a larger batch is worth.
 
     With the squared norm of the true gradient ``sqr`` and the trace of its covariance ``var``,
-    both at the initial batch size M0, one step at batch M makes ``(var + sqr) / (var M0/M +
+    both at the initial batch size M0, one step at batch M gives ``(var + sqr) / (var M0/M +
     sqr)`` times the progress (Pollux, OSDI '21, section 3.1; AdaScale's gain ratio).
 
     Args:

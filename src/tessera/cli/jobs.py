@@ -41,7 +41,7 @@ class CommandOrFile(TyperCommand):
 
     # Any: older versions of typer take click's context, newer ones their own.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Record it; the parser drops the dashes."""
+        """Record the separator ``--``; the parser drops it."""
         if "--" in args:
             ctx.meta[_DASHES] = True
         return super().parse_args(ctx, args)

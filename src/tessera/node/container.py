@@ -90,7 +90,7 @@ class ContainerPayload(Payload):
         return _ended(found["State"])
 
     def clean_up(self) -> None:
-        """Ensure that it is dead, and read its last output."""
+        """Ensure that the container is dead, and read its last output."""
         engine.ensure_dead(self._ref)
         self._output.finish()
         if self._end is not None:

@@ -61,7 +61,7 @@ class Sink:
         raise NotImplementedError
 
     def note(self, position: bytes) -> None:
-        """Note how far the container's output has been read."""
+        """Record the read position of the container's output."""
 
     def is_full(self) -> bool:
         """Return whether more output has to wait in the engine."""

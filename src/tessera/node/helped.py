@@ -221,7 +221,7 @@ class HelpedBox(Box):
         group: Optional[Group] = None,
         connect: Optional[Callable[[int], Callable[[], None]]] = None,
     ) -> None:
-        """Have the helper create the sandbox and execute the job; as in ``Box``.
+        """Create the sandbox through the helper and execute the job; as in ``Box``.
 
         Args:
             output: a pipe, for the job's output.

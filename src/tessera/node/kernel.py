@@ -202,7 +202,7 @@ def mount(
 
 
 def unmount(target: str) -> None:
-    """Take a mount and all below it out of this mount namespace."""
+    """Remove a mount and all below it from this mount namespace."""
     _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
 
 

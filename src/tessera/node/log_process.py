@@ -236,7 +236,7 @@ class LogProcess(Sink):
     # -- the end ---------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Have the writer drain the pipe and close the log.
+        """Drain the pipe through the writer, and close the log.
 
         A writer that does not answer in time is killed, and this process does its work.
         """

@@ -125,7 +125,7 @@ class Output:
         return text
 
     def _note(self, stream: int, time: bytes) -> None:
-        """Note a message's begin: whether it is new, and its index among those of its time."""
+        """Record a message's begin: whether it is new, and its index among those of its time."""
         self._skip, self._drops = 0, False
         if self.seeks and self._is_known(stream, time):
             return

@@ -72,7 +72,7 @@ class Payload:
     isolation = isolation.NONE
 
     def start(self) -> Started:
-        """Start it, or raise ``StartError``."""
+        """Start the payload, or raise ``StartError``."""
         raise StartError("nothing to start")
 
     def descriptors(self) -> List[int]:
@@ -94,7 +94,7 @@ class Payload:
         """Send a signal to all of its processes."""
 
     def ended(self) -> Optional[Ended]:
-        """Return its end; None while it runs."""
+        """Return the end of the payload; None while it runs."""
         return None
 
     def clean_up(self) -> None:

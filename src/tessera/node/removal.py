@@ -76,7 +76,7 @@ def empty_opened(descriptor: int, seconds: float) -> bool:
 
 
 def make_movable(path: str) -> None:
-    """Give this account all rights to a directory, which a rename needs."""
+    """Grant this account all rights to a directory, which a rename needs."""
     try:
         descriptor = os.open(path, _NAMED)
     except OSError:

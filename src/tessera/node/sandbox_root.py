@@ -195,7 +195,7 @@ def _bind_without_links(source: str, target: str, own: Set[int], *, writable: bo
 
 
 def _cover(path: str) -> None:
-    """Put an empty directory over one that would be visible through a bind."""
+    """Cover a directory that would be visible through a bind with an empty one."""
     kernel.mount("tmpfs", path, "tmpfs", _PLAIN, "mode=0755,size=4k,nr_inodes=4k")
 
 

@@ -136,7 +136,7 @@ def versions(path: str) -> List[str]:
 
 
 def note_version(path: str, version: str) -> bool:
-    """Note one more version; False if the file is missing."""
+    """Record another version; return False if the file is missing."""
     known = versions(path)
     if version in known:
         return True

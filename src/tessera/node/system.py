@@ -214,7 +214,7 @@ def replace_file(path: str, content: bytes, *, durable: bool = False, mode: int 
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory survive a power cut."""
+    """Flush the names in a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -341,7 +341,7 @@ def reap(pid: int, seconds: float) -> bool:
 
 
 def default_signals() -> None:
-    """Give a job the signal handling that a shell would: Python ignores some for itself."""
+    """Set the signal handling that a shell would give a job: Python ignores some signals."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):

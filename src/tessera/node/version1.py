@@ -82,7 +82,7 @@ def versions(directory: str) -> List[str]:
 
 
 def note_version(directory: str, version: str) -> None:
-    """Note one more version."""
+    """Record another version."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.SAFE_OPEN
     descriptor = os.open(os.path.join(directory, VERSIONS_FILE), flags, 0o600)
     try:

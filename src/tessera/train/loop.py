@@ -1,6 +1,6 @@
 """Training loop for any script: resumes from the last checkpoint and reads control files.
 
-For scripts with their own training, in NumPy, plain PyTorch or its DistributedDataParallel.
+It is for scripts with their own training, in NumPy, plain PyTorch or its DistributedDataParallel.
 Between two steps it saves a due checkpoint, waits for the throttle, and ends on a notice to
 leave, in all processes after the same step.
 """

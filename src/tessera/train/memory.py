@@ -16,7 +16,7 @@ _CHOSEN_BY_USERS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_T
 
 
 def keep_freed_memory() -> bool:
-    """Let this process reuse freed memory, up to tensors of 32 MiB; returns whether it can.
+    """Reuse freed memory in this process, up to tensors of 32 MiB; returns whether it can.
 
     Nothing is changed where the environment chooses, or with another C library than glibc.
     """

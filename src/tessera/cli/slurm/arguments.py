@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
     """Parser that reports errors like the other commands; ``-h`` is not always its help."""
 
     def __init__(self, prog: str, says: str, *, short_help: bool = True) -> None:
-        """Take ``--help``, and ``-h`` where Slurm's command has no other meaning for it."""
+        """Add ``--help``, and ``-h`` where Slurm's command has no other meaning for it."""
         super().__init__(prog=f"tessera slurm {prog}", description=says, add_help=False)
         names = ("-h", "--help") if short_help else ("--help",)
         self.add_argument(*names, action="help", help="Show this message and exit.")
@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*names, help=says, **({"default": "", "metavar": "X"} | more))
 
     def flag(self, *names: str, says: str) -> None:
-        """Take an option without a value."""
+        """Add an option without a value."""
         self.add_argument(*names, help=says, action="store_true")
 
     def error(self, message: str) -> NoReturn:

@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 
 def take_json(parser: Parser) -> None:
-    """Let a command take ``--json``."""
+    """Add the option ``--json`` to a command."""
     says = f"Print JSON in the format of Slurm's {PARSER}."
     parser.option("--json", says=says, nargs="?", const=PARSER, default=None)
 
