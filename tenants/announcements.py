@@ -37,7 +37,7 @@ class AnnouncementRow:
     version: int
 
     def is_shown(self, now: datetime) -> bool:
-        """Return whether it is shown at this time."""
+        """Return whether the announcement is shown at this time."""
         return self.starts_at <= now and (self.ends_at is None or now < self.ends_at)
 
     @classmethod

@@ -24,14 +24,14 @@ class BeforeCommit:
         self.given = given
 
     def __call__(self) -> None:
-        """Do nothing after the commit."""
+        """Do nothing after the commit: the callback has run before it."""
 
 
 class ChainingMixin(BaseDatabaseWrapper):
     """Runs the callbacks of ``BeforeCommit``."""
 
     def commit(self) -> None:
-        """Run them, then commit; if one fails, nothing is committed."""
+        """Run the callbacks, then commit; if one fails, nothing is committed."""
         waiting = [func for _, func, *_ in self.run_on_commit if isinstance(func, BeforeCommit)]
         try:
             for act in dict.fromkeys(mark.act for mark in waiting):

@@ -123,7 +123,7 @@ def delete_announcement(
 
 
 def dismiss_announcement(*, viewer: Viewer, announcement_id: int) -> None:
-    """Hide it from this person until it is changed; idempotent.
+    """Hide an announcement from this person until it is changed; idempotent.
 
     Raises:
         NotFoundError: unknown announcement.
