@@ -24,7 +24,7 @@ UNCHANGED: Final = Unchanged()
 
 
 def given(**values: object) -> dict[str, Any]:
-    """Those of ``values`` that were given at all."""
+    """Return the keyword arguments that the caller passed explicitly."""
     return {key: value for key, value in values.items() if not isinstance(value, Unchanged)}
 
 
@@ -37,18 +37,18 @@ def compare_and_set(
     read_version: int,
     values: Mapping[str, object],
 ) -> None:
-    """Write ``values`` and the next version if nobody wrote since.
+    """Write ``values`` and the next version unless the row changed since it was read.
 
     Args:
         rows: all rows of the kind (scoped where the model demands it).
-        pk: the row.
-        kind: the word for the row in the error.
-        expected_version: the version the editor saw; None means the one just read.
+        pk: primary key of the row.
+        kind: display name of the kind of row, for the error.
+        expected_version: version that the editor saw; None means ``read_version``.
         read_version: the version just read.
         values: the columns to write.
 
     Raises:
-        StaleEditError: the row was written by somebody else; nothing is written.
+        StaleEditError: another edit changed the row; nothing is written.
     """
     seen = read_version if expected_version is None else expected_version
     if not rows.filter(pk=pk, version=seen).update(**values, version=F("version") + 1):

@@ -27,7 +27,7 @@ def node_has_changed(node_id: int) -> None:
 
 
 def tell_answers(job_ids: Iterable[int]) -> None:
-    """Signal after the commit that estimates or remedies of waiting jobs are known."""
+    """Send the signal ``answers_found`` for these jobs after the commit."""
     ids = tuple(job_ids)
     if ids:
         transaction.on_commit(partial(answers_found.send_robust, sender=None, job_ids=ids))

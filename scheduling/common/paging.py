@@ -27,10 +27,10 @@ class Page(Generic[R_co]):
 
 
 def page_limit(limit: int) -> int:
-    """``limit`` if it is one that pages have.
+    """Return ``limit`` if it is a valid page size.
 
     Raises:
-        InvalidError: it is not between 1 and ``MOST_ROWS``.
+        InvalidError: ``limit`` is not between 1 and ``MOST_ROWS``.
     """
     if isinstance(limit, bool) or not 1 <= limit <= MOST_ROWS:
         raise InvalidError(
@@ -48,14 +48,14 @@ def make_cursor(*key: int) -> str:
 
 
 def read_cursor(cursor: str | None, parts: int = 1) -> tuple[int, ...] | None:
-    """The key in a cursor; None for the first page.
+    """Parse the key in a cursor; return None for the first page.
 
     Args:
         cursor: ``next_cursor`` of an earlier page.
         parts: number of numbers in the key.
 
     Raises:
-        InvalidError: not a valid cursor.
+        InvalidError: the cursor is not valid.
     """
     if not cursor:
         return None
@@ -75,12 +75,12 @@ def read_cursor(cursor: str | None, parts: int = 1) -> tuple[int, ...] | None:
 
 
 def cut(rows: Sequence[R], limit: int, key: Callable[[R], int | tuple[int, ...]]) -> Page[R]:
-    """A page of the first ``limit`` of ``rows``, of which one more than that were read.
+    """Build a page from the first ``limit`` of ``rows``; a further row means that more pages exist.
 
     Args:
         rows: at most ``limit + 1`` rows in the order of the page.
-        limit: rows of a page.
-        key: the key of a row, for the cursor of the next page.
+        limit: maximum number of rows on a page.
+        key: returns the key of a row, for the cursor of the next page.
     """
     if len(rows) <= limit:
         return Page(tuple(rows), None)

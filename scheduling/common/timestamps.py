@@ -10,11 +10,11 @@ from functools import lru_cache
 
 @lru_cache(maxsize=16384)
 def moment_of(stored: str) -> datetime:
-    """The parsed time; cached, since most values repeat."""
+    """Parse a stored timestamp; results are cached, since most values repeat."""
     moment = datetime.fromisoformat(stored)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def seconds_of(stored: str) -> float:
-    """The same in seconds since 1970."""
+    """Parse a stored timestamp into seconds since 1970; results are cached."""
     return moment_of(stored).timestamp()
