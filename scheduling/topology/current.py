@@ -65,13 +65,13 @@ class ChainView:
     devices: int
 
     def level_of_type(self, type_name: str) -> ChainLevel | None:
-        """The level with this cell type, or None."""
+        """Return the level with this cell type, or None."""
         return next((level for level in self.levels if level.type == type_name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlace:
-    """Where an address is: its chain, its level, and the devices inside."""
+    """Chain, level and devices of the cell at an address."""
 
     chain: str
     level: ChainLevel
@@ -121,7 +121,7 @@ class TopologyNow:
 
     @cached_property
     def has_racks(self) -> bool:
-        """Whether some nodes share a larger cell, which can then hold whole roles."""
+        """Whether any cell contains several nodes, and thus can hold whole roles."""
         return any(chain.node_level < len(chain.levels) for chain in self.chains.values())
 
     @cached_property
@@ -133,7 +133,7 @@ class TopologyNow:
         }
 
     def cell_at(self, address: str) -> CellPlace | None:
-        """The cell at a full address, or None."""
+        """Return the cell at a full address, or None."""
         chain, cell = self._places.get(address, (None, 0))
         if chain is None:
             return None
@@ -145,12 +145,12 @@ class TopologyNow:
         )
 
     def tree_of(self, node: str) -> CellView:
-        """The cell tree of a node; a bare node cell while it is in no topology."""
+        """Return the cell tree of a node, or a single node cell if the topology lacks the node."""
         return self.trees.get(node) or CellView(level="node", type="", address=node)
 
 
 def current_topology(using: str = "default") -> TopologyNow:
-    """The newest version, in one query."""
+    """Load the newest version in one query."""
     return _with_views(StoredTopology.newest(using))
 
 

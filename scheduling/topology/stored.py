@@ -37,7 +37,7 @@ class StoredTopology:
 
     @classmethod
     def newest(cls, using: str = "default") -> "StoredTopology":
-        """The version in force, in one query; version 0 without cells before the first one."""
+        """Load the current version in one query; return version 0 without cells if none exists."""
         rows = Topology.objects.using(using).order_by("-version")
         return cls(*(rows.values_list("version", "spec").first() or (0, {})))
 
