@@ -48,7 +48,7 @@ class SweepDetail:
 
 
 def sweeps_of(viewer: Viewer) -> QuerySet[Sweep]:
-    """The sweeps whose jobs the viewer may see, newest first."""
+    """Return the sweeps whose jobs the viewer may see, newest first."""
     rows: QuerySet[Sweep] = Sweep.objects.visible_to(viewer)
     tenants = viewer.tenant_ids(Permission.VIEW_JOBS)
     if tenants is not None:
@@ -57,10 +57,10 @@ def sweeps_of(viewer: Viewer) -> QuerySet[Sweep]:
 
 
 def sweep_for(viewer: Viewer, pk: int) -> Sweep:
-    """One sweep.
+    """Load one sweep.
 
     Raises:
-        NotFoundError: not found, or the viewer may not see it.
+        NotFoundError: the sweep does not exist, or the viewer may not see it.
     """
     found = sweeps_of(viewer).filter(pk=pk).first()
     if found is None:
@@ -69,10 +69,10 @@ def sweep_for(viewer: Viewer, pk: int) -> Sweep:
 
 
 def sweep_detail(viewer: Viewer, pk: int) -> SweepDetail:
-    """One sweep with its jobs, in two queries.
+    """Load one sweep with its jobs, in two queries.
 
     Raises:
-        NotFoundError: not found, or the viewer may not see it.
+        NotFoundError: the sweep does not exist, or the viewer may not see it.
     """
     sweep = sweep_for(viewer, pk)
     names = tuple(sweep.parameters)
@@ -92,9 +92,9 @@ def sweep_detail(viewer: Viewer, pk: int) -> SweepDetail:
 
 
 def jobs_of(sweep: Sweep) -> JobQuerySet:
-    """The existing jobs of a sweep; the caller has checked the sweep.
+    """Return the existing jobs of a sweep; the caller has checked access to the sweep.
 
-    One that was moved to another virtual cluster of the tenant stays in its sweep.
+    A job that was moved to another virtual cluster of the tenant stays in its sweep.
     """
     rows: JobQuerySet = Job.objects.unscoped()
     rows = rows.filter(pk__gte=sweep.first_job, pk__lte=sweep.last_job)

@@ -133,7 +133,7 @@ def plan_sweep(
 def _documents(
     document: Mapping[str, Any], grid: Grid, *, label: str, max_parallel: int | None
 ) -> list[dict[str, Any]]:
-    """A document for each point, those beyond the first ``max_parallel`` held."""
+    """Build a job document for each point; those after the first ``max_parallel`` are held."""
     if max_parallel is not None and max_parallel < 1:
         raise InvalidError(
             sentence("not-job-count"),
@@ -164,7 +164,7 @@ def _points(grid: Grid) -> dict[str, list[str]]:
 def _of_key(
     viewer: Viewer, key: Key, wanted: tuple[str, dict[str, list[str]], int | None]
 ) -> Sweep | None:
-    """The viewer's sweep whose first job came in with this key."""
+    """Return the viewer's sweep whose first job has this idempotency key, or None."""
     for first in jobs_of_key(viewer, key):
         sweeps: QuerySet[Sweep] = Sweep.objects.visible_to(viewer)
         found = sweeps.filter(owner_id=viewer.user_id, first_job=first.pk).first()
@@ -196,11 +196,11 @@ def keep_sweep(
 
     Args:
         viewer: the submitter.
-        jobs: in the order of the points; all have ``label``, and those that wait are held.
-        name: of the sweep.
-        label: the value of the label that holds them together.
-        grid: the parameters.
-        max_parallel: upper limit of jobs running at a time; None: all.
+        jobs: jobs in the order of the points; all have ``label``, and the excess jobs are held.
+        name: name of the sweep.
+        label: label value that the jobs of the sweep share.
+        grid: parameters and their values.
+        max_parallel: maximum number of jobs that run at a time; None means no limit.
         now: time of the submit.
     """
     sweep = Sweep.objects.create(
