@@ -40,13 +40,13 @@ class BackupReport:
     """The content of a backup.
 
     Attributes:
-        created_at: ISO 8601.
+        created_at: creation time in ISO 8601.
         engine: ``sqlite`` or ``postgresql``.
-        files: number of files, the database among them.
-        size: of the whole in bytes.
-        newest_job_id: jobs that are submitted after a restore get higher numbers; 0: no restore.
-        newest_uid: tenants created after a restore get higher Unix user ids; 0: no restore.
-        audit_head: of the audit's chain right before the copy (``manage.py verify_audit``).
+        files: number of files, including the database.
+        size: total size in bytes.
+        newest_job_id: highest job ID; a restore continues above it; 0 without a restore.
+        newest_uid: highest Unix user ID; a restore continues above it; 0 without a restore.
+        audit_head: head of the audit chain right before the copy (``manage.py verify_audit``).
     """
 
     path: Path
@@ -162,7 +162,7 @@ def _skip_given_job_ids(database: DatabaseCopy, given: int | None, logs: Path) -
 
 
 def _given_uid() -> int | None:
-    """The highest Unix user id of tenants in the database that is replaced; None: unreadable."""
+    """Return the highest tenant's Unix user ID in the replaced database; None if unreadable."""
     try:
         return newest_uid()
     except DatabaseError:
@@ -184,7 +184,7 @@ def _files(data_dir: Path, names: list[str]) -> dict[str, Path]:
 def _write(
     target: Path, files: Mapping[str, Path], facts: Mapping[str, str], *, now: datetime
 ) -> int:
-    """The archive: every file, then the manifest with the digest of the written bytes."""
+    """Write the archive: all files, then the manifest with the digests of the written bytes."""
     digests: dict[str, dict[str, Any]] = {}
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
     with os.fdopen(handle, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:

@@ -31,7 +31,7 @@ class DatabaseCopy(Protocol):
 
     @property
     def engine(self) -> str:
-        """``sqlite`` or ``postgresql``."""
+        """Name of the database engine: ``sqlite`` or ``postgresql``."""
         ...
 
     @property
@@ -44,7 +44,7 @@ class DatabaseCopy(Protocol):
         ...
 
     def check(self, source: Path) -> None:
-        """Raise ``UnusableBackupError`` unless the copy is whole."""
+        """Raise ``UnusableBackupError`` if the copy is incomplete or damaged."""
         ...
 
     def load(self, source: Path) -> None:
@@ -56,7 +56,7 @@ class DatabaseCopy(Protocol):
         ...
 
     def newest_job_id(self) -> int | None:
-        """The highest number that a job of this database has ever had; None if unreadable."""
+        """Return the highest job ID that this database ever assigned, or None if unreadable."""
         ...
 
     def skip_job_ids(self, upto: int) -> None:
@@ -65,11 +65,11 @@ class DatabaseCopy(Protocol):
 
 
 def database_copy(settings: Mapping[str, Any], alias: str = "default") -> DatabaseCopy:
-    """The way to copy the database of these settings.
+    """Return the copy implementation for the database of these settings.
 
     Args:
         settings: one entry of Django's ``DATABASES``.
-        alias: its name.
+        alias: alias of that entry.
     """
     if str(settings["ENGINE"]).endswith("sqlite3"):
         return SqliteCopy(path=Path(str(settings["NAME"])), alias=alias)
@@ -97,7 +97,7 @@ class SqliteCopy:
         self.check(target)
 
     def check(self, source: Path) -> None:
-        """Ask SQLite whether the file is whole."""
+        """Run the integrity check of SQLite on the file."""
         with source.open("rb") as file:
             if file.read(len(HEADER)) != HEADER:
                 raise UnusableBackupError("the backup's database is no SQLite file")
@@ -156,7 +156,7 @@ class SqliteCopy:
                 )
 
     def users(self) -> list[str]:
-        """Processes that have the file open (those that this user may look at)."""
+        """Return the processes that have the file open, as far as this user may see them."""
         found = []
         for folder in Path("/proc").glob("[0-9]*/fd"):
             pid = int(folder.parent.name)

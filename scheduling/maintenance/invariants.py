@@ -37,7 +37,7 @@ class Violation:
 
 
 def violations(using: str = "default") -> tuple[Violation, ...]:
-    """All violations, read in one consistent view.
+    """Return all violations, read in one consistent view.
 
     Args:
         using: the database alias that reads one consistent view.
