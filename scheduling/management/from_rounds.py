@@ -1,4 +1,4 @@
-"""``manage.py simulate --from-rounds``: past days of a virtual cluster under another policy."""
+"""Option ``manage.py simulate --from-rounds``: simulate past days under another policy."""
 
 import json
 from argparse import ArgumentParser

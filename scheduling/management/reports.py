@@ -23,7 +23,7 @@ _LABEL: Final = 40
 
 
 def render_report(document: Mapping[str, Any], outcomes: Sequence[TaskOutcome]) -> str:
-    """The whole page.
+    """Render the complete HTML page.
 
     Args:
         document: the result of ``compare``, with the common parameters of the runs.
@@ -68,13 +68,13 @@ def _styles() -> SafeString:
 
 
 def _script() -> SafeString:
-    """The chart library, escaped so that it cannot end its script element."""
+    """Return the chart library, escaped so that it cannot end its script element."""
     text = (_STATIC / "dist" / "plotly-cartesian.min.js").read_text(encoding="utf-8")
     return mark_safe(text.replace("</script", "<\\/script"))  # noqa: S308 (our own file)
 
 
 def _label(text: str) -> str:
-    """A name for a chart: short, and without a meaning in HTML."""
+    """Return a short chart label without HTML special characters."""
     short = text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
     return escape(short)
 
@@ -128,7 +128,7 @@ def _boxes(outcomes: Sequence[TaskOutcome]) -> list[dict[str, Any]]:
 
 
 def _distribution(policy: str, outcomes: Sequence[TaskOutcome]) -> dict[str, Any]:
-    """A row of the table next to the distributions."""
+    """Build a row of the table next to the distributions."""
     times, fairness = _values(outcomes, policy, "jct"), _values(outcomes, policy, "ftf")
     cells = [f"{value:.3f}" for value in _percentiles(times)]
     return {
@@ -166,12 +166,12 @@ def _ratios(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _reach(ratio: Mapping[str, Any], end: str) -> float:
-    """From a ratio to an end of its interval; 0 where there is none."""
+    """Return the distance from a ratio to an end of its interval; 0 without an interval."""
     return 0.0 if ratio[end] is None else float(ratio[end] - ratio["geometric"])
 
 
 def _row(item: Mapping[str, Any], baseline: str) -> dict[str, Any]:
-    """A policy's line in the first table."""
+    """Build the row of a policy in the first table."""
     cells = []
     for metric, figure in item["figures"].items():
         ratio = figure["ratio"]
@@ -188,7 +188,7 @@ def _row(item: Mapping[str, Any], baseline: str) -> dict[str, Any]:
 
 
 def _run_row(outcome: TaskOutcome) -> dict[str, Any]:
-    """A run's line in the table of runs."""
+    """Build the row of a run in the table of runs."""
     document = outcome.result.to_json()
     busy = document["avg_gpus_busy"] / outcome.devices * 100.0 if outcome.devices else 0.0
     course = outcome.recorder.points if outcome.recorder else []
@@ -204,7 +204,7 @@ def _run_row(outcome: TaskOutcome) -> dict[str, Any]:
 
 
 def _course(outcome: TaskOutcome) -> dict[str, Any]:
-    """The charted series of one run over time, in hours from its beginning."""
+    """Return the charted time series of one run, in hours from its beginning."""
     recorder = outcome.recorder
     points = recorder.points if recorder else []
     spans = recorder.spans if recorder else []
@@ -235,7 +235,7 @@ def _course(outcome: TaskOutcome) -> dict[str, Any]:
 
 
 def _span_rows(outcome: TaskOutcome) -> list[dict[str, Any]]:
-    """The table next to the allocations: the first run's."""
+    """Build the rows of the table next to the allocations, from the first run."""
     recorder = outcome.recorder
     if recorder is None or not recorder.points:
         return []

@@ -38,7 +38,7 @@ class ProfileFolder:
         self._root = root.resolve() if root else None
 
     def __call__(self, path: str) -> str | None:
-        """Return the text of a file in the directory; None: no such file."""
+        """Return the text of a file in the directory, or None if it does not exist."""
         if self._root is None:
             return None
         place = (self._root / path).resolve()
@@ -93,7 +93,7 @@ def read_conditions(options: Mapping[str, Any]) -> Conditions:
     """Build the simulation conditions from the options.
 
     Raises:
-        SimulationError: one is out of its bounds, or the rules know none.
+        SimulationError: a condition is out of its bounds, or these rules do not support it.
     """
     bounds = {
         "node_mtbf": (0.01, 1e6),
@@ -127,7 +127,7 @@ def read_guarantees(options: Mapping[str, Any]) -> Shares:
     """Build the virtual clusters from the options.
 
     Raises:
-        SimulationError: one is malformed, too much is promised, or the rules know none.
+        SimulationError: a guarantee is malformed, too large, or not supported by the rules.
     """
     if options["guarantee"] and options["rules"] != "events":
         raise SimulationError("--guarantee needs --rules events")
@@ -143,7 +143,7 @@ def read_workload(path: Path, format_name: str) -> Trace:
     """Read the trace in a file, compressed or not.
 
     Raises:
-        SimulationError: it is too large, malformed, or of no known format.
+        SimulationError: the file is too large, malformed, or of an unknown format.
     """
     if path.stat().st_size > _MOST_BYTES:
         raise SimulationError(f"{path} is larger than {_MOST_BYTES} bytes")
@@ -179,7 +179,7 @@ def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
 
 
 def what_it_saw(options: Mapping[str, Any]) -> str:
-    """The inputs of a policy, in one line."""
+    """Describe the inputs of a policy in one line."""
     return (
         f"the policy saw: {options['knowledge']} performance, "
         f"{'declared' if options['size_aware'] else 'no'} sizes, "
@@ -206,8 +206,8 @@ class TaskOutcome:
     """The result of a task.
 
     Attributes:
-        recorder: None: no charts requested.
-        left_out: lines of the trace that are not jobs, by reason.
+        recorder: recorded series; None if no charts were requested.
+        left_out: number of trace lines that are not jobs, by reason.
     """
 
     task: Task

@@ -1,4 +1,4 @@
-"""``manage.py answer_what_ifs``: computes queued what-ifs, one by one."""
+"""Command ``manage.py answer_what_ifs``: compute queued what-ifs, one by one."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ class Command(BaseCommand):
     help = "Answer questions of what would have been, until none waits or another answers."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Whether it ends with the process that started it."""
+        """Add the option to exit together with the parent process."""
         parser.add_argument(
             "--with-parent",
             action="store_true",

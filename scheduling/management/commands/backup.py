@@ -1,4 +1,4 @@
-"""``manage.py backup FILE``: one file with the database, the keys, and more on request."""
+"""Command ``manage.py backup FILE``: write database, keys and optional data to one file."""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -18,7 +18,7 @@ class Command(BaseCommand):
     help = "Write a backup (database, keys, uploads) to FILE while everything goes on."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The file, and optional content."""
+        """Add arguments for the file and the optional content."""
         parser.add_argument("file", type=Path, metavar="FILE", help="must not exist")
         parser.add_argument("--rounds", action="store_true", help="also the stored rounds")
         parser.add_argument("--logs", action="store_true", help="also the logs of jobs")

@@ -1,4 +1,4 @@
-"""``manage.py check_invariants``: prints violations, and exits with 1 if there are any."""
+"""Command ``manage.py check_invariants``: print violations; exit with 1 if there are any."""
 
 import sys
 from typing import Any

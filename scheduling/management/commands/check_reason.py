@@ -19,7 +19,7 @@ class Command(BaseCommand):
     help = "Checks why a job waits against the stored snapshot of its round."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The job, and the round if it is not the newest."""
+        """Add arguments for the job and the round; the default is the newest round."""
         parser.add_argument("job", type=int, help="job ID")
         parser.add_argument("--round", type=int, default=None, help="number of the round")
 

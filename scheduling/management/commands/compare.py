@@ -1,4 +1,4 @@
-"""``manage.py compare``: policies against each other on the same workloads and seeds."""
+"""Command ``manage.py compare``: compare policies on the same workloads and seeds."""
 
 import json
 import multiprocessing
@@ -106,7 +106,7 @@ class Command(BaseCommand):
 
 
 def _tasks(options: Mapping[str, Any]) -> list[Task]:
-    """All runs, validated as far as possible before the first starts."""
+    """Build all runs, validated as far as possible before the first one starts."""
     _check(options)
     specs = {}
     for spec in options["policy"]:
@@ -158,7 +158,7 @@ def _check(options: Mapping[str, Any]) -> None:
 
 
 def _outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[TaskOutcome]:
-    """The results of the tasks in their order, with up to ``jobs`` processes."""
+    """Run the tasks in up to ``jobs`` processes, and yield their results in order."""
     progress = ProgressBar(len(tasks), unit="runs")
     progress.show(0)
     try:
@@ -187,7 +187,7 @@ def _run(outcome: TaskOutcome) -> ComparisonRun:
 
 
 def _facts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The common parameters of all runs."""
+    """Return the parameters that all runs share."""
     keys = ("cluster", "rules", "interval", "node_mtbf", "node_repair", "restart_seconds")
     return {
         "workloads": [path.name for path in options["workload"]],
@@ -198,7 +198,7 @@ def _facts(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cell(figure: Mapping[str, Any], is_baseline: bool) -> str:
-    """A mean with its ratio."""
+    """Format a mean with its ratio to the baseline."""
     if figure["mean"] is None:
         return "-"
     ratio = figure["ratio"]

@@ -1,4 +1,4 @@
-"""``manage.py replay_cells``: replay recorded scheduling events, one outcome per line."""
+"""Command ``manage.py replay_cells``: replay recorded scheduling events, one outcome per line."""
 
 import json
 from pathlib import Path

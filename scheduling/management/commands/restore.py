@@ -1,4 +1,4 @@
-"""``manage.py restore FILE``: restores a backup while nothing runs."""
+"""Command ``manage.py restore FILE``: restore a backup while no process of Tessera runs."""
 
 import fcntl
 from argparse import ArgumentParser
@@ -25,7 +25,7 @@ class Command(BaseCommand):
     help = "Put a backup back. Stop everything first; the old SQLite file is kept beside the new."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The file, and the consent."""
+        """Add arguments for the file and the confirmation."""
         parser.add_argument("file", type=Path, metavar="FILE")
         parser.add_argument(
             "--yes", action="store_true", help="replace what is there without asking"

@@ -1,6 +1,6 @@
-"""``manage.py simulate``: run a trace under a policy; needs no database, Redis or secrets.
+"""Command ``manage.py simulate``: run a trace under a policy, without database, Redis or secrets.
 
-Only with ``--from-rounds`` it reads the database and the stored rounds of this installation.
+With ``--from-rounds``, it reads the database and the stored rounds of this installation.
 """
 
 import json
