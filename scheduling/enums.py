@@ -65,7 +65,7 @@ class MemberStep(models.TextChoices):
 
 
 class StopCause(StrEnum):
-    """Why the members of an attempt are asked to stop; nodes pass it on to the job."""
+    """Cause for stopping the members of an attempt; nodes pass it on to the job."""
 
     STOP = "stop"
     PREEMPT = "preempt"
@@ -93,5 +93,5 @@ class PreemptionCause(models.TextChoices):
 
 
 def one_of(column: str, choices: type[models.TextChoices]) -> models.Q:
-    """The condition that ``column`` holds one of ``choices`` (Django does not constrain it)."""
+    """Build the constraint that ``column`` has one of ``choices``; Django itself adds none."""
     return models.Q(**{f"{column}__in": choices.values})

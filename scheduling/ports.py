@@ -23,21 +23,21 @@ class RoundRequests(Protocol):
         """Request one round for an instant; the same second twice is one request."""
 
     def is_overtaken(self, after: int) -> bool:
-        """Whether another round began since this one was requested, and so read all it would.
+        """Return whether another round began after this request and thus reads its changes.
 
         Args:
-            after: number of rounds that had begun when it was requested.
+            after: number of rounds that had begun at the time of the request.
         """
 
     def begin(self) -> None:
-        """A round begins to read: from now on a change needs another round."""
+        """Note that a round begins to read: later changes need another round."""
 
     def finish(self) -> None:
-        """The round that began in this process has committed."""
+        """Note that the round of this process has committed."""
 
 
 class EstimateRequests(Protocol):
-    """Requests for start estimates: of all waiting jobs, and of those that began to wait."""
+    """Requests for start estimates of all waiting jobs, or of newly waiting jobs."""
 
     def request(self, *, changed: bool) -> None:
         """Request estimates of all waiting jobs after a round.
@@ -53,10 +53,10 @@ class EstimateRequests(Protocol):
         """Request estimates of jobs that began to wait; ignored if requested or in progress."""
 
     def begin_new_waits(self) -> None:
-        """Their estimates have begun: requests are ignored until ``finish_new_waits``."""
+        """Note that estimation of new jobs began: ignore requests until ``finish_new_waits``."""
 
     def finish_new_waits(self, *, rest_seconds: float) -> None:
-        """Their estimates have ended; the next begin after ``rest_seconds`` at the earliest."""
+        """Note the end of these estimates; the next begin after at least ``rest_seconds``."""
 
 
 class WhatIfRequests(Protocol):
@@ -84,10 +84,10 @@ def bind(ports: RequestPorts) -> None:
 
 
 def bound() -> RequestPorts:
-    """The implementations in use.
+    """Return the implementations in use.
 
     Raises:
-        RuntimeError: none is bound; the portal binds them when its application is ready.
+        RuntimeError: no implementation is bound; the portal binds them at its start.
     """
     if not _bound:
         raise RuntimeError("No ports are bound. Install the application `portal`.")

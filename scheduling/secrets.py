@@ -19,10 +19,10 @@ def seal(plain: str) -> bytes:
 
 
 def unseal(sealed: bytes) -> str:
-    """The secret in the clear.
+    """Decrypt a sealed secret.
 
     Raises:
-        UnreadableSecretError: it was sealed with another key, or is damaged.
+        UnreadableSecretError: the secret was sealed with another key, or is damaged.
     """
     try:
         return _fernet(settings.SECRET_KEY).decrypt(sealed).decode()
@@ -33,7 +33,7 @@ def unseal(sealed: bytes) -> str:
 
 
 def fingerprint(content: bytes) -> str:
-    """A keyed digest; without the key it reveals nothing about secrets in ``content``."""
+    """Return a keyed digest; without the key it reveals nothing about secrets in ``content``."""
     key = hashlib.sha256(b"tessera.fingerprints.1:" + settings.SECRET_KEY.encode()).digest()
     return hmac.new(key, content, hashlib.sha256).hexdigest()
 

@@ -20,4 +20,4 @@ node_changed = Signal()
 """A node's state or devices changed. Arguments: ``node_id``."""
 
 answers_found = Signal()
-"""Estimates or remedies of waiting jobs are known. Arguments: ``job_ids`` (tuple of int)."""
+"""Sent when estimates or remedies of waiting jobs are available; ``job_ids``: tuple of int."""

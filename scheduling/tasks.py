@@ -125,7 +125,7 @@ def _rest_after(began: float) -> float:
 
 
 def _round_config() -> RoundConfig:
-    """The settings of rounds."""
+    """Build the round configuration from the settings."""
     return RoundConfig(
         round_seconds=settings.TESSERA.round_seconds,
         images_required=settings.TESSERA.images == "required",

@@ -130,7 +130,7 @@ def declare_node_dead(
     now: datetime,
     expected_version: int | None = None,
 ) -> Node:
-    """Declare a silent node dead: its jobs are lost and may run elsewhere.
+    """Declare an unresponsive node dead: its jobs are lost and may run elsewhere.
 
     The node stays cordoned until an admin uncordons it. A responding node is refused, because its
     jobs would run twice.

@@ -31,7 +31,7 @@ USUAL: Final = (
     ("test", 10, "the default"),
     ("oppo", -1, "on idle devices, preempted at any time"),
 )
-"""Name, value and note of the classes that OpenPAI and most sites know."""
+"""Name, value and note of the classes that are usual in OpenPAI and at most sites."""
 _USUAL_DEFAULT: Final = "test"
 _NAME: Final = re.compile(r"[a-z]([a-z0-9_-]{0,38}[a-z0-9])?")
 

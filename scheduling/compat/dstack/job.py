@@ -351,7 +351,7 @@ _HARMLESS: Final[dict[str, object]] = {"stop_criteria": "all-done", "startup_ord
 
 
 def report_unsupported(top: Section) -> None:
-    """Report the known keys without a counterpart."""
+    """Report the supported keys that have no counterpart."""
     for key, value in _HARMLESS.items():
         if top.peek(key) == value:
             top.take(key)

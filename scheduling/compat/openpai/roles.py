@@ -253,8 +253,10 @@ _NO_VARIABLE: Final = re.compile(r"[^A-Za-z0-9_]")
 _READ: Final = re.compile(
     r"PAI_PORT_LIST_((?:(?!PAI_PORT_LIST_)(?:\S| \+ )){1,100}?)_(http|ssh)(?![A-Za-z0-9_])"
 )
-"""Also where the role or the index is put together, as in ``PAI_PORT_LIST_w_${i}_http``, or with
-plus signs; but not beyond the end of a variable, where another may follow."""
+"""Matches also composed roles or indices, as in ``PAI_PORT_LIST_w_${i}_http`` or with plus signs.
+
+The match ends at the end of a variable, since another one may follow.
+"""
 
 
 def declared_labels(role: Section) -> set[str]:

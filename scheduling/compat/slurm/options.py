@@ -268,7 +268,7 @@ def report_client_options(given: Section) -> None:
 
 
 def report_unsupported(given: Section) -> None:
-    """Report the options that are known and have no counterpart."""
+    """Report the recognised options that have no counterpart."""
     if given.peek("--input") == "/dev/null":
         given.take("--input")
     for name, (needed, words) in _REST.items():

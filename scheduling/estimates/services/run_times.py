@@ -49,7 +49,7 @@ def _at_minute(_database: str, minute: int) -> RunTimes:
 
 
 def pasts_of_live_jobs(*, now: datetime) -> Mapping[int, Past]:
-    """Return the known run times of each live job, by job ID."""
+    """Return the observed run times of each live job, by job ID."""
     elapsed: dict[int, float] = defaultdict(float)
     rates: dict[int, float] = {}
     steps: dict[int, int] = defaultdict(int)

@@ -121,7 +121,7 @@ def job_limits_of_members(members: Sequence[Membership]) -> tuple[MemberJobLimit
 
 
 Places = tuple[tuple[LimitSource, str], ...]
-"""Where a limit may be set, narrowest first, with the keys there."""
+"""Scopes of a limit, narrowest first, each with its key."""
 
 
 def _per_person(rows: Mapping[str, JobLimit], places: Places) -> LimitView:

@@ -43,7 +43,7 @@ class JobLimitError(ConflictError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
-    """Limits that are set at one place; None means that the wider limit applies."""
+    """Limits of one scope; None means that the limit of the wider scope applies."""
 
     per_person: int | None = None
     per_tenant: int | None = None

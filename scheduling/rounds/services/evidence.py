@@ -63,7 +63,7 @@ def _fields(value: ClusterSnapshot | RoundResult) -> dict[str, Any]:
 
 
 def _in_order(spelled: Mapping[str, Any]) -> orjson.Fragment:
-    """Return the fields in the order of their declaration, as if the value were encoded whole."""
+    """Return the fields in declaration order, as in an encoding of the complete value."""
     parts = (b'"%b":%b' % (name.encode(), canonical_json(of)) for name, of in spelled.items())
     return orjson.Fragment(b"{%b}" % b",".join(parts))
 

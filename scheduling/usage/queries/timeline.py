@@ -23,7 +23,7 @@ from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 MOST_RUNS: Final = 1000
-"""Runs that are read at once; of more, those that ended last."""
+"""Maximum number of runs per query; if there are more, those that ended last."""
 
 LONGEST_SPAN: Final = timedelta(days=31)
 SHORTEST_SPAN: Final = timedelta(seconds=10)

@@ -1,4 +1,4 @@
-"""What-ifs: requests, computation in a separate process, and results stored for a day."""
+"""Requests of what-ifs, their computation in a separate process, and results stored for a day."""
 
 import logging
 import subprocess
