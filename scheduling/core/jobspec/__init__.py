@@ -1,8 +1,8 @@
-"""The job specification, schema version 1: what a job is, checked once and for all.
+"""The job specification, schema version 1, and its validation.
 
 ``parse`` turns a document into a frozen ``JobSpec`` or raises ``InvalidJobSpecError`` with all
-that is wrong; ``demand`` says what it asks of the cluster; ``SPEC_FIELDS`` and ``json_schema``
-describe the fields for docs, forms and OpenAPI.
+errors. ``demand`` returns its resource demand. ``SPEC_FIELDS`` and ``json_schema`` describe the
+fields for docs, forms and OpenAPI.
 """
 
 from scheduling.core.jobspec.demands import Demand, MemberDemand, demand

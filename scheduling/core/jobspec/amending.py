@@ -13,7 +13,7 @@ AMENDABLE: Final = re.compile(
     r"virtual_cluster|class|priority|max_duration|note|held|not_before|after"
     r"|roles\.[^.]{1,64}\.(?:instances|devices|device_types|within|pinned_cell|cpus|memory)"
 )
-"""What may be changed of a job that waits; all else needs a new job."""
+"""Paths of fields that can be amended while a job waits; other changes need a new job."""
 
 
 class AmendError(ValueError):
@@ -29,16 +29,16 @@ class AmendError(ValueError):
 
 
 def version_of(document: Mapping[str, Any]) -> str:
-    """What stands for a stored specification as it is: it changes with every amendment."""
+    """Return the version tag of a stored specification; every amendment changes it."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def amended(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of ``document`` with new values; None takes a field away.
+    """Return a copy of ``document`` with new values; None removes a field.
 
     Raises:
-        AmendError: a path may not be changed, or leads nowhere.
+        AmendError: a path cannot be amended, or does not exist.
     """
     changed: dict[str, Any] = copy.deepcopy(dict(document))
     for path, value in changes.items():

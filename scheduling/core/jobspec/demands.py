@@ -1,4 +1,4 @@
-"""What a job asks of the cluster, small enough to be read for every job in every round."""
+"""Resource demands of jobs, small enough to be read for every job in every round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from scheduling.core.jobspec.values import JobSpec, Within
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDemand:
-    """Instances of one role, all alike.
+    """A number of equal instances of one role.
 
     Attributes:
-        role: the role's name.
-        count: how many instances.
-        devices: devices of each.
-        device_types: types that will do, the best first; empty: any.
-        within: the cell that must hold an instance's devices (rack: those of all instances).
-        cpus: processors of each; None: the share that belongs to its devices.
-        memory: bytes of each; None: the share that belongs to its devices.
-        image: it wants a container.
-        pinned_cell: the pinned cell that holds all instances; None: anywhere in the quota.
-        ports: how many ports each is given.
+        role: name of the role.
+        count: number of instances.
+        devices: devices of each instance.
+        device_types: accepted device types in order of preference; empty for any.
+        within: cell that must contain an instance's devices (rack: those of all instances).
+        cpus: processors of each instance; None for the share of its devices.
+        memory: bytes of each instance; None for the share of its devices.
+        image: whether it requires a container.
+        pinned_cell: pinned cell that contains all instances; None for any cell of the quota.
+        ports: number of ports of each instance.
     """
 
     role: str
@@ -64,11 +64,11 @@ class Demand:
 
     @property
     def needs_image(self) -> bool:
-        """Whether any member wants a container."""
+        """Whether any member requires a container."""
         return any(member.image for member in self.members)
 
     def to_json(self) -> dict[str, Any]:
-        """The compact document that ``from_json`` reads: a list per member."""
+        """Return the compact document that ``from_json`` reads, with a list for each member."""
         return {
             "members": [
                 [
@@ -100,7 +100,7 @@ class Demand:
 
 
 def demand(spec: JobSpec) -> Demand:
-    """What ``spec`` asks of the cluster."""
+    """Return the resource demand of ``spec``."""
     return Demand(
         members=tuple(
             MemberDemand(
@@ -121,7 +121,7 @@ def demand(spec: JobSpec) -> Demand:
 
 
 def _rare(member: MemberDemand) -> tuple[str | int | None, ...]:
-    """What most jobs ask nothing of, and rows of old have no place for."""
+    """Return the rarely used fields, which most jobs and older rows omit."""
     if member.ports:
         return member.pinned_cell, member.ports
     return (member.pinned_cell,) if member.pinned_cell is not None else ()

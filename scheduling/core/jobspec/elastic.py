@@ -1,4 +1,4 @@
-"""What a job says about training at other sizes and with other batches."""
+"""Declarations of a job about training at other sizes and with other batch sizes."""
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 
 class ElasticMode(StrEnum):
-    """Who decides what another size means for the training."""
+    """How the training adapts to another size."""
 
     FIXED = "fixed"
     LOGICAL_WORKERS = "logical_workers"
@@ -21,23 +21,23 @@ LEVELS: Final = ("D0", "D1", "D2")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic:
-    """The sizes between which the scheduler may choose, and what may change with them.
+    """Range of sizes between which the scheduler may choose, and the adaptation of the training.
 
     Attributes:
-        mode: ``fixed``: the job itself knows what to do at another size; ``logical_workers``:
-            it trains to the same bits at every size; ``adaptive_batch``: its batch is chosen for
-            it.
-        min: fewest devices of the whole job; None: what the job asks for.
-        max: most devices of the whole job; None: what the job asks for.
-        logical_workers: how many there are, for that mode.
-        determinism: one of ``LEVELS``, for logical workers; None: what the training says itself.
-        executors: the most processes that may share a device, for logical workers; None: one.
-        initial_batch: samples for which the learning rate was chosen, for adaptive batches.
-        max_batch: the most samples of a step, likewise.
-        max_local_batch: the most samples that a device holds at once, likewise; None:
-            ``max_batch``.
-        total_steps: steps (of the initial batch) after which the training is done.
-        epochs: passes over the data after which it is done.
+        mode: ``fixed``: the job itself adapts to another size; ``logical_workers``:
+            training is bitwise equal at every size; ``adaptive_batch``: Tessera chooses its
+            batch size.
+        min: minimum number of devices of the job; None for the requested number.
+        max: maximum number of devices of the job; None for the requested number.
+        logical_workers: number of logical workers, for that mode.
+        determinism: one of ``LEVELS``, for logical workers; None if the training decides.
+        executors: maximum processes on one device, for logical workers; None means one.
+        initial_batch: batch size for which the learning rate was chosen, for adaptive batches.
+        max_batch: maximum samples of a step, for adaptive batches.
+        max_local_batch: maximum samples on one device at once, for adaptive batches; None
+            means ``max_batch``.
+        total_steps: length of the training in steps of the initial batch.
+        epochs: length of the training in passes over the data.
     """
 
     mode: ElasticMode = ElasticMode.FIXED
@@ -53,11 +53,11 @@ class Elastic:
     epochs: int | None = None
 
     def bounds(self, devices: int) -> tuple[int, int]:
-        """The fewest and the most devices of a job that asks for ``devices``."""
+        """Return the minimum and maximum size of a job that requests ``devices``."""
         return self.min or devices, self.max or devices
 
     def to_json(self) -> dict[str, Any]:
-        """What was said; the mode only where it is not the default."""
+        """Return the declared fields; the mode only if it is not the default."""
         said = {one.name: getattr(self, one.name) for one in fields(self)}
         said["mode"] = self.mode.value if self.mode is not ElasticMode.FIXED else None
         return {name: value for name, value in said.items() if value is not None}

@@ -100,12 +100,12 @@ def _check_numbers(elastic: Elastic, place: DocumentPlace) -> None:
 
 
 def check_workers(elastic: Elastic, devices: int, place: DocumentPlace) -> None:
-    """Note a job that may get more devices than it has logical workers.
+    """Add an error if a job may get more devices than it has logical workers.
 
     Args:
-        elastic: what it says.
-        devices: that it asks for.
-        place: of ``elastic``.
+        elastic: declaration of the job.
+        devices: requested number of devices.
+        place: place of ``elastic`` in the document.
     """
     _, most = elastic.bounds(devices)
     workers = elastic.logical_workers

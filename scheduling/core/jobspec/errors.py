@@ -1,4 +1,4 @@
-"""What is wrong with a document: every field by name, with its value and a remedy."""
+"""Errors of a document: each with its field, value and remedy."""
 
 import json
 import re
@@ -20,14 +20,14 @@ TELLTALE: Final = re.compile(r"secret|passw|token|auth|credential|private|api_?k
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """One thing that is wrong.
+    """One error in a document.
 
     Attributes:
         field: path of the field, such as ``roles.worker.devices``; empty for the whole document.
-        value: what was given, shortened; never a secret.
-        message: what is wrong with it, a sentence.
-        remedy: what to write instead, a sentence.
-        code: the kind of mistake, stable: missing-field, unknown-field, wrong-type, out-of-range,
+        value: the given value, shortened; never a secret.
+        message: the error, as a sentence.
+        remedy: the correction, as a sentence.
+        code: stable error code: missing-field, unknown-field, wrong-type, out-of-range,
             malformed, too-long, reserved-name, conflict, duplicate, unsupported-field.
     """
 
@@ -43,7 +43,7 @@ class FieldError:
         return None if self.value in {"", NOTHING} else self.value
 
     def to_json(self) -> dict[str, str | None]:
-        """The error as the API shows it; the value is null where there is none."""
+        """Return the error in the form of the REST API; ``value`` is null if there is none."""
         return {
             "field": self.field,
             "value": self.value_or_none,
@@ -54,10 +54,10 @@ class FieldError:
 
 
 class InvalidDocumentError(ValueError):
-    """A document was refused as a whole; nothing has been done.
+    """A document was refused completely; nothing was changed.
 
     Attributes:
-        errors: everything that is wrong with it, in the order of the document.
+        errors: all errors, in the order of the document.
     """
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
@@ -71,17 +71,17 @@ class InvalidDocumentError(ValueError):
 
     @property
     def code(self) -> str:
-        """The reason code of the whole: unsupported-field if that is all there is."""
+        """Reason code of the refusal: unsupported-field if there are no other errors."""
         kinds = {error.code for error in self.errors}
         return "unsupported-field" if kinds == {"unsupported-field"} else "invalid-spec"
 
 
 class InvalidJobSpecError(InvalidDocumentError):
-    """A job specification was refused; ``errors`` says why, all of it at once."""
+    """A job specification was refused; ``errors`` contains all reasons."""
 
 
 class RefusalError(Exception):
-    """Raised by the reader of one value; the caller knows which field it was."""
+    """Raised by the reader of one value; its caller adds the field."""
 
     def __init__(
         self, message: str, remedy: str, code: str = "malformed", *, shown: str | None = None
@@ -95,13 +95,13 @@ class RefusalError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DocumentPlace:
-    """Where in the document a reader stands, and the list that takes what is wrong there.
+    """Position in a document during parsing, with the shared list of errors.
 
     Attributes:
         path: path of the field.
-        errors: shared by all places of one document.
-        hidden: values below here are secrets.
-        redacted: a stored document is being read, whose secrets were taken out.
+        errors: errors of the document, shared by all its places.
+        hidden: whether values below this path are secrets.
+        redacted: whether the document is a stored one without its secrets.
     """
 
     path: str = ""
@@ -111,21 +111,21 @@ class DocumentPlace:
 
     @property
     def is_full(self) -> bool:
-        """Whether further mistakes would no longer be kept."""
+        """Whether the list of errors is full, so that further errors are dropped."""
         return len(self.errors) >= MAX_ERRORS
 
     def child(self, key: object, *, hidden: bool = False) -> "DocumentPlace":
-        """The place of ``key`` below this one."""
+        """Return the place of ``key`` below this one."""
         name = show_key(key)
         path = f"{self.path}.{name}" if self.path else name
         return DocumentPlace(path, self.errors, self.hidden or hidden, self.redacted)
 
     def item(self, index: int) -> "DocumentPlace":
-        """The place of one element of a list."""
+        """Return the place of one element of a list."""
         return DocumentPlace(f"{self.path}[{index}]", self.errors, self.hidden, self.redacted)
 
     def refuse(self, value: object, message: str, remedy: str, code: str = "malformed") -> None:
-        """Note that ``value`` is wrong here; the first hundred mistakes are kept."""
+        """Add an error about ``value`` at this place; errors after the first 100 are dropped."""
         self.note(value, RefusalError(message, remedy, code))
 
     def note(self, value: object, refusal: RefusalError) -> None:
@@ -145,7 +145,7 @@ class DocumentPlace:
 
 
 def show(value: object) -> str:
-    """``value`` for people: short, one line, encodable; of containers only the kind and size."""
+    """Format ``value`` for people: short, one line, encodable; containers as kind and size."""
     if isinstance(value, str):
         text = json.dumps(shortened(value), ensure_ascii=False)
     elif isinstance(value, Mapping):
@@ -160,19 +160,19 @@ def show(value: object) -> str:
 
 
 def show_key(key: object) -> str:
-    """A key as a part of a path: as it is when plain, quoted and shortened otherwise."""
+    """Format a key as part of a path: unchanged if plain, otherwise quoted and shortened."""
     if isinstance(key, str) and _PLAIN_KEY.fullmatch(key):
         return key
     return show(key)
 
 
 def may_be_secret(key: object) -> bool:
-    """Whether the name of an unknown key suggests that its value is nobody's business."""
+    """Return whether the name of an unknown key suggests that its value is secret."""
     return bool(TELLTALE.search(str(key)[:200]))
 
 
 def kind_of(value: object) -> str:
-    """What kind of thing ``value`` is, in a document's words."""
+    """Return the kind of ``value`` in the terms of a document."""
     if value is None:
         return sentence("kind-nothing")
     names: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -193,7 +193,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """``text``, cut where it is long, with how long it was: errors repeat what people sent."""
+    """Shorten long ``text`` and append its length, since errors repeat user input."""
     if len(text) <= _SHOWN_CHARS:
         return text
     return f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"

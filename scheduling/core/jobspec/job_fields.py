@@ -151,7 +151,7 @@ def _shared_directory(value: object, place: DocumentPlace) -> str:
 
 
 def _never(value: object, _place: DocumentPlace) -> object:
-    """The reader of a field that does not work yet; the loop refuses it before."""
+    """Reader of an unsupported field; never called, since the loop refuses the field before."""
     return value
 
 

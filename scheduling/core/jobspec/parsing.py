@@ -96,7 +96,7 @@ def _check_job(given: Mapping[str, Any], place: DocumentPlace) -> None:
 
 
 def _check_ports(given: Mapping[str, Any], place: DocumentPlace) -> None:
-    """A cluster has some thousands of ports, and jobs that are stored have theirs already."""
+    """Refuse new jobs with too many ports; stored jobs already have their ports."""
     if place.redacted:
         return
     elastic = given.get("elastic")
@@ -115,7 +115,7 @@ def _check_ports(given: Mapping[str, Any], place: DocumentPlace) -> None:
 
 
 def _check_checkpoints(given: Mapping[str, Any], place: DocumentPlace) -> None:
-    """A container sees nothing of its node but what is its own."""
+    """Refuse a checkpoint directory with an image: containers see no other node directories."""
     shared = given.get("checkpoint_dir", "")
     if shared and any(role and role.image for role in given.get("roles", {}).values()):
         place.child("checkpoint_dir").refuse(
@@ -164,7 +164,7 @@ def _check_elastic(given: Mapping[str, Any], place: DocumentPlace) -> None:
 
 
 def has_sizes(instances: int, devices: int, least: int, most: int) -> bool:
-    """Whether a role has a shape for the sizes between two bounds (see ``sizing``)."""
+    """Return whether a role has a shape for all sizes between two bounds (see ``sizing``)."""
     whole = least % devices == 0 and most % devices == 0
     powers = all(size & (size - 1) == 0 for size in (instances, devices))
     return most <= devices or whole or powers

@@ -1,4 +1,4 @@
-"""Jobs that are no gang: every instance is a job of its own, as every pod is for HiveD."""
+"""Jobs without a gang: every instance is a separate job, as every pod is in HiveD."""
 
 from dataclasses import replace
 from typing import Final
@@ -10,14 +10,14 @@ _NEVER: Final = -1
 
 
 def split(spec: JobSpec, group: str) -> tuple[JobSpec, ...]:
-    """The jobs that ``spec`` stands for, roles and ranks in order; a gang stands for itself.
+    """Split ``spec`` into a job for each instance, by role and rank; a gang remains one job.
 
-    Each is placed, evicted, tried again and ended by itself, so that a rule of completion that
-    counts instances has nothing to count: a part fails when its instance fails.
+    Each part is placed, evicted, retried and ended separately. Completion rules that count
+    instances do not apply: a part fails when its instance fails.
 
     Args:
-        spec: what was submitted.
-        group: kept with the parts, so that they can be found together.
+        spec: the submitted specification.
+        group: stored with all parts, to find them together.
     """
     if spec.gang or spec.part is not None:
         return (spec,)
@@ -36,7 +36,7 @@ def split(spec: JobSpec, group: str) -> tuple[JobSpec, ...]:
 
 
 def part_name(name: str, suffix: str) -> str:
-    """``name`` with a suffix, cut where both together would be too long."""
+    """Append a suffix to ``name``, which is shortened if both would be too long."""
     return name[: _LONGEST_NAME - len(suffix)].rstrip() + suffix
 
 
@@ -48,7 +48,7 @@ def _alone(role: RoleSpec) -> RoleSpec:
 
 
 def _compat_of(spec: JobSpec, role: str) -> Compat | None:
-    """Other systems' names of this role alone: there are no others in its part."""
+    """Return the names in other systems of this role alone, the only one in its part."""
     if spec.compat is None:
         return None
     names = {here: there for here, there in spec.compat.role_names.items() if here == role}

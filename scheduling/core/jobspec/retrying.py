@@ -1,4 +1,4 @@
-"""How often a job may be tried again: what its document says by class of failure."""
+"""Maximum numbers of retries of a job, by class of failure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -35,6 +35,6 @@ RETRY_FIELDS: Final = tuple(
 
 
 def read_retries(value: object, place: DocumentPlace) -> Retries:
-    """The number of retries for each class of failure; the usual one where none is given."""
+    """Read the number of retries for each class of failure, or the default if none is given."""
     given = read_object(value, RETRY_FIELDS, place)
     return Retries(**{name.replace("-", "_"): count for name, count in given.items()})

@@ -58,7 +58,7 @@ _IMAGE: Final = re.compile(
 
 
 def read_role(value: object, place: DocumentPlace) -> RoleSpec | None:
-    """One role; None if it has no command, which has been noted then."""
+    """Read one role; return None after an error about a missing command."""
     given = read_object(value, ROLE_FIELDS, place)
     _check_role(given, place)
     return RoleSpec(**given) if "command" in given else None

@@ -30,7 +30,7 @@ _YEARS: Final = range(2000, 2200)
 
 
 def wrong_type(value: object, wanted: str, remedy: str) -> RefusalError:
-    """The refusal of a value that is not even of the right kind."""
+    """Build the error of a value of the wrong type."""
     return RefusalError(
         sentence("wrong-kind", wanted=wanted, found=kind_of(value)), remedy, "wrong-type"
     )
@@ -44,7 +44,7 @@ def read_bool(value: object) -> bool:
 
 
 def read_integer(value: object, lowest: int, highest: int, remedy: str = "") -> int:
-    """A whole number in ``lowest..highest``."""
+    """Read an integer in ``lowest..highest``."""
     remedy = remedy or sentence("write-integer", lowest=lowest, highest=highest)
     if isinstance(value, bool) or not isinstance(value, int):
         raise wrong_type(value, sentence("kind-integer"), remedy)
@@ -56,7 +56,7 @@ def read_integer(value: object, lowest: int, highest: int, remedy: str = "") -> 
 
 
 def read_cpus(value: object) -> float:
-    """Processors, in parts if wanted."""
+    """Read a number of processors; fractions are allowed."""
     remedy = sentence("write-cpus")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(value, sentence("kind-number"), remedy)
@@ -66,7 +66,7 @@ def read_cpus(value: object) -> float:
 
 
 def read_string(value: object, remedy: str) -> str:
-    """A text that can be stored: valid Unicode without NUL."""
+    """Read a string that can be stored: valid Unicode without NUL."""
     if not isinstance(value, str):
         raise wrong_type(value, sentence("kind-text"), remedy)
     if "\0" in value:
@@ -77,7 +77,7 @@ def read_string(value: object, remedy: str) -> str:
 
 
 def read_matching(value: object, pattern: re.Pattern[str], remedy: str) -> str:
-    """A text of a fixed form."""
+    """Read a string that matches ``pattern``."""
     text = read_string(value, remedy)
     if not pattern.fullmatch(text):
         raise RefusalError(sentence("wrong-form"), remedy)
@@ -85,7 +85,7 @@ def read_matching(value: object, pattern: re.Pattern[str], remedy: str) -> str:
 
 
 def read_line(value: object, most: int, *, least: int = 1) -> str:
-    """One line of printable text, carried literally: any script, quotes and signs."""
+    """Read one line of printable text unchanged: any script, quotes and signs."""
     remedy = sentence("write-line", least=least, most=most)
     text = read_string(value, remedy)
     if not least <= len(text) <= most:
@@ -99,7 +99,7 @@ def read_line(value: object, most: int, *, least: int = 1) -> str:
 
 
 def read_note(value: object) -> str:
-    """Some lines of text for people."""
+    """Read a note of several lines for people."""
     remedy = sentence("write-note")
     text = read_string(value, remedy)
     if len(text) > 500:
@@ -111,7 +111,7 @@ def read_note(value: object) -> str:
 
 
 def read_bounded(value: object, most_bytes: int, remedy: str) -> str:
-    """Any text up to a number of bytes, carried literally."""
+    """Read any text up to a number of bytes, unchanged."""
     text = read_string(value, remedy)
     size = len(text.encode())
     if size > most_bytes:
@@ -122,7 +122,7 @@ def read_bounded(value: object, most_bytes: int, remedy: str) -> str:
 
 
 def read_command(value: object) -> str:
-    """A script, carried literally."""
+    """Read a script, unchanged."""
     remedy = sentence("write-command")
     text = read_bounded(value, 64 * KIB, remedy)
     if not text.strip():
@@ -161,7 +161,7 @@ def read_memory(value: object) -> int:
 
 
 def read_instant(value: object) -> datetime:
-    """A moment with its offset from UTC, returned in UTC."""
+    """Read a timestamp with its offset from UTC, and convert it to UTC."""
     remedy = sentence("write-instant")
     moment = value
     if isinstance(value, str):
@@ -179,7 +179,7 @@ def read_instant(value: object) -> datetime:
 
 
 def is_unprintable(char: str) -> bool:
-    """Whether a character has no place in a line of text: controls, marks of direction."""
+    """Return whether a line of text cannot contain a character: controls, direction marks."""
     return char not in _JOINERS and unicodedata.category(char) in _UNPRINTABLE
 
 

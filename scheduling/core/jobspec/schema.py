@@ -11,15 +11,15 @@ from tessera.messages import english_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldInfo:
-    """One row of the reference.
+    """One row of the field reference.
 
     Attributes:
-        path: such as ``roles.<name>.devices``.
-        type: what the value is, in words.
-        default: what holds without it; empty for a required field.
-        help: what it is for, a sentence.
-        required: the document is refused without it.
-        unsupported: it is known, and refused until it works.
+        path: path of the field, such as ``roles.<name>.devices``.
+        type: type of the value, in words.
+        default: default value, in words; empty for a required field.
+        help: purpose of the field, as a sentence.
+        required: whether the document is refused without it.
+        unsupported: whether the field is defined but still refused.
     """
 
     path: str
@@ -31,15 +31,15 @@ class FieldInfo:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema (2020-12, as in OpenAPI 3.1) of a submitted document.
+    """Build the JSON schema (2020-12, as in OpenAPI 3.1) of a submitted document.
 
-    It is a little wider than ``parse``, which alone decides.
+    The schema accepts slightly more than ``parse``, which decides.
     """
     return {"title": "JobSpec", "description": "A job.", **_object_schema(JOB_FIELDS)}
 
 
 def fields_table() -> str:
-    """The reference of all fields as a Markdown table, for ``docs/job-spec.md``."""
+    """Build the reference of all fields as a Markdown table, for ``docs/job-spec.md``."""
     lines = ["| field | value | default | meaning |", "|---|---|---|---|"]
     for info in SPEC_FIELDS:
         default = "**required**" if info.required else info.default

@@ -1,4 +1,4 @@
-"""Where source code may be fetched from: addresses that no git command can take for options."""
+"""Sources of code: addresses that git commands cannot mistake for options."""
 
 import re
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ _REMEDY: Final = sentence("write-git-address")
 
 
 def read_source(value: object, place: DocumentPlace) -> GitSource | ArchiveSource | None:
-    """Where the code of a job comes from; None where it brings none.
+    """Read the source of a job's code; return None if it has none.
 
     Raises:
-        RefusalError: it names two sources, or none where it says one.
+        RefusalError: the value names two sources, or none at all.
     """
     if value == "none":
         return None
@@ -44,13 +44,13 @@ def _git(value: object, place: DocumentPlace) -> GitSource | None:
 
 
 def _read_archive(value: object, _place: DocumentPlace) -> ArchiveSource:
-    """The SHA-256 of an uploaded archive."""
+    """Read the SHA-256 of an uploaded archive."""
     remedy = sentence("write-digest")
     return ArchiveSource(digest=read_matching(value, _DIGEST, remedy))
 
 
 def _read_ref(value: object, _place: DocumentPlace) -> str:
-    """A branch, tag or commit that git cannot take for an option or a range."""
+    """Read a branch, tag or commit that git cannot mistake for an option or a range."""
     remedy = sentence("write-ref")
     ref = read_matching(value, _REF, remedy)
     if ".." in ref or "//" in ref or ref.endswith(("/", ".", ".lock")):
@@ -59,7 +59,7 @@ def _read_ref(value: object, _place: DocumentPlace) -> str:
 
 
 def _read_url(value: object, _place: DocumentPlace) -> str:
-    """The address of a git repository, without a password and nothing but https or ssh."""
+    """Read the https or ssh URL of a git repository; it must not contain a password."""
     url = read_bounded(value, 2048, _REMEDY)
     if any(char.isspace() or is_unprintable(char) for char in url) or "\\" in url:
         raise RefusalError(sentence("has-spaces-or-unprintable"), _REMEDY, shown=_safe(url))
@@ -96,7 +96,7 @@ def _is_scp_like(url: str) -> bool:
 
 
 def _safe(url: str) -> str:
-    """The address without what stands before the last ``@`` of its host."""
+    """Remove the user information before the last ``@`` of the host from a URL."""
     return show(re.sub(r"//[^/]*@", "//…@", url))
 
 

@@ -58,20 +58,20 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One key of an object.
+    """One key of an object, with its type and reader.
 
     Attributes:
         name: the key.
-        type: what its value is, in words.
-        help: what it is for, a sentence.
+        type: type of its value, in words.
+        help: purpose of the key, as a sentence.
         read: checks one value; raises ``RefusalError`` or notes errors below its place.
         schema: the JSON schema of the value.
-        default: what holds without it, in words; empty for a required field.
-        required: the document is refused without it.
-        unsupported: it is known, but does not work yet.
-        hidden: values are secrets.
-        fields: the table of the values' own keys.
-        keyed_by: the values' placeholder if the object's keys are the user's, such as ``<name>``.
+        default: default value, in words; empty for a required field.
+        required: whether the document is refused without it.
+        unsupported: whether the key is defined but still refused.
+        hidden: whether values are secrets.
+        fields: keys of the values, if these are objects.
+        keyed_by: placeholder such as ``<name>`` if users choose the keys of the object.
     """
 
     name: str
@@ -88,15 +88,15 @@ class Field:
 
 
 def read_object(value: object, fields: Sequence[Field], place: DocumentPlace) -> dict[str, Any]:
-    """Read an object key by key, noting everything that is wrong.
+    """Read an object key by key, and collect all errors.
 
     Args:
-        value: what stands in the document.
-        fields: the keys that may stand there.
-        place: where it stands.
+        value: value in the document.
+        fields: the allowed keys.
+        place: place of the value in the document.
 
     Returns:
-        The values that were given and are right; null counts as not given.
+        The given, valid values; null counts as not given.
     """
     working = [known.name for known in fields if not known.unsupported]
     if not isinstance(value, Mapping):
@@ -119,13 +119,13 @@ def refuse_unknown(
     place: DocumentPlace,
     working: Sequence[str] = (),
 ) -> None:
-    """Note every key of ``value`` that is not in ``names``, with the name that was meant.
+    """Add an error for every key of ``value`` that is not in ``names``, with the closest name.
 
     Args:
         value: the object.
-        names: the keys that may stand there.
-        place: where it stands.
-        working: the keys to propose, if not all of them.
+        names: the allowed keys.
+        place: place of the value in the document.
+        working: the keys to suggest, if not all.
     """
     for key in value:
         if place.is_full:
@@ -149,18 +149,18 @@ def read_map(
     key: Callable[[str], object],
     read: Callable[[object, DocumentPlace], Any],
 ) -> dict[str, Any]:
-    """Read an object whose keys are the user's own.
+    """Read an object whose keys users choose.
 
     Args:
-        value: what stands in the document.
-        place: where it stands.
-        most: how many keys there may be.
-        words: what belongs there, such as "a map of role names to roles".
+        value: value in the document.
+        place: place of the value in the document.
+        most: maximum number of keys.
+        words: expected content, such as "a map of role names to roles".
         key: checks one key; raises ``RefusalError``.
         read: checks one value; raises ``RefusalError`` or notes errors itself.
 
     Returns:
-        The entries that are right.
+        The valid entries.
     """
     remedy = sentence("write-map", words=words, most=most)
     if not isinstance(value, Mapping):
@@ -185,17 +185,17 @@ def read_map(
 def read_list(
     value: object, place: DocumentPlace, *, most: int, words: str, read: Callable[[object], T]
 ) -> tuple[T, ...]:
-    """Read a list of values that differ.
+    """Read a list of distinct values.
 
     Args:
-        value: what stands in the document.
-        place: where it stands.
-        most: how many values there may be.
-        words: what belongs there, such as "device types".
+        value: value in the document.
+        place: place of the value in the document.
+        most: maximum number of values.
+        words: expected content, such as "device types".
         read: checks one value; raises ``RefusalError``.
 
     Returns:
-        The values that are right.
+        The valid values.
     """
     remedy = sentence("write-list", words=words, most=most)
     if not isinstance(value, list | tuple):
@@ -219,7 +219,7 @@ def read_list(
 
 
 def choice(value: object, words: Sequence[str]) -> str:
-    """One of a few words."""
+    """Read one of the allowed words."""
     remedy = sentence("write-one-of", names=", ".join(words))
     text = read_string(value, remedy)
     if text not in words:
@@ -228,17 +228,17 @@ def choice(value: object, words: Sequence[str]) -> str:
 
 
 def text_schema(most: int, **more: Any) -> dict[str, Any]:
-    """The JSON schema of a text."""
+    """Build the JSON schema of a string."""
     return {"type": "string", "maxLength": most, **more}
 
 
 def number_schema(lowest: int, highest: int) -> dict[str, Any]:
-    """The JSON schema of a whole number."""
+    """Build the JSON schema of an integer."""
     return {"type": "integer", "minimum": lowest, "maximum": highest}
 
 
 def _check_key(name: object, check: Callable[[str], object], place: DocumentPlace) -> None:
-    """Note a key that may not stand here; the key is shown even where values are secrets."""
+    """Add an error about a key that is not valid; it shows the key even if values are secrets."""
     shown = replace(place, hidden=False)
     if not isinstance(name, str):
         shown.note(name, wrong_type(name, sentence("kind-text"), sentence("quote-key")))

@@ -19,7 +19,7 @@ WITHOUT_LIMIT: Final = -1
 
 
 class JobClass(StrEnum):
-    """What a job may count on."""
+    """Whether a job runs on the guarantee of its virtual cluster or on idle devices."""
 
     GUARANTEED = "guaranteed"
     OPPORTUNISTIC = "opportunistic"
@@ -37,11 +37,11 @@ class Within(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """When the instances of one role decide the end of the whole job.
+    """Completion rule of one role: numbers of instances that end the whole job.
 
     Attributes:
-        min_failed: the job fails once so many instances have failed; -1: never because of them.
-        min_succeeded: the job succeeds once so many have succeeded; -1: when all of them have.
+        min_failed: number of failed instances at which the job fails; -1 for never.
+        min_succeeded: number of succeeded instances at which the job succeeds; -1 for all.
     """
 
     min_failed: int = 1
@@ -53,20 +53,20 @@ class RoleSpec:
     """One role of the gang.
 
     Attributes:
-        command: a script for the node's or the image's shell, exactly as it was written.
-        instances: how many members the role has.
+        command: script for the shell of the node or image, unchanged.
+        instances: number of instances of the role.
         devices: devices of each instance.
-        device_types: types that will do, the best first; empty: any.
-        within: the cell that must hold an instance's devices.
-        pinned_cell: the pinned cell of the virtual cluster that holds them all; None: none.
-        cpus: processors of each instance; None: the share that belongs to its devices.
-        memory: bytes of each instance; None: the share that belongs to its devices.
-        image: container image; None: a plain process.
-        image_secret: which of ``secrets`` opens the image's registry; the job does not get it.
-        env: variables of the environment.
-        secrets: values by name, each given to the job as a file that only it can read.
-        ports: how many ports each instance gets, by label.
-        completion: when the role decides the job's end.
+        device_types: accepted device types in order of preference; empty for any.
+        within: cell that must contain an instance's devices.
+        pinned_cell: pinned cell of the virtual cluster that contains all of them, or None.
+        cpus: processors of each instance; None for the share of its devices.
+        memory: bytes of each instance; None for the share of its devices.
+        image: container image; None for a plain process.
+        image_secret: name in ``secrets`` of the registry's credentials; not passed to the job.
+        env: environment variables.
+        secrets: values by name; the job gets each as a file that only it can read.
+        ports: number of ports of each instance, by label.
+        completion: rule by which instances of the role end the job.
     """
 
     command: str
@@ -111,7 +111,7 @@ class ArchiveSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """How often an attempt may be repeated after a failure of each class; -1: without limit."""
+    """Maximum number of retries after failures of each class; -1 for no limit."""
 
     user: int = 0
     resource_limit: int = 0
@@ -122,11 +122,11 @@ class Retries:
     platform: int = 3
 
     def of(self, failure: FailureClass) -> int:
-        """The number of retries granted after a failure of this class."""
+        """Return the number of retries after a failure of this class."""
         return int(getattr(self, failure.value.replace("-", "_")))
 
     def allows(self, failure: FailureClass, *, used: int) -> bool:
-        """Whether one more attempt is granted after ``used`` retries for the same class."""
+        """Return whether another attempt is allowed after ``used`` retries for the same class."""
         granted = self.of(failure)
         return granted == WITHOUT_LIMIT or used < granted
 
@@ -149,12 +149,12 @@ class Compat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInstance:
-    """Which instance of a job that is no gang this one is; see ``parts.split``.
+    """Position of a job that is one instance of a job without a gang; see ``parts.split``.
 
     Attributes:
-        rank: counts within the role, as it was submitted.
-        size: how many instances the role was submitted with.
-        group: the same for all that were submitted together.
+        rank: rank within the submitted role.
+        size: number of instances of the submitted role.
+        group: common identifier of all instances of one submit.
     """
 
     rank: int = 0
@@ -164,31 +164,31 @@ class JobInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """A job, checked. Build it with ``parse``; keep it with ``to_json``.
+    """A validated job. Create it with ``parse``, and store it with ``to_json``.
 
     Attributes:
-        name: what people call it; any printable text.
-        virtual_cluster: whose guarantee it counts against.
+        name: display name; any printable text.
+        virtual_cluster: name of the virtual cluster in which it runs.
         roles: the members of the gang by role, ordered by name. Ranks count through the roles in
             this order, so that a document without order (JSON) always means the same job.
-        priority: a priority class by name or a number in 0..1000; None: the default.
+        priority: a priority class by name or a number in 0..1000; None for the default.
         job_class: guaranteed or opportunistic.
-        max_duration: seconds that one attempt may run; None: no limit of its own.
+        max_duration: time limit of an attempt in seconds; None if the job sets none.
         not_before: earliest start, UTC.
-        held: waits until somebody releases it.
-        after: jobs (by id) that must have succeeded first.
-        retries: by class of failure.
-        grace_seconds: time between the notice and the end when the job must leave.
+        held: whether it is on hold until a user releases it.
+        after: IDs of jobs that must have succeeded first.
+        retries: maximum numbers of retries by class of failure.
+        grace_seconds: grace period of an eviction.
         source: code that is fetched into the working directory.
-        gang: all members are placed together or not at all; else each instance is a job.
-        part: which instance it is of a job that was submitted as no gang.
+        gang: whether all members are placed together; otherwise each instance is a job.
+        part: position of this instance, if it was split from a job without a gang.
         compat: conventions of another system.
-        elastic: sizes at which it may run besides the one that is asked for; None: no others.
-        checkpoint_dir: a directory that all nodes share, for its checkpoints; empty: the node's.
-        deadline: when it should have ended, for policies that look at deadlines; UTC.
-        notify: whom to tell of what by mail; None: what the owner has chosen for all jobs.
-        idle_policy: what happens while its devices idle; None: what its virtual cluster says.
-        log_rules: what follows from lines of its log, beside the rules for all jobs.
+        elastic: sizes at which it may run; None for the requested size only.
+        checkpoint_dir: checkpoint directory that all nodes share; empty for one of the node.
+        deadline: deadline for policies that support deadlines, in UTC.
+        notify: mail settings; None for the owner's settings for all jobs.
+        idle_policy: action if its devices are idle; None for that of the virtual cluster.
+        log_rules: actions on lines of its log, in addition to the rules for all jobs.
     """
 
     name: str
@@ -220,11 +220,11 @@ class JobSpec:
         object.__setattr__(self, "labels", frozen(self.labels))
 
     def secrets(self) -> dict[str, dict[str, str]]:
-        """The secrets by role and name, to be kept apart from the specification."""
+        """Return the secrets by role and name, to be stored separately from the specification."""
         return {name: dict(role.secrets) for name, role in self.roles.items() if role.secrets}
 
     def with_secrets(self, secrets: Mapping[str, Mapping[str, str]]) -> "JobSpec":
-        """The job with the values put back that ``secrets()`` took out."""
+        """Return the job with the values that ``secrets()`` extracted."""
         roles = {
             name: replace(role, secrets={**role.secrets, **secrets.get(name, {})})
             for name, role in self.roles.items()
@@ -232,7 +232,7 @@ class JobSpec:
         return replace(self, roles=roles)
 
     def redacted(self) -> "JobSpec":
-        """The job with a placeholder for the value of every secret."""
+        """Return the job with a placeholder for the value of every secret."""
         return self.with_secrets(
             {
                 name: dict.fromkeys(role.secrets, REDACTED)
@@ -242,11 +242,11 @@ class JobSpec:
         )
 
     def to_json(self, *, include_secrets: bool = False) -> dict[str, Any]:
-        """The canonical document: units resolved, defaults written out, ``None`` left out.
+        """Build the canonical document: units resolved, defaults explicit, ``None`` omitted.
 
         Args:
             include_secrets: write the values of secrets; otherwise a placeholder, which ``parse``
-                refuses and ``parse_stored`` accepts.
+                rejects and ``parse_stored`` accepts.
         """
         spec = self if include_secrets else self.redacted()
         document: dict[str, Any] = {
@@ -279,7 +279,7 @@ class JobSpec:
 
 
 def frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A read-only copy of ``mapping``, ordered by key."""
+    """Return a read-only copy of ``mapping``, ordered by key."""
     return MappingProxyType(dict(sorted(mapping.items())))
 
 

@@ -1,4 +1,4 @@
-"""What is watched while a job runs: whom to tell, idling devices, lines of its log."""
+"""Settings for monitoring a running job: mail, idle devices, and log rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,18 +37,18 @@ NO_POLICY: Final = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """Of what in a job's life a mail is sent, and to whom.
+    """Mail settings of a job: events and receivers.
 
     Attributes:
-        on: words such as ``failed``; empty: of nothing.
-        to: names of members of the tenant, beside the owner.
+        on: names of events such as ``failed``; empty for none.
+        to: names of tenant members who get the mail in addition to the owner.
     """
 
     on: tuple[str, ...] = USUAL_NOTIFY
     to: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a document."""
+        """Return the form of a document."""
         readers = {"to": list(self.to)} if self.to else {}
         return {"on": list(self.on), **readers}
 
@@ -58,14 +58,14 @@ def _notify(value: object, place: DocumentPlace) -> Notify:
 
 
 def idle_policy_of(document: object) -> IdlePolicy | None:
-    """The policy in a stored document; None where the job says nothing."""
+    """Read the policy of a stored document; return None if the job sets none."""
     if document == NO_POLICY:
         return IdlePolicy(exempt=True)
     return IdlePolicy(**document) if isinstance(document, Mapping) else None
 
 
 def idle_policy_document(policy: IdlePolicy) -> dict[str, Any] | str:
-    """A policy as it stands in a document."""
+    """Return a policy in the form of a document."""
     if policy.exempt:
         return NO_POLICY
     stop = policy.stop_after if policy.stop_after is not None else "never"
@@ -73,7 +73,7 @@ def idle_policy_document(policy: IdlePolicy) -> dict[str, Any] | str:
 
 
 def log_rule_documents(rules: tuple[LogRuleSpec, ...]) -> list[dict[str, str]] | None:
-    """Rules as they stand in a document; None for none."""
+    """Return the rules in the form of a document, or None without rules."""
     found = [
         {"name": rule.name, "pattern": rule.pattern, "action": rule.action.value} for rule in rules
     ]
