@@ -30,19 +30,19 @@ class DeviceUse:
         self.borrowed_by_tenant[job.tenant] += borrowed
 
     def left(self, job: QueuedJob | HoldingJob, vc: VcFacts) -> int | None:
-        """The devices that caps leave for ``job``, at times below 0; None: it is under no cap."""
+        """Return the devices that caps leave for ``job``, possibly negative; None without caps."""
         found = [cap - held for cap, held in self._of_owner(job, vc)]
         if _borrows(job) and vc.max_opportunistic_devices is not None:
             found.append(vc.max_opportunistic_devices - self.borrowed_by_vc[job.vc])
         return min(found, default=None)
 
     def capped(self, job: QueuedJob, vc: VcFacts, *, least: int | None = None) -> Reason | None:
-        """The reason why one more start of ``job`` would exceed a cap, or None.
+        """Return the reason why one more start of ``job`` would exceed a cap, or None.
 
         Args:
             job: the job.
             vc: its virtual cluster.
-            least: devices with which it could start; None: the requested number.
+            least: minimum number of devices to start; None for the requested number.
         """
         borrow_cap = vc.max_opportunistic_devices
         if vc.max_devices_per_user is None and job.user_cap is None and borrow_cap is None:
@@ -65,7 +65,7 @@ class DeviceUse:
         )
 
     def _of_owner(self, job: QueuedJob | HoldingJob, vc: VcFacts) -> Iterator[tuple[int, int]]:
-        """Each cap on a job's owner, and the owner's devices under it."""
+        """Yield each cap on a job's owner, with the owner's devices under it."""
         if vc.max_devices_per_user is not None:
             yield vc.max_devices_per_user, self.by_user[job.vc, job.owner]
         if job.user_cap is not None:
@@ -73,15 +73,15 @@ class DeviceUse:
 
 
 def cut_down(job: QueuedJob, known: JobFacts, before: QueuedJob, left: int) -> QueuedJob:
-    """``job`` at the largest of its sizes that caps leave, else at its smallest.
+    """Shrink ``job`` to its largest size within the caps, else to its smallest.
 
-    Gangs of several members (roles, or a mix of types) are the policy's, and are not resized.
+    Gangs of several members (roles, or a mix of types) keep the size from the policy.
 
     Args:
-        job: at the size and on the types that its policy gave it.
-        known: of the job.
-        before: the job as it waits.
-        left: devices.
+        job: the job with the size and types from its policy.
+        known: facts of the job.
+        before: the waiting job, before the policy's resizing.
+        left: devices that the caps leave.
     """
     scale = known.terms.scale
     if scale is None or len(job.demand.members) != 1:
@@ -100,15 +100,15 @@ def grown_within_caps(
     holding: Mapping[int, HoldingJob],
     vc: VcFacts,
 ) -> Plan:
-    """The plan without growth of running jobs beyond a cap: they would leave, and wait for it.
+    """Remove growth of running jobs beyond a cap from the plan: such jobs would leave and wait.
 
     Args:
-        view: input of the policy.
-        plan: of the policy.
+        view: the policy's input.
+        plan: the policy's plan.
         books: devices in use before any start; growth that remains in the plan is added to it,
             since caps on members count over all virtual clusters of a tenant.
         holding: running jobs, by id.
-        vc: of the plan.
+        vc: virtual cluster of the plan.
     """
     growing = [job for job in view.jobs if _growth(job, plan) > 0]
     if plan.offer or not growing:
@@ -134,7 +134,7 @@ def _growth(job: PolicyJob, plan: Plan) -> int:
 
 
 def _within(job: PolicyJob, alloc: Alloc, held: Alloc, most: int) -> Alloc:
-    """``alloc`` cut down to a cap if that exceeds the present one, else the present one."""
+    """Reduce ``alloc`` to the cap if it exceeds the present allocation, else return the latter."""
     cut = job.cut(alloc, most)
     return cut if cut is not None and cut.devices > held.devices else held
 

@@ -35,7 +35,7 @@ def read_claims(found: Any) -> dict[str, Any] | None:
 
 
 def groups_of(job: QueuedJob) -> list[str]:
-    """The engine's names for the parts of a job's gang, as claimed or as requested."""
+    """Return the engine's names for the parts of a job's gang, as claimed or as requested."""
     demand = Demand.from_json(job.claims["demand"]) if job.claims else job.demand
     return [group_name(job.id, part) for part in range(len(parts_of(demand)))]
 
@@ -47,7 +47,7 @@ def claimed_requests(engine: CellEngine, job: QueuedJob) -> list[GangRequest]:
 
 
 def claims_of(engine: CellEngine, job: QueuedJob) -> dict[str, Any] | None:
-    """The claims of a job as a document; None if it has none left."""
+    """Return the claims of a job as a document, or None if it has none left."""
     demand = job.demand
     views = [engine.group(group_name(job.id, n)) for n in range(len(parts_of(demand)))]
     found = [view for view in views if view is not None]
@@ -68,7 +68,7 @@ def claims_of(engine: CellEngine, job: QueuedJob) -> dict[str, Any] | None:
 def claimed_gangs(
     waiting: Iterable[QueuedJob], vcs: Mapping[int, str], now: float
 ) -> Iterator[RunningGang]:
-    """The gangs for which waiting jobs have claims, in the order of takeover.
+    """Yield the gangs for which waiting jobs have claims, in the order of takeover.
 
     Args:
         waiting: all waiting jobs; those that may not start now have none.
@@ -100,7 +100,7 @@ INTRA_VC_RULE: Final = sentence("victim-of-priority")
 
 
 def order_out(victim: HoldingJob, job: QueuedJob) -> Preemption:
-    """The order to a running job to leave for ``job``, by the rule that allows it."""
+    """Build the preemption of a running job for ``job``, with the rule that allows it."""
     same_vc = victim.vc == job.vc
     own = PreemptionRule.INTRA_VC if same_vc else PreemptionRule.INTER_VC
     borrows = victim.job_class is JobClass.OPPORTUNISTIC

@@ -1,12 +1,12 @@
-"""One round as a pure function: snapshot in, starts, preemptions and reasons out.
+"""A round as a pure function of the snapshot; the result has starts, preemptions and reasons.
 
 The policy of each virtual cluster decides which jobs run and in which order; the cell engine
 decides where. Guaranteed jobs come first, since opportunistic ones may only use the rest;
 opportunistic jobs take turns by tenant, weighted max-min fair. Both drivers, the production rounds
 and the simulator, call ``decide``.
 
-A policy knows numbers of devices, and gives nothing to an impossible job. Its reason ("others come
-first") would be wrong: the job would wait for ever, for an unknown reason. So a job to which its
+A policy only has numbers of devices, and allocates nothing to an impossible job. Its reason
+("others come first") would be wrong, since such a job would wait forever. So a job to which its
 policy gives nothing is checked for an impossible demand and for unhealthy nodes.
 """
 
@@ -40,7 +40,7 @@ class Line:
     opportunistic: list[int] = field(default_factory=list)
 
     def of(self, job_class: JobClass) -> list[int]:
-        """Those of one class."""
+        """Return the jobs of one class."""
         return self.opportunistic if job_class is JobClass.OPPORTUNISTIC else self.guaranteed
 
 
@@ -61,7 +61,7 @@ def decide(
 
     Args:
         snapshot: the whole input of the round.
-        limit: bounds the time of each policy.
+        limit: limits the time of each policy.
         make: builds a policy from its name and parameters.
         engine: already contains all devices of ``snapshot``, and records the decisions; None: a
             new one is created.
@@ -148,7 +148,7 @@ def _smallest(deciding: RoundState, job: QueuedJob) -> QueuedJob:
 
 
 def _without_search(deciding: RoundState, job: QueuedJob) -> Reason | None:
-    """A fault in a job's numbers and names, or in all nodes, independent of usage."""
+    """Find a fault in a job's numbers and names, or in all nodes, independent of usage."""
     restriction = deciding.restrictions.of(job)
     if restriction.reason is not None:
         return restriction.reason
@@ -164,7 +164,7 @@ def _without_search(deciding: RoundState, job: QueuedJob) -> Reason | None:
 
 
 def _may_be_kept_off(deciding: RoundState, job: QueuedJob) -> bool:
-    """Whether there are nodes that it may not have, so that not only others can be in its way."""
+    """Return whether the job is excluded from some nodes, besides waiting for other jobs."""
     return (
         deciding.tenancies.bind
         or deciding.restrictions.of(job).nodes is not None
@@ -173,7 +173,7 @@ def _may_be_kept_off(deciding: RoundState, job: QueuedJob) -> bool:
 
 
 def _by_search(deciding: RoundState, job: QueuedJob) -> tuple[Reason | None, int]:
-    """The blocker besides other jobs, if any, and the cost of the search."""
+    """Search for a blocker besides other jobs; return it, if any, and the cost of the search."""
     restriction, cost = deciding.restrictions.of(job), 0
     requests = requests_of(job, deciding.vcs[job.vc].name)
     nodes = deciding.tenancies.tiers(job, restriction.nodes)[-1].nodes

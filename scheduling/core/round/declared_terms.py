@@ -13,11 +13,11 @@ TIER_LABEL: Final = "tier"
 
 
 def terms_document(spec: JobSpec, devices: int) -> dict[str, Any]:
-    """The compact document of a job's terms, without defaults.
+    """Build the compact document of a job's terms, without defaults.
 
     Args:
         spec: the job.
-        devices: requested devices.
+        devices: number of requested devices.
     """
     found = {
         "elastic": list(spec.elastic.bounds(devices)) if spec.elastic else None,
@@ -37,7 +37,7 @@ def terms_document(spec: JobSpec, devices: int) -> dict[str, Any]:
 
 
 def _batches(spec: JobSpec) -> list[int] | None:
-    """The initial batch, the largest, and the largest on a device."""
+    """Return the initial, the maximum, and the maximum per-device batch size."""
     elastic = spec.elastic
     if elastic is None or elastic.initial_batch is None or elastic.max_batch is None:
         return None

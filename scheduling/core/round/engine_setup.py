@@ -13,10 +13,10 @@ from scheduling.core.values import ClusterSnapshot, HeldLeaf, HoldingJob, Rebind
 
 
 def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
-    """The cell engine with health, and all running jobs restored from their leases.
+    """Build the cell engine with health, and all running jobs restored from their leases.
 
-    Jobs that wait for others to leave have their claims again, and jobs that had lost their
-    guarantee regain it if it is free.
+    Jobs that wait for others to leave get their claims back. Jobs that had lost their guarantee
+    regain it if it is free.
     """
     engine = empty_engine(snapshot.spec)
     for node in snapshot.nodes:
@@ -47,9 +47,9 @@ def borrowed_devices(engine: CellEngine, job: HoldingJob) -> int:
 
 
 def empty_engine(spec: ClusterSpec) -> CellEngine:
-    """A new cell engine with nothing on it and everything in order.
+    """Return a new cell engine without gangs and with only healthy devices.
 
-    Only the first one of a specification is built, the others are copies of it.
+    The engine of a specification is built once and then copied.
     """
     return _pristine(SameSpec(spec)).fresh_copy()
 
@@ -57,7 +57,7 @@ def empty_engine(spec: ClusterSpec) -> CellEngine:
 def running_gangs(
     holding: Iterable[HoldingJob], vcs: Mapping[int, str], now: float
 ) -> Iterator[RunningGang]:
-    """The jobs that hold devices as gangs, in the order in which engines take them over."""
+    """Yield the jobs that hold devices as gangs, in the order in which engines take them over."""
     for job in sorted(holding, key=lambda job: job.id):
         for request, placements in restored_requests(job, vcs[job.vc], now):
             yield RunningGang(request=request, placements=placements)

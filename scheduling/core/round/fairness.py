@@ -1,8 +1,8 @@
 """Weighted max-min fairness of idle devices between tenants.
 
 A share is max-min fair if it cannot grow without taking from a share that is no larger per unit of
-weight (HiveD, OSDI '20, splits opportunistic devices so). Gangs are whole, so the split is
-approached in steps: the tenant with least per unit of weight chooses next.
+weight (HiveD, OSDI '20, splits opportunistic devices so). Gangs are indivisible, so the split is
+approximated in steps: the tenant with least per unit of weight chooses next.
 """
 
 import heapq
@@ -49,7 +49,7 @@ def in_turn(
 
 
 def tenant_weights(engine: CellEngine, vcs: Iterable[VcFacts]) -> dict[int, int]:
-    """A tenant's weight: the guaranteed devices of its virtual clusters; at least 1."""
+    """Return each tenant's weight: the guaranteed devices of its virtual clusters, at least 1."""
     weights: dict[int, int] = {}
     for vc in vcs:
         devices = sum(guaranteed_devices(engine, vc.name).values())

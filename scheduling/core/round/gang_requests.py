@@ -22,8 +22,8 @@ class Restriction:
     """The nodes that a job may use, or the reason why it may use none.
 
     Attributes:
-        nodes: names; None: no restriction.
-        lifted: by excluding rule, the reason and the nodes without that rule.
+        nodes: names of the nodes; None without restriction.
+        lifted: by excluding rule: the reason, and the nodes allowed without that rule.
     """
 
     nodes: frozenset[str] | None = None
@@ -32,21 +32,21 @@ class Restriction:
 
 
 def group_name(job_id: int, part: int) -> str:
-    """The engine's name for one part of a job's gang."""
+    """Return the engine's name for one part of a job's gang."""
     return f"{job_id}.{part}"
 
 
 def job_of_group(group: str) -> int:
-    """The job to which a group of the engine belongs."""
+    """Return the ID of the job to which a group of the engine belongs."""
     return int(group.partition(".")[0])
 
 
 @lru_cache(maxsize=4096)
 def parts_of(demand: Demand) -> tuple[tuple[int, ...], ...]:
-    """The members (by index) that go into one request each.
+    """Group the members (by index) into requests.
 
-    A request is for one set of types or one pinned cell; a role within one rack has one of its
-    own, which comes first, since it is the harder to place.
+    A request is for one set of types or one pinned cell. A role within one rack has a separate
+    request, which comes first, since it is harder to place.
     """
     parts: dict[tuple[tuple[str, ...], str | None, int], list[int]] = {}
     for index, member in enumerate(demand.members):
@@ -76,7 +76,7 @@ def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
 def restored_requests(
     job: HoldingJob, vc: str, now: float
 ) -> list[tuple[GangRequest, tuple[Placed, ...]]]:
-    """A running job as the requests it was placed by, with the leaves that it holds."""
+    """Rebuild the requests by which a running job was placed, with the leaves that it holds."""
     restored = []
     for number, part in enumerate(_parts(job.demand)):
         placements = tuple(
@@ -108,18 +108,18 @@ def restored_requests(
 
 
 def is_plain(demand: Demand, *, images_required: bool) -> bool:
-    """Whether a part of a job may run without a container."""
+    """Return whether a part of a job may run without a container."""
     return not images_required or not all(member.image for member in demand.members)
 
 
 def _is_barred(node: NodeFacts, vc: VcFacts) -> bool:
-    """Whether no job of a virtual cluster may use a node, whatever it asks for."""
+    """Return whether a virtual cluster may not use a node for any job."""
     best = CONTAINER if node.has_docker else node.isolation
     return _is_for_others(node, vc.tenant) or not at_least(best, vc.least_isolation)
 
 
 def barred_nodes(nodes: Iterable[NodeFacts], vcs: Iterable[VcFacts]) -> dict[str, frozenset[str]]:
-    """By virtual cluster the nodes that its jobs may not use; without those that may use all."""
+    """Return the barred nodes of each virtual cluster; those without barred nodes are left out."""
     alike: dict[Hashable, list[NodeFacts]] = defaultdict(list)
     for node in nodes:
         alike[node.has_docker, node.isolation, node.tenants].append(node)
@@ -133,7 +133,7 @@ def barred_nodes(nodes: Iterable[NodeFacts], vcs: Iterable[VcFacts]) -> dict[str
 
 
 def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Restriction:
-    """The nodes that suit the job: containers, processors, memory, isolation, dedication."""
+    """Determine the suitable nodes: containers, processors, memory, isolation, dedication."""
     nodes: Sequence[NodeFacts] = [node for node in snapshot.nodes if node.placeable]
     excluded = set(job.excluded_nodes)
     needs_docker = snapshot.images_required and job.demand.needs_image
@@ -285,7 +285,7 @@ def _rack(member: MemberDemand) -> str | None:
 
 
 def _share_suffices(demand: Demand, node: NodeFacts) -> bool:
-    """Whether the processors and bytes that belong to an instance's devices are enough for it."""
+    """Return whether its devices' share of processors and memory suffices for an instance."""
     return all(
         _enough(member.cpus, member.devices * node.cpus_per_device)
         and _enough(member.memory, member.devices * node.memory_per_device)

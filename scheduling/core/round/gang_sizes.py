@@ -12,12 +12,12 @@ from scheduling.core.policy_interface import Alloc, Part, Scale, Step
 
 
 def scale_of(demand: Demand, least: int, most: int) -> Scale | None:
-    """Possible sizes of a job of one role between two bounds; None: not resizable.
+    """Return the possible sizes of a job of one role between two bounds; None if not resizable.
 
     Args:
         demand: the submitted gang.
-        least: the fewest devices.
-        most: the most devices.
+        least: minimum number of devices.
+        most: maximum number of devices.
     """
     if len(demand.members) != 1 or not 1 <= least <= demand.devices <= most:
         return None
@@ -31,7 +31,7 @@ def scale_of(demand: Demand, least: int, most: int) -> Scale | None:
 
 
 def sized(demand: Demand, alloc: Alloc) -> Demand | None:
-    """The gang as a plan wants it: sizes and types from ``alloc``; None: it has no such shape."""
+    """Resize the gang to the sizes and types of ``alloc``; return None if it has no such shape."""
     if [part.n for part in alloc.parts] == [m.count * m.devices for m in demand.members]:
         members = tuple(
             _on_type(member, part)
@@ -46,14 +46,14 @@ def sized(demand: Demand, alloc: Alloc) -> Demand | None:
 
 
 def _all_on(demand: Demand, alloc: Alloc) -> Demand | None:
-    """A gang of several roles as it is, on one type."""
+    """Restrict a gang of several roles to one type, without a resize."""
     if len(alloc.parts) != 1 or alloc.devices != demand.devices:
         return None
     return Demand(members=tuple(_on_type(member, alloc.parts[0]) for member in demand.members))
 
 
 def _shaped(member: MemberDemand, part: Part) -> MemberDemand | None:
-    """A number of devices of one type as instances of a role."""
+    """Shape a number of devices of one type into instances of a role."""
     if part.n % member.devices == 0:
         return replace(_on_type(member, part), count=part.n // member.devices)
     if part.n > member.devices:
@@ -76,13 +76,13 @@ def _on_type(member: MemberDemand, part: Part) -> MemberDemand:
 
 
 def on_type(demand: Demand, device_type: str) -> Demand:
-    """The same gang, restricted to one device type."""
+    """Restrict a gang to one device type."""
     kept = Part(n=0, type=device_type)
     return Demand(members=tuple(_on_type(member, kept) for member in demand.members))
 
 
 def ranks(demand: Demand) -> Iterator[int]:
-    """The first rank of each member within its role: a role may be on several types."""
+    """Yield the first rank of each member within its role: a role may be on several types."""
     begun: dict[str, int] = {}
     for member in demand.members:
         yield begun.get(member.role, 0)

@@ -15,7 +15,7 @@ MOST_NAMED: Final = 5
 
 
 def closed_gate(job: QueuedJob, now: float) -> Reason | None:
-    """The reason why ``job`` may not start at ``now`` (seconds since the epoch), or None."""
+    """Return the reason why ``job`` may not start at ``now`` (epoch seconds), or None."""
     if job.held:
         return Reason(
             code=ReasonCode.HELD,

@@ -41,11 +41,11 @@ def layout_of(
     rates: Mapping[str, float],
     sharing: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> Layout | None:
-    """The logical workers of each process; None if the devices cannot take all of them.
+    """Distribute the logical workers over processes; return None if the devices cannot hold them.
 
     Args:
         workers: number of logical workers.
-        members: the types of each member's devices, in the order of ranks.
+        members: device types of each member, in the order of ranks.
         rates: mini-batches per second of a process alone on a device, by type; unmeasured types
             count as the average of the measured ones.
         sharing: the pace of one of n processes on a device, relative to one alone, by type; one
@@ -78,7 +78,7 @@ def _processes(plan: Threads, devices: Mapping[str, int]) -> int:
 
 
 def _spread(workers: int, members: Sequence[Sequence[str]], plan: Threads) -> Layout | None:
-    """All workers over the processes, none above its type's share, one on each at least."""
+    """Distribute all workers over the processes: at least one each, at most the type's share."""
     processes = [
         (place, kind)
         for place, member in enumerate(members)

@@ -74,13 +74,13 @@ class Tenancies:
             self._note_users()
 
     def tiers(self, job: QueuedJob, nodes: Nodes) -> list[Tier]:
-        """The tiers of nodes to try for a job, in order.
+        """Return the tiers of nodes to try for a job, in order.
 
-        A guaranteed job first tries all nodes, if that costs nobody a guarantee; else it opens
-        only the cells that are reserved for it.
+        A guaranteed job first tries all nodes, if no virtual cluster loses a guarantee by that.
+        Otherwise it uses only the cells that are reserved for it.
 
         Args:
-            job: to be placed.
+            job: the job to place.
             nodes: suitable nodes, whichever tenant uses them.
         """
         if not self.bind:
@@ -108,12 +108,12 @@ class Tenancies:
         return sorted({other for name in nodes for other in self._others(job, name)})
 
     def clear(self, job: QueuedJob, nodes: Iterable[str]) -> None:
-        """No other tenant starts anything on these nodes in this round."""
+        """Exclude other tenants from these nodes for the rest of the round."""
         self.clearing.update(dict.fromkeys(nodes, job.tenant))
         self.version += 1
 
     def started(self, job: QueuedJob, members: Collection[PlacedMember]) -> None:
-        """A job starts: it uses its nodes from now on, and may take them."""
+        """Note that a job starts: it uses its nodes, and its tenant may take ownership of them."""
         if not self.owners:
             return
         for member in members:
@@ -123,7 +123,7 @@ class Tenancies:
                 self.version += 1
 
     def level(self, job: QueuedJob, role: str, node: str) -> str:
-        """The least level at which an instance must run for the round to be right."""
+        """Return the minimum isolation level at which an instance must run for a valid round."""
         facts = self.nodes.get(node)
         (has_image,) = {member.image for member in job.demand.members if member.role == role}
         if has_image and (self.snapshot.images_required or (facts and facts.has_docker)):
@@ -143,12 +143,12 @@ class Tenancies:
         return self._known[1]
 
     def keeps_promises(self, before: Mapping[str, int]) -> bool:
-        """Whether no virtual cluster misses more devices than ``before``."""
+        """Return whether no virtual cluster misses more devices than ``before``."""
         now = self.reservation.missing()
         return all(devices <= before.get(vc, 0) for vc, devices in now.items())
 
     def not_isolated(self, job: QueuedJob) -> Reason:
-        """Why a job waits that only other tenants' nodes could take."""
+        """Build the reason of a job that only nodes of other tenants could take."""
         owned = sorted(
             name for name, owner in self.owners.items() if owner not in (None, job.tenant)
         )
@@ -210,7 +210,7 @@ class Tenancies:
         ]
 
     def _is_clearable(self, job: QueuedJob, node: str) -> bool:
-        """Whether all jobs of other tenants on a node are opportunistic."""
+        """Return whether all jobs of other tenants on a node are opportunistic."""
         users = self._users.get(node, {})
         return all(users[other][1] for other in self._others(job, node))
 
@@ -227,5 +227,5 @@ class Tenancies:
 
 
 def stricter(one: str, other: str) -> str:
-    """The stronger of two isolation levels."""
+    """Return the stronger of two isolation levels."""
     return max(one, other, key=LEVELS.index)

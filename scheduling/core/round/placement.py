@@ -35,7 +35,7 @@ class Restrictions:
         )
 
     def of(self, job: QueuedJob) -> Restriction:
-        """The nodes that ``job`` may use."""
+        """Return the nodes that ``job`` may use."""
         key = (job.demand, job.excluded_nodes, job.vc if self._by_vc else 0)
         if key not in self.known:
             self.known[key] = restriction_of(job, self._vcs[job.vc], self.snapshot)
@@ -50,7 +50,7 @@ class Questions:
         self._seen: dict[int, tuple[Demand, int]] = {}  # with the demand, or its id may be reused
 
     def of(self, job: QueuedJob) -> Hashable:
-        """The key of a refusal of ``job`` besides the engine's state."""
+        """Return the key of a refusal of ``job``, apart from the engine's state."""
         demand = job.demand
         seen = self._seen.get(id(demand))
         if seen is None:
@@ -64,12 +64,12 @@ def placed_members(
     placements: Sequence[Sequence[Placed]],
     level: Callable[[QueuedJob, str, str], str],
 ) -> tuple[PlacedMember, ...]:
-    """The placements as ranks, in the order of the demand.
+    """Convert the placements into ranks, in the order of the demand.
 
     Args:
-        job: with its demand.
-        placements: by part of the demand.
-        level: the least isolation level of a job's role on a node.
+        job: the placed job.
+        placements: placements by part of the demand.
+        level: returns the minimum isolation level of a job's role on a node.
     """
     by_role: dict[int, list[Placed]] = defaultdict(list)
     for part, indices in zip(placements, parts_of(job.demand), strict=True):
@@ -99,7 +99,7 @@ def placed_members(
 
 
 def is_resized(job: QueuedJob, asked: QueuedJob) -> bool:
-    """Whether a job starts at another size than it was submitted with."""
+    """Return whether a job starts at another size than it was submitted with."""
     sizes, before = (
         [(member.count, member.devices) for member in one.demand.members] for one in (job, asked)
     )
@@ -107,7 +107,7 @@ def is_resized(job: QueuedJob, asked: QueuedJob) -> bool:
 
 
 def refused(error: RequestError) -> Reason:
-    """The reason of a job whose request is not valid for the cell engine."""
+    """Build the reason of a job whose request is not valid for the cell engine."""
     return Reason(
         code=_CODES.get(error.field, ReasonCode.INVALID_SPEC),
         message=message_of(error.sentence),
@@ -122,7 +122,7 @@ _CODES: Final = {
 
 
 def never_together(engine: CellEngine, requests: Sequence[GangRequest]) -> Reason | None:
-    """The reason why a job of several parts never fits; None if not detectable."""
+    """Return the reason why a job of several parts never fits, or None if none is detected."""
     if len(requests) < 2:
         return None
     try:
@@ -133,7 +133,7 @@ def never_together(engine: CellEngine, requests: Sequence[GangRequest]) -> Reaso
 
 
 def wait_reason(decision: Wait, found: Remedies) -> Reason:
-    """The cell engine's refusal as a reason, with remedies."""
+    """Convert the cell engine's refusal into a reason with remedies."""
     return Reason(
         code=ReasonCode(decision.code.value),
         message=decision.message,
@@ -149,9 +149,9 @@ def _jobs_of(groups: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def restated(reason: Reason, recounted: Wait, found: Remedies) -> Reason:
-    """A reason with the numbers after all starts of a round.
+    """Update the numbers of a reason after all starts of a round.
 
-    Remedies that only hold while nothing else starts are dropped if no devices are left free.
+    If no devices are left free, remedies that depend on no other start are dropped.
     """
     outdated = found.now if not recounted.free else ()
     kept = tuple([step for step in reason.unblock if step not in outdated])

@@ -78,7 +78,7 @@ class Orders:
 
 
 def is_plain(vc: VcFacts) -> bool:
-    """Whether a virtual cluster's policy uses only gangs and arrivals."""
+    """Return whether a virtual cluster's policy uses only gangs and arrivals."""
     return vc.policy in {PLAIN, *Fifo.aliases} and not vc.policy_args.get(WRAP)
 
 
@@ -116,7 +116,7 @@ def ask(
 
 
 def with_stand_in(fault: str, name: str) -> str:
-    """A policy's fault with which policy has decided instead of it (``PolicyAnswer.instead``)."""
+    """Append to a policy's fault the name of its replacement (``PolicyAnswer.instead``)."""
     return f"{fault}; {_WORDS.get(name, name)} instead"
 
 
@@ -217,7 +217,7 @@ def _leaving(view: Snapshot, plan: Plan) -> list[tuple[int, str]]:
 
 
 def _change(view: Snapshot, job: PolicyJob, alloc: Alloc | None) -> str:
-    """The rule by which a running job must leave; empty: it runs on."""
+    """Return the rule by which a running job must leave; empty if it continues."""
     ran = view.now - job.since
     if alloc is None:
         return sentence("policy-preempts") if ran >= SUSPEND_AFTER_SECONDS else ""
@@ -269,7 +269,7 @@ def cause_of(view: Snapshot, plan: Plan, job_id: int) -> PreemptionRule:
 
 
 def _is_any(held: Alloc, alloc: Alloc) -> bool:
-    """Whether a plan leaves the types open and the sizes as they are."""
+    """Return whether a plan leaves the types open and the sizes unchanged."""
     return held.devices == alloc.devices and any(part.type is None for part in alloc.parts)
 
 

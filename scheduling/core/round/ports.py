@@ -12,22 +12,22 @@ FIRST_PORT: Final = 15000
 LAST_PORT: Final = 31999
 ALL_PORTS: Final = LAST_PORT - FIRST_PORT + 1
 MOST: Final = MAX_PORTS + 1
-"""No gang is given more: those of its instances, and the one where its ranks meet."""
+"""Maximum number of ports of a gang: those of its instances, and one for its rendezvous."""
 
 
 def ports_of(demand: Demand) -> int:
-    """The ports of all instances, and the one where the ranks meet."""
+    """Count the ports of all instances, including the rendezvous port."""
     return 1 + sum(member.count * member.ports for member in demand.members)
 
 
 class Ports:
-    """The free ports in a round; None: not counted."""
+    """Free ports in a round; None if ports are not counted."""
 
     def __init__(self, left: int | None) -> None:
         self._left = left
 
     def refusal(self, demand: Demand) -> Reason | None:
-        """Why a gang would wait for ports; None: there are enough."""
+        """Return the reason for which a gang waits for ports, or None if there are enough."""
         if self._left is None or self._left >= MOST:
             return None
         wanted = ports_of(demand)
@@ -40,6 +40,6 @@ class Ports:
         )
 
     def take(self, demand: Demand) -> None:
-        """A gang starts, and its ports are taken."""
+        """Take the ports of a starting gang."""
         if self._left is not None:
             self._left -= ports_of(demand)

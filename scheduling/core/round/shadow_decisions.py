@@ -99,7 +99,7 @@ def shadow_round(
 
 
 def _under(snapshot: ClusterSnapshot, vc_id: int, **policy: Any) -> ClusterSnapshot:
-    """The snapshot with another policy of one virtual cluster, whose jobs alone wait in it."""
+    """Copy the snapshot with another policy of one virtual cluster, and only its waiting jobs."""
     chosen = tuple(replace(vc, **policy) for vc in snapshot.vcs if vc.id == vc_id)
     # Policies of others are not called: first in, first out does not change running jobs.
     others = tuple(

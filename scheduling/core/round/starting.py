@@ -87,7 +87,7 @@ def place(state: RoundBooks, job: QueuedJob, question: Hashable) -> Reason | Non
 
 
 def refusal(state: RoundBooks, job: QueuedJob, restriction: Restriction) -> Reason | None:
-    """Why a job of one part would not start after all that was decided; nothing changes."""
+    """Return the reason why a job of one part would not start after all decisions, or None."""
     (request,) = requests_of(job, state.vcs[job.vc].name)
     wait: Wait | None = None
     for tier in state.tenancies.tiers(job, restriction.nodes):
@@ -118,7 +118,7 @@ def kept_off(
     requests: Sequence[GangRequest],
     restriction: Restriction,
 ) -> Reason | None:
-    """The rule about tenants and nodes without which a job would not wait; None for none."""
+    """Return the rule about tenants and nodes that alone blocks a job, or None."""
     tenancies = state.tenancies
     if tenancies.owners and _fits(state.engine, requests, restriction.nodes):
         return tenancies.not_isolated(job)
@@ -177,14 +177,14 @@ def _place_on(
 
 
 def _following(state: RoundBooks, job: QueuedJob, tier: Tier) -> AbstractContextManager[None]:
-    """While a job is tried on a tier it opens no cells but those of the tier."""
+    """Restrict the cells that a job may open during its trial on a tier to those of the tier."""
     if tier.cells is None:
         return nullcontext()
     return state.engine.reserved(state.vcs[job.vc].name, tier.cells)
 
 
 def _promises(state: RoundBooks, job: QueuedJob) -> Mapping[str, int] | None:
-    """Devices that virtual clusters miss before a guaranteed job is placed; None: not checked."""
+    """Return the devices that virtual clusters miss before the placement; None if not checked."""
     if not state.tenancies.bind or job.job_class is JobClass.OPPORTUNISTIC:
         return None
     return state.tenancies.reservation.missing()

@@ -134,7 +134,7 @@ class RoundState:
     def orders(
         self,
     ) -> tuple[list[tuple[QueuedJob, bool]], list[tuple[QueuedJob, bool]]]:
-        """The policies' orders: guaranteed jobs, then opportunistic ones.
+        """Return the policies' orders: guaranteed jobs, then opportunistic ones.
 
         Guarantees of virtual clusters never meet, so their orders are concatenated.
         """
@@ -236,7 +236,7 @@ class RoundState:
         }
 
     def result(self) -> RoundResult:
-        """All that was decided."""
+        """Build the result of the round from all decisions."""
         self._claims()
         return RoundResult(
             starts=tuple(self.starts),
@@ -256,7 +256,7 @@ class RoundState:
         )
 
     def _ask(self, vc: VcFacts, waiting: Mapping[int, QueuedJob]) -> list[tuple[QueuedJob, bool]]:
-        """The jobs that a virtual cluster's policy wants tried; the rest of its plan is noted."""
+        """Return the jobs that a virtual cluster's policy selects; record the rest of its plan."""
         known = plain_order(vc, waiting.values(), self.make)
         if known is not None:
             ordered, strict = known
@@ -310,7 +310,7 @@ class RoundState:
         return (scale.smallest if scale is not None else None) or job.demand.devices
 
     def _within_caps(self, job: QueuedJob) -> QueuedJob:
-        """An elastic job at the largest size that caps allow of its policy's allocation."""
+        """Resize an elastic job to the largest size that caps allow of its policy's allocation."""
         vc, known = self.vcs[job.vc], self.snapshot.known.get(job.id)
         if known is None or is_plain(vc):
             return job  # first in, first out knows gangs alone
@@ -331,7 +331,7 @@ class RoundState:
         )
 
     def refusal(self, job: QueuedJob) -> Reason | None:
-        """Why a job of one part would not start after all that was decided; nothing changes."""
+        """Return the reason why a job of one part would not start after all decisions, or None."""
         vc, restriction = self.vcs[job.vc], self.restrictions.of(job)
         reason = self.ports.refusal(job.demand) or self.use.capped(job, vc) or restriction.reason
         if reason is not None:

@@ -25,10 +25,10 @@ class UnreadableRoundError(ValueError):
 
 
 def read_stored(document: Mapping[str, Any]) -> tuple[ClusterSnapshot, RoundResult]:
-    """The snapshot and the answer of a stored round.
+    """Parse the snapshot and the result of a stored round.
 
     Raises:
-        UnreadableRoundError: the document is not one of a round.
+        UnreadableRoundError: the document is not a stored round.
     """
     try:
         return (

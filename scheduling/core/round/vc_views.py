@@ -31,14 +31,14 @@ class VirtualClusterViews:
     engine: CellEngine
 
     def plain(self, vc: VcFacts, waiting: Iterable[QueuedJob]) -> Snapshot:
-        """Gangs and the order of arrival: all that first in, first out asks for."""
+        """Build the view with gangs and arrival order only, as first in, first out needs it."""
         jobs = [*(_waiting(job) for job in waiting), *(_running(job) for job in self._held_in(vc))]
         return self._view(
             vc, jobs, Pool(capacity=guaranteed_devices(self.engine, vc.name)), LINEAR
         )
 
     def full(self, vc: VcFacts, waiting: Iterable[QueuedJob]) -> Snapshot:
-        """With allocations, declarations and measurements."""
+        """Build the view with allocations, declarations and measurements."""
         from scheduling.core.performance.live import LiveModel  # noqa: PLC0415  brings NumPy
 
         known = self.snapshot.known
