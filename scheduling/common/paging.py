@@ -75,7 +75,7 @@ def read_cursor(cursor: str | None, parts: int = 1) -> tuple[int, ...] | None:
 
 
 def cut(rows: Sequence[R], limit: int, key: Callable[[R], int | tuple[int, ...]]) -> Page[R]:
-    """Build a page from the first ``limit`` of ``rows``; a further row means that more pages exist.
+    """Build a page from the first ``limit`` of ``rows``; a further row means another page.
 
     Args:
         rows: at most ``limit + 1`` rows in the order of the page.
