@@ -1,4 +1,4 @@
-"""Certificates: reasons that anybody can check against the stored snapshot of their round.
+"""Certificates: reasons that can be verified against the stored snapshot of their round.
 
 A certificate contains the round, the hash of its snapshot, the job, the code, the sentence and the
 countable numbers. ``check`` counts again from the snapshot alone and decides the round again: both
@@ -55,7 +55,7 @@ class Certificate:
     stood_in: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """A document that ``from_json`` reads."""
+        """Return a document that ``from_json`` reads."""
         return {
             "version": VERSION,
             "job": self.job,
@@ -95,7 +95,7 @@ class Certificate:
 def certify(
     job_id: int, snapshot: ClusterSnapshot, result: RoundResult, *, sha256: str
 ) -> Certificate:
-    """The certificate of a job's reason in a stored round.
+    """Build the certificate of a job's reason in a stored round.
 
     Raises:
         CertificateError: the job did not wait in that round.
@@ -118,7 +118,7 @@ def certify(
 
 
 def check(certificate: Certificate, snapshot: ClusterSnapshot) -> bool:
-    """Whether a certificate is true of a snapshot; pure, and the same on every machine."""
+    """Check a certificate against a snapshot; the result is deterministic on every machine."""
     job = next((one for one in snapshot.queued if one.id == certificate.job), None)
     if job is None or certificate.round_number != snapshot.round_number:
         return False
@@ -166,7 +166,7 @@ def _cap(job: QueuedJob, snapshot: ClusterSnapshot, started: set[int]) -> dict[s
 
 
 def _count(job: QueuedJob, snapshot: ClusterSnapshot, starts: Collection[Start]) -> dict[str, Any]:
-    """The guarantee in usable types, and its holders of at least the job's priority."""
+    """Count the guarantee in usable types, and its holders of at least the job's priority."""
     (vc,) = (vc for vc in snapshot.vcs if vc.id == job.vc)
     engine = empty_engine(snapshot.spec)
     guaranteed = guaranteed_devices(engine, vc.name)
@@ -236,7 +236,7 @@ def _devices(snapshot: ClusterSnapshot, started: set[int]) -> list[tuple[int, in
 
 
 def _adds_up(kind: str, facts: Mapping[str, Any]) -> bool:
-    """Whether the numbers alone prove that the job cannot start."""
+    """Return whether the numbers alone prove that the job cannot start."""
     if kind == "cap":
         pairs = (("cap", "held"), ("cap_in_tenant", "held_in_tenant"))
         return any(

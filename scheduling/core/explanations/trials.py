@@ -59,7 +59,7 @@ class Trials:
         return result.reasons[job.id]
 
     def _stands_alone(self, job: QueuedJob) -> bool:
-        """Whether no other waiting job affects ``job``, so that one engine request decides."""
+        """Return whether no other waiting job affects ``job``; one engine request then decides."""
         vc = next((vc for vc in self.snapshot.vcs if vc.id == job.vc), None)
         if vc is None or not is_plain(vc) or vc.policy_args.get("backfill") is False:
             return False
@@ -86,9 +86,9 @@ class Trials:
 
 
 def _asking(known: JobFacts, before: Demand | None, demand: Demand) -> JobFacts:
-    """The policy's view of a job that asks for ``demand`` instead.
+    """Return the policy's view of a job that requests ``demand`` instead.
 
-    An elastic job has the same bounds as before; a rigid one gets the new demand.
+    An elastic job retains its bounds; a rigid job gets the new demand.
     """
     scale = known.terms.scale
     if scale is None or before is None or demand == before:

@@ -45,7 +45,7 @@ class Refused:
     message: Message
 
     def to_json(self) -> dict[str, Any]:
-        """The stored form."""
+        """Return the stored form."""
         return {
             "virtual_cluster": self.virtual_cluster,
             "class": self.job_class,
@@ -82,10 +82,10 @@ def seek(
     """Search for changes with which a waiting job would start now.
 
     Args:
-        job: as it waits.
-        reason: the stored reason; None: not known.
+        job: the waiting job.
+        reason: the stored reason; None if unknown.
         room: the owner's options.
-        refusal: returns the reason why a changed job would wait; None: it starts.
+        refusal: returns the reason why a changed job would wait; None if it starts.
         may: returns whether a change results in an acceptable document.
         go_on: called between trials; False ends the search.
     """
@@ -129,14 +129,14 @@ def milder(
     may: Callable[[JobChange], bool] = lambda _: True,
     go_on: Callable[[], bool] = lambda: True,
 ) -> JobChange:
-    """A step to half as much or less, or one that gives up less and was tried, too.
+    """Bisect for a change that gives up less than ``step`` and still lets the job start.
 
     Args:
-        job: as it waits.
-        step: with which it would start.
-        refusal: why a changed job would wait; None where it would start.
-        may: whether a change results in an acceptable document.
-        go_on: called between trials.
+        job: the waiting job.
+        step: the change with which it would start.
+        refusal: returns the reason why a changed job would wait; None if it starts.
+        may: returns whether a change results in an acceptable document.
+        go_on: called between trials; False ends the search.
     """
     if step.kind not in SMALLER:
         return step
@@ -180,7 +180,7 @@ def _open_gates(
 
 
 def _opened(job: QueuedJob) -> tuple[QueuedJob, Listing, dict[str, Any]]:
-    """The job without its gates, these, and the changes of its document."""
+    """Return the job without its gates, the gates, and the changes of its document."""
     changes: dict[str, Any] = {}
     gates: list[Message] = []
     if job.held:
@@ -202,7 +202,7 @@ def _smallest(
     may: Callable[[JobChange], bool],
     go_on: Callable[[], bool],
 ) -> Sought:
-    """The largest of the small that starts anywhere, or the proof that not even the least does."""
+    """Find the largest small size that starts, or prove that not even the smallest starts."""
     proof: list[Refused] = []
     for vc in (room.home, *room.clusters):
         for job_class in (JobClass.GUARANTEED, JobClass.OPPORTUNISTIC):
@@ -233,7 +233,7 @@ def _smallest(
 def _shrunk(
     job: QueuedJob, vc: VcFacts, job_class: JobClass, home: VcFacts
 ) -> list[tuple[QueuedJob, JobChange]]:
-    """The job on any devices of a virtual cluster, smaller and smaller, one device a role last."""
+    """Return ever smaller versions of the job on any devices; the last has one device per role."""
     base, changes = moved(job, vc) if vc.id != home.id else (job, {})
     if job_class is JobClass.OPPORTUNISTIC and base.job_class is JobClass.GUARANTEED:
         base = replace(base, job_class=job_class, priority=OPPORTUNISTIC_PRIORITY)
@@ -271,7 +271,7 @@ def _shrunk(
 def _bare(
     before: MemberDemand, small: MemberDemand, cut: Mapping[str, Any]
 ) -> tuple[MemberDemand, dict[str, Any]]:
-    """A role that asks for no processors and no memory of its own."""
+    """Remove the requests for processors and memory from a role."""
     path = f"roles.{before.role}"
     changes = dict(cut)
     for name in ("cpus", "memory"):
@@ -288,7 +288,7 @@ def _sizes(largest: int) -> list[int]:
 
 
 def _cut(member: MemberDemand, most: int) -> tuple[MemberDemand, dict[str, Any]]:
-    """A role limited in instances and in devices per instance, without ``within``."""
+    """Limit a role in instances and in devices per instance, without ``within``."""
     path = f"roles.{member.role}"
     count, devices = min(member.count, most), min(member.devices, most)
     small = replace(

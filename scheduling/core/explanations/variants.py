@@ -21,7 +21,7 @@ class JobChange:
             smallest (several changes together).
         how: the change, for the sentence of ``message``.
         changes: new values by path in the document; None removes a field.
-        number: of devices or instances, if the job asks for fewer; else 0.
+        number: number of devices or instances after a reduction; else 0.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class JobChange:
         return sentence(self.message)
 
     def to_json(self) -> dict[str, Any]:
-        """The stored form."""
+        """Return the stored form."""
         return {
             "kind": self.kind,
             "text": str(self.text),
@@ -115,7 +115,7 @@ def _unpinned(job: QueuedJob) -> Iterator[tuple[QueuedJob, JobChange]]:
 
 
 def _without_pins(job: QueuedJob) -> tuple[QueuedJob, dict[str, None]]:
-    """The job without pinned cells, and the fields of the document to clear."""
+    """Return the job without pinned cells, and the fields of the document to clear."""
     members = job.demand.members
     free = tuple(replace(member, pinned_cell=None) for member in members)
     changes = {f"roles.{m.role}.pinned_cell": None for m in members if m.pinned_cell is not None}
@@ -123,7 +123,7 @@ def _without_pins(job: QueuedJob) -> tuple[QueuedJob, dict[str, None]]:
 
 
 def _elsewhere(job: QueuedJob, room: OwnerOptions) -> Iterator[tuple[QueuedJob, JobChange]]:
-    """The job in another virtual cluster of its tenant."""
+    """Yield the job in other virtual clusters of its tenant."""
     for vc in room.clusters:
         changed, changes = moved(job, vc)
         yield (
@@ -176,7 +176,7 @@ def asked(job: QueuedJob, kind: str) -> int:
 
 
 def smaller(job: QueuedJob, kind: str, number: int) -> tuple[QueuedJob, JobChange]:
-    """The job with the given number of ``devices`` or ``instances`` in its largest role."""
+    """Return the job with the given number of ``devices`` or ``instances`` in its largest role."""
     place, largest = _largest(job)
     members = job.demand.members
     fewer = member_with(largest, SMALLER[kind], number)
@@ -200,14 +200,14 @@ def smaller(job: QueuedJob, kind: str, number: int) -> tuple[QueuedJob, JobChang
 
 
 def _largest(job: QueuedJob) -> tuple[int, MemberDemand]:
-    """The role with the most devices, and its place."""
+    """Return the role with the most devices, and its index."""
     members = job.demand.members
     place = max(range(len(members)), key=lambda i: members[i].count * members[i].devices)
     return place, members[place]
 
 
 def member_with(member: MemberDemand, attribute: str, value: int) -> MemberDemand:
-    """A role with another number of instances (``count``) or of devices of each."""
+    """Return a role with another number of instances (``count``) or of devices of each."""
     if attribute == "count":
         return replace(member, count=value)
     share = value / member.devices
@@ -221,7 +221,7 @@ def member_with(member: MemberDemand, attribute: str, value: int) -> MemberDeman
 
 
 def device_changes(before: MemberDemand, after: MemberDemand) -> dict[str, Any]:
-    """The fields of the document that change with a role's devices."""
+    """Return the fields of the document that change with a role's devices."""
     path = f"roles.{before.role}"
     changes: dict[str, Any] = {f"{path}.devices": after.devices}
     if before.cpus is not None:
