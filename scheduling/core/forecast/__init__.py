@@ -7,5 +7,5 @@ HORIZON: Final = 14 * 86400.0
 
 
 def is_open(latest: float) -> bool:
-    """Whether a range that ends the given seconds after its calculation exceeds the horizon."""
+    """Return whether a range exceeds the horizon; it ends ``latest`` seconds from now."""
     return latest >= HORIZON

@@ -12,8 +12,8 @@ range reaches its coverage (adaptive conformal inference, Gibbs and Candes, Neur
 correction is bounded, since one congestion after many short waits would result in ranges of
 months.
 
-Data counts only from the moment at which it was known; a job that still waits is above its upper
-end as soon as that has passed.
+Data counts only from the time at which it became available. A waiting job counts as above its
+upper end as soon as that time has passed.
 """
 
 from bisect import insort
@@ -41,7 +41,7 @@ TRUST: Final = 5.0
 """Number of zero errors that are added to the errors of the futures."""
 
 FORGETS: Final = 0.97
-"""A past error counts so much as the one after it."""
+"""Decay factor of a past error relative to the following error."""
 
 MOST_ERRORS: Final = 150
 """Maximum number of past errors."""
@@ -93,17 +93,17 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastEstimate:
-    """A past estimate as the futures gave it, and the actual wait; in seconds.
+    """A past estimate from the futures, and the actual wait, in seconds.
 
     Attributes:
-        quantiles: at 10, 50 and 90 %, before correction.
-        wait: from the estimate to the start, or to now while the job waits.
+        quantiles: quantiles at 10, 50 and 90 %, before correction.
+        wait: time from the estimate to the start, or to now while the job waits.
         started: whether the wait is over.
-        made: time of the estimate, on one clock for all.
+        made: time of the estimate; all estimates use the same clock.
         waited: wait of the job at that time.
-        first: the first known estimate of its job, so that it covers its whole wait.
-        devices: number of devices that the job asks for.
-        job: the job of the estimate; None: not needed.
+        first: whether it is the first estimate of its job, which covers the complete wait.
+        devices: number of devices that the job requests.
+        job: ID of the job; None if not needed.
     """
 
     quantiles: Quantiles
@@ -140,10 +140,10 @@ class Calibration:
         job: int | None = None,
         soonest: float = 0.0,
     ) -> Forecast:
-        """The best forecast: the gate, the mended futures, or the usual waits.
+        """Return the best forecast: gate, corrected futures, or usual waits.
 
-        The usual waits replace the futures wherever they have been closer to the truth lately.
-        Arguments as of ``mend``.
+        The usual waits replace the futures where their recent errors are smaller. The arguments
+        are those of ``mend``.
         """
         if soonest > 0.0 and quantiles[-1] <= soonest + GATE_SECONDS:
             return Forecast(quantiles=(soonest, soonest, soonest), basis=Basis.GATE)
@@ -176,11 +176,11 @@ class Calibration:
         """Return the corrected quantiles, in order and not before ``soonest``.
 
         Args:
-            quantiles: from the futures.
+            quantiles: quantiles from the futures.
             now: the present.
             waited: wait of the job so far.
-            devices: number of devices that it asks for.
-            job: its id, if earlier estimates of it may be stored.
+            devices: number of devices that it requests.
+            job: ID of the job, if earlier estimates of it may be stored.
             soonest: lower bound of the start in seconds, not negative, whatever other jobs do.
         """
         self._note_passed(now)
@@ -212,7 +212,7 @@ class Calibration:
         )
 
     def close(self, number: int, *, now: float) -> None:
-        """The job of an estimate has started."""
+        """Note that the job of an estimate has started."""
         self._note_passed(now)
         kept = self._open.pop(number)
         told, wait = kept.told, now - kept.told.made
@@ -300,7 +300,7 @@ def _trimmed_mean(values: Sequence[float]) -> float:
 
 
 def _usual_miss(errors: Sequence[tuple[float, float]]) -> float:
-    """The weighted median of the errors, the newest last, with ``TRUST`` zero errors added."""
+    """Return the weighted median of the errors, newest last, with ``TRUST`` zero errors added."""
     weighted = [(0.0, TRUST)]
     weighted += [
         (error, weight * FORGETS**rank) for rank, (error, weight) in enumerate(reversed(errors))

@@ -1,6 +1,6 @@
 """Run times of jobs: hazards by group, each shrunk towards the group above it.
 
-Runs of the same person, program and virtual cluster are alike, but most groups have few known
+Runs of the same person, program and virtual cluster are alike, but most groups have few observed
 runs. A discrete-time Kaplan-Meier estimate (Kaplan and Meier, JASA 1958) counts unfinished runs up
 to their present age; the hazard of a group is drawn towards that of the wider group as by a fixed
 number of runs of it.
@@ -46,7 +46,7 @@ class RunTime:
 def lineage_of(
     *, vc: int, owner: int, application: str | None, name: str, devices: int
 ) -> Lineage:
-    """The groups of a job, the widest first: cluster, size, owner, program, name."""
+    """Return the groups of a job, widest first: cluster, size, owner, program, name."""
     size = f"vc{vc}/n{max(devices, 1).bit_length()}"
     mine = f"vc{vc}/u{owner}"
     groups = [f"vc{vc}", size, mine]
@@ -76,16 +76,16 @@ class RunTimes:
         elapsed: float = 0.0,
         most: float | None = None,
     ) -> Floats:
-        """Remaining run time of a job, at each of the given probabilities of its end.
+        """Return the remaining run time of a job at each of the given probabilities of its end.
 
         Args:
-            lineage: its groups, the widest first.
+            lineage: groups of the job, widest first.
             chances: probabilities in (0, 1).
-            elapsed: seconds that it has been running.
-            most: seconds after which it is stopped, from its start; None: no such limit.
+            elapsed: run time so far, in seconds.
+            most: time limit in seconds from its start; None for no limit.
 
         Returns:
-            Seconds from now on, shape of ``chances``, all positive.
+            Positive seconds from now, with the shape of ``chances``.
         """
         left = self._left(lineage)
         now = _log_hazard_until(left, elapsed)
@@ -142,7 +142,7 @@ _SCALED: Final[Floats] = _scale(EDGES)
 
 
 def stratified(jobs: Sequence[int], futures: int, seed: int) -> Mapping[int, Floats]:
-    """For each job one chance in each future, spread evenly over (0, 1) and well mixed."""
+    """Draw one chance per job and future, spread evenly over (0, 1) and well mixed."""
     drawn: dict[int, Floats] = {}
     for job in jobs:
         lots = np.random.default_rng([seed, job])

@@ -157,7 +157,7 @@ class SimulatedCluster:
         return result
 
     def next_time(self) -> float | None:
-        """Return the time of the next decision; None: no more events, or too late."""
+        """Return the time of the next decision, or None after the last event or the horizon."""
         events, course = self._events, self._course
         while events and self._is_stale(events[0]):
             heapq.heappop(events)

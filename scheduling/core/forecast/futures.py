@@ -25,12 +25,12 @@ tomorrow's jobs are never quite like yesterday's, and they differ together."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """Known facts about one live job's run time.
+    """Observed facts about the run time of one live job.
 
     Attributes:
-        elapsed: seconds that it has run so far, in all its attempts.
-        most: seconds after which it is stopped, from its start; None: no such limit.
-        left: remaining seconds by its own reports; None: not reported.
+        elapsed: run time so far in seconds, over all attempts.
+        most: time limit in seconds from its start; None for no limit.
+        left: remaining seconds by its own reports; None if not reported.
     """
 
     lineage: Lineage
@@ -64,10 +64,10 @@ class Futures:
 def jobs_without_limit(
     snapshot: ClusterSnapshot, job: QueuedJob, pasts: Mapping[int, Past]
 ) -> tuple[int, ...]:
-    """Running jobs without a known latest end that ``job`` waits for.
+    """Return the running jobs without a latest end that ``job`` waits for.
 
-    A guaranteed job awaits those of its virtual cluster; where none of them is without a limit,
-    and for an opportunistic job, all running jobs count.
+    A guaranteed job waits for those of its virtual cluster. If all of these have a limit, and for
+    an opportunistic job, all running jobs count.
     """
 
     def is_unlimited(job_id: int) -> bool:
@@ -93,19 +93,19 @@ def try_futures(
     limit: TimeLimit = nullcontext,
     make: MakePolicy = make_policy,
 ) -> Futures:
-    """Run the live policies forward several times.
+    """Simulate the live policies forward several times.
 
     Args:
-        snapshot: start of all futures.
+        snapshot: initial state of all futures.
         times: run times of jobs.
-        pasts: known facts of the live jobs.
+        pasts: observed facts of the live jobs.
         futures: maximum number of futures.
-        seed: the same seed draws the same futures.
+        seed: seed of the random draws; equal seeds draw equal futures.
         course: runs each future.
-        wanted: jobs whose starts matter; None: all waiting jobs.
+        wanted: jobs whose starts are estimated; None for all waiting jobs.
         go_on: called between steps; if it returns False, the running future is dropped, or cut off
             there if it is the first.
-        limit: bounds the time of each policy.
+        limit: limits the time of each policy.
         make: builds a policy from its name and parameters.
     """
     jobs = [job.id for job in snapshot.queued] + [job.id for job in snapshot.holding]
@@ -135,7 +135,7 @@ def try_futures(
 
 
 def _walk(world: SimulatedCluster, targets: set[int], go_on: Callable[[], bool]) -> bool:
-    """Walk until all targets have started or nothing happens any more; whether it was let."""
+    """Simulate until all targets start or no events are left; return False if interrupted."""
     missing = set(targets)
     while True:
         result = world.decide()

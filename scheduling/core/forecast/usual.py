@@ -1,6 +1,6 @@
 """Usual waits of a virtual cluster, its present waits, and the time in which its queue drains.
 
-Waits of started jobs are biased while a queue grows: those that wait longest have not started. So
+Waits of started jobs are biased while a queue grows: the longest waits have not ended. So
 the newest waits are combined with the open ones, which count as censored (Kaplan and Meier, JASA
 1958). Where queues are long, the delays of the last to leave and of those still queued are hard to
 beat (Ibrahim and Whitt, Manufacturing and Service Operations Management 2009). The demand ahead of
@@ -29,10 +29,10 @@ DRAINS: Final = (0.3, 0.7, 1.6)
 
 
 def usual_waits(ordered: Sequence[float], waited: float) -> Quantiles | None:
-    """Remaining waits of those that had waited at least as long; of all where these were few.
+    """Return the remaining waits of jobs that waited as long, or of all jobs if these are few.
 
     Args:
-        ordered: whole waits that are over, in seconds, the shortest first.
+        ordered: completed waits in seconds, shortest first.
         waited: wait of the job so far.
     """
     begin = bisect_right(ordered, waited)
@@ -47,10 +47,10 @@ def usual_waits(ordered: Sequence[float], waited: float) -> Quantiles | None:
 def present_waits(
     over: Sequence[float], going_on: Sequence[float], waited: float
 ) -> Quantiles | None:
-    """The same from the newest waits and the open ones; None: too few have ended.
+    """Estimate remaining waits from the newest and the open waits; None if too few have ended.
 
     Args:
-        over: whole waits that are over, in seconds, in the order in which they ended.
+        over: completed waits in seconds, in the order of their ends.
         going_on: waits so far of the jobs that still wait.
         waited: wait of the job so far.
     """
@@ -94,7 +94,7 @@ def drained_waits(
 def _ended_by(
     over: Sequence[tuple[float, float]], going_on: Sequence[float]
 ) -> list[tuple[float, float]]:
-    """The share of waits that are over by each length; the last length has no more after it."""
+    """Return the fraction of waits that end by each length; the last length has none after it."""
     marks = sorted(
         [(wait, True, weight) for wait, weight in over] + [(age, False, 1.0) for age in going_on]
     )
