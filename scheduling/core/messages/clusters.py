@@ -1,4 +1,4 @@
-"""Why a change of nodes, virtual clusters or cluster settings is refused, and the remedies."""
+"""Messages for refused changes of nodes, virtual clusters and cluster settings; their remedies."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Why a query is refused, and phrases of its answers."""
+"""Messages for refused queries, and phrases of query results."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What is wrong with the specification of a job, and the remedies."""
+"""Messages for errors in the specification of a job, and their remedies."""
 
 from collections.abc import Mapping
 from typing import Final

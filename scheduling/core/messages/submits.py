@@ -1,4 +1,4 @@
-"""Why a submission or a change of a job is refused, and the remedies."""
+"""Messages for refused submissions and changes of jobs, and their remedies."""
 
 from collections.abc import Mapping
 from typing import Final
