@@ -1,7 +1,7 @@
 """The interface of policies: the frozen input and output of one virtual cluster's plan.
 
-Production rounds and the simulator build the same values. Facts that a live round does not know
-yet have their defaults, so that a view of 10,000 jobs costs only its known facts.
+Production rounds and the simulator build the same values. Facts that a live round does
+not have yet have their defaults, so that a view of 10,000 jobs costs only its available facts.
 """
 
 from scheduling.core.policy_interface.jobs import (

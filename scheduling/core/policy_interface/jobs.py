@@ -47,10 +47,10 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """``n`` devices of one ``type``, held together within cells of ``level`` (None: anywhere).
+    """A number ``n`` of devices of one ``type`` within cells of ``level`` (None for any).
 
     Attributes:
-        executors: processes that share each of the devices; None: left to the driver.
+        executors: processes that share each of the devices; None if the driver decides.
     """
 
     n: int
@@ -61,12 +61,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A part of each device instead of the whole.
+    """A fraction of each device instead of complete devices.
 
     Attributes:
-        fraction: of the device's time, in (0, 1].
-        memory_cap: bytes per device; None: whatever is free.
-        perf: 0 (suspended) to 100 (unthrottled).
+        fraction: fraction of the device's time, in (0, 1].
+        memory_cap: maximum bytes per device; None for all free memory.
+        perf: performance limit, 0 (suspended) to 100 (unthrottled).
         group: jobs of one group share the same devices.
     """
 
@@ -81,10 +81,10 @@ class Alloc:
     """Devices of a job in a round. Most have one part; a mix of types has several.
 
     Attributes:
-        batch: total batch size in samples; None: the job chooses.
-        share: None: whole devices.
-        layout: of the job on its devices, in the policy's own terms (logical workers by device,
-            devices by virtual node); None: left to the driver.
+        batch: total batch size in samples; None if the job chooses.
+        share: fraction of each device; None for complete devices.
+        layout: layout of the job on its devices, in terms of the policy (logical workers by
+            device, devices by virtual node); None if the driver decides.
     """
 
     parts: tuple[Part, ...]
@@ -127,7 +127,7 @@ class Scale:
     quantum: int = 1
 
     def allows(self, devices: int) -> bool:
-        """Whether the job can run on a number of devices."""
+        """Return whether the job can run on a number of devices."""
         if not self.minimum <= devices <= self.maximum:
             return False
         if self.step is Step.POWER_OF_TWO:
@@ -135,7 +135,7 @@ class Scale:
         return self.step is Step.ANY or devices % self.quantum == 0
 
     def largest(self, most: int) -> int | None:
-        """The largest size of no more than ``most`` devices; None: the smallest is larger."""
+        """Return the largest size up to ``most`` devices, or None if the smallest is larger."""
         sizes = range(min(most, self.maximum), self.minimum - 1, -1)
         return next((devices for devices in sizes if self.allows(devices)), None)
 
@@ -151,15 +151,15 @@ class Terms:
     """The owner's declarations besides the gang; constant while the job lives.
 
     Attributes:
-        scale: None: exactly the requested gang.
-        deadline: seconds since the epoch.
+        scale: possible sizes; None for exactly the requested gang.
+        deadline: time in seconds since the epoch.
         estimate: declared run time in seconds at the requested size.
-        application: jobs of one application behave alike (recurring runs of one program).
+        application: name that recurring runs of one program share; they behave alike.
         batch: requested total batch size.
         max_batch: largest total batch size that the owner allows.
         max_local_batch: maximum samples on one device at once.
         total_steps: length of the training, in steps of the initial batch.
-        logical_workers: number of training workers, whatever the devices; None: not used.
+        logical_workers: number of training workers, independent of devices; None if not used.
         executors: maximum number of processes that may share a device.
     """
 
@@ -196,21 +196,21 @@ class Facts:
     """Observed facts of a job so far.
 
     Attributes:
-        executed: seconds during which it held devices.
-        gpu_seconds: device-seconds attained.
+        executed: time with devices, in seconds.
+        gpu_seconds: attained service in device-seconds.
         by_type: device-seconds by type.
-        last_run: when it last held devices; None: never.
-        last_queued: when it last began to wait; None: at its submission.
+        last_run: time at which it last held devices; None if never.
+        last_queued: time at which it last began to wait; None for its submission.
         restarts: number of further starts and moves.
-        recovering: it holds devices but is still busy with a restart.
-        steps_done: in steps of the initial batch size.
-        steps_left: None: unknown.
-        losses: the tail of (step, training loss).
-        step_time: seconds; None: not measured.
-        util: of its devices, 0 to 1.
-        memory_peak: bytes per device.
+        recovering: whether it holds devices but is still restarting.
+        steps_done: completed steps, in steps of the initial batch size.
+        steps_left: remaining steps; None if unknown.
+        losses: newest pairs of (step, training loss).
+        step_time: duration of a step in seconds; None if not measured.
+        util: utilisation of its devices, 0 to 1.
+        memory_peak: peak memory in bytes per device.
         slower: sizes that have slowed it down; the driver does not use them again.
-        executors: processes that share each device on which it runs; 0: uneven numbers.
+        executors: processes that share each of its devices; 0 for unequal numbers.
         sharing: by type, the speed of one of n processes on a device relative to one alone;
             all are measured but the last, which is extrapolated (``core.performance.executors``).
     """
@@ -277,12 +277,12 @@ class PolicyJob:
         return self.demand.members[0].device_types
 
     def allows(self, devices: int) -> bool:
-        """Whether the job can run on a number of devices."""
+        """Return whether the job can run on a number of devices."""
         scale = self.terms.scale
         return devices == self.gang if scale is None else scale.allows(devices)
 
     def cut(self, alloc: Alloc, most: int) -> Alloc | None:
-        """``alloc`` cut down to ``most`` devices; None: the job has no such small size.
+        """Reduce ``alloc`` to ``most`` devices, or return None if the job has no such small size.
 
         Mixes of types and shares of devices are not cut.
         """

@@ -23,15 +23,15 @@ _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeInfo:
-    """Known facts of a device type.
+    """Facts of a device type.
 
     Attributes:
         nodes: nodes of this type in the virtual view.
-        node_devices: devices of each.
-        most_nodes: nodes over which one job may be spread; None: all.
-        memory: bytes per device; None: unknown.
+        node_devices: devices of each node.
+        most_nodes: maximum nodes of one job; None for all.
+        memory: bytes per device; None if unknown.
         price: cost of a device-hour, in any unit.
-        speed: relative to a reference type, or to the mean of all compared types.
+        speed: speed relative to a reference type, or to the mean of all compared types.
     """
 
     nodes: int = 1
@@ -86,7 +86,7 @@ class Tenant:
 
 
 class Shape(NamedTuple):
-    """A size as the performance models know it: devices of one type spread over nodes."""
+    """A size in the terms of performance models: devices of one type spread over nodes."""
 
     type: str
     nodes: int
@@ -94,7 +94,7 @@ class Shape(NamedTuple):
 
 
 class Model(Protocol):
-    """The interface of performance models; policies do not know the implementation."""
+    """The interface of performance models; policies do not depend on the implementation."""
 
     def goodputs(
         self,
@@ -103,14 +103,14 @@ class Model(Protocol):
         *,
         within_request: bool = False,
     ) -> "Floats":
-        """Predicted useful steps per second, at the best batch, shape ``(jobs, shapes)``.
+        """Predict useful steps per second at the best batch, shape ``(jobs, shapes)``.
 
-        A step is one of the initial batch size. 0: cannot run so; nan: nothing is known.
+        A step is one of the initial batch size. 0 means impossible, and nan means unknown.
 
         Args:
             jobs: one row each.
             shapes: one column each.
-            within_request: total batches up to the requested one only.
+            within_request: whether to use total batches up to the requested one only.
         """
         ...
 
@@ -163,7 +163,7 @@ class LinearModel:
         return np.tile(np.array(row, dtype=np.float64), (len(jobs), 1))
 
     def replica(self, job: PolicyJob, device_type: str) -> int:
-        """One device."""
+        """Return 1: each replica uses one device."""
         return 1
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
@@ -171,7 +171,7 @@ class LinearModel:
         return shape.devices * self._speed(shape.type)
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
-        """The type's speed."""
+        """Return the type's speed."""
         return self._speed(device_type)
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
@@ -180,7 +180,7 @@ class LinearModel:
         return {part.type: part.n for part in parts if part.type is not None}
 
     def most_devices(self, job: PolicyJob, device_type: str) -> int:
-        """The largest size that was declared."""
+        """Return the largest declared size."""
         return job.terms.scale.maximum if job.terms.scale else job.gang
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
