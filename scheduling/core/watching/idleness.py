@@ -32,12 +32,12 @@ class IdlePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePeriod:
-    """A span of minutes in which all devices of a job idled.
+    """A span of minutes in which all devices of a job were idle.
 
     Attributes:
-        since: its first minute.
-        until: the end of its newest minute.
-        warned_at: when the owner was warned; None: not yet.
+        since: start of its first minute.
+        until: end of its newest minute.
+        warned_at: time of the warning to the owner; None before it.
     """
 
     since: datetime
@@ -61,12 +61,12 @@ class IdleAction(StrEnum):
 def follow(
     spell: IdlePeriod | None, minutes: Mapping[datetime, bool], *, now: datetime
 ) -> IdlePeriod | None:
-    """The spell after newer minutes; None if the job is not known to idle.
+    """Update the idle period with newer minutes; return None if the job is not idle or unknown.
 
     Args:
-        spell: after the last check.
-        minutes: whether all devices were known and idle, by the minute's start; unknown minutes
-            are missing.
+        spell: idle period after the last check.
+        minutes: by start of the minute, whether all devices were observed and idle; unobserved
+            minutes are missing.
         now: the present.
     """
     for minute in sorted(minutes):
@@ -104,12 +104,12 @@ def stop_at(spell: IdlePeriod, policy: IdlePolicy) -> datetime | None:
 def in_force(
     own: IdlePolicy | None, usual: IdlePolicy | None, *, binding: bool = False
 ) -> IdlePolicy | None:
-    """Return the policy of one job; None: no action.
+    """Return the policy in force for one job, or None for no action.
 
     Args:
-        own: setting of the job.
-        usual: default of its virtual cluster.
-        binding: jobs may only tighten the virtual cluster's policy.
+        own: policy of the job.
+        usual: default policy of its virtual cluster.
+        binding: whether jobs may only tighten the virtual cluster's policy.
     """
     if own is None or usual is None or not binding:
         return own or usual

@@ -25,10 +25,10 @@ class LogRuleSpec:
     """A pattern and the action when a line of a job's log matches it.
 
     Attributes:
-        name: for events and labels.
-        pattern: see ``patterns.Pattern``.
-        action: the node is avoided by the next attempt; or there is no next attempt; or the job
-            gets a label.
+        name: name in events and labels.
+        pattern: pattern in the syntax of ``patterns.Pattern``.
+        action: effect of a match: the next attempt avoids the node, no next attempt, or a label on
+            the job.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Pattern:
             raise PatternError(_explained(error)) from None
 
     def find(self, lines: bytes) -> int | None:
-        r"""The byte offset of the first match; None without one. No match spans lines.
+        r"""Return the byte offset of the first match, or None. No match spans lines.
 
         Args:
             lines: valid UTF-8, lines separated by ``\n``. RE2 releases the GIL meanwhile.
@@ -216,7 +216,7 @@ class LineScanner:
         return tuple(self._look(whole[:end], begins))
 
     def finish(self) -> tuple[RuleHit, ...]:
-        """The last line, which has no end."""
+        """Match the last line, which has no line end."""
         rest, self._rest = self._rest, b""
         return tuple(self._look(rest, self._next - len(rest)))
 
@@ -240,7 +240,7 @@ class LineScanner:
     def _first(
         self, rule: LogRuleSpec, pattern: Pattern, lines: list[bytes], readable: bytes, begins: int
     ) -> RuleHit | None:
-        """The first line that matches; a hit without a match if the rule is given up."""
+        """Find the first line that matches; the hit has no match if the rule is given up."""
         started = self._clock()
         at = pattern.find(readable)
         self._spent[rule] += self._clock() - started
