@@ -32,15 +32,15 @@ _WEAK: Final = 1e-3
 """Weight of the prior for unobserved terms."""
 
 _BETWEEN_NODES: Final = 1.1
-"""Between nodes an exchange is at least so much slower than inside one."""
+"""Minimum ratio of the duration of an exchange between nodes to one inside a node."""
 
 
 @lru_cache(maxsize=4_096)
 def fit_steps(seen: tuple[Timed, ...]) -> Throughput | None:
-    """The constants of a job on one device type; None without observations.
+    """Fit the constants of a job on one device type; return None without observations.
 
     Args:
-        seen: steps on devices of that type.
+        seen: observed steps on devices of that type.
     """
     told = [one for one in seen if one.steps > 0 and one.seconds > 0.0]
     if not told:
@@ -59,7 +59,7 @@ def fit_steps(seen: tuple[Timed, ...]) -> Throughput | None:
 
 
 def _equations(told: Sequence[Timed]) -> tuple[list[list[float]], list[float]]:
-    """One equation for each kind of step, in parts of its time, and weak ones for the rest."""
+    """Build an equation for each kind of step, and weak prior equations for other terms."""
     rows: list[list[float]] = []
     for one in told:
         passes, samples = float(one.accumulation), one.batch / one.devices
@@ -98,14 +98,14 @@ def limits_of(terms: Terms) -> BatchLimits | None:
 
 
 def noise_of(told: tuple[float, float] | None) -> Noise | None:
-    """The reported gradient statistics of a job; None: not usable."""
+    """Read the reported gradient statistics of a job; return None if they are not usable."""
     if told is None or sum(told) <= 0.0:
         return None
     return Noise(sqr=told[0], var=told[1])
 
 
 GAIN_TO_CHANGE: Final = 1.05
-"""A new batch promises so much more goodput than the present one."""
+"""Minimum ratio of goodput of a new batch to that of the present batch."""
 
 GROWTH: Final = 2.0
 """Maximum factor from the largest measured batch to a new one: models err beyond."""
@@ -157,7 +157,7 @@ class Chosen:
 
 
 def choose_batch(job: BatchedJob) -> Chosen | None:
-    """Return the batch that a job should change to; None: no change."""
+    """Return the batch that a job should change to, or None for no change."""
     if job.steps < STEPS_TO_KNOW or job.unchanged < SECONDS_BETWEEN:
         return None
     model = fit_steps(job.seen)

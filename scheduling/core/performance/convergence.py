@@ -43,14 +43,14 @@ class LossCurve:
     error: float
 
     def at(self, step: float) -> float:
-        """The loss at a step."""
+        """Return the loss at a step."""
         return 1.0 / (self.slope * step + self.offset) + self.floor
 
     def converged_at(self, decrease: float, every: float = 1.0) -> float:
-        """The step from which the loss falls by less than ``decrease`` over ``every`` steps.
+        """Return the step after which the loss falls less than ``decrease`` per ``every`` steps.
 
-        The curve is convex, so that once it is flat it stays so; inf if it never is, which
-        cannot be for a positive ``decrease``.
+        The curve is convex, so it remains flat after that step. The result is inf if the curve
+        is never flat, which is impossible for a positive ``decrease``.
         """
         if self.at(0.0) - self.at(every) < decrease:
             return 0.0
@@ -69,9 +69,9 @@ class LossCurve:
 
 
 def fit_losses(points: Sequence[tuple[float, float]]) -> LossCurve | None:
-    """The curve that fits a series of (step, loss) best; None for fewer than three usable points.
+    """Fit the curve to a series of (step, loss); return None for fewer than three usable points.
 
-    Losses are divided by the largest; those far off their neighbours are left out.
+    Losses are divided by the largest; outliers are left out.
     """
     series = np.array(
         [(step, loss) for step, loss in points if np.isfinite(loss) and loss > 0], dtype=np.float64
@@ -92,7 +92,7 @@ def fit_losses(points: Sequence[tuple[float, float]]) -> LossCurve | None:
 def steps_left(
     points: Sequence[tuple[float, float]], *, decrease: float, every: float = 1.0
 ) -> float | None:
-    """Steps from the last point until the loss is flat; None: not predictable yet."""
+    """Predict the steps from the last point until the loss is flat; None if not predictable."""
     curve = fit_losses(points)
     if curve is None:
         return None
@@ -100,7 +100,7 @@ def steps_left(
 
 
 def steps_until_flat(points: tuple[tuple[float, float], ...]) -> float | None:
-    """Steps from the last point until the loss is nearly flat; None: not predictable.
+    """Predict the steps until the loss is nearly flat; None if not predictable.
 
     Epochs are unknown, so a stretch is a twentieth of the steps so far. The newest point sets the
     present progress; if the others are enough, they define the curve, so that it is fitted again

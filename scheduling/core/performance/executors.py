@@ -107,7 +107,7 @@ def sharing_gain(job: PolicyJob, kind: str, devices: int, executors: int | None)
 
 
 def fewer_are_faster(job: PolicyJob, held: Alloc | None) -> int | None:
-    """Faster number of processes per device of a running job; None: no change."""
+    """Return a smaller number of processes per device with which a running job is faster, or None."""
     number = job.facts.executors
     kinds = {part.type for part in held.parts} if held is not None else set()
     workers = job.terms.logical_workers
@@ -123,7 +123,7 @@ def fewer_are_faster(job: PolicyJob, held: Alloc | None) -> int | None:
 
 
 def _step(workers: int, devices: int, executors: int, paces: Sequence[float]) -> float:
-    """The time of a step, in mini-batches of a process alone."""
+    """Return the time of a step, in mini-batches of a process alone."""
     return -(-workers // (executors * devices)) / paces[executors - 1]
 
 

@@ -218,7 +218,7 @@ def _hold(index: int, value: float, start: Floats, low: Floats, high: Floats) ->
 
 
 def _minimum(problem: _Problem) -> Floats:
-    """The constants with the least loss, as far as small steps still find less."""
+    """Minimise the loss of the constants until small steps no longer reduce it."""
     point = problem.at(problem.start)
     free, damping = problem.low < problem.high, 1e-3
     for _ in range(_MOST_STEPS):

@@ -51,7 +51,7 @@ def exchange_time(model: Throughput, nodes: int, devices: int) -> float:
 
 
 def step_times(model: Throughput, passes: Any, exchange: Any, accumulation: Any) -> Any:
-    """Seconds of a whole step.
+    """Return the seconds of a complete step.
 
     Args:
         model: the job's constants.
@@ -139,7 +139,7 @@ def candidates(limits: BatchLimits, devices: int) -> Candidates:
 
 @lru_cache(maxsize=8_192)
 def stacked(limits: BatchLimits, devices: tuple[int, ...]) -> Candidates:
-    """``candidates`` for several sizes."""
+    """Build the ``candidates`` of several sizes."""
     tables = [candidates(limits, count) for count in devices]
     return Candidates(
         local_batch=np.stack([table.local_batch for table in tables]),
@@ -197,9 +197,9 @@ def _counted(
 def best_goodputs(
     times: Sequence[Floats], tables: Sequence[Candidates], noises: Sequence[Noise]
 ) -> list[Floats]:
-    """The best goodput of each job on each of its shapes; 0 where nothing is allowed.
+    """Return the best goodput of each job on each of its shapes; 0 where nothing is allowed.
 
-    The gain over the time of a step is largest where its inverse is smallest.
+    The ratio of gain to step time is largest where its inverse is smallest.
     """
     counts = [len(mine) for mine in times]
     sqr, var = np.repeat(np.array(noises, dtype=np.float64), counts, axis=0).T
@@ -211,7 +211,7 @@ def best_goodputs(
 
 
 def _parted(lines: Floats, counts: Sequence[int]) -> list[Floats]:
-    """The lines of each job."""
+    """Split the lines by job."""
     ends = list(accumulate(counts))
     return [lines[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
@@ -219,7 +219,7 @@ def _parted(lines: Floats, counts: Sequence[int]) -> list[Floats]:
 def best_batch(
     model: Throughput, noise: Noise, limits: BatchLimits, nodes: int, devices: int
 ) -> BatchChoice:
-    """The batch per device and the accumulation that train fastest on one shape."""
+    """Return the batch per device and the accumulation that train fastest on one shape."""
     table = candidates(limits, devices)
     exchange = exchange_time(model, nodes, devices)
     passes = model.alpha_c + model.beta_c * table.local_batch

@@ -31,14 +31,14 @@ from scheduling.core.policy_interface import PolicyJob, Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learner:
-    """Known facts of a job before it runs.
+    """Facts of a job that are available before it runs.
 
     Attributes:
-        history: jobs with the same value share observations.
-        limits: by device type; a job cannot run on other types.
-        requested: the requested batch.
+        history: key under which jobs share observations.
+        limits: batch limits by device type; a job cannot run on other types.
+        requested: the requested batch size.
         speeds: samples per second of one replica by type, from a short profile.
-        rates: known steps per second of the job as requested, by type.
+        rates: declared steps per second of the job as requested, by type.
         restart_seconds: cost of a start.
         most_devices: maximum number of devices to try.
         replicas: devices of one replica by type, if more than one.
@@ -77,7 +77,7 @@ class ObservationHistory:
         return True
 
     def fit(self, device_type: str) -> Throughput | None:
-        """The constants for a type; None without observations there."""
+        """Return the fitted constants for a type, or None without observations on it."""
         found = self.fits.get(device_type)
         if found is None and device_type in self.seen:
             found = fit_throughput(tuple(self.seen[device_type].values()))
@@ -142,15 +142,15 @@ class LearnedModel:
                 history.fit(device_type)
 
     def fitted(self, job_id: int, device_type: str) -> Throughput | None:
-        """The fit for a job on a type, if it was observed there."""
+        """Return the fit for a job on a type, or None if it was not observed there."""
         return self._history(job_id).fit(device_type)
 
     def noise(self, job_id: int) -> Noise | None:
-        """The job's latest gradient statistics, or the first of its history."""
+        """Return the job's latest gradient statistics, or the first of its history."""
         return self._noise.get(job_id) or self._history(job_id).first_noise
 
     def best_batch(self, job_id: int, limits: BatchLimits, shape: Shape) -> BatchChoice | None:
-        """The batch that the job itself would choose on a shape; None: it cannot know yet."""
+        """Return the batch that the job would choose on a shape; None without observations."""
         model, noise = self.fitted(job_id, shape.type), self.noise(job_id)
         if model is None or noise is None:
             return None
@@ -257,7 +257,7 @@ _Known: TypeAlias = tuple[int, Mapping[str, BatchLimits], ObservationHistory, No
 def _stale(
     rows: dict[int, _Row], jobs: Sequence[_Known], device_type: str, sizes: _Sizes
 ) -> list[_Row]:
-    """The rows of jobs whose fit or statistics have changed."""
+    """Return the rows of jobs whose fit or statistics have changed."""
     stale: list[_Row] = []
     devices = tuple(count for _nodes, count in sizes)
     for job_id, by_type, history, noise in jobs:
@@ -305,7 +305,7 @@ def _tables(rows: Sequence[_Row]) -> list[Candidates]:
 
 @lru_cache(maxsize=1_024)
 def _by_type(shapes: tuple[Shape, ...]) -> tuple[tuple[str, slice | list[int], _Sizes], ...]:
-    """Each type's columns, as (type, column indices, nodes and devices of each)."""
+    """Group columns by type, as (type, column indices, nodes and devices of each)."""
     columns: dict[str, list[int]] = {}
     for index, shape in enumerate(shapes):
         columns.setdefault(shape.type, []).append(index)

@@ -69,7 +69,7 @@ class LiveModel:
         return _rate(seen, shape) * self._against(seen[0].type, tried, shape.type)
 
     def _goodput(self, job: PolicyJob, shape: Shape) -> float | None:
-        """Steps of the initial batch per second at the best batch; None where it is not known."""
+        """Return steps of the initial batch per second at the best batch; None if unknown."""
         limits, noise = limits_of(job.terms), noise_of(self._known.get(job.id, _NOTHING).noise)
         types = self._timed.get(_history(job), {})
         if limits is None or noise is None or not types:
@@ -88,13 +88,13 @@ class LiveModel:
         return self._speed(kind) / self._speed(first)
 
     def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
-        """Return the declared steps, else the steps until the loss is flat (None: unknown)."""
+        """Return the remaining steps: declared, else until the loss is flat, else None."""
         if job.facts.steps_left is not None:
             return job.facts.steps_left
         return steps_until_flat(job.facts.losses)
 
     def replica(self, job: PolicyJob, device_type: str) -> int:
-        """One device."""
+        """Return 1: each replica uses one device."""
         return 1
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
@@ -109,7 +109,7 @@ class LiveModel:
         return most
 
     def most_devices(self, job: PolicyJob, device_type: str) -> int:
-        """The largest size that was declared."""
+        """Return the largest declared size."""
         return job.terms.scale.maximum if job.terms.scale else job.gang
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
@@ -144,10 +144,10 @@ def _rate(seen: tuple[RunObservation, ...], shape: Shape) -> float:
 
 @lru_cache(maxsize=8_192)
 def _fitted(seen: tuple[RunObservation, ...], batch: float) -> tuple[float, float]:
-    """Seconds of a step that no device shortens, and those that devices share.
+    """Fit the seconds of a step that no device shortens, and those that devices share.
 
     Least squares of relative errors over both, neither below zero (Amdahl's law). Equal sizes do
-    not determine the first, so that a job is tried on more.
+    not determine the first part, so a job is tried on more.
     """
     ones = xx = x1 = y1 = xy = 0.0
     for run in seen:

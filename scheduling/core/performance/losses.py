@@ -16,12 +16,12 @@ TOLD: Final = 48
 def with_loss(
     points: Sequence[Sequence[float]], step: int, loss: float
 ) -> list[Sequence[float]] | None:
-    """The points with one more; None: it is too close to the one before.
+    """Append a point; return None if it is too close to the previous one.
 
     Args:
-        points: stored (step, loss) so far, the oldest first.
+        points: stored points (step, loss), oldest first.
         step: number of the newest step.
-        loss: of this step.
+        loss: loss of this step.
     """
     if not isfinite(loss):
         return None
@@ -36,5 +36,5 @@ def with_loss(
 
 @lru_cache(maxsize=8_192)
 def read_losses(text: str) -> tuple[tuple[float, float], ...]:
-    """The points in the JSON that was stored; the same text gives the same points."""
+    """Parse the stored JSON into points; equal texts give equal points."""
     return tuple((float(step), float(loss)) for step, loss in loads(text))

@@ -15,14 +15,14 @@ STEPS_TO_JUDGE: Final = 20
 SECONDS_TO_JUDGE: Final = 30.0
 
 MARGIN: Final = 0.95
-"""A growth has failed when its pace is below so much of the pace before."""
+"""A growth has failed if the pace after it is below this fraction of the pace before it."""
 
 
 def slower_sizes(seen: Sequence[RunObservation]) -> tuple[Slower, ...]:
-    """The sizes at which a job was slower than at the smaller one that it had before.
+    """Return the sizes at which a job was slower than at its fastest smaller size.
 
     Args:
-        seen: its runs, the oldest first.
+        seen: runs of the job, oldest first.
     """
     # The effect of several processes on a device is independent of the job's size.
     judged = [run for run in seen if is_long(run) and run.executors <= 1]
@@ -44,7 +44,7 @@ def slower_sizes(seen: Sequence[RunObservation]) -> tuple[Slower, ...]:
 
 
 def with_reverts(view: Snapshot, plan: Plan) -> Plan:
-    """The plan with sizes that have made a job slower replaced by those before them."""
+    """Replace sizes that made a job slower by the previous sizes in the plan."""
     changed = {
         job.id: back
         for job in view.jobs
@@ -56,12 +56,12 @@ def with_reverts(view: Snapshot, plan: Plan) -> Plan:
 
 
 def is_slower(job: PolicyJob, alloc: Alloc | None) -> bool:
-    """Whether a job has been slower on ``alloc``."""
+    """Return whether a job has been slower on ``alloc``."""
     return alloc is not None and _found(job, alloc) is not None
 
 
 def is_long(run: RunObservation) -> bool:
-    """Whether a run is long enough to judge."""
+    """Return whether a run is long enough to judge."""
     return run.steps >= STEPS_TO_JUDGE and run.seconds >= SECONDS_TO_JUDGE
 
 
@@ -71,7 +71,7 @@ def pace(run: RunObservation, *, told: bool) -> float:
 
 
 def _back(job: PolicyJob, alloc: Alloc) -> Alloc | None:
-    """Its allocation before the change; None: the plan stays."""
+    """Return its allocation before the change, or None if the plan does not change."""
     found = _found(job, alloc)
     if found is None or not job.allows(found.back_devices):
         return None
@@ -88,7 +88,7 @@ def _found(job: PolicyJob, alloc: Alloc) -> Slower | None:
 
 
 def _size(alloc: Alloc) -> tuple[str | None, int]:
-    """Its only type and its devices; a mix of types has none."""
+    """Return its only type (None for a mix of types) and its number of devices."""
     kinds = {part.type for part in alloc.parts}
     return (kinds.pop() if len(kinds) == 1 else None, alloc.devices)
 

@@ -10,7 +10,7 @@ from scheduling.core.policy_interface import PolicyJob, Shape
 from scheduling.core.values import JobFacts
 
 ENOUGH: Final = 0.95
-"""A job saturates at the first size with so much of the most that it can reach."""
+"""Fraction of the maximum pace at which a job counts as saturated."""
 
 MOST_SIZES: Final = 64
 
@@ -43,16 +43,16 @@ class Prediction:
 
     @property
     def has_gains(self) -> bool:
-        """Whether at least two sizes were measured, so that gains are known."""
+        """Whether at least two sizes were measured, so that gains can be computed."""
         return len(self.seen) > 1
 
 
 def predicted(job: PolicyJob, known: JobFacts) -> Prediction | None:
-    """The curve of a job on the type of its last run; None before it has reported steps.
+    """Predict the curve of a job on the type of its last run; None before it reports steps.
 
     Args:
-        job: with its owner's declarations.
-        known: its observations.
+        job: the job with its owner's declarations.
+        known: observed facts of the job.
     """
     if not known.seen:
         return None
@@ -87,7 +87,7 @@ def predicted(job: PolicyJob, known: JobFacts) -> Prediction | None:
 
 
 def _bounds(n: int, measured: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """The least and the most pace at a size: no gain, or perfect scaling, from its neighbours."""
+    """Return the minimum and maximum pace at a size: no gain or perfect scaling of neighbours."""
     below = [one for one in measured if one[0] <= n]
     above = [one for one in measured if one[0] >= n]
     if below and above:
@@ -99,7 +99,7 @@ def _bounds(n: int, measured: Sequence[tuple[int, float]]) -> tuple[float, float
 
 
 def _few(sizes: Sequence[int], gang: int) -> list[int]:
-    """At most `MOST_SIZES` of them, from the first to the last, with the requested one."""
+    """Select at most `MOST_SIZES` sizes, including the first, the last and the requested one."""
     if len(sizes) <= MOST_SIZES:
         return list(sizes)
     stride = ceil(len(sizes) / (MOST_SIZES - 2))
@@ -107,7 +107,7 @@ def _few(sizes: Sequence[int], gang: int) -> list[int]:
 
 
 def _between(n: int, rate: Callable[[int], float], measured: Sequence[int]) -> float:
-    """The fitted pace at a size, between those of its measured neighbours."""
+    """Return the fitted pace at a size, limited to those of its measured neighbours."""
     below = [size for size in measured if size < n]
     above = [size for size in measured if size > n]
     if n in measured or not below or not above:
