@@ -35,17 +35,17 @@ class NodeClock:
         return observer_time + self.ahead - node_time
 
     def corrected(self, newer: "NodeClock") -> "NodeClock":
-        """The better one of this and a newer comparison.
+        """Return the better of this and a newer comparison.
 
-        The newer one is taken if it is more precise than this one is by now, or if the two
-        contradict each other: then the node's clock was set in between.
+        The newer one is better if it is now more precise. It also is if the two contradict each
+        other, since the node's clock was set in between.
         """
         error = self._error_at(newer.compared)
         contradict = abs(newer.ahead - self.ahead) > newer.error + error
         return newer if contradict or newer.error <= error else self
 
     def after_message(self, *, arrived: float, node_time: float) -> "NodeClock":
-        """This comparison, unless a message shows that the node's clock was set.
+        """Return this comparison, adjusted if a message shows that the node's clock was set.
 
         The delay of the message is unknown: a frozen process or a broken network adds seconds. So
         the result is no more precise than that.
@@ -59,7 +59,7 @@ class NodeClock:
 
 
 def message_clock(arrived: float, node_time: float) -> NodeClock:
-    """The comparison by a message that answers no request; any reply replaces it."""
+    """Build the comparison from an unsolicited message; any later reply replaces it."""
     return NodeClock(ahead=node_time - arrived, error=LATE, compared=arrived)
 
 
@@ -77,12 +77,12 @@ def compare_clocks(*, asked: float, answered: float, node_time: float) -> NodeCl
 
 
 def limited(at: datetime | None, *, earliest: datetime | None, latest: datetime) -> datetime:
-    """Limit an instant that a node has reported to the bounds that the control plane knows.
+    """Limit an instant reported by a node to the bounds of the control plane.
 
     Args:
-        at: the reported instant, converted; None: the node has not reported one.
-        earliest: lower bound of the true instant; None: no bound.
-        latest: when it was observed.
+        at: the reported instant, converted; None if the node reported none.
+        earliest: lower bound of the true instant; None for no bound.
+        latest: time of the observation.
 
     Returns:
         ``at`` within [``earliest``, ``latest``]; ``latest`` if ``at`` is None. If the bounds
@@ -99,11 +99,11 @@ def charged_seconds(
     until: datetime,
     since: datetime | None = None,
 ) -> float:
-    """Seconds that are charged for one device of a process.
+    """Return the seconds charged for one device of a process.
 
     Args:
-        started: when the process started; None: not started, nothing is charged.
-        exited: when it ended; None: it still runs.
+        started: start of the process; None if not started, so that nothing is charged.
+        exited: end of the process; None while it runs.
         until: upper end of the charge for a running process; also the end of a period.
         since: begin of a period; earlier time is not counted.
     """
@@ -115,11 +115,11 @@ def charged_seconds(
 
 
 def last_evidence(started: datetime | None, seen: Iterable[datetime | None]) -> datetime | None:
-    """Last instant at which a vanished process is known to have run; None: never.
+    """Return the last instant at which a vanished process certainly ran, or None.
 
     Args:
-        started: when it started.
-        seen: instants at which its node has confirmed it; None for those that never were.
+        started: start of the process.
+        seen: instants at which its node confirmed it; None where it never did.
     """
     if started is None:
         return None

@@ -10,7 +10,7 @@ SETTINGS: Final = ("seed", "logical_workers", "level", "threads", "torch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """One checkpoint: number of steps, SHA-256 of the whole state, and settings."""
+    """One checkpoint: number of steps, SHA-256 of the complete state, and settings."""
 
     attempt: int
     step: int
@@ -23,10 +23,10 @@ class Comparison:
     """Comparison of the checkpoints of two training runs.
 
     Attributes:
-        common: steps at which both have saved, in order.
+        common: steps at which both runs saved, in order.
         same: number of leading common steps with equal hashes.
-        first_difference: the first step with two hashes; None: none.
-        left, right: the hashes at that step.
+        first_difference: the first step with different hashes, or None.
+        left, right: hashes of the two runs at that step.
         settings: differing settings from the receipts, by name.
     """
 

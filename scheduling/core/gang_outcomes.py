@@ -1,4 +1,4 @@
-"""Gang outcome: success or failure of a whole gang, from the ends of its members."""
+"""Gang outcome: success or failure of a gang, derived from the ends of its members."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class MemberEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFate:
-    """One member's end as far as it is known.
+    """The end of one member, as far as reported.
 
     Attributes:
         order: rank through the gang; of several failures the one that ended first counts, then

@@ -59,13 +59,13 @@ class Proposal:
 def propose(*, node: str, inventory: Inventory, known: Mapping[str, CellType]) -> Proposal:
     """Return the cell of a node and the types it needs.
 
-    A regular tree retains its levels; one in which cells of a level differ is flattened to node
+    A regular tree retains its levels. A tree whose cells of one level differ is flattened to node
     and devices. An existing chain of the same shape and device type is reused, whatever its name.
 
     Args:
         node: name of the node, which becomes the address of its cell.
-        inventory: of the node.
-        known: the cell types of the cluster.
+        inventory: the inventory of the node.
+        known: existing cell types of the cluster.
     """
     kind, devices, warnings = _majority(inventory.devices)
     if not devices:
@@ -138,13 +138,13 @@ def level_words(types: Sequence[str], *, node_level: int) -> tuple[str, ...]:
 
 
 def leaf_name(kind: str, known: Mapping[str, CellType]) -> str:
-    """The device type under which devices of ``kind`` are known; safe in names and addresses."""
+    """Return the device type for devices of ``kind``; its name is valid in addresses."""
     cleaned = _NOT_IN_A_NAME.sub("-", kind).strip("-.")[:MAX_TYPE] or DEVICE
     return f"{cleaned}-device" if cleaned in known else cleaned
 
 
 def _majority(devices: Sequence[Device]) -> tuple[str, list[Device], tuple[str, ...]]:
-    """The most frequent type (the first in a tie) and its devices, each index once."""
+    """Return the most frequent type (the first in a tie) and its devices, each index once."""
     once = {device.index: device for device in reversed(devices)}
     ordered = [once[index] for index in sorted(once)]
     counts = Counter(device.type for device in ordered)
@@ -177,7 +177,7 @@ class _Tree:
 
 
 def _regular(devices: Sequence[Device], levels: Sequence[str]) -> _Tree:
-    """The tree without rungs that divide nothing; flat when cells of a level differ in size."""
+    """Build the tree without redundant levels; flat if cells of a level differ in size."""
     depth = max(len(levels) - 2, 0)
     paths = [tuple(device.path[:depth]) for device in devices]
     fans = _fans(paths) if len({len(path) for path in paths}) == 1 else None
@@ -214,7 +214,7 @@ def _fans(paths: Sequence[tuple[int, ...]]) -> list[int] | None:
 def _chain(
     leaf: str, tree: _Tree, known: Mapping[str, CellType]
 ) -> tuple[str, Mapping[str, CellType]]:
-    """A chain for nodes of this shape: one that is there, or new types under free names."""
+    """Find a chain for nodes of this shape, or create new types under unused names."""
     for name, cell_type in known.items():
         if cell_type.node_level and _shape(name, known) == (leaf, tree.fans):
             return name, {}
@@ -250,7 +250,7 @@ def _shape(name: str, known: Mapping[str, CellType]) -> tuple[str, tuple[int, ..
 def _cell(
     node: str, chain_name: str, devices: Sequence[Device], tree: _Tree
 ) -> tuple[PhysicalCell, tuple[Leaf, ...]]:
-    """The node's cell, each leaf at its device's index, and the leaves with their addresses."""
+    """Build the node's cell, each leaf at its device's index, and the leaves with addresses."""
     segments = _segments(tree.paths)
     placed = sorted(
         ((segments[path], device) for path, device in zip(tree.paths, devices, strict=True)),
@@ -265,7 +265,7 @@ def _cell(
 
 
 def _segments(paths: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """The address segments of each path: cells of a level are counted through the whole node."""
+    """Return the address segments of each path; cells of a level are counted per node."""
     seen: list[dict[tuple[int, ...], int]] = [{} for _ in paths[0]]
     return {
         path: tuple(
@@ -292,9 +292,9 @@ def _subtree(
 def with_addresses(
     cells: Sequence[PhysicalCell], types: Mapping[str, CellType]
 ) -> tuple[PhysicalCell, ...]:
-    """The same cells with all default addresses explicit, so that one can be removed.
+    """Return the cells with explicit default addresses, so that one can be removed.
 
-    A default address counts places, so without this the addresses of all later cells would move.
+    Default addresses depend on positions: without this, a removal would shift all later cells.
     """
     return tuple(
         _written_out(cell, cell.type, position, types) for position, cell in enumerate(cells)

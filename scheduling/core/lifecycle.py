@@ -66,7 +66,7 @@ class FailureClass(StrEnum):
 
 
 class PreemptionRule(StrEnum):
-    """Why a job had to leave its devices although it was not to end."""
+    """Rule by which a job that was not meant to end had to leave its devices."""
 
     INTER_VC = "inter-vc"
     INTRA_VC = "intra-vc"
@@ -79,7 +79,7 @@ class PreemptionRule(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Why an attempt ended: by itself, by a person or rule, or because it was evicted."""
+    """Reason for the end of an attempt: by itself, by a person or rule, or by eviction."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -111,16 +111,16 @@ _REASON_OF_RULE: Final = MappingProxyType(
 
 
 def end_reason(*, outcome: str, failure_class: str, evicted_by: str | None) -> EndReason:
-    """Return the reason why an attempt has ended.
+    """Return the reason for the end of an attempt.
 
-    The receipt of its eviction decides, not the exit code: a job that saves its work and leaves in
-    time exits as cleanly as one that a person stopped. Only a job that succeeded before it had
-    to leave retains its own end.
+    The preemption receipt decides, not the exit code: a job that saves its work and leaves in time
+    exits like a job that a person stopped. Only a job that succeeded before its eviction retains
+    its own outcome.
 
     Args:
         outcome: succeeded, failed or stopped; empty counts as stopped.
-        failure_class: of a failed attempt; else empty.
-        evicted_by: the ``PreemptionRule`` of its eviction; None: not evicted.
+        failure_class: failure class of a failed attempt; else empty.
+        evicted_by: the ``PreemptionRule`` of its eviction; None if not evicted.
     """
     if outcome == EndReason.SUCCEEDED:
         return EndReason.SUCCEEDED
@@ -132,12 +132,12 @@ def end_reason(*, outcome: str, failure_class: str, evicted_by: str | None) -> E
 
 
 def end_sentence(reason: EndReason, *, saved: bool, step: int | None) -> str:
-    """Why an attempt ended, in words: ``Preempted, checkpoint at step 1,234``.
+    """Describe the end of an attempt: ``Preempted, checkpoint at step 1,234``.
 
     Args:
-        reason: of the end.
-        saved: an evicted attempt has saved a checkpoint.
-        step: of that checkpoint, if the job reports steps.
+        reason: reason of the end.
+        saved: whether an evicted attempt saved a checkpoint.
+        step: step of that checkpoint, if the job reports steps.
     """
     word = reason.value.capitalize()
     if reason not in EVICTED:

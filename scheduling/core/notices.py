@@ -83,7 +83,7 @@ DEFAULT_MAIL: Final = (
     _E.NODE_DISK,
     _E.HOST_DISK,
 )
-"""Default mail events of a person who has chosen nothing."""
+"""Default mail events of a person without own settings."""
 
 JOB_WORDS: Final = tuple(event.removeprefix("job.") for event in JOB_EVENTS)
 """The words of a job's ``notify.on``."""
@@ -124,11 +124,11 @@ WAITS: Final = (
 
 
 def event_of(kind: str, state: str) -> NoticeEvent | None:
-    """Return the notification event for a line of a job's events; None: not notified.
+    """Return the notification event for a line of a job's events, or None without one.
 
     Args:
-        kind: of the line.
-        state: the state after it; empty if it did not change the state.
+        kind: kind of the line.
+        state: job state after the event; empty if the event did not change it.
     """
     return _BY_STATE.get(state) or _BY_KIND.get((kind, state))
 
@@ -139,23 +139,23 @@ def next_try(tries: int, now: datetime) -> datetime | None:
 
 
 def uid_of(source: str, key: int) -> uuid.UUID:
-    """The id of an event, the same at each calculation.
+    """Derive the deterministic ID of an event.
 
     Args:
-        source: the kind of the row that holds the event.
-        key: of that row.
+        source: kind of the row that contains the event.
+        key: primary key of that row.
     """
     return uuid.uuid5(uuid.NAMESPACE_URL, f"urn:tessera:{source}:{key}")
 
 
 def sign(secret: str, *, message_id: str, timestamp: int, body: bytes) -> str:
-    """The signature of one delivery, as the specification Standard Webhooks 1.0 has it.
+    """Sign one delivery according to Standard Webhooks 1.0.
 
     Args:
         secret: ``whsec_`` and the key in base64.
-        message_id: of the delivery, the same for every try.
-        timestamp: seconds since the epoch of this try.
-        body: as it is sent.
+        message_id: ID of the delivery, constant over its tries.
+        timestamp: time of this try in seconds since the epoch.
+        body: the sent bytes.
     """
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     signed = b".".join((message_id.encode(), str(timestamp).encode(), body))
@@ -163,7 +163,7 @@ def sign(secret: str, *, message_id: str, timestamp: int, body: bytes) -> str:
 
 
 def subject_of(body: Mapping[str, Any]) -> str:
-    """The subject of a mail about an event."""
+    """Build the subject of a mail about an event."""
     event = NoticeEvent(body["event"])
     if job := body.get("job"):
         verb = event.removeprefix("job.")
@@ -184,7 +184,7 @@ def subject_of(body: Mapping[str, Any]) -> str:
 
 
 def mail_text(body: Mapping[str, Any]) -> str:
-    """The text of a mail about an event: one fact a line, nothing that is secret."""
+    """Build the text of a mail about an event: one fact per line, without secrets."""
     lines = [f"{EVENT_WORDS[NoticeEvent(body['event'])].capitalize()}.", ""]
     for part in PARTS:
         for name, value in (body.get(part) or {}).items():

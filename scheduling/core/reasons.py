@@ -11,17 +11,16 @@ from tessera.reasons import ReasonCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One reason why a job waits.
+    """One reason for which a job waits.
 
     Attributes:
-        code: the stable code.
-        message: a full sentence; it names no other job, person or tenant, since everybody who may
-            see the job reads it.
-        blocked_by: ids of blocking jobs; a page omits or counts those that the reader may not see.
-        unblock: remedies, most useful first; empty: only time helps.
+        code: stable reason code.
+        message: a full sentence without names of other jobs, people or tenants, since everyone who
+            may see the job reads it.
+        blocked_by: IDs of blocking jobs; a page only counts those that the reader may not see.
+        unblock: remedies, most useful first; empty if only time helps.
         claims: devices claimed from jobs that leave for this one (``core.round.claims``).
-        free: free devices of the guarantee, or idle ones, in ``message``; None: it does not count
-            any.
+        free: free devices of the guarantee, or idle ones, in ``message``; None if it counts none.
     """
 
     code: ReasonCode
@@ -37,7 +36,7 @@ class Reason:
         return sentence(self.message)
 
     def to_json(self) -> dict[str, Any]:
-        """The stored form; ``code`` and the English text have columns of their own."""
+        """Return the stored form; ``code`` and the English text have separate columns."""
         detail: dict[str, Any] = {
             "message": self.message.to_json(),
             "blocked_by": list(self.blocked_by),
@@ -49,11 +48,11 @@ class Reason:
 
 
 def stored_text(text: str, detail: Mapping[str, Any]) -> str:
-    """The text of a stored reason, with its message if the row has one.
+    """Return the text of a stored reason, with its message if the row has one.
 
     Args:
-        text: the English text of its time.
-        detail: as ``Reason.to_json``.
+        text: the stored English text.
+        detail: document from ``Reason.to_json``.
     """
     return Sentence(text, detail["message"]) if "message" in detail else text
 
@@ -64,5 +63,5 @@ def stored_steps(detail: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def with_message(line: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored step or refusal whose ``text`` carries the message, if the row has one."""
+    """Return a stored step or refusal whose ``text`` carries the message, if the row has one."""
     return {**line, "text": stored_text(str(line["text"]), line)}

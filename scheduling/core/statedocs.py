@@ -88,7 +88,7 @@ The names of states are public (REST, CLI, pages) and never change. One function
 
 
 def page() -> str:
-    """The whole of ``docs/job-states.md``."""
+    """Render ``docs/job-states.md``."""
     return "\n".join([HEAD, _diagram(), _table(), *(_section(state) for state in JobState)])
 
 

@@ -28,7 +28,7 @@ class GridError(ValueError):
 
 
 def points(grid: Grid) -> list[dict[str, str]]:
-    """Every combination, the last parameter changing fastest.
+    """Return all combinations of the grid; the last parameter changes fastest.
 
     Raises:
         GridError: no parameters, a name that is not valid for a variable, a parameter without
@@ -59,13 +59,13 @@ def points(grid: Grid) -> list[dict[str, str]]:
 def documents(
     base: Mapping[str, Any], grid: Grid, *, label: str, max_parallel: int | None
 ) -> list[dict[str, Any]]:
-    """Return the document of each point's job: its values are in the environment of every role.
+    """Build the document of each point's job, with its values in the environment of every role.
 
     Args:
         base: the common document.
         grid: the parameters.
-        label: the value of the common label.
-        max_parallel: later jobs than this number are on hold; None: none is.
+        label: value of the common label.
+        max_parallel: number of jobs that are not on hold; None for all.
     """
     found = []
     every = points(grid)
@@ -88,16 +88,16 @@ def documents(
 
 
 def label_of(name: str, mark: str) -> str:
-    """A label for a sweep of this name; ``mark`` makes it unique."""
+    """Build the label of a sweep with this name; ``mark`` makes it unique."""
     plain = _NO_LABEL.sub("-", name.lower()).strip("-")[: LONGEST_NAME - len(mark) - 1]
     return f"{plain}-{mark}" if plain else mark
 
 
 def read_grid(text: str) -> dict[str, list[str]]:
-    """A grid as people write it: a line ``LR = 0.1, 0.01`` for each parameter.
+    """Parse a grid with a line ``LR = 0.1, 0.01`` for each parameter.
 
     Raises:
-        GridError: a line is none, or a parameter is there twice.
+        GridError: a line is not valid, or a parameter is repeated.
     """
     found: dict[str, list[str]] = {}
     for line in text.splitlines():

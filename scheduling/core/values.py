@@ -170,16 +170,16 @@ class HoldingJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """A node as the round sees it.
+    """Facts of a node that a round uses.
 
     Attributes:
-        placeable: new work may start here (ready, neither cordoned nor draining).
-        healthy: its cells count as good; a node that is down does not.
+        placeable: whether new work may start (ready, neither cordoned nor draining).
+        healthy: whether its cells count as healthy; False for a node that is down.
         cpus_per_device: processors that belong to one device.
         memory_per_device: bytes that belong to one device.
-        isolation: the best level at which it runs plain jobs.
-        owner: tenant that owns it until an admin resets it; None: no owner.
-        tenants: the only tenants whose jobs it takes; empty: all.
+        isolation: highest isolation level at which it runs plain jobs.
+        owner: tenant that owns it until an admin resets it, or None.
+        tenants: tenants whose jobs it accepts; empty for all.
     """
 
     name: str
@@ -195,17 +195,17 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """The whole input of a round, read in one consistent view.
+    """The complete input of a round, read in one consistent view.
 
     Attributes:
         now: seconds since the epoch.
         spec: physical cells and the guarantees of the virtual clusters, in force now.
         bad_devices: node and index of unhealthy devices.
-        images_required: a job with an image needs a node with a container engine.
-        known: by job, for virtual clusters whose policies ask for more than gangs and arrivals.
-        ports_left: number of free ports; None: not counted.
+        images_required: whether a job with an image needs a node with a container engine.
+        known: facts by job, for virtual clusters whose policies use more than gangs and arrivals.
+        ports_left: number of free ports; None if not counted.
         device_memory: bytes of the smallest device of each type that reports it; only if policies
-            ask for more than gangs and arrivals.
+            use more than gangs and arrivals.
     """
 
     now: float
@@ -227,12 +227,12 @@ class ClusterSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedMember:
-    """One rank of one role with the devices it gets.
+    """One rank of one role with its devices.
 
     Attributes:
-        rank: counts within the role.
-        node_rank: counts through the whole gang, roles in the order of the demand.
-        isolation: the least level that the round relied on; at ``none`` its tenant takes the node.
+        rank: rank within the role.
+        node_rank: rank within the gang, with roles in the order of the demand.
+        isolation: minimum level assumed by the round; at ``none``, its tenant takes the node.
     """
 
     role: str

@@ -13,7 +13,7 @@ CLASSES: Final = len(BOUNDS) + 1
 
 
 def wait_class(seconds: float) -> int:
-    """The class of a wait, 0 to ``CLASSES - 1``: the first with a bound of at least the wait."""
+    """Return the class of a wait, 0 to ``CLASSES - 1``: the first bound of at least the wait."""
     return bisect_left(BOUNDS, seconds)
 
 
