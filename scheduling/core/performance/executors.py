@@ -107,7 +107,7 @@ def sharing_gain(job: PolicyJob, kind: str, devices: int, executors: int | None)
 
 
 def fewer_are_faster(job: PolicyJob, held: Alloc | None) -> int | None:
-    """Return a smaller number of processes per device with which a running job is faster, or None."""
+    """Return a smaller, faster number of processes per device of a running job, or None."""
     number = job.facts.executors
     kinds = {part.type for part in held.parts} if held is not None else set()
     workers = job.terms.logical_workers
