@@ -16,10 +16,10 @@ from tessera.messages import Listing, Message
 
 
 def candidate_chains(books: Books, request: GangRequest) -> list[str]:
-    """The chains for a request, in the order in which they are tried.
+    """Return the chains for a request, in the order in which they are tried.
 
     Raises:
-        RequestError: unknown virtual cluster, pinned cell or device type.
+        RequestError: the virtual cluster, pinned cell or device type is unknown.
     """
     if request.vc not in books.spec.virtual_clusters:
         raise RequestError(
@@ -88,10 +88,10 @@ class Location(NamedTuple):
 def never_fit_together(
     books: Books, parts: Sequence[tuple[GangRequest, Sequence[str]]]
 ) -> Wait | None:
-    """The refusal of roles that cannot run at once even on an idle cluster; None if none is found.
+    """Return the refusal of roles that cannot run together even on an idle cluster, or None.
 
     Args:
-        books: of the cluster; only guarantees and health matter.
+        books: books of the cluster; only guarantees and health matter.
         parts: the roles of a job, each with its candidate chains.
     """
     if len(parts) < 2:
@@ -118,7 +118,7 @@ def never_fit_together(
 def _capacity_refusal(
     books: Books, inside: Sequence[GangRequest], reach: frozenset[Location]
 ) -> Wait | None:
-    """The refusal of roles that need more devices than their locations have, or have healthy."""
+    """Return the refusal of roles whose locations have too few (healthy) devices, or None."""
     wanted = sum(request.leaf_count for request in inside)
     most = sound = 0
     for place in reach:
@@ -154,7 +154,7 @@ def _capacity_refusal(
 
 
 def _owner(request: GangRequest, reach: frozenset[Location]) -> Message:
-    """The owner of the devices for a request."""
+    """Return the owner of the devices for a request."""
     if not request.guaranteed:
         return message("the-cluster")
     pinned = {place.pinned for place in reach}

@@ -64,7 +64,7 @@ def build_ledgers(spec: ClusterSpec, topology: ClusterTopology) -> dict[str, Cha
 
 
 def _shortage(topology: ChainTopology, free: list[int], claimed: list[int]) -> str:
-    """The first level, from the top, with fewer cells than claims; empty when there is none."""
+    """Return the highest level with fewer cells than claims, or an empty string."""
     left = 0
     for level in range(topology.levels, 0, -1):
         fan = topology.fan[level + 1] if level < topology.levels else 0
@@ -230,11 +230,11 @@ class Books:
         return not self.bad_nodes and not self.bad_devices
 
     def pool(self, vc: str, chain: str, pinned: str | None = None) -> Pool | None:
-        """The quota of a virtual cluster in a chain, or its pinned cell if it is in that chain."""
+        """Return the quota of a virtual cluster in a chain, or its pinned cell in that chain."""
         if pinned is not None and self.pinned_chain(vc, pinned) != chain:
             return None
         return self._pools.get((vc, chain if pinned is None else "", pinned))
 
     def pinned_chain(self, vc: str, pinned: str) -> str | None:
-        """The chain of a pinned cell of a virtual cluster."""
+        """Return the chain of a pinned cell of a virtual cluster."""
         return self._pinned_chain.get((vc, pinned))

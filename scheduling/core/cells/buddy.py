@@ -46,13 +46,13 @@ class IndexSet:
             self.summary ^= 1 << word
 
     def first(self) -> int:
-        """The least member; the set must not be empty."""
+        """Return the smallest member; the set must not be empty."""
         word = (self.summary & -self.summary).bit_length() - 1
         bits = self.words[word]
         return (word << _WORD) + (bits & -bits).bit_length() - 1
 
     def __iter__(self) -> Iterator[int]:
-        """The members in ascending order; the set must not change meanwhile."""
+        """Iterate over the members in ascending order; the set must not change meanwhile."""
         words = self.summary
         while words:
             word = (words & -words).bit_length() - 1
@@ -63,19 +63,19 @@ class IndexSet:
                 bits &= bits - 1
 
     def __len__(self) -> int:
-        """The number of members."""
+        """Return the number of members."""
         return sum(bits.bit_count() for bits in self.words.values())
 
     def __contains__(self, index: int) -> bool:
-        """Whether ``index`` is a member."""
+        """Return whether ``index`` is a member."""
         return bool(self.words.get(index >> _WORD, 0) >> (index & 1023) & 1)
 
     def members(self) -> list[int]:
-        """All members in ascending order."""
+        """Return all members in ascending order."""
         return list(self)
 
     def copy(self) -> "IndexSet":
-        """An independent set with the same members."""
+        """Return an independent set with equal members."""
         other = IndexSet()
         other.words, other.summary = dict(self.words), self.summary
         return other
@@ -128,7 +128,7 @@ class BuddyAllocator:
         self.healthy_left = list(self.total_left)
 
     def copy(self) -> "BuddyAllocator":
-        """An independent allocator in the same state."""
+        """Return an independent allocator with an equal state."""
         other = object.__new__(BuddyAllocator)
         other.topology = self.topology
         other.state = list(self.state)
@@ -200,14 +200,14 @@ class BuddyAllocator:
         self._count(cell, here, 1)
 
     def free_holder(self, cell: int) -> int:
-        """The free cell that is or contains ``cell``, else -1."""
+        """Return the free cell that is or contains ``cell``, else -1."""
         state, parent = self.state, self.topology.parent
         while cell >= 0 and state[cell] == INSIDE:
             cell = parent[cell]
         return cell if cell >= 0 and state[cell] == FREE else -1
 
     def allocated_holder(self, cell: int) -> int:
-        """The allocated cell that is or contains ``cell``, else -1."""
+        """Return the allocated cell that is or contains ``cell``, else -1."""
         state, parent = self.state, self.topology.parent
         while cell >= 0 and state[cell] == INSIDE:
             cell = parent[cell]
@@ -226,9 +226,9 @@ class BuddyAllocator:
         return left
 
     def reach(self, level: int) -> int:
-        """The highest level whose free cells may be split for a quota of ``level``.
+        """Return the highest level whose free cells may be split for a quota of ``level``.
 
-        Splitting a cell of level ``m`` is safe while every level between has a spare cell.
+        Splitting a cell of level ``m`` is safe while every level in between has a spare cell.
         """
         left = self.splittable()
         high = level
@@ -241,12 +241,12 @@ class BuddyAllocator:
         return sorted(self._lists[level])
 
     def first(self, level: int, key: int) -> int:
-        """The first free cell of a level with a key, else -1."""
+        """Return the first free cell of a level with a key, else -1."""
         members = self._lists[level].get(key)
         return self.topology.base[level] + members.first() if members is not None else -1
 
     def free_cells(self, level: int, key: int | None = None) -> list[int]:
-        """The free cells of a level in order, optionally only those with a key."""
+        """Return the free cells of a level in order, optionally only those with a key."""
         base, lists = self.topology.base[level], self._lists[level]
         if key is not None:
             return [base + i for i in lists[key].members()] if key in lists else []

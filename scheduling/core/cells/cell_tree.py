@@ -10,7 +10,7 @@ MAX_LEAVES = 2_000_000
 
 
 def child_segment(parent_type: CellType, parent_index: int, position: int) -> int:
-    """The default address segment of a child; numbers restart inside each node."""
+    """Return the default address segment of a child; numbers restart inside each node."""
     base = 0 if parent_type.node_level else parent_index
     return base * parent_type.count + position
 
@@ -27,10 +27,10 @@ class TreeCell:
 
 
 def type_path(name: str, cell_types: Mapping[str, CellType]) -> tuple[list[str], str]:
-    """The types of a chain from the top cell down to the device, and the node type.
+    """Return the types of a chain from the top cell down to the device, and the node type.
 
     Raises:
-        SpecError: the types form a circle, or the number of node types is not 1.
+        SpecError: the types form a cycle, or the number of node types is not 1.
     """
     path = [name]
     while path[-1] in cell_types:
@@ -133,10 +133,10 @@ def _check_children(cell: TreeCell, cell_type: CellType) -> None:
 
 
 def device_index(address: str) -> int:
-    """The index of a device in its node, from the last segment of its address.
+    """Parse the index of a device in its node from the last segment of its address.
 
     Raises:
-        SpecError: the segment is not a whole number.
+        SpecError: the segment is not an integer.
     """
     segment = address.rpartition("/")[2]
     if not (segment.isascii() and segment.isdigit()) or len(segment) > 9:

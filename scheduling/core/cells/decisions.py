@@ -1,4 +1,4 @@
-"""Decisions as values: from a plan, for a gang that is already known, and cached refusals."""
+"""Decisions as values: from a plan, for an existing gang, and cached refusals."""
 
 from collections.abc import Collection
 
@@ -13,7 +13,7 @@ from scheduling.core.cells.search import allowed_nodes
 def to_decision(
     plan: PlacementPlan, request: GangRequest, chain: str, version: int
 ) -> Bind | Preempt:
-    """The decision for a plan: a ``Preempt`` if it has victims, else a ``Bind``.
+    """Build the decision for a plan: a ``Preempt`` if it has victims, else a ``Bind``.
 
     Claims that the plan overrides have no running work: the commit cancels them.
     """
@@ -39,7 +39,7 @@ def to_decision(
 
 
 def repeat_decision(gang: Gang, version: int) -> Bind | Preempt:
-    """The decision for a known gang: its placements, or the victims that it still waits for."""
+    """Repeat the decision for an existing gang: its placements, or its remaining victims."""
     placements = views.placements(gang)
     chain = placements[0].chain if placements else ""
     if gang.state is not GroupState.PREEMPTING or not gang.victims:
@@ -55,7 +55,7 @@ def repeat_decision(gang: Gang, version: int) -> Bind | Preempt:
 
 
 def claims_are_usable(books: Books, gang: Gang, suggested: Collection[str] | None) -> bool:
-    """Whether all claims of a gang are on healthy, allowed devices; true for running gangs."""
+    """Return whether all claims of a gang are on healthy, allowed devices; True if it runs."""
     if gang.state is not GroupState.PREEMPTING:
         return True
     assert gang.roster is not None  # noqa: S101 (it has claims)
@@ -81,7 +81,7 @@ class RefusalCache:
         self._waits: dict[tuple[object, ...], Wait] = {}
 
     def find(self, request: GangRequest, nodes: frozenset[str] | None) -> Wait | None:
-        """The cached refusal for a request of the same shape, with this request in it."""
+        """Return the cached refusal for a request of equal shape, with this request in it."""
         if not self._waits:
             return None
         known = self._waits.get(_shape(request, nodes))

@@ -8,10 +8,10 @@ from scheduling.core.cells.ledger import ChainLedger
 
 
 def update_doomed_cells(ledger: ChainLedger) -> None:
-    """Bind doomed cells that are needed, and unbind those that are not needed any more.
+    """Bind doomed cells that are needed, and unbind those that are no longer needed.
 
-    Afterwards no virtual cluster has more unbound cells of a level than healthy cells are left.
-    Unbinding only adds healthy cells, and binding at a level only takes cells below it, so one
+    Afterwards no virtual cluster has more unbound cells of a level than there are healthy cells.
+    Unbinding only adds healthy cells, and binding at a level only takes cells below it. So one
     pass of each is enough, the second from the top down.
     """
     buddy = ledger.buddy
@@ -71,7 +71,7 @@ def _release_one(ledger: ChainLedger) -> bool:
 
 
 def _next_unavoidable(ledger: ChainLedger, level: int) -> int:
-    """An unhealthy cell of a level in the smallest free cell with one: always safe to take."""
+    """Return an unhealthy cell of a level in the smallest free cell, which is always safe."""
     buddy, topology = ledger.buddy, ledger.topology
     for holder_level in range(level, topology.levels + 1):
         for key in buddy.keys(holder_level):

@@ -142,7 +142,7 @@ class CellEngine(Books):
         return decision
 
     def remedies(self, wait: Wait, *, suggested: Collection[str] | None = None) -> Remedies:
-        """The smallest changes found that let a refused gang start; each was tried.
+        """Search for the smallest changes that let a refused gang start; each result was tried.
 
         Args:
             wait: the refusal; the engine must not have changed since.
@@ -159,7 +159,7 @@ class CellEngine(Books):
         return [recount.update(one, self._candidate_chains(one.request)) for one in refusals]
 
     def never(self, request: GangRequest) -> Wait | None:
-        """The refusal of a gang that cannot start even on an empty, healthy cluster; else None.
+        """Return the refusal of a gang that never fits on an empty, healthy cluster, or None.
 
         Raises:
             RequestError: the request can never be scheduled as written.
@@ -167,7 +167,7 @@ class CellEngine(Books):
         return explain.never_fits(self, request, self._candidate_chains(request))
 
     def never_together(self, requests: Sequence[GangRequest]) -> Wait | None:
-        """The refusal of a job whose roles cannot run at once even on an idle cluster; else None.
+        """Return the refusal of roles that cannot run together even on an idle cluster, or None.
 
         Raises:
             RequestError: a request can never be scheduled as written.
@@ -175,11 +175,11 @@ class CellEngine(Books):
         return never_fit_together(self, [(r, self._candidate_chains(r)) for r in requests])
 
     def hindrance(self, wait: Wait, *, suggested: Collection[str] | None = None) -> Wait | None:
-        """The refusal of a gang that the end of other gangs alone would not let start; else None.
+        """Return the refusal of a gang that no end of other gangs would let start, or None.
 
         Args:
             wait: the refusal; the engine must not have changed since.
-            suggested: the nodes that it was restricted to.
+            suggested: names of the nodes to which it was restricted.
         """
         request = wait.request
         nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
@@ -332,7 +332,7 @@ class CellEngine(Books):
     # Views
 
     def group(self, name: str) -> GroupView | None:
-        """The view of a gang, or None if it is unknown."""
+        """Return the view of a gang, or None if it is unknown."""
         gang = self.gangs.get(name)
         return views.group_view(gang) if gang is not None else None
 
@@ -381,7 +381,7 @@ class CellEngine(Books):
     def _evict(
         self, request: GangRequest, chains: list[str], nodes: frozenset[str] | None
     ) -> Decision:
-        """The decision for a gang that fits only after evictions; refusals are cached."""
+        """Decide about a gang that fits only after evictions; refusals are cached."""
         for chain in chains:
             plan = find_with_eviction(self, request, chain, nodes)
             if plan is not None:

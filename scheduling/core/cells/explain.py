@@ -25,7 +25,7 @@ def refusal_of(
     chains: list[str],
     nodes: frozenset[str] | None,
 ) -> Wait:
-    """The refusal of a gang that fits in none of its chains."""
+    """Build the refusal of a gang that fits in none of its chains."""
     found = lasting_refusal(books, request, chains, nodes)
     if found is not None:
         return found
@@ -50,7 +50,7 @@ class Recount:
         self._idle: dict[str, int] = {}
 
     def update(self, refusal: Wait, chains: list[str]) -> Wait:
-        """The refusal with current device counts, if it has counts."""
+        """Update the device counts of a refusal, if it has any."""
         if not refusal.counts:
             return refusal
         books, request = self._books, refusal.request
@@ -83,7 +83,7 @@ def lasting_refusal(
     chains: list[str],
     nodes: frozenset[str] | None,
 ) -> Wait | None:
-    """The refusal of a gang that the end of other gangs alone would not let start; else None."""
+    """Return the refusal of a gang that no end of other gangs would let start, or None."""
     hopeless = never_fits(books, request, chains)
     if hopeless is not None:
         return hopeless
@@ -95,7 +95,7 @@ def _where(request: GangRequest) -> str:
 
 
 def never_fits(books: Books, request: GangRequest, chains: list[str]) -> Wait | None:
-    """The refusal of a gang that cannot start even on an empty, healthy cluster; else None."""
+    """Return the refusal of a gang that never fits on an empty, healthy cluster, or None."""
     reason = f"insufficient capacity when scheduling {_where(request)}"
     if not chains:
         return Wait(
@@ -135,7 +135,7 @@ def never_fits(books: Books, request: GangRequest, chains: list[str]) -> Wait | 
 
 
 def _too_wide(books: Books, request: GangRequest, chains: list[str], reason: str) -> Wait | None:
-    """The refusal of a gang that is larger than any cell of the level it must be inside."""
+    """Return the refusal of a gang that is larger than any cell of its required level, or None."""
     if request.within is None:
         return None
     most, chain, level = 0, chains[0], ""
@@ -189,13 +189,13 @@ def _too_large(books: Books, request: GangRequest, chains: list[str], reason: st
 
 
 def _opportunistic_advice(books: Books, request: GangRequest) -> tuple[Message, ...]:
-    """The advice to run opportunistically, if a chain has enough devices."""
+    """Advise to run opportunistically, if a chain has enough devices."""
     most = max((chain.leaf_count for chain in books.topology.chains.values()), default=0)
     return (message("run-opportunistically"),) if request.leaf_count <= most else ()
 
 
 def most_devices(books: Books, request: GangRequest, chain: str) -> int:
-    """The largest number of devices for such a request in a chain: the quota, or all devices."""
+    """Return the maximum number of devices for such a request: the quota, or all of the chain."""
     topology = books.topology.chains[chain]
     if not request.guaranteed:
         return topology.leaf_count
@@ -208,7 +208,7 @@ def most_devices(books: Books, request: GangRequest, chain: str) -> int:
 
 
 def _guarantee(books: Books, request: GangRequest, chains: list[str]) -> Guarantee:
-    """The guarantee for a request in several chains; cached."""
+    """Return the guarantee for a request in several chains; the result is cached."""
     key = (request.vc, request.pinned, *chains)
     known = books.guarantees.get(key)
     if known is not None:
@@ -261,7 +261,7 @@ def _quota_refusal(
     is_used: bool,
     blocked_by: tuple[str, ...],
 ) -> Wait:
-    """The refusal of a guaranteed gang whose quota has ``free`` free devices."""
+    """Build the refusal of a guaranteed gang whose quota has ``free`` free devices."""
     chain, total, mine = _guarantee(books, request, chains)
     size = max([m.leaf_count for m in request.members])
     level = _level_of(books, chain, request)
@@ -289,7 +289,7 @@ def _quota_refusal(
 
 
 def _level_of(books: Books, chain: str, request: GangRequest) -> str:
-    """The level that the gang must be inside, else the lowest that can hold its instances."""
+    """Return the level that must contain the gang, else the lowest that can hold its instances."""
     topology = books.topology.chains[chain]
     whole = topology.level_named(request.within) if request.within is not None else None
     if whole is not None:
@@ -303,12 +303,12 @@ def _level_of(books: Books, chain: str, request: GangRequest) -> str:
 
 
 def quota_of(books: Books, request: GangRequest, chain: str) -> Parameter:
-    """The guarantee of a virtual cluster in a chain as a message: ``2 × node, 1 × socket``."""
+    """Format the guarantee of a virtual cluster in a chain: ``2 × node, 1 × socket``."""
     return _quota_in_chains(books, request, [chain])
 
 
 def _quota_in_chains(books: Books, request: GangRequest, chains: list[str]) -> Parameter:
-    """The guarantee of a virtual cluster in several chains as a message."""
+    """Format the guarantee of a virtual cluster in several chains."""
     if request.pinned is not None:
         return message("the-pinned-cell", pinned=request.pinned)
     cells = tuple(
@@ -345,7 +345,7 @@ def _largest_names(ranked: list[tuple[int, str]]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def devices(count: int) -> Message:
-    """A number of devices as a message."""
+    """Format a number of devices as a message."""
     return message("devices", n=count)
 
 
@@ -358,7 +358,7 @@ def _shape(members: tuple[Member, ...]) -> Parameter:
 
 
 def shape(request: GangRequest) -> Parameter:
-    """The size of a gang as a message: ``2 instances of 4 devices``."""
+    """Format the size of a gang: ``2 instances of 4 devices``."""
     return _shape(request.members)
 
 
@@ -371,7 +371,7 @@ def _opportunistic_refusal(
     idle_in: Callable[[str], int],
     blocked_by: tuple[str, ...] | None = None,
 ) -> Wait:
-    """The refusal of an opportunistic gang: all gangs in its chains block it."""
+    """Build the refusal of an opportunistic gang: all gangs in its chains block it."""
     largest, asked = max([m.leaf_count for m in request.members]), request.leaf_count
     known = books.topology.chains
     able = [

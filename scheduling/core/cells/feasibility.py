@@ -53,15 +53,15 @@ def feasible(spec: ClusterSpec) -> Feasibility:
 def fitting_sizes(
     spec: ClusterSpec, vc: str, topology: ClusterTopology | None = None
 ) -> dict[str, dict[int, int]]:
-    """The guaranteed job sizes: device type -> devices per instance -> number of instances.
+    """Return the guaranteed job sizes: device type -> devices per instance -> number of instances.
 
-    Only sizes of complete cells at or below node level are listed. Use by other virtual clusters
-    does not matter.
+    Only sizes of complete cells at or below node level are listed. Use by other virtual
+    clusters is ignored.
 
     Args:
         spec: the cluster with its shares.
         vc: name of the virtual cluster.
-        topology: of ``spec``, if the caller has it.
+        topology: topology of ``spec``, if the caller has it.
     """
     topology = topology or ClusterTopology(spec)
     sizes: dict[str, dict[int, int]] = {}
@@ -136,9 +136,9 @@ def _wanted(spec: ClusterSpec, chain: ChainTopology, name: str) -> list[tuple[in
 
 
 def _free_cell(buddy: BuddyAllocator, level: int) -> int:
-    """The first free cell of the level, else the first inside the smallest larger one.
+    """Return the first free cell of the level, else the first inside the smallest larger one.
 
-    There is one, since all quotas fit and larger cells were given before smaller ones.
+    Such a cell exists, since all quotas fit and larger cells were assigned before smaller ones.
     """
     topology = buddy.topology
     higher = next(n for n in range(level, topology.levels + 1) if buddy.free_cells(n))

@@ -164,21 +164,21 @@ class Roster:
                 self._drop_lists(number)
 
     def has_lower(self, number: int, priority: int) -> bool:
-        """Whether a gang of a pool requested a priority below ``priority``."""
+        """Return whether a gang of a pool requested a priority below ``priority``."""
         return any(asked < priority for asked, _ in self.ranks.get(number, ()))
 
     def has_at_least(self, number: int, priority: int) -> bool:
-        """Whether a gang of a pool requested ``priority`` or more."""
+        """Return whether a gang of a pool requested ``priority`` or more."""
         return any(asked >= priority for asked, _ in self.ranks.get(number, ()))
 
     def largest(
         self, number: int | None, count: int, *, priority: int = OPPORTUNISTIC
     ) -> Sequence[tuple[int, str]]:
-        """The largest gangs of a pool with at least a priority, by name among equals.
+        """Return the largest gangs of a pool with at least a priority; ties are in order of name.
 
         Args:
-            number: of the pool; None for all gangs of the chain.
-            count: largest number of gangs to return.
+            number: number of the pool; None for all gangs of the chain.
+            count: maximum number of gangs to return.
             priority: lowest requested priority.
 
         Returns:
@@ -227,7 +227,7 @@ class Roster:
                     gang.victims[user.name] = user
 
     def own_mask(self, gang: Gang, spot: Spot) -> int:
-        """The devices of a spot that the ledger counts for the gang itself.
+        """Return the devices of a spot that the ledger counts for the gang itself.
 
         Claimed devices of guaranteed users (always of the same pool) are counted for these users,
         so that a claim on them does not change the ledger.

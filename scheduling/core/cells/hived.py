@@ -93,7 +93,7 @@ class _CellReader:
         self.pinned: dict[str, str] = {}
 
     def top(self, document: object, index: int) -> PhysicalCell:
-        """A top cell with everything below it."""
+        """Build a top cell with all cells below it."""
         where = f"physicalCluster.physicalCells[{index}]"
         body = mapping(document, where)
         name = text(body.get("cellType"), f"{where}.cellType")

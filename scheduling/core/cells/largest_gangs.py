@@ -20,7 +20,7 @@ class LargestGang:
 
     Attributes:
         leaf_type: device type.
-        devices: of one instance; a whole cell at or below node level.
+        devices: devices of one instance; a complete cell at or below node level.
         now: guaranteed instances that start at once, without evictions.
         reclaimed: guaranteed instances that start after evicting borrowers, at least ``now``.
         borrowed: instances that start at once as an opportunistic gang.
@@ -34,7 +34,7 @@ class LargestGang:
 
 
 def largest_gangs(books: Books, vc: str) -> tuple[LargestGang, ...]:
-    """The largest gangs of a virtual cluster by device type and size of an instance.
+    """Return the largest gangs of a virtual cluster by device type and size of an instance.
 
     The books do not change. The probe has the lowest guaranteed priority, so it does not evict
     gangs of the virtual cluster itself.
@@ -53,7 +53,7 @@ def largest_gangs(books: Books, vc: str) -> tuple[LargestGang, ...]:
 def _largest(books: Books, vc: str, leaf_type: str, size: int) -> LargestGang:
     @cache
     def evicted(count: int, priority: int) -> int | None:
-        """The number of evicted gangs; None if it does not start."""
+        """Return the number of evicted gangs, or None if the gang does not start."""
         if not count:
             return 0
         request = GangRequest(
@@ -92,9 +92,9 @@ def _largest(books: Books, vc: str, leaf_type: str, size: int) -> LargestGang:
 
 
 def _upper_bounds(books: Books, leaf_type: str, size: int) -> tuple[int, int]:
-    """Upper bounds of instances in a chain: on idle devices, and with those of borrowers.
+    """Return upper bounds of instances: on idle devices, and with the devices of borrowers.
 
-    They keep the probes small: a search takes time in proportion to the gang.
+    The bounds limit the probes, since the time of a search is proportional to the gang.
     """
     idle = lent = 0
     for chain, roster in books.rosters.items():
@@ -109,7 +109,7 @@ def _upper_bounds(books: Books, leaf_type: str, size: int) -> tuple[int, int]:
 
 
 def _free_quota(books: Books, vc: str, leaf_type: str, size: int) -> int:
-    """The most instances in the free quota of a virtual cluster in a chain."""
+    """Return the maximum number of instances in the free quota of a virtual cluster in a chain."""
     found = [0]
     for chain, roster in books.rosters.items():
         pool = books.pool(vc, chain)
@@ -120,7 +120,7 @@ def _free_quota(books: Books, vc: str, leaf_type: str, size: int) -> int:
 
 
 def _largest_count(most: int, starts: Callable[[int], bool], *, likely: int) -> int:
-    """The largest number up to ``most`` that starts; if a gang starts, smaller ones do, too.
+    """Search the largest number up to ``most`` that starts; smaller gangs start if a larger does.
 
     If ``likely`` is the result, only it and the next number are tried.
     """

@@ -1,7 +1,7 @@
 """The ledger of one chain: owned cells, used devices by node, and the indices for searches.
 
-Binding a virtual cell to a physical cell binds all sub-cells in order, so a whole tree needs one
-entry. An unbound quota cell is empty, and the children of a cell are interchangeable. So the
+Binding a virtual cell to a physical cell binds all sub-cells in order, so a complete tree needs
+one entry. An unbound quota cell is empty, and the children of a cell are interchangeable. So the
 ledger only counts unbound cells.
 """
 
@@ -58,13 +58,13 @@ class ChainLedger:
     """Ownership, use and health of the cells and devices of one chain.
 
     Attributes:
-        bins: (pool number, bin) pairs by node; a bin is a node, or ``first_small`` + cell.
-        healthy: mask of healthy devices by node.
-        guaranteed: mask of devices that a guaranteed gang uses or has claimed, by node.
-        opportunistic: mask of devices with an opportunistic user and no claim, by node.
+        bins: by node, (pool number, bin) pairs; a bin is a node, or ``first_small`` + cell.
+        healthy: by node, the mask of healthy devices.
+        guaranteed: by node, the mask of devices that a guaranteed gang uses or has claimed.
+        opportunistic: by node, the mask of devices with an opportunistic user and no claim.
         owned: physical cell -> its owner.
         doomed: owned, unused cells with unhealthy devices that a quota cannot avoid.
-        homes: the owned cell that contains the whole node, else -1, by node.
+        homes: by node, the owned cell that contains the complete node, else -1.
         idle: (opportunistic devices, idle healthy devices) -> bitmap of nodes.
         log: undo log of a search; None if no search runs.
     """
@@ -105,7 +105,7 @@ class ChainLedger:
         self.log: Undo | None = None
 
     def copy(self) -> "ChainLedger":
-        """An independent ledger in the same state."""
+        """Return an independent ledger with an equal state."""
         other = object.__new__(ChainLedger)
         other.topology = self.topology
         other.buddy = self.buddy.copy()
@@ -209,13 +209,13 @@ class ChainLedger:
         pool.count(key, avail, in_use=bool(mask & guaranteed))
 
     def node_of(self, key: int) -> int:
-        """The node of a bin."""
+        """Return the node of a bin."""
         if key < self.first_small:
             return key
         return self.topology.node_of_leaf[self.topology.leaf_lo[key - self.first_small]]
 
     def holders(self, node: int, mask: int) -> list[tuple[int, int]]:
-        """The owned cells of the devices in a mask, as (cell, number of these devices in it)."""
+        """Return the owned cells of the devices in a mask, as (cell, number of devices)."""
         home = self.homes[node]
         if home >= 0:
             return [(home, mask.bit_count())] if mask else []
@@ -239,7 +239,7 @@ class ChainLedger:
         return cell
 
     def owner_of(self, leaf: int) -> int:
-        """The owned cell of a device, else -1."""
+        """Return the owned cell of a device, else -1."""
         cell = leaf
         while cell >= 0 and cell not in self.owned:
             cell = self.topology.parent[cell]
@@ -257,7 +257,7 @@ class ChainLedger:
             self.log.append((self._vacate, (node, mask)))
 
     def vacate(self, node: int, mask: int) -> None:
-        """The inverse of ``occupy``; the cells stay owned."""
+        """Undo ``occupy``; the cells remain owned."""
         if self.log is not None:
             numbers = tuple(
                 (pool, key, self.pools[pool].number_of(key)) for pool, key in self.bins[node]
@@ -289,7 +289,7 @@ class ChainLedger:
             self.log.append((self._reclaim, (node, mask)))
 
     def reclaim(self, node: int, mask: int) -> None:
-        """The inverse of ``lend``."""
+        """Undo ``lend``."""
         self._reclaim(node, mask)
         if self.log is not None:
             self.log.append((self._lend_again, (node, mask)))

@@ -95,7 +95,7 @@ def _finish(plan: PlacementPlan, gang: Gang) -> None:
 
 
 def virtual_addresses(roster: Roster, gang: Gang) -> list[tuple[str, ...]]:
-    """The virtual leaf addresses of a guaranteed gang, by spot."""
+    """Return the virtual leaf addresses of a guaranteed gang, by spot."""
     ledger = roster.ledger
     low, high = ledger.topology.leaf_lo, ledger.topology.leaf_hi
     found = []
@@ -122,7 +122,7 @@ def promote(gang: Gang) -> None:
 
 
 def end(gang: Gang) -> None:
-    """Remove a gang: free its devices, except those that other gangs have claimed."""
+    """Remove a gang: free its devices, except those claimed by other gangs."""
     roster = gang.roster
     if gang.state is GroupState.PREEMPTING:
         cancel(gang)
@@ -195,7 +195,7 @@ def regain_quota(gang: Gang) -> bool:
 
 
 def cells_at(gang: Gang, virtual: Iterable[tuple[str, ...]]) -> list[int] | None:
-    """The physical cells for a gang's virtual leaf addresses, whose depth gives the level."""
+    """Return the physical cells for a gang's virtual leaf addresses; their depth is the level."""
     assert gang.roster is not None  # noqa: S101 (it has devices)
     roster, topology = gang.roster, gang.roster.ledger.topology
     levels, parent = topology.level, topology.parent
@@ -217,7 +217,7 @@ def cells_at(gang: Gang, virtual: Iterable[tuple[str, ...]]) -> list[int] | None
 
 
 def cells_around(gang: Gang) -> list[int]:
-    """The smallest quota cells around a gang without virtual addresses in this specification."""
+    """Return the smallest quota cells around a gang without valid virtual addresses."""
     assert gang.roster is not None  # noqa: S101 (it has devices)
     assert gang.pool is not None  # noqa: S101 (asked for quota)
     ledger, topology = gang.roster.ledger, gang.roster.ledger.topology
@@ -270,7 +270,7 @@ def open_cells(roster: Roster, gang: Gang, cells: list[int], *, claiming: bool =
 
 
 def _is_inside(roster: Roster, gang: Gang, *, claiming: bool) -> bool:
-    """Whether all devices of a gang are in cells of its pool and without guaranteed users."""
+    """Return whether all devices of a gang are in its pool and without guaranteed users."""
     ledger, pool = roster.ledger, gang.pool
     assert pool is not None  # noqa: S101 (asked for quota)
     for spot in gang.spots:
@@ -290,7 +290,7 @@ def _is_inside(roster: Roster, gang: Gang, *, claiming: bool) -> bool:
 
 
 def _users_give_way(roster: Roster, gang: Gang, node: int, taken: int) -> bool:
-    """Whether all users of the devices are in the gang's pool with a lower priority."""
+    """Return whether all users of the devices are in the gang's pool with a lower priority."""
     users = [roster.users.get(leaf) for leaf in roster.leaves(node, taken)]
     return all(
         user is not None and user.pool is gang.pool and user.priority < gang.request.priority

@@ -80,7 +80,7 @@ def _fill(
 def _patterns(
     capacity: int, items: tuple[int, ...], left: tuple[int, ...]
 ) -> Iterator[tuple[int, ...]]:
-    """All maximal fillings of a node, the fullest first."""
+    """Yield all maximal fillings of a node, the fullest first."""
     found: list[tuple[int, tuple[int, ...]]] = []
 
     def choose(i: int, room: int, taken: tuple[int, ...]) -> None:

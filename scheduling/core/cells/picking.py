@@ -34,13 +34,13 @@ class Cost(Protocol):
     """The cost of taking devices from their users; zero for devices without users."""
 
     def occupied(self, node: int, mask: int) -> int:
-        """The devices of a mask whose users would be evicted."""
+        """Return the devices of a mask whose users would be evicted."""
 
     def by_user(self, node: int, mask: int) -> list[int]:
-        """The mask split by user, the cheapest first."""
+        """Split the mask by user, the cheapest first."""
 
     def price(self, node: int, mask: int) -> tuple[float, ...]:
-        """The price of devices in addition to those already taken; zero for free devices."""
+        """Return the additional price of devices after those already taken; 0 if free."""
 
     def take(self, node: int, mask: int) -> None:
         """Take devices: further devices of their users cost nothing."""
@@ -78,10 +78,10 @@ def choose_devices(ledger: ChainLedger, cost: Cost, node: int, free: int, item: 
 class CellPicker:
     """Chooses the physical cell for an unbound quota cell, never one that another quota needs.
 
-    A free cell of the lowest such level is always safe to split, one of a higher level while every
-    level between has a spare cell (``BuddyAllocator.reach``). Sound cells (healthy and allowed as
-    a whole) come first, so that opportunistic users never cost a virtual cluster capacity. Among
-    equal cells the picker takes the one with the cheapest users.
+    A free cell of the lowest such level is always safe to split. One of a higher level is safe
+    while every level in between has a spare cell (``BuddyAllocator.reach``). Sound cells (fully
+    healthy and allowed) come first, so that opportunistic users never reduce the capacity of a
+    virtual cluster. Among equal cells the picker takes the one with the cheapest users.
     """
 
     __slots__ = ("allowed", "cost", "ledger", "reserved")
@@ -99,7 +99,7 @@ class CellPicker:
         self.reserved = reserved
 
     def pick(self, level: int, item: Item) -> int:
-        """A cell of ``level`` in which the item fits, or -1."""
+        """Pick a cell of ``level`` in which the item fits, or -1."""
         buddy = self.ledger.buddy
         if self.reserved is not None:
             return self._reserved(self.reserved, level, item)
@@ -123,7 +123,7 @@ class CellPicker:
         return self._least_damaged(range(level, high + 1), level, item)
 
     def _reserved(self, cells: frozenset[int], level: int, item: Item) -> int:
-        """The reserved cell of a level with the cheapest users, or -1."""
+        """Return the reserved cell of a level with the cheapest users, or -1."""
         best: tuple[tuple[float, ...], int] | None = None
         for cell in sorted(cells):
             if self.ledger.topology.level[cell] != level:
@@ -140,7 +140,7 @@ class CellPicker:
         return holder
 
     def _cheapest(self, holders: range, level: int, item: Item) -> int:
-        """The sound cell with the cheapest users, or -1; less used branches are tried first."""
+        """Return the sound cell with the cheapest users, or -1; less used branches come first."""
         best: tuple[tuple[float, ...], int] | None = None
         seen = 0
         for cell in self._below(holders, level):
@@ -157,7 +157,7 @@ class CellPicker:
         return best[1] if best else -1
 
     def _least_damaged(self, holders: range, level: int, item: Item) -> int:
-        """The cell with the most usable devices, then in the largest pieces, or -1."""
+        """Return the cell with the most usable devices, then in the largest pieces, or -1."""
         best: tuple[int, list[int], tuple[float, ...], int] | None = None
         for cell in self._below(holders, level):
             price = self._price(cell, item)
@@ -212,7 +212,7 @@ class CellPicker:
                 yield node, free & topology.node_mask(cell) if small else free
 
     def _price(self, cell: int, item: Item) -> tuple[float, ...] | None:
-        """The lowest price of the item inside an unowned cell; None if it does not fit."""
+        """Return the lowest price of the item inside an unowned cell; None if it does not fit."""
         best: tuple[float, ...] | None = None
         for node, free in self._usable(cell):
             mask = choose_devices(self.ledger, self.cost, node, free, item)

@@ -80,7 +80,7 @@ class GuaranteedSearch:
         self.cost.reset()
 
     def _may_fit(self, items: list[Item]) -> bool:
-        """Whether the device counts allow a placement: a quick necessary condition."""
+        """Check device counts: a quick necessary condition of a placement."""
         size, smallest = items[0].size, items[-1].size
         wanted = sum(item.size for item in items)
         largest = sum(1 for item in items if item.size == size)
@@ -179,7 +179,7 @@ class GuaranteedSearch:
         return ledger.topology.shapes[node].choose(free, item.size, item.within) != 0
 
     def _least_empty(self, size: int) -> int:
-        """The smallest sufficient size of an empty bin, owned or not; ``1 << 30`` if none."""
+        """Return the least sufficient size of an empty bin, owned or not; ``1 << 30`` if none."""
         sizes = self.pool.empty_sizes >> size << size
         best = (sizes & -sizes).bit_length() - 1 if sizes else 1 << 30
         for level, unbound in enumerate(self.pool.unbound):
@@ -188,7 +188,7 @@ class GuaranteedSearch:
         return best
 
     def _open_empty(self, item: Item, below: int) -> int:
-        """An empty bin for the item, owned or just opened, of at most ``below`` devices, or -1."""
+        """Return an empty bin of at most ``below`` devices, owned or newly opened, or -1."""
         pool = self.pool
         levels_of = self.ledger.topology.levels_of
         sizes = pool.empty_sizes | self.ledger.topology.bin_sizes
@@ -209,14 +209,14 @@ class GuaranteedSearch:
         return -1
 
     def _cheapest_empty(self, count: int, item: Item) -> tuple[int, tuple[float, ...]]:
-        """The owned, empty bin of ``count`` devices with the cheapest users, or -1."""
+        """Return the owned, empty bin of ``count`` devices with the cheapest users, or -1."""
         bins = self.pool.empty[count]
         if not bins.summary:
             return -1, ()
         return self._cheapest([key for key in islice(bins, SCAN) if self._is_allowed(key)], item)
 
     def _cheapest(self, keys: Sequence[int], item: Item) -> tuple[int, tuple[float, ...]]:
-        """The cheapest bin for the item and its price; -1 if it fits in none."""
+        """Return the cheapest bin for the item and its price; -1 if it fits in none."""
         best: tuple[tuple[float, ...], int] | None = None
         ledger = self.ledger
         for key in keys:
@@ -287,7 +287,7 @@ class GuaranteedSearch:
         return spots
 
     def _bin_of(self, capacity: int, touched: set[int]) -> int:
-        """A bin of exactly ``capacity`` usable devices that is not in ``touched``, or -1."""
+        """Return a bin of exactly ``capacity`` usable devices outside ``touched``, or -1."""
         for key in self._numbered(self.pool.used[capacity]):
             if key not in touched:
                 return key

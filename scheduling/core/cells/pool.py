@@ -64,7 +64,7 @@ class Pool:
         self.reserved: frozenset[int] | None = None
 
     def copy(self) -> "Pool":
-        """An independent pool in the same state."""
+        """Return an independent pool with an equal state."""
         other = object.__new__(Pool)
         other.number, other.vc, other.pinned = self.number, self.vc, self.pinned
         other.slots = self.slots
@@ -96,11 +96,11 @@ class Pool:
         return position
 
     def is_free(self, level: int, position: int) -> bool:
-        """Whether a preassigned cell is unbound."""
+        """Return whether a preassigned cell is unbound."""
         return bool(self._free_slots[level] >> position & 1)
 
     def return_slot(self, level: int, position: int) -> None:
-        """The inverse of ``take_slot``."""
+        """Undo ``take_slot``."""
         self._free_slots[level] |= 1 << position
         self.unbound[level] += 1
 
@@ -126,7 +126,7 @@ class Pool:
             self._held[key] = (-1, avail)
 
     def number_of(self, key: int) -> int:
-        """The virtual number of a bin in use, -1 for an empty bin."""
+        """Return the virtual number of a bin in use, -1 for an empty bin."""
         return self._held[key][0]
 
     def renumber(self, numbers: list[tuple[int, int]]) -> None:

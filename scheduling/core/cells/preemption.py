@@ -20,13 +20,13 @@ class PlacementPlan:
     """A placement as steps on the state of the books in which it was found.
 
     Attributes:
-        roster: the chain.
+        roster: roster of the chain.
         pool: the quota used, or None for an opportunistic gang.
-        spots: where the instances go.
+        spots: spots of the instances.
         opened: cells to bind first, in order.
         victims: gangs that use the spots and must be evicted.
         cancelled: Preempting gangs that lose their claims.
-        lowered: gangs that lose their quota and keep their devices.
+        lowered: gangs that lose their quota but not their devices.
         applied: whether the placement is already in the books.
     """
 
@@ -56,7 +56,7 @@ class VictimCost:
         self._taken = self._gone
 
     def occupied(self, node: int, mask: int) -> int:
-        """The devices of a mask whose users would be further victims."""
+        """Return the devices of a mask whose users would be further victims."""
         lent = mask & self._roster.ledger.opportunistic[node]
         found = 0
         for leaf, bit in self._roster.bits(node, lent):
@@ -66,7 +66,7 @@ class VictimCost:
         return found
 
     def by_user(self, node: int, mask: int) -> list[int]:
-        """The mask split by user, the cheapest first."""
+        """Split the mask by user, the cheapest first."""
         parts: dict[str, int] = {}
         gangs: dict[str, Gang] = {}
         for leaf, bit in self._roster.bits(node, mask):
@@ -78,7 +78,7 @@ class VictimCost:
         return [parts[gang.name] for gang in order]
 
     def price(self, node: int, mask: int) -> tuple[float, ...]:
-        """The number of further victims, and the work that they would lose in device-seconds."""
+        """Return the number of further victims, and their lost work in device-seconds."""
         lent = mask & self._roster.ledger.opportunistic[node]
         if not lent:
             return (0.0, 0.0)
@@ -103,10 +103,10 @@ class PreemptionSearch:
     """Searches the quota of a pool for a guaranteed gang, if necessary with evictions.
 
     Args:
-        roster: the chain; its ledger's log must be open.
+        roster: roster of the chain; its ledger's log must be open.
         pool: the quota.
-        priority: of the gang that wants to start.
-        items: its instances, largest first.
+        priority: priority of the gang to start.
+        items: instances of the gang, largest first.
         allowed: bitmap of the allowed nodes; None for all.
     """
 
@@ -122,14 +122,14 @@ class PreemptionSearch:
         self.allowed = allowed
 
     def without_eviction(self) -> PlacementPlan | None:
-        """A plan whose only victims are opportunistic, else None."""
+        """Find a plan whose only victims are opportunistic, or None."""
         spots = self._search([], combining=True)
         if spots is None:
             return None
         return self._plan(spots, [], self.roster.ledger.opened_since(0), evicting=False)
 
     def with_eviction(self) -> PlacementPlan | None:
-        """A plan that takes quota from gangs of lower priority; None if that is not enough."""
+        """Find a plan that takes quota from gangs of lower priority; None if insufficient."""
         ledger = self.roster.ledger
         assert ledger.log is not None  # noqa: S101 (opened by the engine)
         if not self.roster.has_lower(self.pool.number, self.priority):
@@ -152,7 +152,7 @@ class PreemptionSearch:
         return plan
 
     def would_fit(self, ended: Sequence[Gang], lower: Sequence[Gang]) -> bool:
-        """Whether the gang could start after the end of other gangs, if necessary with evictions.
+        """Return whether the gang could start after other gangs end, if necessary with evictions.
 
         Args:
             ended: gangs that have ended in this trial; their cells are released.
@@ -189,7 +189,7 @@ class PreemptionSearch:
                 self.roster.lifted.add(gang.name)
 
     def _fits(self, gangs: list[Gang]) -> bool:
-        """Whether the gang fits after the eviction of ``gangs`` and of any opportunistic gang."""
+        """Return whether the gang fits after evicting ``gangs`` and any opportunistic gangs."""
         ledger = self.roster.ledger
         assert ledger.log is not None  # noqa: S101 (opened by the engine)
         mark = len(ledger.log)
@@ -215,7 +215,7 @@ class PreemptionSearch:
         )
 
     def _fewest_victims(self, lower: list[Gang]) -> list[Gang] | None:
-        """The smallest sufficient set of victims found; no victim can be left out."""
+        """Find a minimal sufficient set of victims: no victim can be left out."""
         # The end of a gang whose devices are all claimed frees no device.
         useful = [not self._is_spoken_for(gang) for gang in lower]
         if not self._fits(list(compress(lower, useful))):
@@ -232,7 +232,7 @@ class PreemptionSearch:
         return kept
 
     def _shortest_prefix(self, lower: list[Gang], useful: list[bool]) -> int:
-        """The length of the shortest sufficient prefix of ``lower``, by bisection."""
+        """Find the length of the shortest sufficient prefix of ``lower``, by bisection."""
         low, high = 1, len(lower)
         while low < high:
             middle = (low + high) // 2
@@ -243,7 +243,7 @@ class PreemptionSearch:
         return low
 
     def _is_spoken_for(self, gang: Gang) -> bool:
-        """Whether all devices of a gang are claimed by gangs that this one cannot evict."""
+        """Return whether all devices of a gang are claimed by gangs that this one cannot evict."""
         return gang.state is GroupState.BEING_PREEMPTED and not any(
             claimer is None
             or (claimer.pool is self.pool and claimer.request.priority < self.priority)

@@ -34,10 +34,10 @@ class RecommendedLevel:
     """The recommended number of cells of one level.
 
     Attributes:
-        count: the fewest cells with the wanted coverage of cell-seconds at this level.
+        count: minimum number of cells with the requested coverage of cell-seconds at this level.
         peak: largest number of cells in use at once.
         gangs: number of gangs with instances of this size.
-        device_seconds: of all their instances, before rounding up to whole cells.
+        device_seconds: device-seconds of these instances, before rounding up to complete cells.
     """
 
     chain: str

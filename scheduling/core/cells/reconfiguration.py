@@ -1,7 +1,7 @@
 """Previewing and applying another specification to running gangs, without evictions.
 
 The dry run builds an engine for each specification, and both take over the same gangs from their
-leases, exactly as the next round does (``take_over``). So its result is what happens.
+leases, exactly as the next round does (``take_over``). So its result equals that round.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -116,7 +116,7 @@ def dry_run(
 
 
 def judge(before: ClusterSpec, after: ClusterSpec) -> Reconfiguration:
-    """Whether ``after`` fits, and the changed guarantees, without regard to gangs.
+    """Check whether ``after`` fits, and compute the changed guarantees, without regard to gangs.
 
     Raises:
         SpecError: ``after`` names unknown cells or levels.
@@ -197,7 +197,7 @@ def _guaranteed_now(
 
 
 def _witnesses(spec: ClusterSpec, topology: ClusterTopology) -> tuple[str, ...]:
-    """The witness of each chain on its own, so that all errors are reported at once."""
+    """Return the witness of each chain separately, so that all errors are reported at once."""
     whole = feasible(spec)
     if whole.ok:
         return ()

@@ -94,7 +94,7 @@ def _cell_addresses(roster: Roster, gangs: Sequence[Gang]) -> tuple[str, ...]:
 
 
 def _gangs_to_end(books: Books, wait: Wait, nodes: frozenset[str] | None) -> list[Gang]:
-    """The smallest set of gangs found whose end lets the waiting gang start."""
+    """Find a small set of gangs whose end lets the waiting gang start."""
     roster = books.rosters[wait.chain]
     items = items_of(roster.ledger.topology, wait.request)
     if items is None:
@@ -144,7 +144,7 @@ class _EndTrial:
         self.lower = [g for g in gangs if g not in self.holders] if self.searches and few else []
 
     def smallest(self) -> list[Gang]:
-        """A single sufficient gang, else a minimal set of gangs; empty if none was found."""
+        """Return a single sufficient gang, else a minimal set of gangs, else an empty list."""
         enough = (gang for gang in self.holders if gang.size >= self.least)
         for gang in islice(enough, MAX_SINGLE_TRIALS):
             if self.fits([gang]):
@@ -159,7 +159,7 @@ class _EndTrial:
         return kept
 
     def fits(self, gangs: Sequence[Gang]) -> bool:
-        """Whether the waiting gang starts after the end of ``gangs``, with permitted evictions."""
+        """Return whether the waiting gang starts after ``gangs`` end, with permitted evictions."""
         if self.searches:
             return any(search.would_fit(gangs, self.lower) for search in self.searches)
         ledger = self.roster.ledger
@@ -179,7 +179,7 @@ class _EndTrial:
 def _largest_smaller_request(
     books: Books, wait: Wait, nodes: frozenset[str] | None
 ) -> GangRequest | None:
-    """The largest smaller request that starts now: fewer instances, else smaller ones."""
+    """Find the largest smaller request that starts now: fewer instances, else smaller ones."""
     request = wait.request
     if len(request.members) != 1:
         return None

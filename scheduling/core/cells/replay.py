@@ -34,8 +34,8 @@ class _Group:
     """A gang and its pods.
 
     Attributes:
-        placements: of the whole gang, as decided.
-        pods: index into the placements -> pod that has been added there.
+        placements: decided placements of the complete gang.
+        pods: index into the placements -> pod added there.
         waiting: pods that were scheduled while the gang was Preempting.
     """
 
@@ -101,7 +101,7 @@ class Replay:
             return {"kind": "error", "code": 400, "message": str(error)}
 
     def group_states(self) -> dict[str, Line]:
-        """The state of each gang by name."""
+        """Return the state of each gang by name."""
         return {
             name: {
                 "state": str(gang.state),
@@ -247,7 +247,7 @@ def _suggested(value: object) -> list[str] | None:
 
 
 def parse_pod(document: object, pod: str) -> tuple[GangRequest, int]:
-    """The gang of a pod, and the size of the pod in devices.
+    """Parse the gang of a pod, and the size of the pod in devices.
 
     Raises:
         RequestError: the pod can never be scheduled as written.

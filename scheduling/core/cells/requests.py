@@ -42,7 +42,7 @@ class WaitCode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """``count`` instances of ``leaf_count`` devices each.
+    """A number ``count`` of instances with ``leaf_count`` devices each.
 
     Attributes:
         count: number of instances.
@@ -62,11 +62,11 @@ class GangRequest:
     Attributes:
         group: name of the gang, unique in the engine (scope it by tenant).
         vc: virtual cluster.
-        priority: -1 opportunistic, 0 to 1000 guaranteed; the higher preempts the lower in its VC.
-        members: the instances by size.
+        priority: -1 for opportunistic, 0 to 1000 for guaranteed; higher preempts lower in its VC.
+        members: instances by size.
         leaf_types: accepted device types in order of preference; empty for any.
         pinned: id of the pinned cell to use, or None.
-        within: cell type at or above node level inside which the whole gang must be, or None.
+        within: cell type at or above node level that must contain the complete gang, or None.
         lazy_preemption: whether it loses its guarantee before its devices, if possible.
         ignore_suggested: whether nodes outside the suggested ones are allowed.
         at_stake: work lost by an eviction, in device-seconds; used to choose victims.
@@ -116,7 +116,7 @@ class GangRequest:
 
     @property
     def leaf_count(self) -> int:
-        """Devices of the whole gang."""
+        """Number of devices of the gang."""
         return sum(m.count * m.leaf_count for m in self.members)
 
 
@@ -173,7 +173,7 @@ class Preempt:
     """The gang can start after the eviction of its victims.
 
     Attributes:
-        victims: gangs to evict whole, in the order of eviction; at least one.
+        victims: gangs to evict, in the order of eviction; at least one.
         victim_nodes: nodes on which victims hold devices that the gang needs.
     """
 
@@ -194,8 +194,8 @@ class Wait:
     Attributes:
         code: reason code.
         message: one sentence for users.
-        reason: the terse wording of HiveD.
-        blocked_by: names of the gangs that hold the wanted devices.
+        reason: the reason in the wording of HiveD.
+        blocked_by: names of the gangs that hold the requested devices.
         unblock: changes that would let it start.
         chain: the chain with too few devices.
         level: the missing cell type; empty if it does not apply.

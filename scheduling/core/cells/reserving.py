@@ -168,7 +168,7 @@ class _Chain:
         return wanted - self._reserve_small(pool, self._open(pool, level), wanted, tenant)
 
     def _reserve_small(self, pool: Pool, cells: list[int], wanted: int, tenant: int) -> int:
-        """Reserve up to ``wanted`` cells below node level, and return their number."""
+        """Reserve up to ``wanted`` cells below node level; return the number of reserved cells."""
         on_node: dict[int, list[int]] = defaultdict(list)
         for cell in cells:
             on_node[self._nodes(cell)[0]].append(cell)
@@ -191,7 +191,7 @@ class _Chain:
         return all(self._mask(cell, node) & ~self.free[node] == 0 for node in self._nodes(cell))
 
     def _usable_node_count(self, pool: Pool) -> int:
-        """The number of nodes open to a pool."""
+        """Return the number of nodes open to a pool."""
         barred = self.rules.barred.get(pool.vc, _NOBODY)
         return sum(name not in barred for name in self.names)
 
@@ -227,7 +227,7 @@ class _Chain:
         )
 
     def _small_price(self, cell: int, tenant: int) -> tuple[int, ...]:
-        """Like ``_price``, but parts of shared nodes come before a whole exclusive node."""
+        """Return the price of a small cell: parts of shared nodes precede exclusive nodes."""
         (node,) = self._nodes(cell)
         name = self.names[node]
         exclusive = name in self.rules.owners

@@ -98,7 +98,7 @@ def _enter_books(roster: Roster, gang: Gang, *, guaranteed: bool) -> None:
 def _locate(
     books: Books, placements: Sequence[Placed], *, preempting: bool
 ) -> tuple[str | None, list[tuple[Spot, tuple[str, ...]]], list[str]]:
-    """Return the chain and spots of the known devices, and the unknown addresses."""
+    """Return the chain and spots of the devices that exist, and the unknown addresses."""
     found: str | None = None
     located: list[tuple[Spot, tuple[str, ...]]] = []
     unknown: list[str] = []

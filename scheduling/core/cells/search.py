@@ -1,6 +1,6 @@
 """Searching one chain for the placement of a gang.
 
-The books do not change, unless the caller keeps the result.
+The books do not change, unless the caller passes ``keep``.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ def find(
     *,
     keep: bool = False,
 ) -> PlacementPlan | None:
-    """A plan that takes no quota from other gangs, or None.
+    """Find a plan that takes no quota from other gangs, or None.
 
     With ``keep`` a placement without victims stays in the books. Its plan is ``applied``, and the
     caller must start the gang.
@@ -66,7 +66,7 @@ def _find_among(
 def find_with_eviction(
     books: Books, request: GangRequest, chain: str, nodes: frozenset[str] | None
 ) -> PlacementPlan | None:
-    """A plan that takes quota from gangs of lower priority, or None."""
+    """Find a plan that takes quota from gangs of lower priority, or None."""
     roster = books.rosters[chain]
     items = items_of(books.topology.chains[chain], request)
     pool = books.pool(request.vc, chain, request.pinned)
@@ -92,7 +92,7 @@ def scopes_in(
 def allowed_nodes(
     topology: ClusterTopology, chain: str, nodes: Iterable[str] | None
 ) -> int | None:
-    """The bitmap of the named nodes in a chain; None for all nodes."""
+    """Build the bitmap of the named nodes in a chain; None for all nodes."""
     if nodes is None:
         return None
     bits = 0
@@ -104,7 +104,7 @@ def allowed_nodes(
 
 
 def items_of(topology: ChainTopology, request: GangRequest) -> list[Item] | None:
-    """The instances to place, largest first; None if the chain lacks a requested level."""
+    """Return the instances to place, largest first; None if the chain lacks a requested level."""
     if request.within is not None and topology.level_named(request.within) is None:
         return None
     items = []
@@ -149,7 +149,7 @@ def _scopes(ledger: ChainLedger, request: GangRequest, allowed: int | None) -> l
 def _cheapest(
     bitmaps: Iterable[int | None], search: Callable[[int | None], PlacementPlan | None]
 ) -> PlacementPlan | None:
-    """The plan with the fewest victims and the least lost work; stops at the first without any."""
+    """Find the plan with the fewest victims and least lost work; stop if there are none."""
     best: tuple[tuple[float, ...], PlacementPlan] | None = None
     for allowed in bitmaps:
         plan = search(allowed)

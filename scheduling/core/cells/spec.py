@@ -44,7 +44,7 @@ class PhysicalCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """``count`` cells of type ``level`` in the chain ``chain`` belong to a virtual cluster."""
+    """A number ``count`` of cells of type ``level`` in ``chain`` that a virtual cluster owns."""
 
     chain: str
     level: str
@@ -80,7 +80,7 @@ class ClusterSpec:
             _check_vc(name, vc)
 
     def to_json(self) -> dict[str, Any]:
-        """The canonical JSON form, sorted except where the order matters."""
+        """Return the canonical JSON form, sorted except where the order matters."""
         return {
             "cell_types": {
                 name: {"child": t.child, "count": t.count, "node_level": t.node_level}
@@ -99,7 +99,7 @@ class ClusterSpec:
         }
 
     def canonical(self) -> str:
-        """The JSON form as a string; equal specifications have equal strings."""
+        """Return the JSON form as a string; equal specifications have equal strings."""
         return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -239,7 +239,7 @@ def _name(value: object, where: str) -> str:
 
 
 def text(value: object, where: str, *, empty: bool = False) -> str:
-    """A string of sensible length, or a :class:`SpecError` that names ``where``."""
+    """Read a string of sensible length, or raise a :class:`SpecError` that names ``where``."""
     if not isinstance(value, str) or len(value) > MAX_NAME or (not value and not empty):
         raise SpecError(
             f"{where} is not a name of 1 to {MAX_NAME} characters",
@@ -251,7 +251,7 @@ def text(value: object, where: str, *, empty: bool = False) -> str:
 
 
 def integer(value: object, where: str) -> int:
-    """An integer (no boolean, no float), or a :class:`SpecError` that names ``where``."""
+    """Read an integer (not a boolean or float), or raise a :class:`SpecError` with ``where``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise SpecError(
             f"{where} is not an integer", field=where, value=value, remedy="give an integer"
@@ -260,7 +260,7 @@ def integer(value: object, where: str) -> int:
 
 
 def flag(value: object, where: str) -> bool:
-    """A boolean, or a :class:`SpecError` that names ``where``."""
+    """Read a boolean, or raise a :class:`SpecError` that names ``where``."""
     if not isinstance(value, bool):
         raise SpecError(
             f"{where} is neither true nor false", field=where, value=value, remedy="give a boolean"

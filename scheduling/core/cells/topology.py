@@ -73,7 +73,7 @@ class ChainTopology:
         self._name_nodes(cells)
 
     def __len__(self) -> int:
-        """The number of cells of all levels."""
+        """Return the number of cells of all levels."""
         return self.base[self.levels + 1]
 
     @property
@@ -87,11 +87,11 @@ class ChainTopology:
         return self.types[1]
 
     def level_named(self, type_name: str) -> int | None:
-        """The level of a cell type in this chain, or None.
+        """Return the level of a cell type in this chain, or None.
 
-        ``within:socket`` and its like name a level by structure, whatever its type is called: the
-        device, the lowest and the highest level between device and node, the node, the level
-        above it. One below the node that is missing means the next larger one.
+        Names such as ``within:socket`` select a level by structure, not by type name: the device, the
+        lowest and the highest level between device and node, the node, the level
+        above it. A missing level below the node means the next larger one.
         """
         if type_name in self.types[1:]:
             return self.types.index(type_name)
@@ -291,7 +291,7 @@ class NodeShape:
         self._memo: dict[tuple[int, int], tuple[int, int]] = {}
 
     def choose(self, free: int, count: int, highest: int) -> int:
-        """``count`` of the ``free`` leaves with the lowest common ancestor; 0 if too few.
+        """Choose ``count`` of the ``free`` leaves with the lowest common ancestor; 0 if too few.
 
         Among equally tight sub-cells the one with the fewest free leaves wins, then its parents',
         then the first in the order of the configuration.

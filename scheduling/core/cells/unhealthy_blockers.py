@@ -1,4 +1,4 @@
-"""Refusals of gangs that only unhealthy or excluded nodes keep from starting."""
+"""Refusals of gangs that only unhealthy or excluded nodes block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,14 +22,14 @@ def node_refusal(
     *,
     where: str,
 ) -> Wait | None:
-    """The refusal of a gang that only unhealthy or excluded nodes block; else None.
+    """Return the refusal of a gang that only unhealthy or excluded nodes block, or None.
 
     Args:
-        books: of the cluster; trial changes are undone.
+        books: books of the cluster; trial changes are undone.
         request: the gang.
         chains: its candidate chains.
         nodes: the allowed nodes; None for all.
-        where: the searched cells in words, for the terse reason.
+        where: the searched cells in words, for the HiveD reason.
     """
     found = _unhealthy_nodes_needed(books, request, chains, nodes)
     if found is not None:
@@ -44,7 +44,7 @@ def _unhealthy_nodes_needed(
     chains: list[str],
     nodes: frozenset[str] | None,
 ) -> list[str] | None:
-    """The unhealthy nodes with which the gang would fit if they were healthy, or None."""
+    """Return the unhealthy nodes with which the gang would fit if they were healthy, or None."""
     for chain in chains:
         ledger = books.rosters[chain].ledger
         buddy, topology = ledger.buddy, ledger.topology
@@ -78,7 +78,7 @@ def _assume_healthy(ledger: ChainLedger) -> Iterator[dict[int, int]]:
 def _excluded_nodes_needed(
     books: Books, request: GangRequest, chains: list[str], nodes: frozenset[str]
 ) -> list[str] | None:
-    """The excluded nodes with which the gang would fit, or None."""
+    """Return the excluded nodes with which the gang would fit, or None."""
     for chain in chains:
         plan = _any_plan(books, request, chain, None)
         if plan is not None:

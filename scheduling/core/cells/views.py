@@ -16,7 +16,7 @@ from scheduling.core.cells.requests import GroupView, Placed
 
 
 def placed(roster: Roster, spot: Spot, virtual: tuple[str, ...]) -> Placed:
-    """The placement of an instance, with names instead of numbers."""
+    """Build the placement of an instance, with names instead of numbers."""
     topology = roster.ledger.topology
     leaves = roster.leaves(spot.node, spot.mask)
     devices, address = topology.devices, topology.address
@@ -37,7 +37,7 @@ def placed(roster: Roster, spot: Spot, virtual: tuple[str, ...]) -> Placed:
 
 
 def placements(gang: Gang) -> tuple[Placed, ...]:
-    """The placements of a gang in the order of its members."""
+    """Return the placements of a gang in the order of its members."""
     roster = gang.roster
     if roster is None:
         return ()
@@ -47,7 +47,7 @@ def placements(gang: Gang) -> tuple[Placed, ...]:
 
 
 def planned(plan: PlacementPlan) -> tuple[Placed, ...]:
-    """The placements of a plan, without virtual addresses; ``commit`` assigns these."""
+    """Return the placements of a plan, without virtual addresses; ``commit`` assigns these."""
     return _by_member([placed(plan.roster, spot, ()) for spot in plan.spots])
 
 
@@ -67,7 +67,7 @@ def victim_nodes(roster: Roster | None, spots: list[Spot]) -> tuple[str, ...]:
 
 
 def group_view(gang: Gang) -> GroupView:
-    """The state of a gang, with names instead of numbers."""
+    """Build the view of a gang, with names instead of numbers."""
     return GroupView(
         request=gang.request,
         state=gang.state,
@@ -245,7 +245,7 @@ class VirtualCell:
 
 
 def cells_of(books: Books, vc: str) -> tuple[VirtualCell, ...]:
-    """All cells of a virtual cluster by number, bound or not."""
+    """Return all cells of a virtual cluster by number, bound or not."""
     found = [
         cell
         for roster in books.rosters.values()
