@@ -175,7 +175,7 @@ class CellEngine(Books):
         return never_fit_together(self, [(r, self._candidate_chains(r)) for r in requests])
 
     def hindrance(self, wait: Wait, *, suggested: Collection[str] | None = None) -> Wait | None:
-        """Return the refusal of a gang that no end of other gangs would let start, or None.
+        """Return the refusal of a gang that would wait even without other gangs, or None.
 
         Args:
             wait: the refusal; the engine must not have changed since.

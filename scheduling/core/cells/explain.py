@@ -83,7 +83,7 @@ def lasting_refusal(
     chains: list[str],
     nodes: frozenset[str] | None,
 ) -> Wait | None:
-    """Return the refusal of a gang that no end of other gangs would let start, or None."""
+    """Return the refusal of a gang that would wait even without other gangs, or None."""
     hopeless = never_fits(books, request, chains)
     if hopeless is not None:
         return hopeless

@@ -89,9 +89,9 @@ class ChainTopology:
     def level_named(self, type_name: str) -> int | None:
         """Return the level of a cell type in this chain, or None.
 
-        Names such as ``within:socket`` select a level by structure, not by type name: the device, the
-        lowest and the highest level between device and node, the node, the level
-        above it. A missing level below the node means the next larger one.
+        Names such as ``within:socket`` select a level by structure, not by type name: the device,
+        the lowest and the highest level between device and node, the node, and the level above
+        it. A missing level below the node means the next larger one.
         """
         if type_name in self.types[1:]:
             return self.types.index(type_name)
