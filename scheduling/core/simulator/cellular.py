@@ -1,7 +1,7 @@
-"""Virtual clusters in a simulation: private views for the policy, cells for the placement.
+"""Virtual clusters in a simulation: private views for the policy, and cells for the placement.
 
 Each device type is a chain of nodes; a virtual cluster is guaranteed whole nodes of it. The
-policy plans each virtual cluster by itself, as in live rounds, and the cell engine places.
+policy plans each virtual cluster separately, as in live rounds, and the cell engine places gangs.
 """
 
 import re
@@ -69,7 +69,7 @@ def read_shares(texts: list[str], cluster: SimCluster) -> Shares:
 
 
 def assigned(trace: Trace, shares: Shares, cluster: SimCluster, seed: int) -> list[str]:
-    """The virtual cluster of each job: its tenant's; by lot, by their sizes, where it has none.
+    """Assign each job to its tenant's virtual cluster, or to a random one, weighted by size.
 
     Raises:
         SimulationError: a tenant has no virtual cluster.
@@ -106,7 +106,7 @@ class CellBook:
         self._down: set[tuple[str, int]] = set()
 
     def take(self, job_id: int, alloc: Alloc, types: tuple[str, ...]) -> Alloc | None:
-        """Bind cells of the job's virtual cluster; None: none are free.
+        """Bind cells of the job's virtual cluster; return None if none are free.
 
         Raises:
             SimulationError: the allocation mixes device types.
@@ -138,7 +138,7 @@ class CellBook:
             self._engine.release(str(job_id))
 
     def on(self, device_type: str, node: int) -> list[int]:
-        """The jobs on a node, by id."""
+        """Return the jobs on a node, by ID."""
         return sorted(
             job_id
             for job_id, held in self._held.items()
@@ -191,7 +191,7 @@ class PerVirtualCluster:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """All plans as one."""
+        """Merge the plans of all virtual clusters."""
         plans: list[Plan] = []
         states: dict[str, Any] = {}
         for tenant, pool in sorted(self.pools.items()):
@@ -216,7 +216,7 @@ class PerVirtualCluster:
 
 
 def split(policy: Policy, shares: Shares, cluster: SimCluster) -> Policy:
-    """A policy that plans each virtual cluster by itself; without any, the policy as it is."""
+    """Wrap a policy to plan each virtual cluster separately; return it unchanged without any."""
     if not shares:
         return policy
     pools = {

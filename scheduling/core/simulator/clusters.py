@@ -18,7 +18,7 @@ _GROUP: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,6})x([0-9]{1,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """``nodes`` nodes with ``devices`` devices each."""
+    """A number of equal nodes with ``devices`` devices each."""
 
     nodes: int
     devices: int
@@ -61,16 +61,16 @@ class SimCluster:
         )
 
     def packed(self, device_type: str, devices: int) -> tuple[int, ...]:
-        """The tightest shape of a number of devices: whole nodes, then the rest."""
+        """Return the tightest shape of a number of devices: complete nodes, then the rest."""
         whole, rest = divmod(devices, self.groups[device_type].devices)
         return (self.groups[device_type].devices,) * whole + ((rest,) if rest else ())
 
 
 def read_cluster(text: str) -> SimCluster:
-    """The cluster that a text such as ``aws:6x4,rtx:3x8`` describes.
+    """Parse a cluster from a text such as ``aws:6x4,rtx:3x8``.
 
     Raises:
-        SimulationError: it is not of that form; the message shows the part that is not.
+        SimulationError: the text is malformed; the message shows the malformed part.
     """
     groups: dict[str, NodeGroup] = {}
     for part in text.split(","):
@@ -89,13 +89,13 @@ def read_cluster(text: str) -> SimCluster:
 
 
 def pack(group: NodeGroup, sizes: Sequence[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
-    """Place all jobs again: large jobs first, on whole nodes as far as possible.
+    """Place all jobs again: large jobs first, on complete nodes as far as possible.
 
     A pointer advances from job to job, so that small jobs are spread over the nodes.
 
     Args:
         group: the nodes.
-        sizes: (job, devices); together at most the capacity.
+        sizes: pairs (job, devices); in total at most the capacity.
 
     Returns:
         The node of each device, by job.
@@ -162,7 +162,7 @@ def shape_of(nodes: Sequence[int]) -> tuple[int, ...]:
 
 
 def spread_evenly(devices: int, most_nodes: int) -> tuple[int, ...]:
-    """The shape of a number of devices over a maximum number of nodes, all but the last alike."""
+    """Return the shape of devices over at most ``most_nodes`` nodes, all but the last equal."""
     each = -(-devices // most_nodes)
     whole, rest = divmod(devices, each)
     return (each,) * whole + ((rest,) if rest else ())

@@ -66,7 +66,7 @@ class Ratio:
     method: str
 
     def to_json(self) -> dict[str, Any]:
-        """As in the report's JSON."""
+        """Return the form of the report's JSON."""
         return {
             "mean": round(self.mean, 6),
             "geometric": round(self.geometric, 6),
@@ -131,11 +131,11 @@ def t_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def compare(runs: Sequence[ComparisonRun], baseline: str) -> dict[str, Any]:
-    """The public document of a comparison: figures by policy, and ratios to the baseline.
+    """Build the document of a comparison: figures by policy, and ratios to the baseline.
 
     Args:
-        runs: in any order; each policy has one for each workload and seed.
-        baseline: one of their policies.
+        runs: runs in any order; each policy has one for each workload and seed.
+        baseline: label of the policy to compare with.
 
     Raises:
         SimulationError: no run is of the baseline.
@@ -175,7 +175,7 @@ def _summary(runs: Sequence[ComparisonRun], policy: str, baseline: str) -> dict[
 
 
 def _bootstrapped(mine: ComparisonRun, other: ComparisonRun) -> tuple[float | None, float | None]:
-    """The 95 % interval of a ratio of mean completion times, over resampled jobs of one pair."""
+    """Bootstrap the 95 % interval of a ratio of mean completion times over the jobs of a pair."""
     both = _paired_jcts(mine.document, other.document)
     if len(both) < 2 or not both[:, 1].all():
         return None, None

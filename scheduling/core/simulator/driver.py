@@ -97,7 +97,7 @@ def _decide(
     tally: _Tally,
     timer: Callable[[], float],
 ) -> tuple[Mapping[str, Any], float | None]:
-    """One decision, if there is one to make; the policy's new state and when it wants to wake."""
+    """Decide once, if there is anything to decide; return the new state and the wake time."""
     snapshot = world.snapshot()
     if snapshot is None:
         return state, None

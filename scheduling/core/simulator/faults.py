@@ -46,11 +46,11 @@ class NodeFaults:
 
     @property
     def next_time(self) -> float | None:
-        """Time of the next change of a node; None: no faults."""
+        """Return the time of the next change of a node, or None without further faults."""
         return self._changes[0].time if self._changes else None
 
     def until(self, time: float) -> Iterator[NodeChange]:
-        """The changes up to ``time``, in order."""
+        """Yield the changes up to ``time``, in order."""
         while self._changes and self._changes[0].time <= time:
             change = self._changes[0]
             stream = self._streams[change.device_type, change.node]
@@ -98,7 +98,7 @@ class NodeBook:
             self._free[kind][node] += n
 
     def on(self, device_type: str, node: int) -> list[int]:
-        """The jobs on a node, by id."""
+        """Return the jobs on a node, by ID."""
         return sorted(
             job_id
             for job_id, held in self._held.items()

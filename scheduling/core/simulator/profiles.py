@@ -85,7 +85,7 @@ class TypeProfile:
         return found
 
     def largest_batch_at(self, placement: Placement) -> int:
-        """The largest batch per device that was measured on a placement, or on larger ones."""
+        """Return the largest batch per device measured on a placement, or on larger ones."""
         curve = self._curves.get(_normal(placement))
         if curve is not None:
             return curve.batches[-1]
@@ -96,7 +96,7 @@ class TypeProfile:
         return max(fitting)
 
     def largest_batch_on(self, devices: int) -> int | None:
-        """The largest batch per device of any placement of a number of devices."""
+        """Return the largest batch per device of any placement of a number of devices."""
         return self._largest_by_devices.get(devices)
 
     def speed(self, devices: int = 1) -> float:
@@ -224,7 +224,7 @@ class AppProfile:
 
 
 def read_type(app: str, device_type: str, files: FileReader) -> TypeProfile | None:
-    """The profile of an application on a type; None if it has none.
+    """Read the profile of an application on a type; return None if it has none.
 
     Raises:
         TraceError: a file is malformed.
@@ -274,7 +274,7 @@ def _read_curve(text: str, source: str) -> list[tuple[float, ...]]:
 
 
 def _normal(placement: Placement) -> Placement:
-    """The lexicographically smallest rotation."""
+    """Return the lexicographically smallest rotation."""
     filled = tuple(count for count in placement if count)
     return min(filled[index:] + filled[:index] for index in range(len(filled)))
 

@@ -47,7 +47,7 @@ class Result:
         return sum(job.refused is not None for job in self.jobs)
 
     def to_json(self) -> dict[str, Any]:
-        """The public document; a figure that no complete job gives is null."""
+        """Build the public document; a figure without complete jobs is null."""
         hours = np.array(self.jcts) / _HOUR
         count = max(1, len(self.jobs))
         return {
@@ -116,7 +116,7 @@ class Contention:
             before = time
 
     def between(self, start: float, end: float) -> float:
-        """The time-average of active jobs from ``start`` to ``end``."""
+        """Return the time-average of active jobs from ``start`` to ``end``."""
         if end <= start:
             return 1.0
         return (self._until(end) - self._until(start)) / (end - start)
@@ -144,7 +144,7 @@ def finish_time_fairness(world: World, jobs: Sequence[JobRecord]) -> tuple[float
 
 
 def _fair_seconds(world: World, index: int, contention: float) -> float | None:
-    """The mean over types, weighted by their devices, of the run time on 1/contention of each."""
+    """Return the device-weighted mean over types of the run time on 1/contention of each."""
     total, weight = 0.0, 0
     for name, group in world.cluster.groups.items():
         seconds = _seconds_on(world, index, name, group.total / contention)
@@ -271,7 +271,7 @@ class Recorder:
 
 
 def _held(item: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The types and the number of devices that a job's entry shows; None: it has none."""
+    """Return the types and number of devices of a job's entry, or None if it has none."""
     if "placement" in item:
         devices = sum(item["placement"])
         return (str(item["type"]), devices) if devices and item["type"] else None

@@ -35,7 +35,7 @@ class Row:
     def number(
         self, column: str, *, minimum: float = -math.inf, maximum: float = math.inf
     ) -> float:
-        """A finite number of at least ``minimum`` and at most ``maximum``."""
+        """Parse a finite number of at least ``minimum`` and at most ``maximum``."""
         value = self.text(column)
         try:
             number = float(value)
@@ -54,7 +54,7 @@ class Row:
         return number
 
     def whole(self, column: str, *, minimum: int, maximum: int = 10**12) -> int:
-        """A whole number of at least ``minimum`` and at most ``maximum``."""
+        """Parse an integer of at least ``minimum`` and at most ``maximum``."""
         number = self.number(column, minimum=minimum, maximum=maximum)
         if number != int(number):
             value = self.text(column)
@@ -62,19 +62,19 @@ class Row:
         return int(number)
 
     def has(self, column: str) -> bool:
-        """Whether a column is not empty."""
+        """Return whether a column is not empty."""
         return bool(self.cells.get(column, "").strip())
 
     def devices(self, column: str) -> int:
-        """A gang's size."""
+        """Parse the size of a gang."""
         return self.whole(column, minimum=1, maximum=MOST_DEVICES)
 
     def seconds(self, column: str, *, unit: float = 1.0) -> float:
-        """A time of 0 or more; ``unit`` is its length in seconds."""
+        """Parse a non-negative time; ``unit`` is the length of its unit in seconds."""
         return self.number(column, minimum=0.0, maximum=MOST_SECONDS / unit) * unit
 
     def optional_seconds(self, column: str) -> float | None:
-        """A time, if present."""
+        """Parse a time, if present."""
         return self.seconds(column) if self.has(column) else None
 
     def steps(self, column: str) -> float | None:
@@ -82,11 +82,11 @@ class Row:
         return self.number(column, minimum=0.0, maximum=MOST_STEPS) if self.has(column) else None
 
     def batch(self, column: str) -> int | None:
-        """A total batch size, if present."""
+        """Parse a total batch size, if present."""
         return self.whole(column, minimum=1) if self.has(column) else None
 
     def fault(self, message: str) -> TraceError:
-        """An error that names this line."""
+        """Build an error that names this line."""
         return TraceError(self.source, self.line, message)
 
 
@@ -97,13 +97,13 @@ def read_rows(
     required: Collection[str],
     optional: Collection[str] | None = None,
 ) -> Iterator[Row]:
-    """The lines of a table with a header.
+    """Yield the lines of a table with a header.
 
     Args:
-        text: the whole file.
-        source: its name, for errors.
-        required: columns that must be there.
-        optional: columns that may be there besides; None: any.
+        text: content of the file.
+        source: name of the file, for errors.
+        required: required columns.
+        optional: further allowed columns; None for any.
 
     Raises:
         TraceError: a column is missing, unknown or named twice, or a line has too few or too
@@ -147,13 +147,13 @@ def _header(
 def read_jobs(
     rows: Iterable[Row], source: str, name: str, read: Callable[[Row], TraceJob | str]
 ) -> Trace:
-    """The trace of a table's rows.
+    """Build the trace from a table's rows.
 
     Args:
         rows: the lines of the file.
-        source: its name.
-        name: the format's name.
-        read: returns a row's job, or in words why it cannot be simulated.
+        source: name of the file.
+        name: name of the format.
+        read: returns a row's job, or a description why it cannot be simulated.
 
     Raises:
         TraceError: a row is malformed, or two jobs have one name.

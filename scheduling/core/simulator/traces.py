@@ -16,11 +16,11 @@ class SimulationError(ValueError):
 
 
 class TraceError(SimulationError):
-    """A file of a trace or a profile is wrong.
+    """A file of a trace or a profile is malformed.
 
     Attributes:
-        source: the file.
-        line: the line, counted from 1; 0: the file as a whole.
+        source: name of the file.
+        line: line number from 1; 0 for the complete file.
     """
 
     def __init__(self, source: str, line: int, message: str) -> None:
@@ -42,16 +42,16 @@ class TraceJob:
     Attributes:
         submitted: seconds from the trace's start.
         devices: requested devices.
-        duration: seconds at its requested size; None: from profiles.
-        steps: iterations at its batch size; None: unknown.
-        application: the program, by its name in profiles.
+        duration: seconds at its requested size; None if it follows from profiles.
+        steps: iterations at its batch size; None if unknown.
+        application: name of the program in profiles.
         batch: requested total batch size.
         estimate: declared run time in seconds.
         deadline: seconds from the trace's start.
-        types: usable device types; empty: any.
-        scale: sizes at which a job that is not rigid can run; None: set by the rules.
+        types: usable device types; empty for any.
+        scale: sizes of an elastic job; None if the rules set them.
         priority: higher ones come first under policies that use it.
-        extra: fields of one format only.
+        extra: fields that only one format has.
     """
 
     name: str

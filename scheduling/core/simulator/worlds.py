@@ -62,12 +62,12 @@ class JobRecord:
     """Outcome of a job.
 
     Attributes:
-        submitted: seconds from the trace's start, as all times here.
-        started: when it first held devices; None: never.
-        finished: None: not within the simulation.
+        submitted: seconds from the trace's start, like all other times.
+        started: time at which it first held devices; None if never.
+        finished: time of completion; None if not within the simulation.
         failures: number of node failures during its runs.
         lost: device-seconds of repeated work.
-        refused: why it was rejected, in words.
+        refused: reason of its rejection, in words.
     """
 
     name: str
@@ -114,11 +114,11 @@ class World(Protocol):
 
     @property
     def changed(self) -> bool:
-        """Whether jobs or their known facts differ from the snapshot before the last one."""
+        """Whether jobs or their facts differ from the snapshot before the last one."""
         ...
 
     def next_time(self, wake: float | None) -> float | None:
-        """Time of the next decision; None: no more events.
+        """Return the time of the next decision, or None without further events.
 
         Args:
             wake: the wake time of the last plan.
@@ -130,7 +130,7 @@ class World(Protocol):
         ...
 
     def snapshot(self) -> Snapshot | None:
-        """Return the policy's input now; None: nothing to decide."""
+        """Return the policy's current input, or None if there is nothing to decide."""
         ...
 
     def apply(self, plan: Plan) -> None:
@@ -138,7 +138,7 @@ class World(Protocol):
         ...
 
     def records(self) -> tuple[JobRecord, ...]:
-        """All jobs, in the order of the trace."""
+        """Return the records of all jobs, in the order of the trace."""
         ...
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
@@ -150,7 +150,7 @@ class World(Protocol):
         ...
 
     def timeline(self) -> Mapping[str, Any]:
-        """The state after a decision, for a log of one line per round."""
+        """Return the state after a decision, for a log with one line per round."""
         ...
 
 

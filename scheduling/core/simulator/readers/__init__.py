@@ -67,16 +67,16 @@ FORMATS: Final[Mapping[str, TraceFormat]] = MappingProxyType(
 
 
 def read_trace(text: str, source: str, format_name: str = "auto") -> Trace:
-    """Return the trace in ``text``.
+    """Parse the trace in ``text``.
 
     Args:
-        text: the whole file.
-        source: its name, for errors.
+        text: content of the file.
+        source: name of the file, for errors.
         format_name: one of ``FORMATS``, or ``auto`` to detect it from the header.
 
     Raises:
         TraceError: the file is malformed or contains no job.
-        SimulationError: unknown format.
+        SimulationError: the format is unknown.
     """
     if format_name == "auto":
         format_name = _guess(text, source)
@@ -92,13 +92,13 @@ def read_trace(text: str, source: str, format_name: str = "auto") -> Trace:
 
 
 def _reasons(trace: Trace) -> str:
-    """Why none of the lines is a job."""
+    """Describe the reasons why none of the lines is a job."""
     found = ", ".join(f"{count} {reason}" for reason, count in trace.left_out.items())
     return f" that can be simulated: {found}" if found else ""
 
 
 def _guess(text: str, source: str) -> str:
-    """The format whose columns the header has, the one with most columns first."""
+    """Detect the format whose columns the header has; formats with more columns come first."""
     first = text.partition("\n")[0]
     if is_gavel(first):
         return "gavel"
@@ -119,15 +119,16 @@ def _guess(text: str, source: str) -> str:
 
 
 def text_of(content: bytes, source: str, *, most: int) -> str:
-    """Return the text of a plain, gzip or zip file; a zip file must contain one file.
+    """Decode the text of a plain, gzip or zip file; a zip file must contain one file.
 
     Args:
-        content: the whole file.
-        source: its name, for errors.
+        content: bytes of the file.
+        source: name of the file, for errors.
         most: maximum unpacked bytes.
 
     Raises:
-        TraceError: cut off, damaged, larger than ``most`` bytes unpacked, or not valid UTF-8.
+        TraceError: the file is truncated, damaged, larger than ``most`` bytes unpacked, or not
+            valid UTF-8.
     """
     if content.startswith(_GZIP):
         content = _gunzipped(content, source, most)
@@ -143,7 +144,7 @@ def text_of(content: bytes, source: str, *, most: int) -> str:
 
 
 def _gunzipped(content: bytes, source: str, most: int) -> bytes:
-    """All members of a gzip file."""
+    """Decompress all members of a gzip file."""
     found = bytearray()
     while content:
         unpacking = zlib.decompressobj(wbits=31)
@@ -164,7 +165,7 @@ def _gunzipped(content: bytes, source: str, most: int) -> bytes:
 
 
 def _unzipped(content: bytes, source: str, most: int) -> bytes:
-    """The only file in a zip file."""
+    """Decompress the only file in a zip file."""
     try:
         with zipfile.ZipFile(BytesIO(content)) as archive:
             names = [item for item in archive.infolist() if not item.is_dir()]

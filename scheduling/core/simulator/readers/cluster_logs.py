@@ -150,10 +150,10 @@ def _itp_other_job(row: Row) -> TraceJob:
 
 
 def read_openb(text: str, source: str) -> Trace:
-    """Pods of Alibaba's GPU cluster of 2023 (openb, ATC '23): whole and fractional devices.
+    """Read pods of Alibaba's GPU cluster of 2023 (openb, ATC '23): whole and fractional devices.
 
     Pods without devices, and pods that were never scheduled, are left out. A fraction of a device
-    becomes a whole one here; the request is in ``gpu_milli``.
+    is rounded up to a device; the request is in ``gpu_milli``.
 
     Raises:
         TraceError: a column is missing or unknown, a value is out of bounds, or a name is

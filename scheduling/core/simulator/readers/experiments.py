@@ -91,12 +91,12 @@ def _sia_job(row: Row) -> TraceJob:
 
 
 def read_pollux(text: str, source: str) -> Trace:
-    """Workloads of the Pollux experiments (OSDI '21): one training run of a known program a line.
+    """Read workloads of the Pollux experiments (OSDI '21): one training run per line.
 
     Args:
         text: a table with the columns ``name``, ``time`` (seconds), ``application``,
             ``num_replicas`` and ``batch_size``.
-        source: the file's name, for errors.
+        source: name of the file, for errors.
 
     Raises:
         TraceError: a column is missing or unknown, a value is out of bounds, or a name is
@@ -138,7 +138,7 @@ def read_gavel(text: str, source: str) -> Trace:
 
 
 def is_gavel(header: str) -> bool:
-    """Whether a first line looks like one of these layouts."""
+    """Return whether a first line matches one of these layouts."""
     return header.count("\t") + 1 in _GAVEL_LAYOUTS
 
 

@@ -53,11 +53,11 @@ class TableError(ValueError):
 
 
 def seconds_by_type(trace: Trace, cluster: SimCluster, files: FileReader) -> list[Seconds]:
-    """Each job's run time on its requested devices; empty: not measured.
+    """Return each job's run time on its requested devices; empty if not measured.
 
     Args:
         trace: the jobs; recorded durations hold on every type.
-        cluster: the types that matter.
+        cluster: the cluster with the relevant types.
         files: finds the artefact's tables.
 
     Raises:
@@ -80,9 +80,9 @@ def seconds_by_type(trace: Trace, cluster: SimCluster, files: FileReader) -> lis
 
 
 def interpolated(sizes: Sizes, devices: int) -> float:
-    """The rate at a size: measured, between two that were, or 0 beyond the largest.
+    """Interpolate the rate at a size; return 0 beyond the largest measured size.
 
-    Between two measured sizes it is linear in the logarithm of the size.
+    Between two measured sizes the rate is linear in the logarithm of the size.
     """
     if devices in sizes:
         return sizes[devices]
@@ -95,7 +95,7 @@ def interpolated(sizes: Sizes, devices: int) -> float:
 
 
 def _rates(name: str, job: TraceJob, files: FileReader) -> Rates:
-    """The measured rates that belong to a format."""
+    """Return the measured rates that belong to a format."""
     readers = {"gavel": (_GAVEL, read_gavel), "crius": ((_CRIUS,), _read_crius)}
     if name not in readers or job.steps is None:
         raise SimulationError(f"{job.name}: has no duration; the rules events need one")
@@ -167,13 +167,13 @@ def _read_crius(document: Mapping[str, Any]) -> Rates:
 
 
 class Asking:
-    """Demands of jobs: those that ask for the same share one."""
+    """Cached demands of jobs; jobs with equal requests share one demand."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, tuple[str, ...], int | None], tuple[Demand, Alloc]] = {}
 
     def of(self, job: TraceJob) -> tuple[Demand, Alloc]:
-        """A job's demand, and the allocation that meets it."""
+        """Return a job's demand, and the allocation that meets it."""
         key = job.devices, job.types, job.batch
         if key not in self._known:
             member = MemberDemand(
@@ -195,7 +195,7 @@ class Asking:
 def waiting_view(
     index: int, job: TraceJob, tenant: int, asking: Asking, estimate: float | None
 ) -> PolicyJob:
-    """The policy's view of a job before its first start."""
+    """Build the policy's view of a job before its first start."""
     demand, asked = asking.of(job)
     scale = None
     if job.kind is not Kind.RIGID:
@@ -226,11 +226,11 @@ def waiting_view(
 def why_never(
     job: TraceJob, seconds: Mapping[str, float], capacity: Mapping[str, int]
 ) -> str | None:
-    """The reason why a job can never run even alone, in words; None: it can.
+    """Describe the reason why a job can never run even alone; return None if it can.
 
     Args:
-        job: with its demand.
-        seconds: its run time by type.
+        job: the job with its demand.
+        seconds: run time of the job by type.
         capacity: all devices that it could use, by type.
     """
     if not seconds:
@@ -253,7 +253,7 @@ def virtual_clusters(setup: Setup) -> list[str]:
 
 
 def event_jobs(setup: Setup, vcs: list[str]) -> Iterator[EventJob]:
-    """The jobs with their run times, and with their owners' declarations."""
+    """Yield the jobs with their run times and their owners' declarations."""
     names = sorted(setup.shares or set(vcs))
     tenants = {name: number for number, name in enumerate(names, start=1)}
     seconds = seconds_by_type(setup.trace, setup.cluster, setup.files)

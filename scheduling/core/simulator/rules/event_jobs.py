@@ -146,7 +146,7 @@ class EventJob:
             self.lost += again
 
     def with_facts(self, *, size_aware: bool) -> PolicyJob:
-        """The policy's view of it, with all observations so far."""
+        """Build the policy's view of the job, with all observations so far."""
         if not self.starts and not size_aware:
             return self.view
         done = self._work - self.left
@@ -191,7 +191,7 @@ class EventModel(LinearModel):
         return self._restart
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
-        """Relative to the best type, as far as that is known."""
+        """Return the speed relative to the best type, as far as rates are available."""
         return 1.0 if self._jobs is None else self._jobs[job.id].speed(device_type)
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:

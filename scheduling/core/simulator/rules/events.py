@@ -33,7 +33,7 @@ from scheduling.core.simulator.worlds import JobRecord, Setup
 
 
 class EventWorld:
-    """Jobs of known duration on counted devices."""
+    """Jobs of given duration on counted devices."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -98,7 +98,7 @@ class EventWorld:
         return self._changed
 
     def next_time(self, wake: float | None) -> float | None:
-        """The next arrival, completion, failure or wish of the policy; also a tick, if any."""
+        """Return the time of the next arrival, completion, failure, wake-up or tick."""
         ends, jobs = self._ends, self._jobs
         while ends and ends[0][2] != jobs[ends[0][1]].version:
             heapq.heappop(ends)
@@ -130,7 +130,7 @@ class EventWorld:
             self._suffer(self._book)
 
     def snapshot(self) -> Snapshot | None:
-        """The jobs that are there now."""
+        """Return the current jobs."""
         arrived = self._admit()
         self._changed = arrived or self._completed or self._broke
         event = Event.COMPLETION if self._completed else Event.TICK
@@ -190,7 +190,7 @@ class EventWorld:
             del self._ids[bisect_left(self._ids, index)]
 
     def records(self) -> tuple[JobRecord, ...]:
-        """All jobs, in the order of the trace."""
+        """Return the records of all jobs, in the order of the trace."""
         for index in self._held:
             self._jobs[index].run(self._now)
         return tuple(
@@ -209,7 +209,7 @@ class EventWorld:
         )
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
-        """Its work over the given devices, as far as it can use them."""
+        """Return the job's work divided by the given devices, as far as it can use them."""
         run = self._jobs[index]
         seconds = run.seconds.get(device_type)
         if seconds is None:
@@ -218,7 +218,7 @@ class EventWorld:
         return seconds * run.job.devices / min(devices, most)
 
     def restart_seconds(self, index: int) -> float:
-        """Nothing: the first start is free."""
+        """Return 0: the first start is free."""
         return 0.0
 
     def timeline(self) -> Mapping[str, Any]:
@@ -230,7 +230,7 @@ class EventWorld:
         return {"time_s": self._now, "active": self.active, "gpus_busy": self.busy, "jobs": held}
 
     def _admit(self) -> bool:
-        """Activate arrived jobs, except those that can never run."""
+        """Activate the arrived jobs, except those that can never run."""
         arrived = False
         while self._waiting and self._waiting[-1].job.submitted <= self._now:
             run = self._waiting.pop()
@@ -250,7 +250,7 @@ class EventWorld:
         return guarantee(self._setup.shares[self._vcs[run.index]], self.cluster)
 
     def _only_offers(self, plan: Plan) -> bool:
-        """Whether all running jobs retain their devices, and the rest is tried in order."""
+        """Return whether all running jobs retain their devices, and the rest is tried in order."""
         allocs, order, held = plan.allocs, set(plan.order), self._held
         return (
             plan.offer

@@ -108,7 +108,7 @@ class PolluxWorld(RoundWorld[PolluxJob]):
         return job.attained
 
     def _declared(self, job: PolluxJob) -> tuple[Demand, Terms]:
-        """The constant facts of a job's view."""
+        """Return the constant facts of a job's view."""
         most = self._group.total if job.app.program.adapts else 1
         terms = Terms(
             kind=Kind.ADAPTIVE,
@@ -147,7 +147,7 @@ class PolluxWorld(RoundWorld[PolluxJob]):
         )
 
     def _place(self, plan: Plan) -> dict[int, tuple[int, ...]]:
-        """The node of each device, by job."""
+        """Return the node of each device, by job."""
         free = [self._group.devices] * self._group.nodes
         nodes: dict[int, tuple[int, ...]] = {}
         rank = {job_id: place for place, job_id in enumerate(plan.order)}
@@ -163,7 +163,7 @@ class PolluxWorld(RoundWorld[PolluxJob]):
         return nodes
 
     def _wanted(self, index: int) -> tuple[int, ...] | None:
-        """The nodes that the plan names, or the job's present ones if its count is unchanged."""
+        """Return the nodes from the plan, or the present ones if the job's size is unchanged."""
         alloc, held = self._allocs[index], self._active[index].nodes
         layout = alloc.layout or ()
         if len(layout) == self._group.nodes and sum(layout) == alloc.devices:
@@ -182,7 +182,7 @@ def _take(free: list[int], nodes: tuple[int, ...]) -> bool:
 
 
 def _from_emptiest(free: list[int], devices: int) -> tuple[int, ...]:
-    """As many devices as possible of the node with most free ones, then of the next."""
+    """Take as many devices as possible of the node with most free ones, then of the next."""
     nodes: list[int] = []
     while len(nodes) < devices:
         node = max(range(len(free)), key=lambda number: free[number])
@@ -193,7 +193,7 @@ def _from_emptiest(free: list[int], devices: int) -> tuple[int, ...]:
 
 
 def _applications(setup: Setup, device_type: str) -> dict[str, Application]:
-    """The profiles of all programs of a trace."""
+    """Read the profiles of all programs of a trace."""
     found: dict[str, Application] = {}
     for name in sorted({job.application for job in setup.trace.jobs}):
         program = PROGRAMS.get(name)
@@ -227,7 +227,7 @@ def _read_steps(name: str, files: FileReader) -> TypeProfile:
 
 
 def _checked(job: TraceJob, applications: Mapping[str, Application]) -> Application:
-    """The application of a job whose request it can take."""
+    """Return the application of a job, after a check that it supports the request."""
     app = applications[job.application]
     low, high = app.limits.initial, app.limits.largest
     if job.batch is not None and not low <= job.batch <= high:

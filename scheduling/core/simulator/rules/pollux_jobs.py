@@ -102,7 +102,7 @@ class Application:
         return self._gains[batch]
 
     def _gain_table(self, batches: Floats) -> Floats:
-        """``gains`` for many total batches, shape ``(epochs, batches)``."""
+        """Compute ``gains`` for many total batches, shape ``(epochs, batches)``."""
         sqr, var = self.profile.noise_table(batches)
         table: Floats = gain(sqr, var, self.limits.initial / batches)
         return table
@@ -145,7 +145,7 @@ class Application:
         return step, sync
 
     def alone_seconds(self, placement: Placement) -> float | None:
-        """Return the run time alone at the best batch of each epoch; None: not possible."""
+        """Return the run time alone at the best batch of each epoch; None if impossible."""
         devices = sum(placement)
         if devices > self.most_devices:
             return None
@@ -188,10 +188,10 @@ class PolluxJob(EpochJob):
         """Set the devices; any change in the list of their nodes is a start.
 
         Args:
-            nodes: the node of each device; empty takes all of them, which is free.
-            batch: a fixed total batch; None: the job chooses.
+            nodes: node of each device; empty removes all devices at no cost.
+            batch: a fixed total batch; None if the job chooses.
             now: the simulated time.
-            model: known facts of the job.
+            model: performance model of the job.
         """
         if not self.app.program.adapts and batch is None:
             batch = self.job.batch
@@ -315,7 +315,7 @@ class PolluxModel(LearnedModel):
         return profile.iteration(batch, last) - profile.iteration(batch, mine.epoch)
 
     def _learned_rate(self, job: PolluxJob, shape: Shape, batch: int) -> float:
-        """The expected rate by the job's own steps; before them, one a second and device."""
+        """Return the expected rate from the job's steps; before them, one per second and device."""
         fit = self.fitted(job.index, shape.type)
         if fit is None:
             return float(shape.devices)

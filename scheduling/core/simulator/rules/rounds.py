@@ -16,14 +16,14 @@ _INTERVAL: Final = 60.0
 
 
 class RoundJob(Protocol):
-    """A job's interface to the common part of the rules.
+    """Interface of a job to the common part of the rules.
 
     Attributes:
-        index: its place in the trace.
-        job: from the trace.
-        learnt: new observations since the last snapshot.
-        started: when it first held devices; None: never.
-        finished: when it was complete; None: not yet.
+        index: index in the trace.
+        job: the job of the trace.
+        learnt: whether there are new observations since the last snapshot.
+        started: time at which it first held devices; None if never.
+        finished: time of completion; None before it.
     """
 
     index: int
@@ -82,7 +82,7 @@ class EpochJob(ABC):
 
     @abstractmethod
     def _choose_batch(self, model: LearnedModel) -> None:
-        """Set the batch of the next steps from the known facts."""
+        """Choose the batch of the next steps from the model."""
 
     def _train(
         self, start: float, seconds: float, milestones: Sequence[float], model: LearnedModel
@@ -117,8 +117,8 @@ class EpochJob(ABC):
 class RoundWorld(ABC, Generic[_Job]):
     """Jobs that advance by a fixed interval, after which the policy decides.
 
-    A rule set defines the policy's view of a job, the known facts when it arrives and those
-    dropped when it ends, its training, and the application of a plan.
+    A rule set defines the policy's view of a job, the facts added at its arrival and dropped at
+    its end, its training, and the application of a plan.
     """
 
     def __init__(self, setup: Setup, jobs: Sequence[_Job], model: Model, pool: Pool) -> None:
@@ -173,7 +173,7 @@ class RoundWorld(ABC, Generic[_Job]):
         return self._changed
 
     def next_time(self, wake: float | None) -> float | None:
-        """The next round."""
+        """Return the time of the next round."""
         return self._now + self._interval
 
     def advance(self, to: float) -> None:
@@ -188,7 +188,7 @@ class RoundWorld(ABC, Generic[_Job]):
         self._now = to
 
     def snapshot(self) -> Snapshot | None:
-        """The jobs that are there now."""
+        """Return the current jobs."""
         arrived = self._admit()
         learnt = [job for job in self._active.values() if job.learnt]
         for job in learnt:
@@ -212,7 +212,7 @@ class RoundWorld(ABC, Generic[_Job]):
         return self._snapshot
 
     def records(self) -> tuple[JobRecord, ...]:
-        """All jobs, in the order of the trace."""
+        """Return the records of all jobs, in the order of the trace."""
         return tuple(
             JobRecord(
                 name=job.job.name,
@@ -246,7 +246,7 @@ class RoundWorld(ABC, Generic[_Job]):
 
     @abstractmethod
     def _introduce(self, job: _Job) -> None:
-        """Add the known facts of a job when it arrives."""
+        """Add the initial facts of a job at its arrival."""
 
     @abstractmethod
     def _forget(self, job: _Job) -> None:
@@ -258,7 +258,7 @@ class RoundWorld(ABC, Generic[_Job]):
 
     @abstractmethod
     def _view(self, job: _Job) -> PolicyJob:
-        """The policy's view of a job."""
+        """Build the policy's view of a job."""
 
     @abstractmethod
     def _attained(self, job: _Job) -> float:

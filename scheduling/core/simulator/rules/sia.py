@@ -62,7 +62,7 @@ class SiaWorld(RoundWorld[SimJob]):
         self._alone: dict[tuple[str, str, int], float | None] = {}
 
     def next_time(self, wake: float | None) -> float | None:
-        """The next round; rounds without any job are passed over."""
+        """Return the time of the next round; rounds without any job are skipped."""
         time = self._now + self._interval
         if not self._active and self._waiting:
             idle = self._waiting[-1].job.submitted - time
@@ -165,7 +165,7 @@ class SiaWorld(RoundWorld[SimJob]):
         return self._gpu_seconds[job.index]
 
     def _introduce(self, job: SimJob) -> None:
-        """Add the known facts of a job when it arrives."""
+        """Add the initial facts of a job at its arrival."""
         trace, app = job.job, job.app
         knowledge = self._setup.knowledge
         shared = knowledge.oracle or knowledge.shared_history

@@ -56,7 +56,7 @@ LARGEST_LOCAL: Final = MappingProxyType({("deepspeech2", "rtx"): 57})
 
 
 def batch_limits(app: AppProfile, device_type: str) -> BatchLimits:
-    """The batches that an application may use on a type."""
+    """Return the batches that an application may use on a type."""
     profile = app.types[device_type]
     largest = LARGEST_LOCAL.get((app.name, device_type), profile.largest_batch)
     return BatchLimits(
@@ -70,14 +70,14 @@ def batch_limits(app: AppProfile, device_type: str) -> BatchLimits:
 def split_batch(
     app: AppProfile, profile: TypeProfile, placement: Placement, batch: int, *, noisy_alone: bool
 ) -> tuple[int, int]:
-    """A given total batch as (batch per device, passes before the last).
+    """Split a total batch into (batch per device, passes before the last).
 
     Args:
         app: the application.
-        profile: on the type.
+        profile: profile on the type.
         placement: devices per node.
-        batch: total.
-        noisy_alone: one device accumulates at least once, whatever the batch.
+        batch: total batch size.
+        noisy_alone: whether one device accumulates at least once for any batch.
     """
     devices = sum(placement)
     local = math.ceil(batch / devices - _ROUNDING)
@@ -115,14 +115,14 @@ class SimJob(EpochJob):
         now: float,
         model: LearnedModel,
     ) -> None:
-        """Set the devices; another type or shape is a start, other nodes of one shape are free.
+        """Set the devices; a new type or shape is a restart, other nodes of one shape are free.
 
         Args:
-            device_type: of all devices.
+            device_type: type of all devices.
             placement: devices per node, in order.
-            batch: a fixed total batch; None: the job chooses.
+            batch: a fixed total batch; None if the job chooses.
             now: the simulated time.
-            model: known facts of the job.
+            model: performance model of the job.
         """
         same_batch = batch == self.batch
         self.batch = batch
@@ -177,7 +177,7 @@ class SimJob(EpochJob):
         return float(worth / seconds / self.rules.slowdown)
 
     def _choose_batch(self, model: LearnedModel) -> None:
-        """The job's own choice, made by its agent after every start and every step."""
+        """Choose the batch as the job's agent does, after every start and every step."""
         assert self.device_type is not None  # noqa: S101  only called while it holds devices
         profile = self.app.types[self.device_type]
         devices = self.devices
@@ -195,7 +195,7 @@ class SimJob(EpochJob):
         self.local_batch = min(self.local_batch, self.app.largest_batch // count)
 
     def _choose_freely(self, model: LearnedModel, profile: TypeProfile) -> bool:
-        """Use the batch with the best predicted goodput; False if nothing is known yet."""
+        """Use the batch with the best predicted goodput; return False without observations."""
         assert self.device_type is not None  # noqa: S101  only called while it holds devices
         limits = BatchLimits(
             initial=self.app.initial_batch,
@@ -214,7 +214,7 @@ class SimJob(EpochJob):
 def alone_seconds(
     app: AppProfile, rules: AppRules, device_type: str, placement: Placement
 ) -> float | None:
-    """Seconds of a whole job that always has these devices and the best batch of each epoch."""
+    """Return the run time of a job that always has these devices and the best batch per epoch."""
     profile = app.types.get(device_type)
     if profile is None:
         return None
