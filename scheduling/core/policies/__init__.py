@@ -120,9 +120,9 @@ def read_policy_args(name: str, pairs: Sequence[str], wraps: Sequence[str] = ())
 
 
 def read_policy(name: str, pairs: Sequence[str], wraps: Sequence[str] = ()) -> Policy:
-    """The policy ``name`` with parameters from a command line.
+    """Create the policy ``name`` with parameters from a command line.
 
     Raises:
-        UnknownPolicyError: as for ``make_policy``.
+        UnknownPolicyError: the name or a parameter is not valid, as in ``make_policy``.
     """
     return make_policy(name, read_policy_args(name, pairs, wraps))

@@ -75,7 +75,7 @@ class Policy(Protocol):
 
 
 def label_of(policy: Policy) -> str:
-    """A policy's name, with those of the combinators around it."""
+    """Return a policy's name, with the names of the combinators around it."""
     return str(getattr(policy, "label", policy.name))
 
 
@@ -142,7 +142,7 @@ class Combinator:
 
 
 def without(plan: Plan, dropped: set[int], why: str) -> Plan:
-    """``plan`` without some jobs, which get the reason ``why``."""
+    """Remove some jobs from ``plan``; these get the reason ``why``."""
     if not dropped:
         return plan
     return replace(

@@ -23,7 +23,7 @@ class CountsSteps(Protocol):
     """A model that returns the remaining steps of a job at a given batch."""
 
     def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
-        """Steps at a total batch size (None: the present one); None: unknown."""
+        """Return the remaining steps at a total batch size (None for the present one), or None."""
         ...
 
 
@@ -45,7 +45,7 @@ class Optimus:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """The smallest sizes first, then step by step; small jobs are placed first."""
+        """Plan the smallest sizes first, then grow step by step; small jobs are placed first."""
         jobs = present(snapshot)
         room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)
@@ -60,7 +60,7 @@ class Optimus:
     def _served(
         self, snapshot: Snapshot, room: FreeDevices, jobs: Sequence[PolicyJob]
     ) -> dict[int, Alloc]:
-        """The allocations of one class of jobs, taken out of ``room``."""
+        """Allocate one class of jobs, and take its devices out of ``room``."""
         kinds: dict[int, str] = {}
         start: dict[int, int] = {}
         for job in sorted(jobs, key=lambda job: (job.submitted, job.id)):
@@ -107,7 +107,7 @@ class _Growth:
         self._seconds = seconds
 
     def step(self, job_id: int, devices: int) -> int | None:
-        """The next size that the job allows and that it can run at."""
+        """Return the next size that the job allows and at which it can run."""
         job = self._jobs[job_id]
         most = job.terms.scale.maximum if job.terms.scale else job.gang
         following = next((n for n in range(devices + 1, most + 1) if job.allows(n)), None)
@@ -137,7 +137,7 @@ def _remaining(snapshot: Snapshot, job: PolicyJob, young: float) -> float:
 
 
 def _kind(room: FreeDevices, job: PolicyJob, devices: int) -> str | None:
-    """The type on which a job runs: the one that it has, else the first with room for it."""
+    """Return the type for a job: its present one, else the first with room."""
     free = room.free_for(job)
     held = job.alloc.parts[0].type if job.alloc else None
     if held is not None and free.get(held, 0) >= devices:
@@ -147,7 +147,7 @@ def _kind(room: FreeDevices, job: PolicyJob, devices: int) -> str | None:
 
 
 def _alloc(job: PolicyJob, kind: str, devices: int) -> Alloc:
-    """The given devices of a type at the requested batch; the present allocation if equal."""
+    """Return devices of a type at the requested batch; the present allocation if equal."""
     held = job.alloc
     batch = job.terms.batch
     is_same = held is not None and held.share is None and held.batch == batch

@@ -123,7 +123,7 @@ class Parameter:
 
 
 def shown(value: object) -> str:
-    """A refused value as an error names it: quoted, and cut where it is long."""
+    """Format a refused value for an error: quoted, and shortened if it is long."""
     return repr(shortened(value)) if isinstance(value, str) else shortened(repr(value))
 
 
@@ -136,13 +136,13 @@ def parameter(
     choices: tuple[str, ...] = (),
     reads: Callable[[str], object] | None = None,
 ) -> Any:
-    """A dataclass field that is a policy's parameter, with its bounds."""
+    """Define a dataclass field that is a parameter of a policy, with its bounds."""
     told = {"text": text, "low": low, "high": high, "choices": choices, "reads": reads}
     return field(default=default, metadata={_KEY: told})
 
 
 def parameters_of(policy: type) -> tuple[Parameter, ...]:
-    """The parameters of a policy's class, in the order in which it declares them."""
+    """Return the parameters of a policy's class, in the order of their declaration."""
     hints = get_type_hints(policy)
     return tuple(
         _parameter(item, hints[item.name]) for item in fields(policy) if _PART not in item.metadata
@@ -150,10 +150,10 @@ def parameters_of(policy: type) -> tuple[Parameter, ...]:
 
 
 def checked(policy: type, args: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """``args`` with every value checked.
+    """Check every value in ``args``.
 
     Raises:
-        UnknownPolicyError: a parameter's name, type or size is wrong.
+        UnknownPolicyError: a parameter's name, type or size is not valid.
     """
     known = {item.name: item for item in parameters_of(policy)}
     values: dict[str, Any] = {}
@@ -167,10 +167,10 @@ def checked(policy: type, args: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def read_args(policy: type, pairs: Sequence[str], name: str) -> dict[str, Any]:
-    """The values of ``key=value`` pairs.
+    """Parse the values of ``key=value`` pairs.
 
     Raises:
-        UnknownPolicyError: a pair, a name or a value is wrong.
+        UnknownPolicyError: a pair, a name or a value is not valid.
     """
     known = {item.name: item for item in parameters_of(policy)}
     values: dict[str, Any] = {}
@@ -225,12 +225,12 @@ def read_prices(text: str) -> Mapping[str, float]:
 
 
 def prices_parameter() -> Any:
-    """The price parameter of a policy; empty: the view's prices."""
+    """Define the price parameter of a policy; if empty, the view's prices apply."""
     return parameter("", sentence("param-prices"), reads=read_prices)
 
 
 def priced(snapshot: Snapshot, prices: str) -> Snapshot:
-    """The view with these prices; types without one retain theirs."""
+    """Apply these prices to the view; types without one retain theirs."""
     given = read_prices(prices)
     if not given:
         return snapshot

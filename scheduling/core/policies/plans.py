@@ -82,9 +82,9 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> None:
 
 
 class PlanChecker:
-    """``check_plan`` with a cache, for one driver whose jobs' demands and terms do not change.
+    """Caching variant of ``check_plan`` for a driver whose jobs' demands and terms are constant.
 
-    A valid allocation of a job is not checked again while the pool is the same.
+    A valid allocation of a job is not checked again while the pool is unchanged.
     """
 
     def __init__(self) -> None:
@@ -226,7 +226,7 @@ def _in_order(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, bool]]:
 
 
 def _fitted(alloc: Alloc, job: PolicyJob, free: Mapping[str, int]) -> Alloc | None:
-    """``alloc`` with every type filled in, or None if it does not fit."""
+    """Fill in every type of ``alloc``; return None if it does not fit."""
     left = dict(free)
     parts: list[Part] = []
     for part in alloc.parts:

@@ -90,7 +90,7 @@ class Pollux:
         nodes: Genomes,
         state: Mapping[str, Any],
     ) -> tuple[dict[int, Alloc], dict[str, Any]]:
-        """The allocations on one type, and the matrices that the next round begins with."""
+        """Search allocations on one type; also return the first matrices of the next round."""
         problem = self._problem(snapshot, kind, jobs, nodes)
         effort = self.population * problem.current.size
         rng = np.random.default_rng([snapshot.seed, snapshot.round_number, len(jobs)])
@@ -145,7 +145,7 @@ class Pollux:
 
 
 def _kinds(snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> dict[int, str]:
-    """The fixed type of each job: the present one, else the one with most devices per job."""
+    """Return each job's fixed type: the present one, else the one with most devices per job."""
     kinds: dict[int, str] = {}
     count = dict.fromkeys(sorted(snapshot.capacity), 0)
     held = {job.id: job.alloc.parts[0].type for job in jobs if job.alloc}
@@ -162,7 +162,7 @@ def _kinds(snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> dict[int, str]:
 
 
 def _columns(snapshot: Snapshot, kind: str, total: int) -> Genomes:
-    """Devices of each virtual node: whole nodes, then the rest of the guarantee."""
+    """Return the devices of each virtual node: complete nodes, then the rest of the guarantee."""
     info = snapshot.pool.types.get(kind)
     each = max(1, info.node_devices if info else total)
     whole, rest = divmod(total, each)
@@ -194,7 +194,7 @@ def _speedups(
 
 
 def _fair(snapshot: Snapshot, job: PolicyJob, kind: str, fair: int) -> int:
-    """A fair share of the devices, as far as the job can use it."""
+    """Return a fair share of the devices, limited to what the job can use."""
     return max(1, min(fair, snapshot.model.most_devices(job, kind)))
 
 
@@ -209,7 +209,7 @@ def _restart_factor(snapshot: Snapshot, job: PolicyJob, kind: str) -> float:
 
 
 def _current(jobs: Sequence[PolicyJob], kind: str, capacity: Genomes) -> Genomes:
-    """The matrix in force; jobs with unknown nodes are put on those with most room."""
+    """Build the current matrix; jobs with unknown nodes are put on those with most room."""
     current = np.zeros((len(jobs), len(capacity)), dtype=np.int16)
     free = capacity.copy()
     unknown: list[tuple[int, int]] = []
@@ -238,7 +238,7 @@ def _current(jobs: Sequence[PolicyJob], kind: str, capacity: Genomes) -> Genomes
 def _start(
     problem: GeneticProblem, jobs: Sequence[PolicyJob], state: Mapping[str, Any]
 ) -> Genomes:
-    """The matrix in force, and the best ones of the last round extended by new jobs."""
+    """Build the initial population: the current matrix, and the last best ones with new jobs."""
     count, nodes = problem.current.shape
     start = np.zeros((1 + _REMEMBERED, count, nodes), dtype=np.int16)
     start[0] = problem.current

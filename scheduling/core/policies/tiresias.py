@@ -101,7 +101,7 @@ class Tiresias:
         return entry
 
     def _promoted(self, job: PolicyJob, entry: "_Entry", now: float) -> "_Entry":
-        """The job in the first queue again, if it has waited for too long."""
+        """Return the job to the first queue if it has waited for too long."""
         ran = job.facts.executed - entry.base_executed
         waited = now - max(job.since, entry.since)
         starves = 0.0 < self.promote * ran <= waited
@@ -181,7 +181,7 @@ class _GittinsIndex:
         self._sums = [0.0, *accumulate(self._samples)]
 
     def at(self, service: float, quantum: float) -> float:
-        """``P(S - a <= d | S > a) / E[min(S - a, d) | S > a]``; 0 beyond all samples."""
+        """Compute ``P(S - a <= d | S > a) / E[min(S - a, d) | S > a]``; 0 beyond all samples."""
         first = bisect_right(self._samples, service)
         last = bisect_right(self._samples, service + quantum)
         longer = len(self._samples) - first

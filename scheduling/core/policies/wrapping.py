@@ -59,11 +59,11 @@ Wraps = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded(Combinator):
-    """The inner policy, or ``fallback`` where it fails, is late or breaks a rule.
+    """Runs the inner policy, or ``fallback`` if it fails, is late or breaks a rule.
 
     Attributes:
-        fallback: the name of another policy, of those that order jobs and need no time.
-        limit: bounds the time of a call; created by the driver, which has the clock.
+        fallback: name of another policy, one that only orders jobs and takes negligible time.
+        limit: limits the time of a call; created by the driver, which has the clock.
     """
 
     fallback: str = parameter("fifo", sentence("param-fallback"), choices=tuple(FALLBACKS))
@@ -157,7 +157,7 @@ def read_wraps(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def stand_in(args: Mapping[str, Any]) -> str:
-    """The name of the policy that decides where the one with these parameters fails."""
+    """Return the name of the policy that replaces a failing one with these parameters."""
     wraps = args.get(WRAP)
     if not isinstance(wraps, Mapping) or Guarded.name not in wraps:
         return "fifo"

@@ -110,7 +110,7 @@ class DeviceCeiling(Combinator):
         return books
 
     def _beyond(self, view: Snapshot, plan: Plan, books: "_Books") -> tuple[Plan, set[int]]:
-        """The plan with starts at sizes within the limits, and the jobs without such a size.
+        """Limit the plan's starts to allowed sizes; return it and the jobs without such a size.
 
         The first jobs of the inner plan come first.
         """
@@ -151,7 +151,7 @@ class _Books:
 
 
 def _held_down(snapshot: Snapshot, plan: Plan, books: _Books) -> Plan:
-    """``plan`` without growth beyond a limit, if the job's previous devices are still free.
+    """Remove growth beyond a limit from ``plan``, if the job's previous devices are still free.
 
     Borrowed devices count like any others.
     """
@@ -183,7 +183,7 @@ def _held_down(snapshot: Snapshot, plan: Plan, books: _Books) -> Plan:
 
 
 def _same(job: PolicyJob, held: Alloc, alloc: Alloc) -> bool:
-    """Whether ``alloc`` changes nothing: neither sizes and types nor processes on a device."""
+    """Return whether ``alloc`` leaves sizes, types and processes per device unchanged."""
     if held.sizes != alloc.sizes:
         return False
     # Uneven numbers of processes cannot be changed.

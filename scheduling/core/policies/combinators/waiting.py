@@ -120,7 +120,7 @@ class ReserveHead(Combinator):
     summary: ClassVar[str] = sentence("summary-patient")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Hold back starts on the types of the job that has waited longest."""
+        """Defer starts on the types of the job that has waited longest."""
         plan, after = self.inner.plan(snapshot, state)
         head = self._head(snapshot, plan)
         if head is None:
@@ -148,7 +148,7 @@ class ReserveHead(Combinator):
         return replace(held, hold={**held.hold, head.id: kept}), after
 
     def _head(self, snapshot: Snapshot, plan: Plan) -> PolicyJob | None:
-        """The job of the present turn: the highest priority and the earliest, later the next."""
+        """Return the job of the current turn: by priority and age first, later the next."""
         turns = {
             job.id: turn
             for job in snapshot.jobs
@@ -178,7 +178,7 @@ class ReserveHead(Combinator):
 
 
 def _large_enough(job: PolicyJob, snapshot: Snapshot) -> list[str]:
-    """The types on which the whole gang can be, if they are free: enough devices, and nodes."""
+    """Return the types with enough devices and nodes for the complete gang."""
     return [
         kind
         for kind in one_type(job, sorted(snapshot.capacity))
