@@ -315,7 +315,7 @@ class PolluxModel(LearnedModel):
         return profile.iteration(batch, last) - profile.iteration(batch, mine.epoch)
 
     def _learned_rate(self, job: PolluxJob, shape: Shape, batch: int) -> float:
-        """Return the expected rate from the job's steps; before them, one per second and device."""
+        """Return the expected rate from the job's steps; before them, 1 per second and device."""
         fit = self.fitted(job.index, shape.type)
         if fit is None:
             return float(shape.devices)
