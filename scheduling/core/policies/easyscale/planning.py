@@ -53,17 +53,18 @@ class Threads:
 
 
 def best_threads(workers: Workers, gpus: Mapping[str, int]) -> Threads | None:
-    """The shortest step of a job on ``gpus``, exactly.
+    """Find the exact minimum step time of a job on ``gpus``.
 
     A step takes as long as the slowest executor, which is ``k / C`` for some number of workers
-    ``k`` and rate ``C``. Of these times the shortest is taken at which the GPUs hold all workers.
+    ``k`` and rate ``C``. The result is the shortest of these times at which the GPUs hold all
+    workers.
 
     Args:
         workers: the job.
-        gpus: number of each type it has.
+        gpus: number of its GPUs by type.
 
     Returns:
-        The spread of the workers; None when the job can run on none of the GPUs.
+        The distribution of the workers; None if the job can run on none of the GPUs.
     """
     usable = {kind: n for kind, n in gpus.items() if n > 0 and workers.rates.get(kind)}
     times = sorted(
@@ -95,14 +96,14 @@ def growths(
     most_waste: float,
     allows: Callable[[int], bool] = lambda _gpus: True,
 ) -> dict[str, tuple[Threads, float]]:
-    """One proposal for each type: the additional GPUs of it that pay best.
+    """Propose for each type the additional GPUs with the largest gain per GPU.
 
     Args:
         workers: the job.
         now: its present GPUs.
         free: available GPUs by type.
-        most_waste: configurations that lose a greater share are not proposed.
-        allows: whether the job can run on a total number of GPUs.
+        most_waste: maximum lost share of power of a proposed configuration.
+        allows: returns whether the job can run on a total number of GPUs.
 
     Returns:
         By type the configuration and its gain in speed per added GPU. A proposal grows one type,
@@ -124,7 +125,7 @@ def growths(
 
 
 def _held(rates: Sequence[float], seconds: float) -> tuple[int, int]:
-    """The most workers that one GPU runs within ``seconds``, and with how many executors."""
+    """Return the maximum workers on one GPU within ``seconds``, and their number of executors."""
     best = (0, 1)
     for executors, rate in enumerate(rates, start=1):
         # The time came from a division by some rate; a hair of slack makes up for its rounding.
@@ -140,7 +141,7 @@ def _room(workers: Workers, gpus: Mapping[str, int], seconds: float) -> int:
 
 
 def _spread(workers: Workers, gpus: Mapping[str, int], seconds: float) -> Threads:
-    """The configuration of a step of ``seconds``, without idle GPUs."""
+    """Build the configuration of a step of ``seconds``, without idle GPUs."""
     used: dict[str, int] = {}
     executors: dict[str, int] = {}
     threads: dict[str, int] = {}
@@ -171,13 +172,13 @@ class Trainee:
     """A job for the inter-job scheduler.
 
     Attributes:
-        types: its usable types, the preferred one first.
-        least: GPUs below which it does not run.
+        types: usable types in order of preference.
+        least: minimum number of GPUs.
         gpus: present GPUs; empty while it waits.
-        wanted: its next GPUs, while it waits after it had to leave.
-        mixes: it may use several types at once, its operators being alike on all of them.
-        allows: whether it can run on a total number of GPUs.
-        barred: numbers of GPUs by type that have been tried and were slower than predicted.
+        wanted: GPUs to restart on, while it waits after a resize.
+        mixes: whether it may use several types at once, since its operators are equal on them.
+        allows: returns whether it can run on a total number of GPUs.
+        barred: numbers of GPUs by type that were slower than predicted.
     """
 
     id: int
@@ -194,16 +195,16 @@ class Trainee:
 def share_out(
     trainees: Sequence[Trainee], free: Mapping[str, int], *, most_waste: float
 ) -> dict[int, Threads]:
-    """Admit waiting jobs, then grow those that gain most.
+    """Admit waiting jobs, then grow those with the largest gains.
 
     Running jobs retain their GPUs. Waiting jobs come first, in the order given, each with its
     least number of GPUs of its best type with room; then each job proposes one growth per type,
     and the proposals that gain most per GPU are accepted, one per job at most.
 
     Args:
-        trainees: running and waiting jobs, the earliest first.
+        trainees: running and waiting jobs, earliest first.
         free: idle GPUs by type.
-        most_waste: the greatest share of power that a proposal may lose.
+        most_waste: maximum share of power that a proposal may lose.
 
     Returns:
         The configuration of each job that runs.
@@ -247,11 +248,11 @@ def share_out(
 
 
 def _begin(job: Trainee, left: Mapping[str, int]) -> Threads | None:
-    """The least that a waiting job runs on: its best type with room, that one alone.
+    """Start a waiting job on its minimum: its best type with room, that one alone.
 
-    One that left to return at another size gets that one, if there is still room for it.
-    Sizes at which a GPU would have nothing to do (3 for 4 workers) are passed over where there is
-    room for the next one; else the job begins at its least, with that GPU idle.
+    A job that left for a resize gets its new size, if there is still room for it. Sizes with an
+    idle GPU (3 for 4 workers) are skipped if there is room for the next size. Otherwise the job
+    starts at its minimum, with that GPU idle.
     """
     if job.wanted and all(n <= left.get(kind, 0) for kind, n in job.wanted.items()):
         back = best_threads(job.workers, job.wanted)

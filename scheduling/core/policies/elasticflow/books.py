@@ -124,7 +124,7 @@ class Books:
         return False
 
     def keeps(self, promise: Promise, n: int) -> bool:
-        """Whether the deadline is met with ``n`` devices until the share changes next."""
+        """Return whether the deadline is met with ``n`` devices until the share changes next."""
         now = self.snapshot.now
         first = next((span for span in promise.profile if span.start <= now + 1e-9), None)
         end = self._next_slot() if first is None else first.end
@@ -156,7 +156,7 @@ class Books:
         }
 
     def _contract(self, job: PolicyJob, kind: str) -> Contract | None:
-        """A job's requirement on a type; None: its work is not known."""
+        """Build a job's requirement on a type; return None if its work is unknown."""
         rates = rates_by_size(self.snapshot, job, kind, self.snapshot.pool.capacity.get(kind, 0))
         if not rates or job.terms.deadline is None:
             return None
@@ -176,7 +176,7 @@ class Books:
         )
 
     def _as_far_as_it_goes(self, kind: str, mine: Sequence[Promise]) -> dict[int, Profile]:
-        """The old shares, the earliest deadlines first where they no longer fit together."""
+        """Keep the old shares; if they no longer fit together, earliest deadlines come first."""
         horizon = self._horizon(kind)
         kept: dict[int, Profile] = {}
         for promise in sorted(mine, key=lambda p: (p.contract.deadline, p.contract.id)):

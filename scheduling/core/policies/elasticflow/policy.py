@@ -104,7 +104,7 @@ class ElasticFlow:
         room: FreeDevices,
         allocs: dict[int, Alloc],
     ) -> None:
-        """The admitted shares of the present, then the rest step by step."""
+        """Allocate the admitted shares, then distribute the rest step by step."""
         kinds: dict[int, str] = {}
         start: dict[int, int] = {}
         rates: dict[int, Mapping[int, float]] = {}
@@ -140,7 +140,7 @@ class ElasticFlow:
 def _next_size(
     rates: Mapping[int, float], n: int, promise: Promise | None, books: Books
 ) -> int | None:
-    """The next size that is faster, and still meets an admitted deadline."""
+    """Return the next size that is faster and still meets the admitted deadlines, or None."""
     faster = (m for m in sorted(rates) if m > n and rates[m] > rates.get(n, 0.0))
     return next((m for m in faster if promise is None or books.keeps(promise, m)), None)
 
@@ -155,7 +155,7 @@ def _gain(rates: Mapping[int, float], n: int, m: int) -> float:
 def _best_effort(
     snapshot: Snapshot, job: PolicyJob, room: FreeDevices
 ) -> tuple[str, Mapping[int, float]] | None:
-    """The type for a job without a promise: where it is, else the one with most room."""
+    """Choose the type for a job without a promise: its present one, else that with most room."""
     held = {part.type for part in job.alloc.parts} if job.alloc else set()
     kinds = sorted(
         one_type(job, room.kinds), key=lambda kind: (kind not in held, -room.free(kind), kind)

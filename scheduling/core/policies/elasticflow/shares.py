@@ -17,7 +17,7 @@ from scheduling.core.policies.engines.lp import InfeasibleError, LinearProgram
 
 
 class ShareSpan(NamedTuple):
-    """``n`` devices from ``start`` to ``end``."""
+    """A number ``n`` of devices from ``start`` to ``end``."""
 
     start: float
     end: float
@@ -46,7 +46,7 @@ class Contract:
     held: int = 0
 
     def best(self, room: int) -> int:
-        """The size up to ``room`` that is fastest, the smaller one of two alike; 0: none."""
+        """Return the fastest size up to ``room``, the smaller one in a tie; 0 if none."""
         best = 0
         for n, rate in self.rates.items():
             if n <= room and rate > 0 and (not best or (rate, -n) > (self.rates[best], -best)):
@@ -70,29 +70,29 @@ class Horizon:
     """Free devices from now on, with changes at the boundaries of slots."""
 
     def __init__(self, *, now: float, slot: float, free: int) -> None:
-        """All of ``free`` for ever.
+        """Create a horizon with all ``free`` devices, without end.
 
         Args:
-            now: where it begins; the first slot may be a part of one.
-            slot: seconds; boundaries are its multiples.
-            free: devices.
+            now: its begin; the first slot may be shorter.
+            slot: length of a slot in seconds; boundaries are its multiples.
+            free: number of free devices.
         """
         self.now = now
         self.slot = slot
         self.spans = [ShareSpan(now, inf, free)]
 
     def copy(self) -> "Horizon":
-        """One that can be used up without this one."""
+        """Return an independent copy."""
         other = Horizon(now=self.now, slot=self.slot, free=0)
         other.spans = list(self.spans)
         return other
 
     def slot_before(self, time: float) -> float:
-        """The boundary at or before ``time``, now at the earliest."""
+        """Return the boundary at or before ``time``, but not before now."""
         return max(self.now, floor(time / self.slot + 1e-9) * self.slot)
 
     def slot_after(self, time: float) -> float:
-        """The boundary at or after ``time``."""
+        """Return the boundary at or after ``time``."""
         return max(self.now, ceil(time / self.slot - 1e-9) * self.slot)
 
     def take(self, profile: Iterable[ShareSpan]) -> bool:
@@ -137,7 +137,7 @@ def _start(span: ShareSpan) -> float:
 
 
 def minimum_share(contract: Contract, horizon: Horizon) -> Profile | None:
-    """The profile of the smallest level that meets the deadline; None: impossible.
+    """Find the profile of the smallest level that meets the deadline; None if impossible.
 
     At each level the slots are filled backwards from the deadline with the free devices, up to the
     level. ``horizon`` is not modified.
@@ -199,7 +199,7 @@ def _enough(contract: Contract, taken: Sequence[ShareSpan], now: float) -> bool:
 
 
 def trimmed(profile: Iterable[ShareSpan], now: float) -> Profile:
-    """The future part of a profile."""
+    """Return the future part of a profile."""
     return tuple(
         span._replace(start=max(now, span.start)) for span in profile if span.end > now + 1e-9
     )
@@ -214,7 +214,7 @@ _MOST_COLUMNS = 3000
 
 
 def any_way(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profile] | None:
-    """Profiles that meet all deadlines, slot by slot; None: none exist, or too many slots."""
+    """Find profiles that meet all deadlines, by slot; None if none exist, or too many slots."""
     end = max((horizon.slot_after(contract.deadline) for contract in contracts), default=0.0)
     slots = _slots(horizon, end)
     if len(slots) * sum(len(contract.rates) for contract in contracts) > _MOST_COLUMNS:
@@ -253,7 +253,7 @@ def any_way(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profil
 def _keep_deadline(
     program: LinearProgram, contract: Contract, slots: Sequence[ShareSpan]
 ) -> dict[tuple[int, int], int]:
-    """A contract's columns, by slot and size, which must add up to all of its work in time."""
+    """Add a contract's columns, by slot and size, which must complete its work in time."""
     columns: dict[tuple[int, int], int] = {}
     worth: list[float] = []
     for number, slot in enumerate(slots):

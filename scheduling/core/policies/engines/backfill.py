@@ -36,13 +36,13 @@ class Calendar:
             self._free.append(self._free[-1] + steps[time])
 
     def least_free(self, start: float, end: float) -> int:
-        """The fewest devices that are free at any moment of ``[start, end)``."""
+        """Return the minimum number of free devices during ``[start, end)``."""
         first = bisect_right(self._times, start) - 1
         last = max(first + 1, bisect_left(self._times, end))
         return min(self._free[first:last])
 
     def earliest(self, n: int, seconds: float) -> float:
-        """The first time from which ``n`` devices are free for ``seconds``; inf if never."""
+        """Return the earliest time with ``n`` free devices for ``seconds``; inf if never."""
         start = inf
         for index, (time, free) in enumerate(zip(self._times, self._free, strict=True)):
             if free < n:
@@ -69,7 +69,7 @@ class Calendar:
             self._free[index] -= n
 
     def _split(self, time: float) -> int:
-        """The index of the step that begins at ``time``, which is inserted if needed."""
+        """Return the index of the step that begins at ``time``; insert the step if needed."""
         index = bisect_left(self._times, time)
         if index == len(self._times) or self._times[index] != time:
             self._times.insert(index, time)
@@ -103,10 +103,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillResult:
-    """Result of a walk.
+    """Result of a backfill pass.
 
     Attributes:
-        starts: type by job, for those that start now, in order.
+        starts: type by job, for jobs that start now, in order.
         holds: reservations of jobs that wait, in order.
     """
 

@@ -19,14 +19,14 @@ _FIRST_OWNER: Final = -2
 
 @dataclass(slots=True, kw_only=True)
 class FairAccount:
-    """A tenant, or an owner if no tenants are known.
+    """Account of a tenant, or of an owner if no tenants are known.
 
     Attributes:
-        id: the tenant's; below -1 for owners, -1 for the root.
-        weight: unit of its share, above 0.
+        id: ID of the tenant; below -1 for owners, -1 for the root.
+        weight: weight of its share, above 0.
         ceiling: maximum number of devices.
         held: devices by type.
-        waiting: its own jobs, in the order of service.
+        waiting: jobs of the account, in the order of service.
     """
 
     id: int
@@ -54,19 +54,19 @@ class FillBounds(Protocol):
         ...
 
     def allows(self, job: PolicyJob, devices: int) -> bool:
-        """Whether a job may have a number of devices; if not, it is skipped."""
+        """Return whether a job may have a number of devices; otherwise it is skipped."""
         ...
 
 
 def account_of(job: PolicyJob, tenants: Container[int]) -> int:
-    """Account of a job: its tenant's if the view knows that one, else its owner's."""
+    """Return the account of a job: its tenant's if the view has that one, else its owner's."""
     return job.terms.tenant if job.terms.tenant in tenants else _FIRST_OWNER - job.owner
 
 
 def tree(
     snapshot: Snapshot, *, weigh: Callable[[Tenant], float] = lambda tenant: tenant.weight
 ) -> tuple[FairAccount, dict[int, FairAccount]]:
-    """The root, and the accounts of a view by id; owners without a tenant weigh 1."""
+    """Build the root and the accounts of a view by ID; owners without a tenant weigh 1."""
     known = {tenant.id: tenant for tenant in snapshot.tenants}
     accounts = {
         tenant.id: FairAccount(
@@ -102,16 +102,16 @@ def fill(
 
     Args:
         snapshot: the private view.
-        root: the tree.
+        root: root of the tree.
         accounts: all accounts by id.
-        share: measure of an account; it must rise with its devices.
-        order: of an account's jobs.
-        keep: running jobs retain their devices; else all start from nothing.
-        strict: an account whose first job does not fit gets nothing more in this round.
+        share: share of an account; it must rise with its devices.
+        order: sort key of an account's jobs.
+        keep: whether running jobs retain their devices; otherwise all start without devices.
+        strict: whether an account whose first job does not fit gets nothing more in this round.
         limits: further bounds for jobs.
 
     Returns:
-        Allocations by job. Jobs that borrow come after all others, in the same way.
+        Allocations by job. Jobs that borrow are served after all others, by the same rule.
     """
     tenants = {tenant.id for tenant in snapshot.tenants}
     jobs = present(snapshot)
@@ -202,7 +202,7 @@ def _parents(root: FairAccount) -> dict[int, FairAccount]:
 
 
 def _path(account: FairAccount, parents: Mapping[int, FairAccount]) -> Iterable[FairAccount]:
-    """An account and all above it."""
+    """Return an account and all its ancestors."""
     yield account
     while account.id in parents:
         account = parents[account.id]

@@ -1,4 +1,4 @@
-"""Genetic search over whole matrices of jobs by nodes with their numbers of devices.
+"""Genetic search over matrices of jobs by nodes with their numbers of devices.
 
 A genome is a matrix of jobs by nodes with the devices of each job on each node; a population is an
 array of them, so that every step of the algorithm covers many genomes at once. Most of a genome is
@@ -50,7 +50,7 @@ class GeneticProblem:
     at_once: int = 1 << 20
 
     def fitness(self, genomes: Genomes) -> Floats:
-        """The power mean of the jobs' speed-ups, by genome."""
+        """Compute the power mean of the jobs' speed-ups, by genome."""
         return np.concatenate([self._fitness(genomes[part]) for part in self._parts(genomes)])
 
     def _fitness(self, genomes: Genomes) -> Floats:
@@ -135,7 +135,7 @@ def search(
 def _fittest(
     genomes: Genomes, values: Floats, children: Genomes, theirs: Floats
 ) -> tuple[Genomes, Floats]:
-    """The best of two generations; of those worth the same only one, where others are left."""
+    """Select the best of two generations; of equal fitness only one, if others are left."""
     both = np.concatenate([values, theirs])
     order = np.argsort(-both, kind="stable")
     ranked = both[order]
@@ -223,7 +223,7 @@ def _clip(genomes: Genomes, free: Genomes, backwards: Bools) -> None:
 
 
 def _kept(lines: Genomes, most: NDArray[np.integer[Any]]) -> Genomes:
-    """Each line limited to a number of devices, its first entries first."""
+    """Limit each line to a number of devices, its first entries first."""
     kept = np.minimum(lines.cumsum(axis=1, dtype=np.int32), most[:, None])
     cut: Genomes = np.diff(kept, axis=1, prepend=0).astype(np.int16)
     return cut

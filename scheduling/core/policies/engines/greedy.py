@@ -21,17 +21,17 @@ def sorted_policy(
     only: Callable[[PolicyJob], bool] = lambda _job: True,
     wake: float | None = None,
 ) -> Plan:
-    """Walk all jobs in order of ``key`` and give each its whole gang while devices are free.
+    """Walk all jobs in order of ``key`` and allocate complete gangs while devices are free.
 
-    Running jobs have no advantage but their place in the order: one that the walk does not reach
-    is suspended. Non-preemptible jobs come first, those that borrow last.
+    Running jobs have no advantage besides the order: a job that the walk does not reach is
+    suspended. Non-preemptible jobs come first, those that borrow last.
 
     Args:
         snapshot: the private view.
-        key: the order; the id breaks ties.
-        strict: the first job that does not fit ends the walk.
-        only: jobs for which it is False get nothing.
-        wake: time of the next change of the order, if the policy knows it.
+        key: sort key of jobs; the ID breaks ties.
+        strict: whether the first job that does not fit ends the walk.
+        only: predicate of the jobs to serve.
+        wake: time of the next change of the order, if the policy can compute it.
     """
     jobs = present(snapshot)
     room = FreeDevices(snapshot)
@@ -51,7 +51,7 @@ def sorted_policy(
 
 
 def serve_rest(jobs: Iterable[PolicyJob], room: FreeDevices, allocs: dict[int, Alloc]) -> None:
-    """Give the rest to ``jobs`` without devices: those that borrow last, each by arrival."""
+    """Allocate the remaining devices to ``jobs`` without devices: by arrival, borrowers last."""
     for job in sorted(jobs, key=lambda job: (borrows(job), job.submitted, job.id)):
         alloc = room.fit(job) if job.id not in allocs else None
         if alloc is not None:
@@ -66,7 +66,7 @@ def meant(
     why: Mapping[int, str] | None = None,
     wake: float | None = None,
 ) -> Plan:
-    """A plan with exact allocations (no offer), with a line for each waiting job."""
+    """Build a plan of exact allocations (not offers), with a line for each waiting job."""
     lines = {job.id: WAITS for job in ordered if job.id not in allocs}
     return Plan(
         allocs=dict(sorted(allocs.items())),

@@ -1,4 +1,4 @@
-"""Linear and mixed-integer programs, put together row by row and solved by HiGHS."""
+"""Linear and mixed-integer programs, built row by row and solved by HiGHS."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

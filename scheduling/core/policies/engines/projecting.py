@@ -30,12 +30,12 @@ class ShapeSet(NamedTuple):
 def seen_from_each(
     types: tuple[str, ...], shapes: tuple[Shape, ...], node_devices: tuple[int, ...]
 ) -> ShapeSet:
-    """The sizes of all columns on every type's nodes, so that one question answers all.
+    """Build the sizes of all columns on every type's nodes, so that one query suffices for all.
 
     Args:
         types: device types.
-        shapes: of the columns.
-        node_devices: devices of a node, by type.
+        shapes: shapes of the columns.
+        node_devices: devices per node, by type.
     """
     seen = [
         [Shape(name, -(-shape.devices // each), shape.devices) for shape in shapes]

@@ -18,7 +18,7 @@ from scheduling.core.policy_interface import (
 
 
 def present(snapshot: Snapshot) -> list[PolicyJob]:
-    """The jobs that can be given something, by id: all but those that are leaving."""
+    """Return the jobs that can get devices, by ID: all except leaving ones."""
     return sorted(
         (job for job in snapshot.jobs if job.phase is not JobPhase.LEAVING),
         key=lambda job: job.id,
@@ -26,17 +26,17 @@ def present(snapshot: Snapshot) -> list[PolicyJob]:
 
 
 def borrows(job: PolicyJob) -> bool:
-    """Whether a job uses devices outside its guarantee."""
+    """Return whether a job uses devices outside its guarantee."""
     return job.job_class is JobClass.OPPORTUNISTIC
 
 
 def is_pinned(job: PolicyJob) -> bool:
-    """Whether a job runs and must retain its devices."""
+    """Return whether a job runs and must retain its devices."""
     return job.phase is JobPhase.RUNNING and not job.terms.preemptible
 
 
 def one_type(job: PolicyJob, kinds: Iterable[str]) -> list[str]:
-    """Those of ``kinds`` on which a whole gang can be, the ones it names first coming first."""
+    """Select the ``kinds`` that can hold the complete gang, in the job's order of preference."""
     able = [
         kind
         for kind in kinds
@@ -47,7 +47,7 @@ def one_type(job: PolicyJob, kinds: Iterable[str]) -> list[str]:
 
 
 def on_type(job: PolicyJob, kind: str) -> Alloc:
-    """The whole gang on one type; its present allocation if that is the same."""
+    """Allocate the complete gang on one type; return the present allocation if equal."""
     held = job.alloc
     whole = held is not None and held.share is None and held.devices == job.gang
     if held is not None and whole and all(part.type == kind for part in held.parts):
@@ -57,7 +57,7 @@ def on_type(job: PolicyJob, kind: str) -> Alloc:
 
 
 def shape_of(snapshot: Snapshot, kind: str, devices: int) -> Shape:
-    """A number of devices of a type on as few nodes as possible."""
+    """Return the shape of devices of a type on as few nodes as possible."""
     info = snapshot.pool.types.get(kind)
     per_node = info.node_devices if info else devices
     return Shape(type=kind, nodes=max(1, ceil(devices / max(1, per_node))), devices=devices)
@@ -88,7 +88,7 @@ class FreeDevices:
         return {kind: self.free(kind, job) for kind in allowed if kind in self._kinds}
 
     def fit(self, job: PolicyJob) -> Alloc | None:
-        """Return the whole gang's allocation: the present one if possible, else one that fits.
+        """Allocate the complete gang: the present allocation if possible, else one that fits.
 
         Types are tried in the order in which the job names them, those of a job without types by
         the number of free devices.
@@ -101,7 +101,7 @@ class FreeDevices:
         return self.fitting(job, rigid_alloc(job))
 
     def fitting(self, job: PolicyJob, alloc: Alloc) -> Alloc | None:
-        """``alloc`` with all types filled in, None if it does not fit."""
+        """Fill in all types of ``alloc``; return None if it does not fit."""
         left = {kind: self.free(kind, job) for kind in self._kinds}
         parts: list[Part] = []
         for part, kinds in zip(alloc.parts, self._choices(job, alloc), strict=True):
@@ -146,7 +146,7 @@ class FreeDevices:
         return pinned
 
     def _choices(self, job: PolicyJob, alloc: Alloc) -> Iterator[tuple[str, ...]]:
-        """For each part the usable types, none meaning any; present devices stay."""
+        """Yield the usable types of each part, empty for any; present devices are retained."""
         if job.alloc is not None and alloc is job.alloc:
             for part in alloc.parts:
                 yield () if part.type is None else (part.type,)

@@ -94,7 +94,7 @@ class Packs:
 def _promises(
     first: PolicyJob, other: PolicyJob, snapshot: Snapshot, kinds: Sequence[str]
 ) -> bool:
-    """Whether two jobs fit into a device's memory and should make more together."""
+    """Return whether two jobs fit into a device's memory and should be faster together."""
     needed = (first.facts.memory_peak or 0) + (other.facts.memory_peak or 0)
     for kind in kinds:
         info = snapshot.pool.types.get(kind)
@@ -106,12 +106,12 @@ def _promises(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedGang:
-    """A job, or a pack of jobs, that runs whole.
+    """A job, or a pack of jobs, that is placed as one gang.
 
     Attributes:
-        key: of the job, or of the first job of a pack.
-        n: devices.
-        types: possible types, the best first.
+        key: ID of the job, or of the first job of a pack.
+        n: number of devices.
+        types: possible types, best first.
     """
 
     key: int
@@ -130,14 +130,14 @@ class Seat:
 def seat(
     gangs: Sequence[PackedGang], capacity: Mapping[str, int], before: Mapping[int, Seat]
 ) -> dict[int, Seat]:
-    """A seat for each gang that can fit at all, in as few rows as first fit needs.
+    """Assign each gang that can fit a seat, in as few rows as first fit needs.
 
-    Gangs stay in place; new ones take the first row with room. Then the gangs of the last row move
-    to the others as far as they have room, and empty rows are closed.
+    Existing gangs retain their seats; new ones take the first row with room. Then gangs of the
+    last row move to other rows as far as there is room, and empty rows are removed.
 
     Args:
         gangs: in order of arrival.
-        capacity: devices by type, the same in every row.
+        capacity: devices by type, equal in all rows.
         before: previous seats.
     """
     rows: list[dict[str, int]] = []

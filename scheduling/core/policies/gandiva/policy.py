@@ -141,7 +141,7 @@ class Gandiva:
     def _turn(
         self, snapshot: Snapshot, state: Mapping[str, Any], seats: Mapping[int, Seat]
     ) -> tuple[int, float]:
-        """The running row, and its start."""
+        """Return the running row, and its start."""
         rows = max((place.row for place in seats.values()), default=0) + 1
         row = int(state.get("row", 0)) % rows
         turned = float(state.get("turned", snapshot.now))
@@ -178,7 +178,7 @@ class Gandiva:
 
 
 def _gang(job: PolicyJob, snapshot: Snapshot, free: Mapping[str, int]) -> PackedGang:
-    """A job with its types: where it is, then the fastest first."""
+    """Build the gang of a job with its types: its present one, then the fastest first."""
     held = {part.type for part in job.alloc.parts} if job.alloc else set()
     kinds = sorted(
         one_type(job, sorted(free)),

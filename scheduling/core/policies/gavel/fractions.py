@@ -66,7 +66,7 @@ class GavelView:
         return cls(snapshot=snapshot, jobs=tuple(jobs), kinds=kinds, instance=instance)
 
     def with_pairs(self) -> "GavelView":
-        """The same with all pairs that are faster together than one of them, the best first."""
+        """Add all pairs of jobs that are faster together than one of them, best first."""
         found: list[tuple[float, int, int, Floats]] = []
         alone = self.instance.alone
         model = self.snapshot.model
@@ -89,7 +89,7 @@ class GavelView:
         return replace(self, instance=with_pairs(self.instance, pairs))
 
     def isolated_after(self, before: Mapping[str, Any]) -> dict[str, list[float]]:
-        """By job: seconds in isolation for its steps so far, steps, rate now."""
+        """Return by job: seconds in isolation for its steps so far, steps, and present rate."""
         rates = isolated_shares(self.instance)
         after = {}
         for job, rate in zip(self.jobs, rates, strict=True):
@@ -107,7 +107,7 @@ class GavelView:
         relative: bool,
         isolated: Mapping[str, Sequence[float]],
     ) -> dict[Combination, dict[str, float]]:
-        """The fractions that are best for ``objective``, those above 0."""
+        """Solve for ``objective``, and return the fractions above 0."""
         if not self.jobs or not self.kinds:
             return {}
         matrix = self._matrix(objective, within, relative, isolated)
@@ -187,7 +187,7 @@ class GavelView:
         return (-job.priority, job.submitted, job.id)
 
     def _steps_left(self) -> Floats:
-        """Remaining work: steps if known, else the declared time, else an hour's worth."""
+        """Return the remaining work: steps if known, else the declared time, else one hour."""
         best = self.instance.alone.max(axis=1, initial=0.0)
         left = []
         for job, rate in zip(self.jobs, best, strict=True):
@@ -204,7 +204,7 @@ class GavelView:
         return enough
 
     def _needed(self) -> Floats:
-        """Steps/s that each deadline asks for; 0 without one, or when it has passed."""
+        """Return the steps/s that each deadline requires; 0 without one, or after it."""
         left = self._steps_left()
         now = self.snapshot.now
         return np.array(

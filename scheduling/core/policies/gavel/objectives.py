@@ -273,7 +273,7 @@ def _weights(
     policies: Sequence[EntityPolicy],
     rising: np.ndarray[tuple[int], np.dtype[np.bool_]],
 ) -> Floats:
-    """Each job's part of its entity's weight; 0 for those that cannot rise, or not yet."""
+    """Distribute each entity's weight over its jobs; 0 for jobs that cannot rise, or not yet."""
     weights = np.zeros(len(job_weights))
     owners = np.asarray(entity_of)
     for entity, policy in enumerate(policies):

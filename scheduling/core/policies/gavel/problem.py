@@ -67,10 +67,10 @@ class Fractions:
 
 
 def jobs_alone(rates: Floats, scale: Floats, capacity: Floats) -> Fractions:
-    """An instance without sharing.
+    """Build a problem without space sharing.
 
     Args:
-        rates: steps/s, shape ``(J, K)``; a job that is larger than all of a type cannot run there.
+        rates: steps/s, shape ``(J, K)``; a job larger than a type's capacity cannot run on it.
         scale: devices of each job, shape ``(J,)``.
         capacity: devices of each type, shape ``(K,)``.
     """
@@ -86,7 +86,7 @@ def jobs_alone(rates: Floats, scale: Floats, capacity: Floats) -> Fractions:
 
 
 def with_pairs(instance: Fractions, pairs: Sequence[Sharing]) -> Fractions:
-    """``instance`` with combinations of two jobs of one size that may share their devices.
+    """Add combinations of two jobs of equal size that may share their devices to ``instance``.
 
     Raises:
         ValueError: two jobs of a pair differ in size.
@@ -147,7 +147,7 @@ class FractionProgram:
             self.program.at_most(columns, np.ones(len(columns)), 1.0)
 
     def throughput(self, job: int) -> tuple[Ints, Floats]:
-        """A job's effective throughput as columns and factors."""
+        """Return a job's effective throughput as columns and factors."""
         columns, factors = self._terms[job]
         return np.concatenate(columns), np.concatenate(factors)
 
@@ -157,7 +157,7 @@ class FractionProgram:
         return self.program.at_least(columns, factors, least)
 
     def matrix(self, solution: Floats) -> Floats:
-        """The fractions in a solution, shape ``(M, K)``, without rounding errors."""
+        """Return the fractions of a solution, shape ``(M, K)``, without rounding errors."""
         found: Floats = np.clip(solution[self.x], 0.0, 1.0)
         found[found < 1e-9] = 0.0
         return found

@@ -46,7 +46,7 @@ class Backfill:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Keep running jobs, start those that may start, and store reservations."""
+        """Retain running jobs, start those that may start, and store reservations."""
         waiting = sorted(
             (job for job in snapshot.jobs if job.phase is JobPhase.QUEUED),
             key=lambda job: (borrows(job), -job.priority, job.submitted, job.id),
@@ -54,7 +54,7 @@ class Backfill:
         return self.plan_in_order(snapshot, waiting), state
 
     def plan_in_order(self, snapshot: Snapshot, waiting: list[PolicyJob]) -> Plan:
-        """The same for a given order."""
+        """Plan the waiting jobs in the given order."""
         running = [job for job in present(snapshot) if job.phase is JobPhase.RUNNING]
         room = FreeDevices(snapshot)
         allocs: dict[int, Alloc] = {}
@@ -142,7 +142,7 @@ class Backfill:
 
 
 def _is_one_piece(job: PolicyJob) -> bool:
-    """Whether all of a gang can come from one type."""
+    """Return whether one type can serve a complete gang."""
     return len({member.device_types for member in job.demand.members}) == 1
 
 

@@ -73,9 +73,9 @@ class UserLimits:
             self._held[queue, job.owner] += devices
 
     def allows(self, job: PolicyJob, devices: int) -> bool:
-        """Whether its owner may have n more devices; an owner without any may start one gang.
+        """Return whether its owner may have n more devices; one without any may start one gang.
 
-        Without that a gang above the limit would never start.
+        Without this exception, a gang above the limit would never start.
         """
         if borrows(job):
             return True
@@ -87,7 +87,7 @@ class UserLimits:
         return False
 
     def limit(self, queue: int, devices: int) -> float:
-        """The most that one user may hold of a queue which is to use ``devices`` more."""
+        """Return the maximum devices of one user in a queue that is to use ``devices`` more."""
         guarantee = self._guarantees[queue]
         capacity = max(guarantee, float(self._used[queue] + devices))
         part = max(1.0 / max(1, self._active.get(queue, 1)), self._percent / ALL)
@@ -203,8 +203,8 @@ class Capacity:
 def ideal_shares(snapshot: Snapshot, demand: Mapping[int, int]) -> dict[int, float]:
     """Return the ideal devices of each queue: its guarantee first, then the rest by guarantees.
 
-    Water filling over the leaves: no queue gets more than it asks for, and the unused rest goes to
-    the others in proportion.
+    Water filling over the leaves: no queue gets more than its demand, and the others share the
+    unused rest in proportion.
     """
     guarantees = {tenant.id: _guarantee(tenant) for tenant in snapshot.tenants}
     weights = {queue: max(1e-9, guarantees.get(queue, 1.0)) for queue in demand}
@@ -229,7 +229,7 @@ def _guarantee(tenant: Tenant) -> float:
 
 
 def _without(snapshot: Snapshot, back: frozenset[int]) -> Snapshot:
-    """The view without the gangs that return devices; these count as free."""
+    """Copy the view without the gangs that return devices; these count as free."""
     if not back:
         return snapshot
     return replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.id not in back))
@@ -256,7 +256,7 @@ class Philly:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """The plan of the queues, each start with the locality that it asks for now."""
+        """Plan the queues, with the current locality request for each start."""
         running = [job for job in snapshot.jobs if job.phase is JobPhase.RUNNING]
         used = sum(job.gang for job in running)
         queues = Capacity(preempt=used >= self.full * snapshot.pool.devices)
@@ -280,7 +280,7 @@ class Philly:
     def _level(
         self, job: PolicyJob, asked: Within, kind: str | None, n: int, snapshot: Snapshot
     ) -> str:
-        """The tightest domain with ``n`` free devices, or as wide a one as the wait has earned.
+        """Return the tightest domain with ``n`` free devices, or the widest that the wait permits.
 
         The job's own ``within`` is never relaxed.
         """

@@ -73,7 +73,7 @@ class Fifo:
         return plan, state
 
     def in_order(self, waiting: Iterable[J]) -> list[J]:
-        """This policy's whole order of waiting jobs, independent of other facts."""
+        """Return this policy's complete order of waiting jobs, independent of other facts."""
         return sorted(waiting, key=lambda job: (-job.priority, job.submitted, job.id))
 
 

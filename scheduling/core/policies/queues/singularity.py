@@ -67,7 +67,7 @@ class Singularity:
         return {0: self.premium, 1: self.standard}.get(_rank(job), 0.0)
 
     def _achieved(self, snapshot: Snapshot, state: Mapping[str, Any]) -> dict[int, float]:
-        """The part of full speed that each job has had over the window, fading with time."""
+        """Return each job's share of full speed over the window, with exponential decay."""
         elapsed = max(0.0, snapshot.now - float(state.get("at", snapshot.now)))
         before = state.get("achieved", {})
         keep = 0.5 ** (elapsed / self.window)
@@ -108,7 +108,7 @@ class Singularity:
         return frozenset(refused)
 
     def _promise(self, job: PolicyJob, room: FreeDevices, allocs: dict[int, Alloc]) -> None:
-        """The smallest size that meets the guarantee, else the largest below it that fits."""
+        """Allocate the smallest size that meets the guarantee, else the largest that fits."""
         sizes = splices(job)
         enough = [size for size in sizes if size >= self._target(job) * job.gang]
         fewer = [size for size in reversed(sizes) if size not in enough]
@@ -121,7 +121,7 @@ class Singularity:
 
 
 def splices(job: PolicyJob) -> list[int]:
-    """Sizes on which a job can run with whole numbers of ranks on each device, rising."""
+    """Return the sizes with whole numbers of ranks on each device, in ascending order."""
     if job.terms.scale is None:
         return [job.gang]
     divisors = [n for n in range(1, job.gang + 1) if job.gang % n == 0 and job.allows(n)]

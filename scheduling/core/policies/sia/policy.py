@@ -108,10 +108,10 @@ class Market:
         return Plan(allocs={job_id: self._allocs[job_id] for job_id in order}, order=order)
 
     def program(self) -> MarketProgram:
-        """All offers in one table, a column for each type and size that occurs in any.
+        """Build the program from all offers, with a column for each type and size in any of them.
 
         Raises:
-            ValueError: nothing was offered.
+            ValueError: there are no offers.
         """
         keys = [offer.kinds * (1 << 32) + offer.sizes for offer in self._offers]
         columns = np.unique(np.concatenate(keys))
@@ -232,7 +232,7 @@ class Sia:
     def _offer_rigid(
         self, market: Market, snapshot: Snapshot, job: PolicyJob, columns: SiaColumns
     ) -> None:
-        """One column per type, worth the gang times the speed-up over the slowest type."""
+        """Offer one column per type, worth the gang times the speed-up over the slowest type."""
         kinds, rates = [], []
         for kind, name in enumerate(columns.types):
             rate = snapshot.model.rate(job, shape_of(snapshot, name, job.gang))
@@ -257,7 +257,7 @@ class Sia:
         rows: Floats,
         held: Sequence[int | None],
     ) -> Floats:
-        """The value of each column in the objective; at most 0: no better than to wait."""
+        """Compute the value of each column in the objective; at most 0 if waiting is better."""
         running = [row for row, column in enumerate(held) if column is not None]
         columns = [column for column in held if column is not None]
         factors = np.ones(len(jobs))

@@ -38,11 +38,11 @@ class SiaColumns:
     places: Mapping[tuple[str | None, int], int]
 
     def up_to(self, devices: int) -> tuple["SiaColumns", Ints]:
-        """The columns of at most n devices, and their indices among all."""
+        """Return the columns of at most n devices, and their indices among all."""
         return _up_to(self, devices)
 
     def held(self, alloc: Alloc | None) -> int | None:
-        """The column of a job's present allocation; None: no allocation, or another one."""
+        """Return the column of a job's present allocation, or None if no column matches."""
         if alloc is None or len(alloc.parts) != 1:
             return None
         return self.places.get((alloc.parts[0].type, alloc.parts[0].n))
@@ -57,7 +57,7 @@ def _up_to(columns: SiaColumns, devices: int) -> tuple[SiaColumns, Ints]:
 
 
 def columns_of(types: Mapping[str, TypeInfo], capacity: Mapping[str, int]) -> SiaColumns:
-    """Powers of two inside a node, then whole nodes, for every type that there is."""
+    """Build the columns for every type: powers of two inside a node, then complete nodes."""
     return _columns(tuple((name, types.get(name), capacity[name]) for name in capacity))
 
 

@@ -53,7 +53,7 @@ class SizeColumns:
         return table
 
     def find(self, device_type: str | None, devices: int) -> int | None:
-        """The column of n devices of a type."""
+        """Return the column of n devices of a type, or None."""
         for index, shape in enumerate(self.shapes):
             if shape.type == device_type and shape.devices == devices:
                 return index
@@ -61,12 +61,12 @@ class SizeColumns:
 
 
 def columns_of(snapshot: Snapshot, jobs: Iterable[PolicyJob], finer: int) -> SizeColumns:
-    """Sizes inside a node, whole nodes, and whatever a job holds or insists on.
+    """Build columns: sizes inside a node, complete nodes, and sizes that jobs hold or require.
 
     Args:
-        snapshot: for the pool.
-        jobs: that are to be planned for.
-        finer: maximum number of sizes between consecutive powers of two inside a node, at most.
+        snapshot: snapshot with the pool.
+        jobs: jobs to plan.
+        finer: maximum number of sizes between consecutive powers of two inside a node.
     """
     pool = snapshot.pool
     types = tuple(
@@ -91,7 +91,7 @@ def allowed(columns: SizeColumns, snapshot: Snapshot, jobs: Sequence[PolicyJob])
 
 
 def _bounds(model: Model, job: PolicyJob, device_type: str) -> tuple[int, int]:
-    """The most replicas of a job on a type, and the devices of each."""
+    """Return the maximum replicas of a job on a type, and the devices of each."""
     most, replica = model.most_devices(job, device_type), model.replica(job, device_type)
     if job.terms.scale is None and most > 0:
         most = max(most, job.gang)
@@ -100,7 +100,7 @@ def _bounds(model: Model, job: PolicyJob, device_type: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=4_096)
 def _possible(sizes: bytes, kinds: bytes, bounds: tuple[tuple[int, int], ...]) -> Flags:
-    """Columns of whole replicas, as many as the job can use; bounds by type."""
+    """Select the columns of complete replicas that the job can use; bounds by type."""
     most, replica = np.array(bounds, dtype=np.int64).T[:, np.frombuffer(kinds, dtype=np.int64)]
     devices = np.frombuffer(sizes, dtype=np.int64)
     fits: Flags = (devices % replica == 0) & (devices <= most * replica)
@@ -150,7 +150,7 @@ def _columns(
 
 
 def _inside(node: int, finer: int) -> set[int]:
-    """Powers of two, the whole node, and evenly spaced sizes between two powers."""
+    """Return powers of two, the complete node, and evenly spaced sizes between two powers."""
     powers = [1 << power for power in range(node.bit_length())]
     between = {
         power + step * power // (finer + 1) for power in powers for step in range(1, finer + 1)
@@ -159,7 +159,7 @@ def _inside(node: int, finer: int) -> set[int]:
 
 
 def _whole_nodes(node: int, capacity: int, most: int) -> set[int]:
-    """Every number of nodes to begin with, then each about half as many again."""
+    """Return small numbers of nodes, then each about half as many again."""
     sizes, count = set(), 1
     while count <= most and count * node <= capacity:
         sizes.add(count * node)
@@ -172,10 +172,10 @@ class Rates:
     """Useful steps per second.
 
     Attributes:
-        table: shape ``(jobs, columns)``; 0 where a job cannot be.
+        table: rates, shape ``(jobs, columns)``; 0 where a job cannot run.
         known: jobs whose rates are in steps; the others' are only relative to each other.
-        least: of each job at its least size, on the type that is best for it.
-        asked: likewise at the requested size, or at the next smaller one.
+        least: rate of each job at its minimum size, on its best type.
+        asked: rate of each job at the requested size, or the next smaller one, on its best type.
     """
 
     table: Floats
@@ -194,16 +194,16 @@ def predicted_rates(
     unseen: float,
     spread: float,
 ) -> Rates:
-    """The model's goodputs, filled in and discounted without observations.
+    """Predict the model's goodputs, completed and discounted where observations are missing.
 
     Args:
-        snapshot: for pool and model.
+        snapshot: snapshot with pool and model.
         jobs: one row each.
         columns: one column each.
         allowed: columns that each job may have.
-        scaling: the power of the size with which a job is taken to speed up before it has run.
-        unseen: the power with which sizes that do not count as tried are discounted.
-        spread: the factor for several nodes if a job was only measured on one.
+        scaling: exponent of the assumed speed-up by size before a job has run.
+        unseen: exponent of the discount of sizes that do not count as tried.
+        spread: factor for several nodes if a job was only measured on one.
     """
     model = snapshot.model
     seen = seen_from_each(columns.types, columns.shapes, _nodes(snapshot, columns))
@@ -263,7 +263,7 @@ def _before_start(
 
 
 def _least(table: Floats, columns: SizeColumns) -> Floats:
-    """The best rate at the least size at which a job can run."""
+    """Return the best rate at the minimum size at which a job can run."""
     sizes = np.where(table > 0.0, columns.sizes, np.iinfo(np.int64).max)
     smallest = sizes.min(axis=1, initial=np.iinfo(np.int64).max)[:, None]
     least: Floats = np.where(sizes == smallest, table, 0.0).max(axis=1, initial=0.0)
@@ -271,7 +271,7 @@ def _least(table: Floats, columns: SizeColumns) -> Floats:
 
 
 def _asked(table: Floats, columns: SizeColumns, gangs: NDArray[np.int64]) -> Floats:
-    """The best rate at the largest size up to the gang's."""
+    """Return the best rate at the largest size up to the gang's."""
     within = np.where((table > 0.0) & (columns.sizes <= gangs), columns.sizes, 0)
     largest = within.max(axis=1, initial=0)[:, None]
     at = np.where(largest > 0, within == largest, table > 0.0)

@@ -88,7 +88,7 @@ class Tessera:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """The assignment of the round."""
+        """Plan the round by an assignment problem."""
         there = present(snapshot)
         if self.remember:
             state = remembered(there, state)
@@ -125,7 +125,7 @@ class Tessera:
         columns: SizeColumns,
         state: Mapping[str, Any],
     ) -> Floats:
-        """The value of each column to each job."""
+        """Compute the value of each column to each job."""
         rates = predicted_rates(
             snapshot,
             jobs,
@@ -163,7 +163,7 @@ def _alloc(shape: Shape) -> Alloc:
 
 
 def _left_over(snapshot: Snapshot, columns: SizeColumns, allocs: Mapping[int, Alloc]) -> Ints:
-    """Devices of each type except those that jobs must retain."""
+    """Count the devices of each type, except those that jobs must retain."""
     free = np.array([snapshot.capacity[name] for name in columns.types], dtype=np.int64)
     for alloc in allocs.values():
         for part in alloc.parts:

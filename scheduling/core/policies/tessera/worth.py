@@ -38,8 +38,8 @@ class Left:
     """Remaining work by job.
 
     Attributes:
-        steps: expected until it is complete.
-        guessed: neither declared nor known from a past job.
+        steps: expected steps until completion.
+        guessed: whether it is neither declared nor known from a past job.
     """
 
     steps: Floats
@@ -152,7 +152,7 @@ def restart_costs(
 
 
 def held_column(job: PolicyJob, columns: SizeColumns) -> int | None:
-    """The column that a job has now; None: it has nothing, or a mix of types."""
+    """Return the column of a job's present devices; None without devices or for mixed types."""
     if job.alloc is None or len(job.alloc.parts) != 1:
         return None
     return columns.find(job.alloc.single.type, job.alloc.devices)
@@ -192,16 +192,16 @@ def net_speeds(rates: Floats, left: Floats, costs: Floats, horizon: Floats) -> F
 def fair_speeds(
     rates: Floats, columns: SizeColumns, capacity: Sequence[int], count: int
 ) -> Floats:
-    """Each job's speed on one ``count``-th of every type, as finish-time fairness takes it.
+    """Compute each job's speed on one ``count``-th of every type, as in finish-time fairness.
 
     The time of a whole run is the mean over types, weighted by their devices, of the time on the
     job's part of each; between two sizes speeds are interpolated.
 
     Args:
         rates: steps per second, shape ``(jobs, columns)``.
-        columns: one column each.
-        capacity: of each type.
-        count: jobs among which it is divided.
+        columns: sizes of the columns.
+        capacity: capacity of each type.
+        count: number of jobs that share the capacity.
     """
     slowness, weight = np.zeros(len(rates)), np.zeros(len(rates))
     for kind, total in enumerate(capacity):
@@ -221,10 +221,10 @@ def fair_speeds(
 
 
 def unfairness(snapshot: Snapshot, jobs: Sequence[PolicyJob], standing: JobStanding) -> Floats:
-    """Expected finish-time fairness of each job at its fair speed from now on.
+    """Estimate the finish-time fairness of each job at its fair speed from now on.
 
-    Its age and its remaining time, over the time of a whole run at the fair speed; neither depends
-    on its present devices, so that a plan does not change its own reasons.
+    The value is age plus remaining time, divided by the time of a complete run at the fair speed.
+    Neither depends on the present devices, so that a plan does not affect its own reasons.
     """
     age = np.array([snapshot.now - job.submitted for job in jobs])
     restart = np.array([snapshot.model.restart_seconds(job) for job in jobs])
@@ -270,14 +270,14 @@ def believed(work: Floats, guessed: Flags, belief: float) -> Floats:
 
 
 def worths(rates: Rates, speeds: Floats, work: Floats, *, power: float, order: float) -> Floats:
-    """The value of each size in the objective, shape ``(jobs, columns)``, before weights.
+    """Compute the value of each size in the objective, shape ``(jobs, columns)``, before weights.
 
     Args:
-        rates: of the jobs; their speeds at the least size are the unit.
-        speeds: net of restarts.
+        rates: rates of the jobs; the unit is the speed at the minimum size.
+        speeds: speeds net of restarts.
         work: remaining seconds at the least size, by job.
-        power: of the speed.
-        order: power by which jobs with less remaining work count more.
+        power: exponent of the speed.
+        order: exponent by which jobs with less remaining work count more.
     """
     unit = np.where(rates.least > 0.0, rates.least, 1.0)[:, None]
     found: Floats = (speeds / unit) ** power / np.where(work > 0.0, work, np.inf)[:, None] ** order

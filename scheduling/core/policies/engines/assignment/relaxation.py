@@ -43,7 +43,7 @@ class Relaxed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Maximise the sum of one value per row, where the columns' uses fit the capacities.
+    """Problem to maximise the sum of one value per row, with uses within the capacities.
 
     Uses and capacities are whole numbers as floats: products with prices would copy integers each
     time, and up to 2**53 nothing is lost.
@@ -51,9 +51,9 @@ class Problem:
     Attributes:
         values: shape ``(jobs, 1 + choices)``; column 0 is no allocation, -inf is impossible.
         uses: shape ``(1 + choices, capacities)``.
-        capacity: of each resource.
+        capacity: capacity of each resource.
         thrift: deduction from the values for each device used.
-        rows: 0, 1, ... once per job.
+        rows: indices 0, 1, ... of the jobs.
     """
 
     values: Floats
@@ -98,7 +98,7 @@ class Problem:
         return worth
 
     def relaxed(self, prices: Floats) -> Relaxed:
-        """Every job's best column at prices; of equals the first."""
+        """Return every job's best column at the prices; the first in a tie."""
         worth = self.worth(prices)
         picks = worth.argmax(axis=1)
         used = np.add.reduce(self.uses.take(picks, axis=0))
@@ -156,13 +156,13 @@ class _Master:
         self._settled = True
 
     def add(self, relaxed: Relaxed) -> None:
-        """One more column."""
+        """Add a column."""
         self._columns.append([*relaxed.used.tolist(), 1.0])
         self._values.append(relaxed.value)
         self._tried.append(relaxed.picks)
 
     def solve(self) -> tuple[float, Floats]:
-        """Its optimum, and the prices of the capacities."""
+        """Solve the program; return its optimum and the prices of the capacities."""
         enters = self._newest() if self._settled else self._helpful(first=False)
         for step in range(_MOST_PIVOTS):
             if enters is None:
@@ -179,12 +179,12 @@ class _Master:
         return sum(map(mul, duals, self._right)), prices
 
     def _newest(self) -> int | None:
-        """The last added column, if it helps; none of those before it did."""
+        """Return the last added column if it improves the solution; no earlier one did."""
         gain = self._values[-1] - sum(map(mul, self._duals, self._columns[-1]))
         return len(self._right) + len(self._values) - 1 if gain > _REDUCED else None
 
     def _helpful(self, *, first: bool) -> int | None:
-        """The column that helps most, or the first one that helps at all."""
+        """Return the column that improves most, or the first one that improves at all."""
         duals = self._duals
         reduced = [-dual for dual in duals]  # the first columns are one row each, worth 0
         reduced += [
@@ -218,7 +218,7 @@ class _Master:
         self._at = [sum(map(mul, row, self._right)) for row in inverse]
 
     def weights(self, nothing: Ints) -> tuple[Floats, tuple[Ints, ...]]:
-        """The relaxations in the basis with their weights."""
+        """Return the relaxations in the basis with their weights."""
         rows = len(self._right)
         weights, picks = [], []
         for index, weight in zip(self._basis, self._at, strict=True):

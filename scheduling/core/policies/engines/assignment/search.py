@@ -41,7 +41,7 @@ class Core:
 
     @classmethod
     def of(cls, problem: Problem, priced: Priced) -> "Core":
-        """The losses at the prices that were found."""
+        """Compute the losses at the given prices."""
         worth = problem.worth(priced.prices)
         picks = priced.relaxed.picks
         losses = worth[problem.rows, picks][:, None] - worth
@@ -138,7 +138,7 @@ def search(core: Core, allowed: float, beam: int) -> Found:
 
 
 def _stages(core: Core, allowed: float) -> _Stages:
-    """The jobs with several columns within the allowed loss."""
+    """Return the jobs with several columns within the allowed loss."""
     problem, picks = core.problem, core.priced.relaxed.picks
     inside = core.losses <= allowed
     contested = np.flatnonzero(inside.sum(axis=1) > 1)
@@ -165,7 +165,7 @@ def _stages(core: Core, allowed: float) -> _Stages:
 
 
 def _aims(core: Core, stages: list[_Stage]) -> Floats:
-    """The excess after each stage if its jobs took their use in the relaxation's blend."""
+    """Compute the excess after each stage if its jobs used the blend of the relaxation."""
     jobs = np.array([stage.job for stage in stages])
     problem, relaxed = core.problem, core.priced.relaxed
     changes = core.priced.blend(problem, jobs) - problem.uses[relaxed.picks[jobs]]
@@ -173,7 +173,7 @@ def _aims(core: Core, stages: list[_Stage]) -> Floats:
 
 
 def _from_each(changes: Floats) -> Floats:
-    """The sum of each row and all further ones, with nothing after the last."""
+    """Return the sum of each row and all further rows, followed by zero."""
     sums = np.zeros((len(changes) + 1, changes.shape[1]))
     sums[:-1] = changes[::-1].cumsum(axis=0)[::-1]
     return sums
@@ -188,7 +188,7 @@ def _factors(spans: Floats) -> Ints | None:
 
 
 def _least(keys: Ints, losses: Floats) -> Ints:
-    """For each distinct use the index of the least loss; of equals the first."""
+    """Return the index of the least loss for each distinct use; the first in a tie."""
     order = np.lexsort((losses, keys))
     ordered = keys[order]
     changes = np.ones(len(order), dtype=np.bool_)
@@ -197,7 +197,7 @@ def _least(keys: Ints, losses: Floats) -> Ints:
 
 
 def _walked_back(core: Core, stages: list[_Stage], back: list[Ints], state: int) -> Ints:
-    """The columns that led to one of the uses at the end."""
+    """Trace the columns back that led to one of the final uses."""
     picks = core.priced.relaxed.picks.copy()
     for stage, kept in zip(reversed(stages), reversed(back), strict=True):
         state, option = divmod(int(kept[state]), len(stage.columns))
@@ -272,7 +272,7 @@ class _Moves:
 
 
 def repair(core: Core) -> Found:
-    """An answer close to the relaxation, not proved to be best."""
+    """Find a feasible solution close to the relaxation, without a proof of optimality."""
     count = _FEW
     moves = _Moves.of(core, count)
     while not _made_to_fit(moves):
@@ -286,7 +286,7 @@ def repair(core: Core) -> Found:
 
 
 def _made_to_fit(moves: _Moves) -> bool:
-    """Whether the departures suffice; all of them do, since having nothing is among them."""
+    """Return whether the departures suffice; all do, since they include no allocation."""
     while (moves.excess > 0).any():
         if not moves.relieve():
             return False
@@ -294,9 +294,9 @@ def _made_to_fit(moves: _Moves) -> bool:
 
 
 def _blended(core: Core) -> Ints:
-    """Each job's column from one of the weighted relaxations, so that together they almost fit.
+    """Choose each job's column from one of the weighted relaxations, so that they almost fit.
 
-    Jobs that differ alike between the relaxations are adjacent and take turns.
+    Jobs with equal differences between the relaxations are adjacent and alternate.
     """
     priced = core.priced
     table = np.array(priced.picks)
@@ -309,7 +309,7 @@ def _blended(core: Core) -> Ints:
 
 
 def _level(core: Core, count: int) -> float:
-    """The loss that covers the given number of departures, or all, besides the picks."""
+    """Return the loss that covers the given number of departures, or all, besides the picks."""
     count += len(core.losses)
     if core.losses.size <= count:
         return float(np.finfo(np.float64).max)

@@ -1,4 +1,4 @@
-"""Assignment of one choice per job under capacities, by prices and the core, or whole by HiGHS."""
+"""Assignment of one choice per job under capacities, by prices and the core, or by HiGHS alone."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -35,13 +35,13 @@ class NoSolutionError(RuntimeError):
 def solve_whole(
     values: Floats, uses: Ints, capacity: Ints, *, gap: float = 1e-4
 ) -> tuple[Ints, float]:
-    """Each job's choice (-1: none), and an upper bound on the value of all choices.
+    """Solve completely by HiGHS: each job's choice (-1 for none), and an upper bound of the value.
 
     Args:
-        values: shape ``(jobs, choices)``; only positive ones are ever chosen.
+        values: shape ``(jobs, choices)``; only positive values are chosen.
         uses: shape ``(choices, capacities)``.
-        capacity: of each resource.
-        gap: the relative distance from the optimum at which the search may stop.
+        capacity: capacity of each resource.
+        gap: relative gap to the optimum at which the search may stop.
 
     Raises:
         NoSolutionError: the solver gave up.
@@ -65,7 +65,7 @@ def solve_whole(
 
 
 def _constraints(jobs: NDArray[np.intp], uses: Ints, capacity: Ints, count: int) -> Any:
-    """One choice per job, and the capacities."""
+    """Build the constraints: one choice per job, and the capacities."""
     columns, resources = np.nonzero(uses)
     rows = np.concatenate([jobs, count + resources])
     factors = np.concatenate([np.ones(len(jobs)), uses[columns, resources].astype(np.float64)])
@@ -139,9 +139,9 @@ def assign(
 
 
 def _found(problem: Problem, priced: Priced, gap: float) -> Found | None:
-    """A quick answer, and the search of larger and larger cores for a better one.
+    """Find a quick solution, then search larger and larger cores for a better one.
 
-    None: even wide searches had to cut off too much.
+    The result is None if even wide searches had to cut off too much.
     """
     bound = priced.relaxed.bound
     if priced.fits:
@@ -172,7 +172,7 @@ def _found(problem: Problem, priced: Priced, gap: float) -> Found | None:
 
 
 def _loss_of(core: Core, contested: int) -> float:
-    """The loss within which at most the given number of jobs are contested."""
+    """Return the loss within which at most the given number of jobs are contested."""
     seconds = core.seconds
     return float(seconds[contested]) if contested < len(seconds) else np.inf
 
