@@ -56,7 +56,7 @@ def compare_and_set(
 
 
 def reason_errors(reason: object, *, field: str = "reason") -> list[FieldError]:
-    """Faults in a reason that a person gives."""
+    """Check a reason entered by a person, and return its errors."""
     if isinstance(reason, str) and 0 < len(reason.strip()) <= REASON_LENGTH and _is_text(reason):
         return []
     return [
@@ -72,7 +72,7 @@ def reason_errors(reason: object, *, field: str = "reason") -> list[FieldError]:
 def text_errors(
     value: object, *, field: str, longest: int, empty: bool = True
 ) -> list[FieldError]:
-    """Faults in a text of one or more lines."""
+    """Check a text of one or more lines, and return its errors."""
     is_given = isinstance(value, str) and (empty or bool(value.strip()))
     if is_given and len(str(value)) <= longest and _is_text(str(value)):
         return []
@@ -88,7 +88,7 @@ def text_errors(
 
 
 def label_errors(labels: object) -> list[FieldError]:
-    """Faults in labels: a mapping of short names to short texts."""
+    """Check labels, a mapping of short names to short texts, and return the errors."""
     if not isinstance(labels, Mapping) or len(labels) > MOST_LABELS:
         return [
             FieldError(
@@ -117,7 +117,7 @@ def label_errors(labels: object) -> list[FieldError]:
 
 
 def count_errors(value: object, *, field: str, most: int = 1_000_000) -> list[FieldError]:
-    """Faults in a number that counts something, or None for no bound."""
+    """Check a count, or None for no bound, and return its errors."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
     if value is None or is_count:
         return []
