@@ -116,7 +116,7 @@ def shown(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tell(node: Node) -> None:
-    """After the commit, send the signal of a changed node and request a round."""
+    """Send the signal of a changed node after the commit, and request a round."""
     node_has_changed(node.pk)
     want_round("node")
 
