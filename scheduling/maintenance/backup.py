@@ -170,7 +170,7 @@ def _given_uid() -> int | None:
 
 
 def _files(data_dir: Path, names: list[str]) -> dict[str, Path]:
-    """Plain files by their path below the data directory; links are left out."""
+    """Return plain files by their path below the data directory; links are left out."""
     found: dict[str, Path] = {}
     for name in names:
         root = data_dir / name
@@ -228,7 +228,7 @@ class _Digesting:
         self._file, self._left, self._digest = file, size, digest
 
     def read(self, amount: int = -1) -> bytes:
-        """Up to ``amount`` of the bytes that are left."""
+        """Read up to ``amount`` of the remaining bytes."""
         wanted = self._left if amount < 0 else min(amount, self._left)
         chunk = self._file.read(wanted)
         self._left -= len(chunk)

@@ -52,7 +52,7 @@ class DatabaseCopy(Protocol):
         ...
 
     def users(self) -> list[str]:
-        """Other processes that have the database open, as text."""
+        """Return the other processes that have the database open, as text."""
         ...
 
     def newest_job_id(self) -> int | None:
@@ -182,7 +182,7 @@ class PostgresCopy:
         self._settings, self._alias = settings, alias
 
     def dump(self, target: Path) -> None:
-        """Dump as of one instant, in the custom format."""
+        """Write a consistent dump in the custom format."""
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY))
         self._run("pg_dump", "--format=custom", "--no-owner", "--no-acl", f"--file={target}")
 
@@ -228,7 +228,7 @@ class PostgresCopy:
                 )
 
     def users(self) -> list[str]:
-        """Other sessions in this database."""
+        """Return the other sessions in this database."""
         with connections[self._alias].cursor() as cursor:
             cursor.execute(
                 "SELECT pid, coalesce(application_name, '') FROM pg_stat_activity"

@@ -151,7 +151,7 @@ def _members_without_their_leases(using: str) -> Iterator[Violation]:
 
 
 def _members_against_tenancies(using: str) -> Iterator[Violation]:
-    """Members on nodes of other tenants, and unisolated members on nodes without tenancy."""
+    """Check members on nodes of other tenants, and unisolated members on nodes without tenancy."""
     is_of_job = Q(tenancy__tenant_id=F("attempt__job__tenant_id"), tenancy__node_id=F("node_id"))
     is_open = Q(tenancy__reset_at=None, tenancy__isnull=False)
     rows = (

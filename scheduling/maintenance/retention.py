@@ -97,7 +97,7 @@ def _round_files(retention: Retention, data_dir: Path, now: datetime) -> int:
 
 
 def _rounds(age: timedelta | None, now: datetime) -> int:
-    """Rows of old rounds without a file; the newest stays, since its number fences the next."""
+    """Delete rows of old rounds without a file, except the newest: its number fences the next."""
     if age is None:
         return 0
     newest = Round.objects.order_by("-number").values_list("number", flat=True).first() or 0
@@ -112,7 +112,7 @@ def _events(age: timedelta | None, now: datetime) -> int:
 
 
 def _jobs(age: timedelta | None, now: datetime) -> int:
-    """Ended jobs with all that belongs to them, unless a queued job comes after them."""
+    """Delete ended jobs with their dependent rows, unless a queued job depends on them."""
     if age is None:
         return 0
     awaited = JobDependency.objects.filter(after=OuterRef("pk"), job__state=JobState.QUEUED)
@@ -124,7 +124,7 @@ def _jobs(age: timedelta | None, now: datetime) -> int:
 
 
 def _usage_jobs(age: timedelta | None, now: datetime) -> int:
-    """Rows by job of closed months; those of open months are still rewritten."""
+    """Delete rows by job of closed months; those of open months are still rewritten."""
     if age is None:
         return 0
     oldest = (now - age).date().replace(day=1)
