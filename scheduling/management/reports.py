@@ -60,7 +60,7 @@ def render_report(document: Mapping[str, Any], outcomes: Sequence[TaskOutcome]) 
 
 
 def _styles() -> SafeString:
-    """Our design tokens without their separate font files, and the charts' styles."""
+    """Return the design tokens without font files, and the charts' styles."""
     tokens = (_STATIC / "tokens.css").read_text(encoding="utf-8")
     lines = [line for line in tokens.splitlines() if not line.startswith("@font-face")]
     styles = (_STATIC / "dist" / "plotly.css").read_text(encoding="utf-8")
@@ -84,7 +84,7 @@ def _policies(outcomes: Sequence[TaskOutcome]) -> list[str]:
 
 
 def _values(outcomes: Sequence[TaskOutcome], policy: str, what: str) -> "np.ndarray[Any, Any]":
-    """Completion times in hours, or finish-time fairness, of all runs of a policy; sorted."""
+    """Return sorted completion times in hours, or finish-time fairness, of a policy's runs."""
     found: list[float] = []
     for outcome in outcomes:
         if outcome.task.policy == policy:
@@ -94,7 +94,7 @@ def _values(outcomes: Sequence[TaskOutcome], policy: str, what: str) -> "np.ndar
 
 
 def _curves(outcomes: Sequence[TaskOutcome], what: str) -> list[dict[str, Any]]:
-    """Distribution curves by policy."""
+    """Build the distribution curves by policy."""
     curves = []
     for policy in _policies(outcomes):
         values = _values(outcomes, policy, what)
@@ -143,7 +143,7 @@ def _percentiles(values: "np.ndarray[Any, Any]") -> list[float]:
 
 
 def _ratios(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Points with their intervals, a series by policy."""
+    """Build points with their intervals, one series per policy."""
     series = []
     for item in document["policies"]:
         if item["policy"] == document["baseline"]:
