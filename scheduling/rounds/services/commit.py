@@ -29,7 +29,7 @@ EARLIEST_SECONDS: Final = 1.0
 
 
 def reject_jobs(rejections: Sequence[Rejection], *, now: datetime) -> tuple[int, ...]:
-    """Permanently end queued jobs that their policies reject, and return their IDs."""
+    """End queued jobs permanently that their policies reject, and return their IDs."""
     refused = []
     for rejection in rejections:
         reason = rejection.reason
