@@ -214,7 +214,7 @@ class BuddyAllocator:
         return cell if cell >= 0 and state[cell] == ALLOCATED else -1
 
     def splittable(self) -> list[int]:
-        """Cells by level that remain after every unclaimed quota has claimed its cells.
+        """Return the cells by level that remain after every unclaimed quota has claimed its cells.
 
         Safety: no number is negative, so quotas can be claimed in any order (OSDI '20, theorem).
         """
@@ -237,7 +237,7 @@ class BuddyAllocator:
         return high
 
     def keys(self, level: int) -> list[int]:
-        """Ascending keys of the free cells of a level: opportunistic devices, plus ``BAD``."""
+        """Return ascending keys of a level's free cells: opportunistic devices, plus ``BAD``."""
         return sorted(self._lists[level])
 
     def first(self, level: int, key: int) -> int:

@@ -28,7 +28,7 @@ def update_doomed_cells(ledger: ChainLedger) -> None:
 
 
 def doomed_places(ledger: ChainLedger) -> dict[int, tuple[int, int]]:
-    """Doomed cell -> (pool number, position of the virtual cell it is bound to)."""
+    """Map each doomed cell to (pool number, position of its virtual cell)."""
     return {c: (ledger.owned[c].pool, ledger.owned[c].position) for c in ledger.doomed}
 
 

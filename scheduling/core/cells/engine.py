@@ -209,7 +209,7 @@ class CellEngine(Books):
             self._refusals.clear()
 
     def commit(self, bind: Bind) -> tuple[Placed, ...]:
-        """Carry out a ``Bind``: the gang uses its devices from now on.
+        """Execute a ``Bind``: the gang uses its devices from now on.
 
         Returns:
             The placements, with the virtual addresses to be stored in the leases.
@@ -230,7 +230,7 @@ class CellEngine(Books):
         return views.placements(gang)
 
     def begin(self, preempt: Preempt) -> tuple[Placed, ...]:
-        """Carry out a ``Preempt``: mark the victims and claim their devices.
+        """Execute a ``Preempt``: mark the victims and claim their devices.
 
         Raises:
             StaleDecisionError: the engine has changed since the decision. Schedule again.

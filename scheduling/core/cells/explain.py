@@ -321,7 +321,7 @@ def _quota_in_chains(books: Books, request: GangRequest, chains: list[str]) -> P
 
 
 def _cells_in(books: Books, request: GangRequest, chain: str) -> dict[str, int]:
-    """Guaranteed cells of a virtual cluster in a chain by level."""
+    """Return the guaranteed cells of a virtual cluster in a chain by level."""
     cells: dict[str, int] = {}
     for quota in books.spec.virtual_clusters[request.vc].quotas:
         if quota.chain == chain and quota.count:
@@ -330,7 +330,7 @@ def _cells_in(books: Books, request: GangRequest, chain: str) -> dict[str, int]:
 
 
 def free_devices(ledger: ChainLedger, pool: Pool) -> int:
-    """Devices of a quota without a guaranteed user, in any number of pieces."""
+    """Return the devices of a quota without a guaranteed user, in any number of pieces."""
     topology = ledger.topology
     used = sum(count * bits.bit_count() for count, bits in enumerate(pool.used))
     empty = sum(count * len(keys) for count, keys in enumerate(pool.empty))
@@ -339,7 +339,7 @@ def free_devices(ledger: ChainLedger, pool: Pool) -> int:
 
 
 def _largest_names(ranked: list[tuple[int, str]]) -> tuple[str, ...]:
-    """Names of the largest gangs of several chains, by name among equals."""
+    """Return the names of the largest gangs of several chains; ties in order of name."""
     return tuple([name for _, name in sorted(ranked)[:MAX_BLOCKERS]])
 
 
@@ -407,5 +407,5 @@ def _opportunistic_refusal(
 
 
 def idle_devices(ledger: ChainLedger) -> int:
-    """Healthy devices of a chain without a user, in any number of pieces."""
+    """Return the healthy devices of a chain without a user, in any number of pieces."""
     return sum(free * bits.bit_count() for (_, free), bits in ledger.idle.items())

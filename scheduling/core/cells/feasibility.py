@@ -125,7 +125,7 @@ def assign(spec: ClusterSpec) -> tuple[AssignedCell, ...]:
 
 
 def _wanted(spec: ClusterSpec, chain: ChainTopology, name: str) -> list[tuple[int, str, int]]:
-    """Quotas in one chain as (level, virtual cluster, cells), the largest cells first."""
+    """Return quotas in one chain as (level, virtual cluster, cells), largest cells first."""
     found = [
         (level, vc, quota.count)
         for vc, shares in spec.virtual_clusters.items()

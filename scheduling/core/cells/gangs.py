@@ -114,7 +114,7 @@ class Roster:
         self.lifted: set[str] = set()
 
     def leaves(self, node: int, mask: int) -> Sequence[int]:
-        """Numbers of the devices in a mask; a range if they are contiguous."""
+        """Return the numbers of the devices in a mask; a range if they are contiguous."""
         topology = self.ledger.topology
         first = topology.leaf_lo[topology.node_base + node]
         highest = mask.bit_length()
@@ -126,7 +126,7 @@ class Roster:
         return [first + i for i in range(lowest, highest) if mask >> i & 1]
 
     def bits(self, node: int, mask: int) -> Iterator[tuple[int, int]]:
-        """(number, bit in the node's masks) of the devices in a mask."""
+        """Yield (number, bit in the node's masks) of the devices in a mask."""
         topology = self.ledger.topology
         first = topology.leaf_lo[topology.node_base + node]
         while mask:
@@ -135,7 +135,7 @@ class Roster:
             mask ^= low
 
     def users_on(self, node: int, mask: int) -> dict[str, Gang]:
-        """Gangs that use devices in a mask."""
+        """Return the gangs that use devices in a mask."""
         users = self.users
         found = {}
         for leaf in self.leaves(node, mask):
@@ -262,7 +262,7 @@ class Roster:
                         ledger.lend(spot.node, bit)
 
     def homes_of(self, gang: Gang) -> set[int]:
-        """Owned cells under the spots of a gang with quota."""
+        """Return the owned cells under the spots of a gang with quota."""
         holders = self.ledger.holders
         return {cell for spot in gang.spots for cell, _ in holders(spot.node, spot.mask)}
 

@@ -51,7 +51,7 @@ def _place_idle(ledger: ChainLedger, item: Item, allowed: int | None) -> Spot | 
 
 
 def idle_mask(ledger: ChainLedger, node: int) -> int:
-    """Healthy devices of a node without a user or claim."""
+    """Return the healthy devices of a node without a user or claim."""
     return ledger.healthy[node] & ~(ledger.guaranteed[node] | ledger.opportunistic[node])
 
 

@@ -347,7 +347,7 @@ class ChainLedger:
         return Trial(self)
 
     def opened_since(self, mark: int) -> list[int]:
-        """Cells bound after the first ``mark`` entries of the log."""
+        """Return the cells bound after the first ``mark`` entries of the log."""
         assert self.log is not None  # noqa: S101 (a search owns the log)
         opening = self._disown
         return [args[0] for undo, args in self.log[mark:] if undo == opening]
@@ -363,7 +363,7 @@ class ChainLedger:
         self.log = log
 
     def virtual_addresses(self, leaves: Sequence[int], cell: int) -> tuple[str, ...]:
-        """Virtual addresses of devices in the owned ``cell``."""
+        """Return the virtual addresses of devices in the owned ``cell``."""
         topology, owned = self.topology, self.owned[cell]
         pool = self.pools[owned.pool]
         level, first = topology.level[cell], topology.leaf_lo[cell]

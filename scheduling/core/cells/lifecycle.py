@@ -13,7 +13,7 @@ from scheduling.core.cells.requests import GangRequest, GroupState
 
 
 def start(plan: PlacementPlan, request: GangRequest) -> Gang:
-    """Carry out a plan without victims: the gang starts."""
+    """Start a gang by a plan without victims."""
     gang = _enter(plan, request)
     for other in plan.cancelled:
         cancel(other, keep_cells=True)
@@ -38,7 +38,7 @@ def _apply(plan: PlacementPlan) -> None:
 
 
 def claim(plan: PlacementPlan, request: GangRequest) -> Gang:
-    """Carry out a plan with victims: the gang claims its devices in the books."""
+    """Claim the devices of a plan with victims in the books."""
     doomed = doomed_places(plan.roster.ledger)
     # In the order of the search: cells that a claim keeps in use must not go back with a lowered
     # gang that was on them too, since the plan counts on them.

@@ -49,7 +49,7 @@ def pack(
 def _fill(
     bins: list[int], items: tuple[int, ...], left: tuple[int, ...]
 ) -> list[tuple[int, tuple[int, ...]]] | None:
-    """Depth-first search over the bins; iterative, because of the recursion limit."""
+    """Search the bins depth-first; iterative, because of the recursion limit."""
     room = [0] * (len(bins) + 1)
     for i in range(len(bins) - 1, -1, -1):
         room[i] = room[i + 1] + bins[i]

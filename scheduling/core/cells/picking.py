@@ -170,7 +170,7 @@ class CellPicker:
         return best[3] if best else -1
 
     def _below(self, holders: range, level: int) -> Iterator[int]:
-        """Cells of a level in free cells of these levels, least used branches first."""
+        """Yield the cells of a level in free cells of these levels, least used branches first."""
         buddy = self.ledger.buddy
         for holder_level in holders:
             for key in buddy.keys(holder_level):
@@ -203,7 +203,7 @@ class CellPicker:
         return range(node, node + 1)
 
     def _usable(self, cell: int) -> Iterator[tuple[int, int]]:
-        """(node, devices of the cell that may be used) for the nodes of a cell."""
+        """Yield (node, usable devices of the cell) for the nodes of a cell."""
         ledger, topology = self.ledger, self.ledger.topology
         small = topology.level[cell] < topology.node_level
         for node in self._nodes(cell):

@@ -95,7 +95,7 @@ class GuaranteedSearch:
         return largest <= 0 or (size > 1 and small >= size)
 
     def _capacities(self) -> Counter[int]:
-        """Usable devices of a bin -> number of such bins, with unbound quota cells."""
+        """Count the bins by their usable devices, with unbound quota cells."""
         pool, found = self.pool, Counter[int]()
         if self.allowed is None:
             for count, bits in enumerate(pool.used):
@@ -120,7 +120,7 @@ class GuaranteedSearch:
         return self.allowed is None or bool(self.allowed >> self.ledger.node_of(key) & 1)
 
     def _numbered(self, bits: int) -> list[int]:
-        """Allowed bins by virtual number."""
+        """Return the allowed bins by virtual number."""
         keys = []
         while bits:
             key = self.pool.bins[(bits & -bits).bit_length() - 1]
@@ -358,7 +358,7 @@ class GuaranteedSearch:
             ledger.own(self.pool, cell)
 
     def _free_on(self, node: int) -> int:
-        """Idle devices of a node in all bins of the pool together."""
+        """Return the idle devices of a node in all bins of the pool together."""
         ledger, owned = self.ledger, 0
         for number, key in ledger.bins[node]:
             if number == self.pool.number:

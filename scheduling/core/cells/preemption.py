@@ -200,7 +200,7 @@ class PreemptionSearch:
         return fits
 
     def _lower_gangs(self) -> list[Gang]:
-        """Gangs of the pool with lower priority, in the order of eviction."""
+        """Return the gangs of the pool with lower priority, in the order of eviction."""
         gangs = self.roster.gangs.get(self.pool.number, {}).values()
         return sorted(
             (gang for gang in gangs if gang.request.priority < self.priority),

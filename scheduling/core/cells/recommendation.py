@@ -85,7 +85,7 @@ def recommend(
 
 
 def _place(gang: PastGang, chains: Mapping[str, ChainTopology]) -> tuple[str, int] | None:
-    """Chain and level of the smallest cell for an instance; None if no node is large enough."""
+    """Return chain and level of the smallest cell for an instance; None if it fits on no node."""
     rank = {leaf_type: number for number, leaf_type in enumerate(gang.leaf_types)}
     fitting = [
         (rank.get(chain.leaf_type, 0), -chain.leaf_count, name, level)
@@ -124,7 +124,7 @@ def _recommended(
 
 
 def _seconds_by_use(spans: Sequence[tuple[float, float, int]]) -> dict[int, float]:
-    """Number of cells in use at once -> duration in seconds."""
+    """Map the number of cells in use at once to its duration in seconds."""
     changes: dict[float, int] = defaultdict(int)
     for start, end, instances in spans:
         changes[start] += instances

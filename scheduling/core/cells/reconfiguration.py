@@ -177,7 +177,7 @@ def take_over(
 
 
 def guaranteed_gangs(engine: CellEngine) -> frozenset[str]:
-    """Names of the gangs with quota."""
+    """Return the names of the gangs with quota."""
     return frozenset(name for name, gang in engine.gangs.items() if gang.guaranteed)
 
 

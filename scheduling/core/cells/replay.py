@@ -46,7 +46,7 @@ class _Group:
 
 
 def replay_document(document: Mapping[str, Any], only: set[str] | None = None) -> Iterator[Line]:
-    """Outcome lines of all cases of a document, or of those whose ids are in ``only``."""
+    """Yield the outcome lines of all cases of a document, or of those in ``only``."""
     configs = mapping(document.get("configs", {}), "configs")
     for number, case in enumerate(sequence(document.get("cases", []), "cases")):
         body = mapping(case, f"cases[{number}]")
@@ -57,7 +57,7 @@ def replay_document(document: Mapping[str, Any], only: set[str] | None = None) -
 
 
 def replay_case(case: Mapping[str, Any], config: object) -> Iterator[Line]:
-    """Outcome lines of one case; a refused configuration gives one line with index -1."""
+    """Yield the outcome lines of one case; a refused configuration gives one with index -1."""
     name = case.get("id", "")
     try:
         replay = Replay(config, healthy=bool(case.get("nodes_initially_healthy", True)))
@@ -240,7 +240,7 @@ class Replay:
 
 
 def _suggested(value: object) -> list[str] | None:
-    """Names of the suggested nodes; None for all of them."""
+    """Parse the names of the suggested nodes; None for all nodes."""
     if value is None or value == "ALL":
         return None
     return [text(node, "suggested_nodes") for node in sequence(value, "suggested_nodes")]

@@ -78,7 +78,7 @@ class Reservation:
     short: tuple[Shortage, ...] = ()
 
     def missing(self) -> dict[str, int]:
-        """Devices that could not be reserved, by virtual cluster."""
+        """Return the devices that could not be reserved, by virtual cluster."""
         found: dict[str, int] = defaultdict(int)
         for shortage in self.short:
             found[shortage.vc] += shortage.devices
@@ -135,7 +135,7 @@ class _Chain:
         return short
 
     def _inaccessible(self) -> list[Shortage]:
-        """Shortages of bound cells on nodes that their virtual clusters must not use."""
+        """Return shortages of bound cells on nodes barred to their virtual clusters."""
         short = []
         for cell, owned in self.ledger.owned.items():
             pool = self.ledger.pools[owned.pool]

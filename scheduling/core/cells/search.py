@@ -84,7 +84,7 @@ def find_with_eviction(
 def scopes_in(
     books: Books, chain: str, request: GangRequest, nodes: frozenset[str] | None
 ) -> list[int | None]:
-    """Bitmaps of nodes to be tried one by one, out of the nodes given by name."""
+    """Return bitmaps of nodes to try one by one, selected from the named nodes."""
     allowed = allowed_nodes(books.topology, chain, nodes)
     return _scopes(books.rosters[chain].ledger, request, allowed)
 
@@ -122,7 +122,7 @@ def items_of(topology: ChainTopology, request: GangRequest) -> list[Item] | None
 
 
 def _scopes(ledger: ChainLedger, request: GangRequest, allowed: int | None) -> list[int | None]:
-    """Bitmaps of nodes out of ``allowed`` to be tried one by one; None for all nodes.
+    """Return bitmaps of nodes from ``allowed`` to try one by one; None for all nodes.
 
     A request with ``within`` has one bitmap per cell of that level with enough healthy devices.
     Cells with the fewest idle devices come first, so that large gaps stay free.

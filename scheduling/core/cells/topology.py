@@ -104,18 +104,18 @@ class ChainTopology:
         }.get(type_name)
 
     def nodes_of(self, cell: int) -> range:
-        """Numbers of the nodes at or below a cell of node level or higher."""
+        """Return the numbers of the nodes at or below a cell of node level or higher."""
         return range(
             self.node_of_leaf[self.leaf_lo[cell]], self.node_of_leaf[self.leaf_hi[cell] - 1] + 1
         )
 
     def devices_of(self, node: int) -> tuple[int, ...]:
-        """Indices of the devices of a node, in the order of its masks."""
+        """Return the indices of the devices of a node, in the order of its masks."""
         cell = self.node_base + node
         return self.devices[self.leaf_lo[cell] : self.leaf_hi[cell]]
 
     def node_mask(self, cell: int) -> int:
-        """Mask of a cell at or below node level, inside its node."""
+        """Return the mask of a cell at or below node level, inside its node."""
         low = self.leaf_lo[cell]
         first = self.leaf_lo[self.node_base + self.node_of_leaf[low]]
         return ((1 << (self.leaf_hi[cell] - low)) - 1) << (low - first)
@@ -308,7 +308,7 @@ class NodeShape:
         return mask if level <= highest else 0
 
     def level_of(self, mask: int) -> int:
-        """Level of the lowest common ancestor of the leaves in ``mask``."""
+        """Return the level of the lowest common ancestor of the leaves in ``mask``."""
         for level, masks in enumerate(self.cells, start=1):
             if any(mask & cell == mask for cell in masks):
                 return level

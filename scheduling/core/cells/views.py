@@ -58,7 +58,7 @@ def _by_member(found: list[Placed]) -> tuple[Placed, ...]:
 
 
 def victim_nodes(roster: Roster | None, spots: list[Spot]) -> tuple[str, ...]:
-    """Nodes with users on devices of the spots, in order."""
+    """Return the nodes with users on devices of the spots, in order."""
     if roster is None:
         return ()
     names = roster.ledger.topology.node_names
@@ -129,7 +129,7 @@ def _idle_cells(ledger: ChainLedger, level: int, idle: list[int]) -> int:
 
 
 def _idle_instances(ledger: ChainLedger, idle: list[int]) -> dict[int, int]:
-    """Devices per instance -> number of such instances that fit on idle devices."""
+    """Map devices per instance to the number of such instances that fit on idle devices."""
     topology = ledger.topology
     sizes = sorted({topology.sizes[level][1] for level in range(1, topology.node_level + 1)})
     return {size: sum(mask.bit_count() // size for mask in idle) for size in sizes}
@@ -171,7 +171,7 @@ def _account(ledger: ChainLedger, pool: Pool) -> dict[str, int]:
 
 
 def instances_in(ledger: ChainLedger, pools: list[Pool]) -> dict[int, int]:
-    """Devices per instance -> guaranteed instances that fit now, if borrowers are evicted."""
+    """Map devices per instance to guaranteed instances that fit if borrowers are evicted."""
     topology = ledger.topology
     sizes = sorted({topology.sizes[level][1] for level in range(1, topology.node_level + 1)})
     found = dict.fromkeys(sizes, 0)
