@@ -151,7 +151,7 @@ def _facts(
 
 
 def _cap(job: QueuedJob, snapshot: ClusterSnapshot, started: set[int]) -> dict[str, Any]:
-    """Devices of the person in the virtual cluster and in the tenant, with both caps."""
+    """Count the person's devices in the virtual cluster and in the tenant, with both caps."""
     (vc,) = (vc for vc in snapshot.vcs if vc.id == job.vc)
     mine = [
         one for one in _devices(snapshot, started) if (one[2], one[3]) == (job.tenant, job.owner)
@@ -200,7 +200,7 @@ def _guaranteed_holds(
     *,
     above: int | None = None,
 ) -> Iterator[tuple[int, list[HeldLeaf]]]:
-    """Jobs of at least a priority with their share of the guarantee after the round.
+    """Yield jobs of at least a priority with their share of the guarantee after the round.
 
     Args:
         job: its virtual cluster counts.
@@ -225,7 +225,7 @@ def _holds_guarantee(one: HoldingJob | QueuedJob, job: QueuedJob, least: int) ->
 
 
 def _devices(snapshot: ClusterSnapshot, started: set[int]) -> list[tuple[int, int, int, int, int]]:
-    """Job, virtual cluster, tenant, owner and devices of all that holds some after the round."""
+    """Return job, virtual cluster, tenant, owner and devices of all holders after the round."""
     held = [(job.id, job.vc, job.tenant, job.owner, job.devices) for job in snapshot.holding]
     fresh = [
         (job.id, job.vc, job.tenant, job.owner, job.demand.devices)

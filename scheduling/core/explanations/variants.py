@@ -170,7 +170,7 @@ def _halved(job: QueuedJob, kind: str) -> Iterator[tuple[QueuedJob, JobChange]]:
 
 
 def asked(job: QueuedJob, kind: str) -> int:
-    """Number of ``devices`` (of each instance) or ``instances`` of the largest role."""
+    """Return the number of ``devices`` (of each instance) or ``instances`` of the largest role."""
     found: int = getattr(_largest(job)[1], SMALLER[kind])
     return found
 
