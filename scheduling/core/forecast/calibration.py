@@ -232,7 +232,7 @@ class Calibration:
     def _mixed(
         self, quantiles: Quantiles, now: float, waited: float, needed: int
     ) -> Sequence[float]:
-        """Logarithms of the mixed estimates, in order."""
+        """Return the logarithms of the mixed estimates, in order."""
         going_on = [
             now - kept.told.made + kept.told.waited
             for kept in self._open.values()
@@ -294,7 +294,7 @@ def _logarithms(quantiles: Quantiles) -> list[float]:
 
 
 def _trimmed_mean(values: Sequence[float]) -> float:
-    """Without the lowest and the highest."""
+    """Return the mean without the lowest and the highest value."""
     inner = sorted(values)[1:-1]
     return sum(inner) / len(inner)
 
@@ -314,7 +314,7 @@ def _usual_miss(errors: Sequence[tuple[float, float]]) -> float:
 
 
 def pinball(quantiles: Sequence[float], truth: float) -> float:
-    """Mean pinball loss at 10, 50 and 90 %, in the unit of the arguments."""
+    """Return the mean pinball loss at 10, 50 and 90 %, in the unit of the arguments."""
     losses = [
         max(level * (truth - seconds), (level - 1.0) * (truth - seconds))
         for level, seconds in zip(LEVELS, quantiles, strict=True)

@@ -96,7 +96,7 @@ class RunTimes:
         return np.maximum(total - elapsed, 1.0)
 
     def _left(self, lineage: Lineage) -> Floats:
-        """Cumulative hazard at the edges."""
+        """Return the cumulative hazard at the edges."""
         known = self._known.get(lineage)
         if known is None:
             hazard = np.where(EDGES[1:] <= _SHORT, _SHORT_HAZARD, _HAZARD)
@@ -113,7 +113,7 @@ class RunTimes:
 
 
 def _counts(found: list[tuple[float, bool]]) -> tuple[Floats, Floats]:
-    """Ends in each bin, and runs that could have ended in it."""
+    """Return the ends in each bin, and runs that could have ended in it."""
     seconds = np.array([one for one, _ in found])
     ended = np.array([end for _, end in found])
     place = np.clip(np.searchsorted(EDGES, seconds, side="right") - 1, 0, len(EDGES) - 2)

@@ -285,7 +285,7 @@ class SimulatedCluster:
         self._await_end(life)
 
     def _own_nodes(self, start: Start, tenant: int) -> None:
-        """Nodes that do not isolate jobs belong to the tenant of the first job, without resets."""
+        """Assign nodes without isolation to the tenant of the first job, without resets."""
         taken = {member.node for member in start.members if member.isolation == NONE}
         if taken:
             nodes = (

@@ -53,7 +53,7 @@ class Futures:
     tried: int
 
     def quantiles(self, job_id: int) -> tuple[float, float, float] | None:
-        """Seconds at 10, 50 and 90 %; None: it started in none, or was not simulated."""
+        """Return seconds at 10, 50 and 90 %, or None without a simulated start."""
         waits = sorted(self.waits.get(job_id, ()))
         if not waits or math.isinf(waits[0]):
             return None
@@ -158,7 +158,7 @@ def _drawn(
     futures: int,
     seed: int,
 ) -> Callable[[int], "np.ndarray[tuple[int], np.dtype[np.float64]]"]:
-    """Remaining run times by job, one for each future; drawn at first use."""
+    """Draw the remaining run times by job, one for each future, at the first use."""
     known: dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
     drift = np.exp(DRIFT * _normal_quantiles(futures, seed))
 
@@ -186,14 +186,14 @@ def _drawn(
 
 
 def _normal_quantiles(futures: int, seed: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    """Evenly spread values of the standard normal distribution, mixed."""
+    """Return shuffled, evenly spread quantiles of the standard normal distribution."""
     normal = NormalDist()
     spread = [normal.inv_cdf((place + 0.5) / futures) for place in range(futures)]
     return np.array(np.random.default_rng([seed, 0]).permutation(spread))
 
 
 def _quantile(ordered: list[float], level: float) -> float:
-    """Between two futures by the share of the way; infinite where the later one is."""
+    """Interpolate linearly between two futures; infinite if the later one is."""
     place = level * len(ordered) - 0.5
     low = min(max(math.floor(place), 0), len(ordered) - 1)
     high = min(low + 1, len(ordered) - 1)

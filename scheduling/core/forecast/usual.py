@@ -68,7 +68,7 @@ def present_waits(
 def drained_waits(
     given: Sequence[tuple[float, int]], needed: int, *, now: float, began: float
 ) -> Quantiles | None:
-    """Remaining wait by the time of the last equal drain; None: too few starts.
+    """Return the remaining wait by the time of the last equal drain; None after too few starts.
 
     Args:
         given: start times in seconds of jobs that had waited, and their devices (one or more); in
