@@ -151,7 +151,7 @@ def _shared_directory(value: object, place: DocumentPlace) -> str:
 
 
 def _never(value: object, _place: DocumentPlace) -> object:
-    """Reader of an unsupported field; never called, since the loop refuses the field before."""
+    """Refuse an unsupported field; never called, since the loop refuses the field before."""
     return value
 
 

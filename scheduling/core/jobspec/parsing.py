@@ -137,7 +137,7 @@ def _check_pins(given: Mapping[str, Any], place: DocumentPlace) -> None:
 
 
 def _check_elastic(given: Mapping[str, Any], place: DocumentPlace) -> None:
-    """Between its bounds a job of one role has its size, and other sizes have a shape."""
+    """Check that the bounds of a job include its size, and that other sizes have a shape."""
     elastic, roles = given.get("elastic"), list(given.get("roles", {}).values())
     if elastic is None or not all(roles):
         return

@@ -37,7 +37,7 @@ def wrong_type(value: object, wanted: str, remedy: str) -> RefusalError:
 
 
 def read_bool(value: object) -> bool:
-    """True or false; no words for them."""
+    """Read a boolean; words are not accepted."""
     if not isinstance(value, bool):
         raise wrong_type(value, sentence("kind-boolean"), sentence("write-boolean"))
     return value
@@ -131,7 +131,7 @@ def read_command(value: object) -> str:
 
 
 def read_duration(value: object, lowest: int, highest: int) -> int:
-    """Seconds, given as a number or as days, hours, minutes and seconds."""
+    """Read seconds, given as a number or as days, hours, minutes and seconds."""
     remedy = sentence("write-duration", lowest=lowest, highest=highest)
     seconds = value
     if isinstance(value, str):
@@ -147,7 +147,7 @@ def read_duration(value: object, lowest: int, highest: int) -> int:
 
 
 def read_memory(value: object) -> int:
-    """Bytes, given as a number or with a unit: GB is 1000^3, GiB is 1024^3."""
+    """Read bytes, given as a number or with a unit: GB is 1000^3, GiB is 1024^3."""
     remedy = sentence("write-memory")
     size = value
     if isinstance(value, str):
