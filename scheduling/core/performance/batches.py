@@ -86,7 +86,7 @@ def _equations(told: Sequence[Timed]) -> tuple[list[list[float]], list[float]]:
 
 
 def limits_of(terms: Terms) -> BatchLimits | None:
-    """Between which batches a job's may be chosen; None where its batch does not change."""
+    """Return the range of batch sizes of a job, or None if its batch size is fixed."""
     if terms.batch is None or terms.max_batch is None:
         return None
     return BatchLimits(
@@ -182,7 +182,7 @@ def choose_batch(job: BatchedJob) -> Chosen | None:
 
 
 def goodput_of(model: Throughput, job: BatchedJob) -> float:
-    """Steps of the initial batch per second at the batch that a job has now."""
+    """Return the steps of the initial batch per second at the job's present batch."""
     passes = job.accumulation
     each = pass_times(model, job.batch / (job.devices * passes))
     seconds = step_times(model, each, exchange_time(model, job.nodes, job.devices), passes - 1)

@@ -133,7 +133,7 @@ def _fit_above(steps: Floats, losses: Floats, floor: float) -> LossCurve | None:
 
 
 def _near_neighbours(losses: Floats) -> npt.NDArray[np.bool_]:
-    """Mask of losses close to the median of the five around them."""
+    """Return the mask of losses close to the median of the five around them."""
     if len(losses) < 5:
         return np.ones(len(losses), dtype=np.bool_)
     padded = np.pad(losses, 2, mode="edge")

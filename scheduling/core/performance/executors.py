@@ -24,7 +24,7 @@ HOPE: Final = 1.05
 def sharing_of(
     seen: Sequence[RunObservation], workers: int, most: int, *, failed: int | None = None
 ) -> Mapping[str, tuple[float, ...]]:
-    """Relative pace of one of n processes on a device, against a process alone, by type.
+    """Return by type the pace of one of n processes on a device, relative to one alone.
 
     The first is 1; the sufficiently measured ones follow, and after them, if the last was the
     best, one that is extrapolated and not measured.
@@ -51,7 +51,7 @@ def sharing_of(
 
 
 def shared_by(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
-    """Minimum number of processes that shared a device of a layout; 0: none did.
+    """Return the minimum number of processes per device of a layout; 0 without sharing.
 
     With uneven numbers on the devices, two count as the minimum.
 
@@ -64,7 +64,7 @@ def shared_by(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
 
 
 def executors_on(workers: int, devices: int, paces: Sequence[float]) -> int:
-    """Number of processes on each of some equal devices with the shortest step; ties to fewer.
+    """Return the number of processes per device with the shortest step; the smaller in a tie.
 
     Args:
         workers: logical workers; each process has one at least.
@@ -76,7 +76,7 @@ def executors_on(workers: int, devices: int, paces: Sequence[float]) -> int:
 
 
 def executors_in(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
-    """Processes on each device of a layout; 0: uneven numbers; 1: no layout.
+    """Return the processes per device of a layout; 0 if unequal, 1 without a layout.
 
     Args:
         layout: of logical workers over processes.
@@ -128,7 +128,7 @@ def _step(workers: int, devices: int, executors: int, paces: Sequence[float]) ->
 
 
 def _measured(runs: Sequence[RunObservation], workers: int) -> Mapping[int, float]:
-    """Mini-batches per second of one process, by the number that share a device."""
+    """Return the mini-batches per second of one process, by the number that share a device."""
     batches: dict[int, float] = defaultdict(float)
     seconds: dict[int, float] = defaultdict(float)
     for run in runs:

@@ -135,7 +135,7 @@ class _Problem:
                     self.start[beta] = 0.05 * self.start[alpha]
 
     def at(self, values: Floats) -> "_Point":
-        """Everything that the objective's value and its slope need."""
+        """Compute all terms that the objective's value and slope need."""
         alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma = values.tolist()
         passes = alpha_c + beta_c * self.batch
         exchange = (
@@ -168,7 +168,7 @@ class _Problem:
         )
 
     def slope(self, point: "_Point") -> tuple[Floats, Floats]:
-        """Gradient, and the curvature of a quadratic upper bound of the objective."""
+        """Return the gradient, and the curvature of a quadratic upper bound of the objective."""
         count = len(self.batch)
         jacobian = np.zeros((2 * count + 3, 7))
         errors = np.zeros(2 * count + 3)

@@ -36,12 +36,12 @@ class Throughput(NamedTuple):
 
 
 def pass_times(model: Throughput, local_batch: Any) -> Any:
-    """Seconds of one forward and backward pass over ``local_batch`` samples on each device."""
+    """Return seconds of a forward and backward pass over ``local_batch`` samples per device."""
     return model.alpha_c + model.beta_c * local_batch
 
 
 def exchange_time(model: Throughput, nodes: int, devices: int) -> float:
-    """Seconds in which the devices agree on a gradient."""
+    """Return the seconds of a gradient exchange between the devices."""
     beyond = max(devices - 2, SMALLEST)
     if nodes > 1:
         return model.alpha_n + model.beta_n * beyond
@@ -118,7 +118,7 @@ class Candidates:
 
 @lru_cache(maxsize=65_536)
 def candidates(limits: BatchLimits, devices: int) -> Candidates:
-    """Fifty total batches, spaced evenly by ratio, split over a number of devices."""
+    """Return 50 total batches, spaced evenly by ratio, split over a number of devices."""
     low = float(limits.largest)
     if not limits.fixed:
         low = float(max(limits.initial, limits.local_min * devices))
@@ -154,7 +154,7 @@ def candidate_step_times(
     tables: Sequence[Candidates],
     sizes: Sequence[tuple[tuple[int, int], ...]],
 ) -> list[Floats]:
-    """Seconds of a step for every candidate, shape ``(shapes, samples)`` for each model.
+    """Return seconds of a step for every candidate, shape ``(shapes, samples)`` per model.
 
     Infinite where the limits forbid it. All of them are evaluated at once.
 
@@ -190,7 +190,7 @@ def candidate_step_times(
 def _counted(
     shapes: tuple[tuple[int, int], ...],
 ) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
-    """Nodes and devices of some shapes as an array."""
+    """Return the nodes and devices of some shapes as an array."""
     return np.array(shapes, dtype=np.int64).reshape(-1, 2)
 
 

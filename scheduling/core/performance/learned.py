@@ -121,13 +121,13 @@ class LearnedModel:
             known.add(device_type, observation)
 
     def seed_noise(self, history: str, noise: Noise) -> None:
-        """Gradient statistics for jobs of a history that have none of their own."""
+        """Set the gradient statistics for jobs of a history that have none of their own."""
         self._histories[history].first_noise = noise
 
     def observe(
         self, job_id: int, device_type: str, observation: Observation, noise: Noise
     ) -> bool:
-        """Learn from a job's steps; whether its fit will change."""
+        """Learn from a job's steps; return whether its fit will change."""
         history = self._history(job_id)
         self._noise[job_id] = noise
         if history.first_noise is None:
@@ -163,7 +163,7 @@ class LearnedModel:
         *,
         within_request: bool = False,
     ) -> Floats:
-        """Useful steps per second; see ``planning.Model``."""
+        """Predict useful steps per second; see ``planning.Model``."""
         table = np.full((len(jobs), len(shapes)), np.nan)
         limited = self._requested if within_request else self._limits
         stale: list[_Row] = []
@@ -182,20 +182,20 @@ class LearnedModel:
         return table
 
     def replica(self, job: PolicyJob, device_type: str) -> int:
-        """Devices of one replica."""
+        """Return the devices of one replica."""
         return self._learners[job.id].replicas.get(device_type, 1)
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Steps per second as requested, where that was declared or measured; else 0."""
+        """Return steps per second as requested, if declared or measured; else 0."""
         learner = self._learners[job.id]
         return learner.rates.get(shape.type, 0.0) if shape.devices == job.gang else 0.0
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
-        """Samples per second of one replica on a type; 0: it cannot run there."""
+        """Return samples per second of one replica on a type; 0 if it cannot run there."""
         return self._learners[job.id].speeds.get(device_type, 0.0)
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
-        """Maximum observed devices, by type."""
+        """Return the maximum observed devices, by type."""
         return self._history(job.id).largest
 
     def most_devices(self, job: PolicyJob, device_type: str) -> int:
@@ -210,7 +210,7 @@ class LearnedModel:
         return self._learners[job.id].restart_seconds
 
     def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
-        """Half a device each: sharing was not observed."""
+        """Return half a device for each job, since sharing was not observed."""
         return 0.5, 0.5
 
     def _history(self, job_id: int) -> ObservationHistory:

@@ -98,11 +98,11 @@ class LiveModel:
         return 1
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
-        """Steps per second on one device of a type."""
+        """Return the steps per second on one device of a type."""
         return self.rate(job, Shape(type=device_type, nodes=1, devices=1))
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
-        """Maximum observed devices of it, or of one of its application, by type."""
+        """Return the maximum observed devices of the job, or of its application, by type."""
         most: dict[str, int] = {}
         for run in self._seen.get(_history(job), ()):
             most[run.type] = max(most.get(run.type, 0), run.devices)
@@ -113,12 +113,12 @@ class LiveModel:
         return job.terms.scale.maximum if job.terms.scale else job.gang
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
-        """Mean duration of its starts; half a minute before the first."""
+        """Return the mean duration of its starts; 30 s before the first one."""
         taken = self._known.get(job.id, _NOTHING).start_seconds
         return DEFAULT_RESTART_SECONDS if taken is None else taken
 
     def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
-        """Half the device each: live jobs share none."""
+        """Return half a device for each job, since live jobs share none."""
         return 0.5, 0.5
 
     def _speed(self, device_type: str) -> float:
@@ -131,7 +131,7 @@ def _history(job: PolicyJob) -> str:
 
 @lru_cache(maxsize=65_536)
 def _rate(seen: tuple[RunObservation, ...], shape: Shape) -> float:
-    """Steps per second on a shape, in steps of the smallest observed batch."""
+    """Return the steps per second on a shape, in steps of the smallest observed batch."""
     batch = _batch(seen)
     same = [run for run in seen if (run.type, run.nodes, run.devices) == tuple(shape)]
     if same:
@@ -169,10 +169,10 @@ def _fitted(seen: tuple[RunObservation, ...], batch: float) -> tuple[float, floa
 
 
 def _batch(seen: tuple[RunObservation, ...]) -> float:
-    """Samples of a step; 0 if a run has not reported them, so that steps are counted."""
+    """Return the samples of a step; 0 if a run did not report them, so that steps are counted."""
     return min(run.samples / run.steps for run in seen)
 
 
 def _work(run: RunObservation, batch: float) -> float:
-    """Steps of a run, in steps of the smallest batch."""
+    """Return the steps of a run, in steps of the smallest batch."""
     return run.samples / batch if batch > 0.0 else run.steps

@@ -66,7 +66,7 @@ def is_long(run: RunObservation) -> bool:
 
 
 def pace(run: RunObservation, *, told: bool) -> float:
-    """Samples per second; steps if a run has not reported its samples."""
+    """Return samples per second, or steps per second if a run has not reported its samples."""
     return (run.samples if told else run.steps) / run.seconds
 
 

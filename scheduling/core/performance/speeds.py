@@ -52,7 +52,7 @@ def relative_speeds(histories: Iterable[Sequence[RunObservation]]) -> Mapping[st
 
 @lru_cache(maxsize=8_192)
 def _compared(runs: tuple[RunObservation, ...]) -> tuple[tuple[tuple[str, str], float], ...]:
-    """Pairs of types with the logarithm of the speed-up on the first one."""
+    """Return the pairs of types with the logarithm of the speed-up on the first one."""
     sizes: dict[tuple[int, int], dict[str, RunObservation]] = defaultdict(dict)
     for run in sorted(runs):
         kinds = sizes[run.nodes, run.devices]
