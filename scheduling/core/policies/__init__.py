@@ -109,7 +109,7 @@ def make_policy(name: str, args: Mapping[str, Any]) -> Policy:
 
 
 def read_policy_args(name: str, pairs: Sequence[str], wraps: Sequence[str] = ()) -> dict[str, Any]:
-    """Parameters from a command line: ``name=value`` each, and ``NAME[:ARG=VALUE,...]`` around.
+    """Parse command-line parameters: ``name=value`` each, and ``NAME[:ARG=VALUE,...]`` around.
 
     Raises:
         UnknownPolicyError: as for ``make_policy``.

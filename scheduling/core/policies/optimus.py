@@ -116,7 +116,7 @@ class _Growth:
         return following
 
     def gain(self, job_id: int, devices: int, following: int) -> float:
-        """Seconds until completion saved per device."""
+        """Return the seconds until completion saved per device."""
         now, then = self._seconds(job_id, devices), self._seconds(job_id, following)
         if now is None or then is None:
             return 0.0
@@ -124,7 +124,7 @@ class _Growth:
 
 
 def _remaining(snapshot: Snapshot, job: PolicyJob, young: float) -> float:
-    """Remaining steps; if unknown, the number of finished ones."""
+    """Return the remaining steps; if unknown, the number of finished ones."""
     left = None
     if isinstance(snapshot.model, CountsSteps):
         left = snapshot.model.steps_left(job, job.terms.batch)

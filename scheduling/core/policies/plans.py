@@ -35,7 +35,7 @@ class SizeChange:
 
 
 def keep_running(snapshot: Snapshot) -> Plan:
-    """Fallback plan: running jobs continue, and the rest is tried in order of arrival."""
+    """Build the fallback plan: running jobs continue; the rest is tried in order of arrival."""
     allocs = {
         job.id: job.alloc if job.alloc is not None else rigid_alloc(job)
         for job in snapshot.jobs
@@ -215,7 +215,7 @@ def _change(held: Alloc | None, alloc: Alloc) -> AllocationChange:
 
 
 def _in_order(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, bool]]:
-    """Jobs in the order in which they get devices, and whether a refusal ends it."""
+    """Yield jobs in the order in which they get devices, and whether a refusal ends it."""
     waiting = set(plan.order) if plan.offer else set()
     for job in snapshot.jobs:
         if job.id in plan.allocs and job.id not in waiting:
@@ -305,7 +305,7 @@ def _check_capacity(pool: Pool, plan: Plan) -> None:
 
 
 def _check_memory(pool: Pool, plan: Plan) -> None:
-    """Jobs of one group are on the same devices, others each on devices of their own."""
+    """Check that jobs of one group share devices and that others have exclusive devices."""
     given: dict[tuple[str, str], int] = defaultdict(int)
     for job_id, alloc in plan.allocs.items():
         share = alloc.share

@@ -136,7 +136,7 @@ class Pollux:
         )
 
     def _most(self, snapshot: Snapshot, job: PolicyJob, kind: str) -> int:
-        """Growth limit from its observed sizes; never less than its smallest size."""
+        """Return the growth limit from observed sizes, at least the smallest size."""
         least = job.least
         held = job.alloc.devices if is_pinned(job) and job.alloc else 0
         seen = snapshot.model.profiled(job).get(kind, 0)
@@ -172,7 +172,7 @@ def _columns(snapshot: Snapshot, kind: str, total: int) -> Genomes:
 def _speedups(
     snapshot: Snapshot, kind: str, jobs: Sequence[PolicyJob], most: tuple[int, int], fair: int
 ) -> Floats:
-    """Goodput over that of a fair share, by job, nodes and devices; unknown: the devices."""
+    """Return goodput over that of a fair share, by job, nodes and devices; else the devices."""
     shapes = [
         Shape(kind, count, devices)
         for devices in range(1, most[1] + 1)
@@ -199,7 +199,7 @@ def _fair(snapshot: Snapshot, job: PolicyJob, kind: str, fair: int) -> int:
 
 
 def _restart_factor(snapshot: Snapshot, job: PolicyJob, kind: str) -> float:
-    """Running fraction of a job's life if it restarts once more.
+    """Return the running fraction of a job's life if it restarts once more.
 
     Never quite nothing: a job of this very instant would otherwise gain by no devices at all.
     """
@@ -250,7 +250,7 @@ def _start(
 
 
 def _written(rows: Genomes) -> list[list[int]]:
-    """Rows of a job as they are remembered: each node that it is on, and its devices there."""
+    """Convert a job's rows to stored form: each of its nodes, with its devices there."""
     written: list[list[int]] = [[] for _ in rows]
     for genome, node in np.argwhere(rows).tolist():
         written[genome] += (node, int(rows[genome, node]))
@@ -258,6 +258,6 @@ def _written(rows: Genomes) -> list[list[int]]:
 
 
 def _alloc(job: PolicyJob, kind: str, row: list[int]) -> Alloc:
-    """Devices by node as an allocation; the present allocation if equal."""
+    """Convert devices by node into an allocation; return the present allocation if equal."""
     alloc = Alloc(parts=(Part(n=sum(row), type=kind),), layout=tuple(row))
     return job.alloc if is_pinned(job) and job.alloc else alloc

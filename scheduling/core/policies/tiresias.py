@@ -83,7 +83,7 @@ class Tiresias:
         now: float,
         index: "_GittinsIndex | None",
     ) -> "_Entry":
-        """Current queue entry of a job."""
+        """Return the current queue entry of a job."""
         before = _Entry(since=now) if known is None else _Entry.from_json(known)
         entry = self._promoted(job, before, now)
         service = job.facts.gpu_seconds - entry.base_service
@@ -128,7 +128,7 @@ class Tiresias:
         return min(times, default=None)
 
     def _history(self, snapshot: Snapshot, state: Mapping[str, Any]) -> list[float]:
-        """Device-seconds of the last thousand jobs that have left, in order of leaving."""
+        """Return the device-seconds of the last 1,000 departed jobs, in order of departure."""
         if self.form != "gittins":
             return []
         here = {str(job.id) for job in snapshot.jobs}
@@ -198,7 +198,7 @@ def _with_batch(alloc: Alloc, batch: int | None) -> Alloc:
 
 
 def _standing(snapshot: Snapshot, jobs: Sequence[PolicyJob], plan: Plan) -> dict[str, Any]:
-    """Service of every job, and its present number of devices."""
+    """Return the service of every job, and its present number of devices."""
     return {
         "at": snapshot.now,
         "jobs": {

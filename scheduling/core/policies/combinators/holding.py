@@ -145,7 +145,7 @@ class _Books:
         self._held[account] = self._held.get(account, 0) + devices
 
     def left(self, job: PolicyJob) -> int:
-        """Devices that a job's account may hold more; below 0 where it holds too many."""
+        """Return the devices that a job's account may still get; negative above its limit."""
         account = account_of(job, self._tenants)
         return floor(self._most.get(account, self._others)) - self._held.get(account, 0)
 
@@ -193,7 +193,7 @@ def _same(job: PolicyJob, held: Alloc, alloc: Alloc) -> bool:
 
 
 def _rate(snapshot: Snapshot, job: PolicyJob, alloc: Alloc, executors: int | None = None) -> float:
-    """Steps/s, summed over the parts of a mix, each with the given processes per device."""
+    """Sum steps/s over the parts of a mix, each with the given processes per device."""
     return sum(
         snapshot.model.rate(job, shape_of(snapshot, kind, part.n))
         * sharing_gain(job, kind, alloc.devices, executors or part.executors)

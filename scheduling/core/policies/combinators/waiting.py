@@ -167,7 +167,7 @@ class ReserveHead(Combinator):
         return heads[turns[heads[0].id] % len(heads)] if heads else None
 
     def _turn(self, job: PolicyJob, now: float) -> int | None:
-        """Number of a job's turns before the present one; None: it has none now."""
+        """Return the number of a job's earlier turns, or None if it has no turn now."""
         waited = now - (job.facts.last_queued or job.since) - self.patience
         if waited < 0.0:
             return None

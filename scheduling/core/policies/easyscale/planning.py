@@ -136,7 +136,7 @@ def _held(rates: Sequence[float], seconds: float) -> tuple[int, int]:
 
 
 def _room(workers: Workers, gpus: Mapping[str, int], seconds: float) -> int:
-    """Workers that fit on all GPUs within ``seconds``."""
+    """Return the workers that fit on all GPUs within ``seconds``."""
     return sum(n * _held(workers.rates[kind], seconds)[0] for kind, n in gpus.items())
 
 
@@ -274,7 +274,7 @@ def _begin(job: Trainee, left: Mapping[str, int]) -> Threads | None:
 
 
 def _growable(job: Trainee, now: Threads, left: Mapping[str, int]) -> dict[str, int]:
-    """Types in which a job may grow: those it has, and others if it may mix."""
+    """Return the GPUs by type on which a job may grow: its types, and others if it may mix."""
     return {
         kind: left.get(kind, 0)
         for kind in job.types

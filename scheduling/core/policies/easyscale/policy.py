@@ -154,7 +154,7 @@ def _by_type(alloc: Alloc | None) -> dict[str, int]:
 
 
 def _alloc(job: PolicyJob, trainee: Trainee, threads: Threads) -> Alloc:
-    """Parts by type with the logical workers of each device; idle devices only where it must."""
+    """Build parts by type with the logical workers of each device; idle devices only if needed."""
     gpus = dict(threads.gpus)
     if not job.allows(threads.total):
         gpus = dict(trainee.gpus)

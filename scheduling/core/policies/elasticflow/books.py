@@ -146,7 +146,7 @@ class Books:
         return min(ends, default=None)
 
     def to_state(self) -> dict[str, Any]:
-        """JSON values."""
+        """Convert to JSON values."""
         return {
             str(job): {
                 "type": promise.type,

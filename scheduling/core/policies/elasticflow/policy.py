@@ -57,7 +57,7 @@ class ElasticFlow:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Renew the admitted shares, admit new jobs, and share out the present."""
+        """Renew the admitted shares, admit new jobs, and distribute the present devices."""
         jobs = present(snapshot)
         room = FreeDevices(snapshot)
         allocs = room.take_pinned(jobs)

@@ -54,7 +54,7 @@ class Contract:
         return best
 
     def work(self, profile: Iterable[ShareSpan], now: float) -> float:
-        """Steps that are done along ``profile`` by the deadline, restarts paid for."""
+        """Return the steps done along ``profile`` by the deadline, after restart costs."""
         done, before, end = 0.0, self.held, now
         for span in sorted(profile):
             seconds = min(span.end, self.deadline) - span.start
@@ -156,7 +156,7 @@ def minimum_share(contract: Contract, horizon: Horizon) -> Profile | None:
 
 
 def satisfy(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profile] | None:
-    """Profiles for all contracts together, the earliest deadline first; None: one has none."""
+    """Find profiles for all contracts together, by earliest deadline; None if one has none."""
     left = horizon.copy()
     found: dict[int, Profile] = {}
     for contract in sorted(contracts, key=lambda contract: (contract.deadline, contract.id)):
@@ -170,7 +170,7 @@ def satisfy(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profil
 def _filled(
     contract: Contract, horizon: Horizon, spans: Sequence[ShareSpan], level: int
 ) -> Profile | None:
-    """Backwards until all steps are done; None when now is reached first."""
+    """Fill slots backwards until all steps are done; return None if now is reached first."""
     taken: list[ShareSpan] = []
     done = 0.0
     for span in spans:
@@ -206,7 +206,7 @@ def trimmed(profile: Iterable[ShareSpan], now: float) -> Profile:
 
 
 def at(profile: Iterable[ShareSpan], time: float) -> int:
-    """Devices at ``time``."""
+    """Return the devices at ``time``."""
     return next((span.n for span in profile if span.start <= time + 1e-9 < span.end), 0)
 
 

@@ -1,7 +1,7 @@
 """Genetic search over matrices of jobs by nodes with their numbers of devices.
 
-A genome is a matrix of jobs by nodes with the devices of each job on each node; a population is an
-array of them, so that every step of the algorithm covers many genomes at once. Most of a genome is
+A genome is a matrix of jobs by nodes with the devices of each job on each node. A population is
+an array of genomes, so that every step of the algorithm covers many genomes at once. Most of a genome is
 empty, so a step that changes few rows or columns extracts these.
 """
 
@@ -65,7 +65,7 @@ class GeneticProblem:
         return np.asarray(mean ** (1.0 / self.power))
 
     def repaired(self, genomes: Genomes, rng: np.random.Generator) -> Genomes:
-        """Legal genomes near the given ones.
+        """Return valid genomes near the given ones.
 
         One job on several nodes per node at most; allowed sizes; no more than a node has, where
         by chance the first or the last jobs come first; pinned rows as they are.
@@ -150,7 +150,7 @@ def _fittest(
 
 
 def _crossed(genomes: Genomes, values: Floats, rng: np.random.Generator) -> Genomes:
-    """Children of parents that won a duel each: some rows of one, the rest of the other."""
+    """Cross parents that each won a duel: some rows of one, the rest of the other."""
     count, jobs = genomes.shape[:2]
     duels = rng.integers(count, size=(2, 2, count))
     parents = np.where(values[duels[0]] >= values[duels[1]], duels[0], duels[1])

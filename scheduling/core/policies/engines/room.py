@@ -78,12 +78,12 @@ class FreeDevices:
         return self._kinds
 
     def free(self, kind: str, job: PolicyJob | None = None) -> int:
-        """Devices of a type that ``job`` may have; None: any guaranteed job."""
+        """Return devices of a type that ``job`` may use; None stands for any guaranteed job."""
         lent = self._lent.get(kind, 0) if job is not None and borrows(job) else 0
         return self._own.get(kind, 0) + lent
 
     def free_for(self, job: PolicyJob) -> dict[str, int]:
-        """Devices available to ``job``, by type, of its usable types."""
+        """Return the devices available to ``job``, by usable type."""
         allowed = job.types or tuple(self._kinds)
         return {kind: self.free(kind, job) for kind in allowed if kind in self._kinds}
 
@@ -156,7 +156,7 @@ class FreeDevices:
 
 
 def sizes_of(job: PolicyJob, most: int) -> list[int]:
-    """Sizes up to ``most``: the gang alone if it is rigid, else powers of two in its bounds.
+    """Return sizes up to ``most``: the gang if it is rigid, else powers of two in its bounds.
 
     Buddy cells fit powers of two without fragments (ElasticFlow, job placement); the gang's own
     size and the smallest one are always among them.
@@ -172,6 +172,6 @@ def sizes_of(job: PolicyJob, most: int) -> list[int]:
 
 
 def rates_by_size(snapshot: Snapshot, job: PolicyJob, kind: str, most: int) -> dict[int, float]:
-    """Steps/s on n devices of a type, for the sizes at which the job can run."""
+    """Return steps/s on n devices of a type, for the sizes at which the job can run."""
     found = {n: snapshot.model.rate(job, shape_of(snapshot, kind, n)) for n in sizes_of(job, most)}
     return {n: rate for n, rate in found.items() if isfinite(rate) and rate > 0}

@@ -36,7 +36,7 @@ class Packs:
         )
 
     def to_state(self) -> dict[str, Any]:
-        """JSON values."""
+        """Convert to JSON values."""
         return {
             "pairs": [list(pair) for pair in sorted(self.pairs)],
             "barred": [list(pair) for pair in sorted(self.barred)],
@@ -80,7 +80,7 @@ class Packs:
                     break
 
     def _measured(self, pair: Pair, jobs: Mapping[int, PolicyJob]) -> float | None:
-        """Devices' worth of work that a pack makes; None while it has not been seen."""
+        """Return the work of a pack in devices, or None before its first observation."""
         total = 0.0
         for job_id in pair:
             job = jobs[job_id]
@@ -187,12 +187,12 @@ def _empty_last_rows(
 
 
 def in_turn(gangs: Sequence[PackedGang], seats: Mapping[int, Seat], row: int) -> list[PackedGang]:
-    """Gangs in the order in which they run now: those of ``row``, then of the rows after it."""
+    """Order gangs as they run now: those of ``row``, then those of the following rows."""
     rows = max((place.row for place in seats.values()), default=0) + 1
     seated = [gang for gang in gangs if gang.key in seats]
     return sorted(seated, key=lambda gang: (seats[gang.key].row - row) % rows)
 
 
 def _sit_first(gang: PackedGang, most: int, sit: Callable[[PackedGang, int, str], bool]) -> bool:
-    """Sit in the first of ``most`` rows with room, on the best type that has it."""
+    """Seat a gang in the first of ``most`` rows with room, on the best type with room."""
     return any(sit(gang, row, kind) for row in range(most) for kind in gang.types)

@@ -97,7 +97,7 @@ class Gandiva:
         packs: Packs,
         before: Mapping[int, Seat],
     ) -> tuple[list[PackedGang], Packs]:
-        """Gangs to seat: jobs, and packs while demand exceeds the capacity."""
+        """Return the gangs to seat: jobs, and packs while demand exceeds the capacity."""
         packs.measure(mine)
         alone = [_gang(job, snapshot, free) for job in mine.values()]
         overloaded = any(place.row > 0 for place in seat(alone, free, before).values())
@@ -198,7 +198,7 @@ def _run(
     mine: Mapping[int, PolicyJob],
     room: FreeDevices,
 ) -> dict[int, Alloc]:
-    """Allocations of the gangs that run now, each on its seated type, within the free devices."""
+    """Allocate the gangs that run now on their seated types, within the free devices."""
     partner = dict(packs.pairs)
     allocs: dict[int, Alloc] = {}
     for gang in gangs:

@@ -125,7 +125,7 @@ class GavelView:
         return found
 
     def _evened(self, matrix: Floats) -> Floats:
-        """Equal jobs get equal fractions: the mean of optima is one as well."""
+        """Average fractions over equal jobs: the mean of optima is also optimal."""
         alike: dict[tuple[Any, ...], list[int]] = {}
         for row, job in enumerate(self.jobs):
             key = (job.gang, job.types, *self.instance.alone[row].tolist())
@@ -160,7 +160,7 @@ class GavelView:
         return solvers[objective]()
 
     def _hierarchical(self, weights: Floats, within: EntityPolicy) -> Floats:
-        """Water filling over tenants; jobs of one tenant in the order of their arrival."""
+        """Fill by water filling over tenants; jobs of a tenant in the order of arrival."""
         standing = {tenant.id: tenant.weight for tenant in self.snapshot.tenants}
         order = sorted(range(len(self.jobs)), key=self._arrival)
         owners = [account_of(self.jobs[row], standing) for row in order]

@@ -20,7 +20,7 @@ _ITERATIONS: Final = 50
 
 
 def max_min_fairness(instance: Fractions, weights: Floats) -> Floats:
-    """Fractions that maximise the minimum normalised throughput (section 4.1).
+    """Find fractions that maximise the minimum normalised throughput (section 4.1).
 
     It is a job's throughput over its ``equal_shares``, per unit of its weight and times the
     devices that it holds.
@@ -37,7 +37,7 @@ def max_min_fairness(instance: Fractions, weights: Floats) -> Floats:
 
 
 def least_makespan(instance: Fractions, steps_left: Floats) -> Floats:
-    """Fractions under which the last job to end ends first (section 4.2).
+    """Find fractions with the minimum makespan (section 4.2).
 
     Throughputs are to be in proportion to the steps that are left: the least of
     ``throughput / steps_left`` is maximised, and its inverse is the makespan.
@@ -48,7 +48,7 @@ def least_makespan(instance: Fractions, steps_left: Floats) -> Floats:
 def finish_time_fairness(
     instance: Fractions, *, steps_left: Floats, age: Floats, isolated_seconds: Floats
 ) -> Floats:
-    """Fractions that lower the worst finish-time fairness of all (section 4.2; Themis, NSDI '20).
+    """Find fractions with the least maximum finish-time fairness (section 4.2; Themis, NSDI '20).
 
     A job's finish-time fairness is the time from its arrival to its end over the same time with a
     ``J``-th of the cluster to itself.
@@ -84,7 +84,7 @@ def max_sum_throughput(
     least: Floats | None = None,
     relative: bool = True,
 ) -> Floats:
-    """Fractions of greatest total throughput, or throughput per price (section 4.2).
+    """Find fractions of maximum total throughput, or throughput per price (section 4.2).
 
 
     Args:
@@ -122,7 +122,7 @@ def max_sum_throughput(
 
 
 def in_order(instance: Fractions, order: Sequence[int]) -> Floats:
-    """First in, first out: each job in turn on its fastest type with room (section 4.2).
+    """Allocate first in, first out: each job on its fastest type with room (section 4.2).
 
     A job that does not fit is skipped. Each admitted job runs all the time; with pairs, one that
     does not fit alone joins the job with the best common throughput, if that is more than 1.5
@@ -173,13 +173,13 @@ def _join(instance: Fractions, fractions: Floats, taken: dict[int, int], job: in
 
 
 def _able(instance: Fractions) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Jobs that can run on some type."""
+    """Return the jobs that can run on some type."""
     found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.any(instance.alone > 0, axis=1)
     return found
 
 
 def _per_reference(instance: Fractions, reference: Floats) -> Floats:
-    """1 over a positive reference; 0, which leaves a job out, where it is not or cannot run."""
+    """Return 1 over a positive reference; 0 for jobs without one or that cannot run."""
     return np.where(
         _able(instance) & (reference > 0), 1.0 / np.where(reference > 0, reference, 1.0), 0.0
     )

@@ -101,7 +101,7 @@ class Gavel:
         room: FreeDevices,
         state: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """New fractions if the set of jobs has changed, and each job's isolated run time."""
+        """Compute new fractions if the set of jobs changed, and each job's isolated run time."""
         # The programs need arrays, which the portal's own processes do without.
         from scheduling.core.policies.gavel.fractions import GavelView  # noqa: PLC0415
 
@@ -127,7 +127,7 @@ class Gavel:
     def _give_out(
         self, snapshot: Snapshot, turns: Turns, able: Sequence[PolicyJob], room: FreeDevices
     ) -> list[TimeShare]:
-        """Jobs to run: all chosen again after the quantum, else running ones and further ones."""
+        """Choose jobs to run: all again after the quantum, else running jobs and further ones."""
         claims = turns.claims({job.id: job.gang for job in able}, snapshot.round_seconds / 2)
         free = {kind: room.free(kind) for kind in room.kinds}
         totals: dict[str, float] = {}
@@ -151,7 +151,7 @@ class Gavel:
 def _spare_claims(
     able: Sequence[PolicyJob], room: FreeDevices, chosen: Sequence[TimeShare]
 ) -> list[TimeShare]:
-    """Claims without a share on idle devices, type by type, in the order of the jobs."""
+    """Claim idle devices without a share, type by type, in the order of the jobs."""
     left = {kind: room.free(kind) for kind in room.kinds}
     for claim in chosen:
         left[claim.type] -= claim.n

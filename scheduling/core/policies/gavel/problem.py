@@ -58,7 +58,7 @@ class Fractions:
         return np.asarray(rows, dtype=np.float64).reshape(self.jobs, kinds)
 
     def throughputs(self, fractions: Floats) -> Floats:
-        """Steps/s of each job under ``fractions``, shape ``(J,)``."""
+        """Return steps/s of each job under ``fractions``, shape ``(J,)``."""
         found = np.zeros(self.jobs)
         for sharing, row in zip(self.sharings, fractions, strict=True):
             for member, rates in zip(sharing.members, sharing.rates, strict=True):
@@ -103,7 +103,7 @@ def with_pairs(instance: Fractions, pairs: Sequence[Sharing]) -> Fractions:
 
 
 def equal_shares(instance: Fractions) -> Floats:
-    """Steps/s of each job if all had the same mix of types, the cluster being split in time.
+    """Return steps/s of each job if all had equal mixes of types, with the cluster time-shared.
 
     This is the reference of max-min fairness: the devices of each type over the number of jobs,
     scaled so that no job has more than all the time.
@@ -113,7 +113,7 @@ def equal_shares(instance: Fractions) -> Floats:
 
 
 def isolated_shares(instance: Fractions) -> Floats:
-    """Steps/s of each job with a ``J``-th of the cluster to itself: the reference of Themis."""
+    """Return steps/s of each job with a ``J``-th of the cluster: the reference of Themis."""
     shares = instance.capacity[None, :] / (max(1, instance.jobs) * instance.scale[:, None])
     shares = shares / np.maximum(1.0, shares.sum(axis=1, keepdims=True))
     found: Floats = (instance.alone * shares).sum(axis=1)

@@ -110,7 +110,7 @@ class Turns:
         )
 
     def to_state(self) -> dict[str, Any]:
-        """JSON values."""
+        """Convert to JSON values."""
         return {
             "at": self.at,
             "reset": self.reset,
@@ -147,7 +147,7 @@ class Turns:
                 del table[combination]
 
     def claims(self, sizes: Mapping[int, int], seed_seconds: float) -> list[TimeShare]:
-        """Target time of all jobs, newcomers counted as if they had had ``seed_seconds``."""
+        """Compute the target time of all jobs; newcomers count as if they had ``seed_seconds``."""
         return [
             TimeShare(
                 jobs=combination,

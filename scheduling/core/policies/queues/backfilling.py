@@ -81,7 +81,7 @@ class Backfill:
     def _walk(
         self, snapshot: Snapshot, waiting: list[PolicyJob], room: FreeDevices
     ) -> tuple[dict[int, Alloc], dict[int, Reservation]]:
-        """Starts and reservations; borrowed devices are not in the calendars."""
+        """Find starts and reservations; borrowed devices are not in the calendars."""
         calendars = {kind: self._calendar(snapshot, kind, room.free(kind)) for kind in room.kinds}
         typed = [job for job in waiting if not borrows(job) and _is_one_piece(job)]
         found = backfill(

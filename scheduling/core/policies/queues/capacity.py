@@ -99,7 +99,7 @@ class UserLimits:
 
 
 def _guarantees(snapshot: Snapshot) -> dict[int, float]:
-    """Guaranteed devices by queue: as promised, else by weight."""
+    """Return the guaranteed devices by queue: as declared, else by weight."""
     devices = float(snapshot.pool.devices)
     weights = sum(tenant.weight for tenant in snapshot.tenants)
     found = {_POOL: devices}
@@ -170,7 +170,7 @@ class Capacity:
         return UserLimits(view, self.minimum_user_limit_percent, self.user_limit_factor)
 
     def _given_back(self, snapshot: Snapshot) -> frozenset[int]:
-        """Running gangs of queues above their ideal share, as far as others wait for devices."""
+        """Return running gangs to preempt from queues above their ideal share, if others wait."""
         jobs = [job for job in present(snapshot) if not borrows(job)]
         tenants = {tenant.id for tenant in snapshot.tenants}
         by_queue: dict[int, list[PolicyJob]] = {}

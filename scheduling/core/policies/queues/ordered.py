@@ -78,7 +78,7 @@ class Fifo:
 
 
 def remaining_seconds(job: PolicyJob, snapshot: Snapshot) -> float:
-    """Remaining seconds of a job at its requested size; inf if unknown.
+    """Return the remaining seconds of a job at its requested size; inf if unknown.
 
     The remaining steps come first, the declared run time is the second choice.
     """

@@ -39,7 +39,7 @@ class DominantShare:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Progressive filling by dominant share."""
+        """Fill progressively by dominant share."""
         room = {kind: snapshot.pool.room(kind) for kind in _kinds(snapshot)}
 
         def share(account: FairAccount) -> float:
@@ -72,7 +72,7 @@ class FairShare:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Progressive filling by the sum of usage and present devices.
+        """Fill progressively by the sum of usage and present devices.
 
         A tenant with ``n`` devices for ever has a decayed usage of ``n * half_life / ln 2``, so
         usage and present devices are added as devices.
@@ -93,7 +93,7 @@ class FairShare:
         return _filled(snapshot, share, preempt=self.preempt), after
 
     def _usage(self, snapshot: Snapshot, state: Mapping[str, Any]) -> dict[int, float]:
-        """Decayed device-seconds by account, brought up to now."""
+        """Return the device-seconds by account, decayed up to now."""
         tenants = {tenant.id for tenant in snapshot.tenants}
         prices = {kind: info.price for kind, info in snapshot.pool.types.items()}
         before = float(state.get("at", snapshot.now))

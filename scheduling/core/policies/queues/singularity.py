@@ -44,7 +44,7 @@ class Singularity:
     stateless: ClassVar[bool] = False
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Meet the guarantees, then give the rest to the jobs with the least usage."""
+        """Meet the guarantees, then allocate the rest to the jobs with the least usage."""
         achieved = self._achieved(snapshot, state)
         jobs = present(snapshot)
         refused = self._not_admitted(jobs, snapshot)
@@ -79,7 +79,7 @@ class Singularity:
         return found
 
     def _urgency(self, job: PolicyJob, achieved: Mapping[int, float]) -> tuple[Any, ...]:
-        """Guarantees in danger first, the worst of the best tier; then basic jobs by usage.
+        """Return the sort key: guarantees at risk by tier and shortfall, then basic jobs by usage.
 
         A standard job above its guarantee comes between the two, the one with least surplus first.
         Rounding to tenths, and running before waiting, prevent needless turns.
@@ -92,7 +92,7 @@ class Singularity:
         return (group, tenths, waits, -job.priority, job.submitted, job.id)
 
     def _not_admitted(self, jobs: Sequence[PolicyJob], snapshot: Snapshot) -> frozenset[int]:
-        """Jobs that have never run and whose guarantee does not fit with the others'."""
+        """Return the jobs that have never run and whose guarantee does not fit with others."""
         promised = 0.0
         refused: set[int] = set()
         newest_last = sorted(
@@ -129,7 +129,7 @@ def splices(job: PolicyJob) -> list[int]:
 
 
 def sized(job: PolicyJob, size: int, room: FreeDevices) -> Alloc | None:
-    """Allocation on one type: the present one if possible, else the one with most room."""
+    """Allocate on one type: the present one if possible, else the one with most room."""
     if size == job.gang:
         return room.fit(job)
     level = job.demand.members[0].within.value
@@ -143,7 +143,7 @@ def sized(job: PolicyJob, size: int, room: FreeDevices) -> Alloc | None:
 
 
 def _grow(job: PolicyJob, room: FreeDevices, allocs: dict[int, Alloc]) -> None:
-    """Up to the full size, on the type that it has got."""
+    """Grow jobs up to their full size, on their assigned types."""
     alloc = allocs.get(job.id)
     if alloc is None or len(alloc.parts) > 1 or alloc.devices >= job.gang:
         return

@@ -88,7 +88,7 @@ class Market:
                 self._free[self._types.index(part.type)] -= part.n
 
     def offer(self, jobs: Sequence[PolicyJob], kinds: Ints, sizes: Ints, worth: Floats) -> None:
-        """Possible types and sizes with their worth to each job; at most 0: better to wait."""
+        """Offer types and sizes with their worth to each job; at most 0 means better to wait."""
         if len(jobs):
             self._offers.append(_Offer(jobs, kinds, sizes, worth))
 
@@ -213,7 +213,7 @@ class Sia:
         return self._worth(snapshot, jobs, rows, [columns.held(job.alloc) for job in jobs])
 
     def _most_devices(self, snapshot: Snapshot, job: PolicyJob) -> int:
-        """Maximum replicas of a job now: twice its largest size on any type so far.
+        """Return a job's maximum replicas now: twice its largest size on any type so far.
 
         It begins with one; if its owner does not allow that, ``scaled_goodputs`` uses the smallest
         size of each type.
@@ -272,7 +272,7 @@ class Sia:
         return worth
 
     def _restart_factor(self, snapshot: Snapshot, job: PolicyJob) -> float:
-        """Damping factor of moves: the part of its life not lost to restarts (eq. 2)."""
+        """Return the damping factor of moves: the part of life not lost to restarts (eq. 2)."""
         cost = _MEASURED_RESTARTS.get(job.terms.application or "")
         if cost is None:
             cost = snapshot.model.restart_seconds(job)

@@ -104,7 +104,7 @@ def scaled_goodputs(
     within_request: bool,
     bootstrap: bool,
 ) -> Floats:
-    """Goodputs, shape ``(jobs, columns)``, with 1 at each job's least useful size.
+    """Return goodputs, shape ``(jobs, columns)``, scaled to 1 at each job's least useful size.
 
     Args:
         snapshot: pool and model.
@@ -148,7 +148,7 @@ def scaled_goodputs(
 def _first_sizes(
     jobs: Sequence[PolicyJob], columns: SiaColumns, able: NDArray[np.bool_], replicas: Ints
 ) -> Ints:
-    """Devices of the smallest size of each job on each column's type; a replica where none is."""
+    """Return devices of each job's smallest size by column's type; else those of a replica."""
     if all(job.terms.scale is None or job.least <= 1 for job in jobs):
         return replicas
     sizes = np.where(able, columns.sizes, _BOUNDS[-1])
@@ -162,7 +162,7 @@ def _first_sizes(
 
 
 def _by_bound(most: Ints) -> dict[int, Ints]:
-    """Jobs by the devices up to which their goodputs are of use, in steps that many share."""
+    """Group jobs by the maximum useful devices, rounded to common steps."""
     if len(most) < _MANY:
         bound = next(bound for bound in _BOUNDS if bound >= min(most.max(), _BOUNDS[-1]))
         return {bound: np.arange(len(most))}
@@ -178,7 +178,7 @@ def _relative_speeds(snapshot: Snapshot, job: PolicyJob, columns: SiaColumns) ->
 
 
 def _replicas(snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SiaColumns) -> Ints:
-    """Devices of one replica, by job and column."""
+    """Return the devices of one replica, by job and column."""
     table = [[snapshot.model.replica(job, name) for name in columns.types] for job in jobs]
     return np.array(table, dtype=np.int64)[:, columns.kinds]
 
@@ -197,7 +197,7 @@ def _permits(
 def _with_projections(
     snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SiaColumns, within_request: bool
 ) -> Floats:
-    """Goodputs where the job has run on the type, projections elsewhere, 0 where neither."""
+    """Return goodputs of observed types, projections for other types, and 0 elsewhere."""
     model, infos = snapshot.model, [snapshot.pool.types.get(name) for name in columns.types]
     nodes = tuple(info.node_devices if info else 1 for info in infos)
     seen = seen_from_each(columns.types, columns.shapes, nodes)
@@ -221,7 +221,7 @@ def _with_projections(
 def _ratios(
     snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SiaColumns, source: int
 ) -> Floats:
-    """Speeds on each column's type over that on another one, by job."""
+    """Return the speed ratio of each column's type to the source column's type, by job."""
     speeds = np.array(
         [[snapshot.model.speed(job, name) for name in columns.types] for job in jobs]
     )

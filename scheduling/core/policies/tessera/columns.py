@@ -77,7 +77,7 @@ def columns_of(snapshot: Snapshot, jobs: Iterable[PolicyJob], finer: int) -> Siz
 
 
 def allowed(columns: SizeColumns, snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> Flags:
-    """Allowed columns of each job, shape ``(jobs, columns)``."""
+    """Return the allowed columns of each job, shape ``(jobs, columns)``."""
     model = snapshot.model
     table = np.zeros((len(jobs), len(columns.shapes)), dtype=np.bool_)
     for row, job in enumerate(jobs):
@@ -109,7 +109,7 @@ def _possible(sizes: bytes, kinds: bytes, bounds: tuple[tuple[int, int], ...]) -
 
 @lru_cache(maxsize=4_096)
 def _of_scale(sizes: bytes, scale: Scale | None, gang: int) -> Flags:
-    """Columns allowed by the owner's size limits."""
+    """Return the columns allowed by the owner's size limits."""
     devices = np.frombuffer(sizes, dtype=np.int64)
     if scale is None:
         return np.asarray(devices == gang)
@@ -118,7 +118,7 @@ def _of_scale(sizes: bytes, scale: Scale | None, gang: int) -> Flags:
 
 
 def _insisted(job: PolicyJob) -> tuple[int, ...]:
-    """Sizes without which a job could not be planned for."""
+    """Return the sizes that a job's plan must include."""
     if job.terms.scale is None:
         return (job.gang,)
     held = (job.alloc.devices,) if job.alloc is not None else ()
@@ -255,7 +255,7 @@ def _project(
 def _before_start(
     gangs: NDArray[np.int64], columns: SizeColumns, speeds: Floats, scaling: float
 ) -> Floats:
-    """Speeds that grow with the size up to the gang, and little beyond."""
+    """Return the speeds that grow with the size up to the gang, and little beyond."""
     sizes = columns.sizes.astype(np.float64)[None, :]
     growth = np.minimum(sizes, gangs) ** scaling * np.maximum(sizes / gangs, 1.0) ** _BEYOND_GANG
     rates: Floats = speeds[:, columns.kinds] * growth
@@ -280,7 +280,7 @@ def _asked(table: Floats, columns: SizeColumns, gangs: NDArray[np.int64]) -> Flo
 
 
 def _nodes(snapshot: Snapshot, columns: SizeColumns) -> tuple[int, ...]:
-    """Devices of a node, by type."""
+    """Return the devices of a node, by type."""
     infos = [snapshot.pool.types.get(name) for name in columns.types]
     largest = int(columns.sizes.max(initial=1))
     return tuple(info.node_devices if info is not None else largest for info in infos)

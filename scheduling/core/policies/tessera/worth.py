@@ -55,7 +55,7 @@ def steps_left(
     start: float,
     first: float,
 ) -> Left:
-    """Expected steps until each job is complete, in the units of its rates.
+    """Estimate the steps until each job is complete, in the units of its rates.
 
     Args:
         jobs: one each.
@@ -80,7 +80,7 @@ def steps_left(
 
 
 def _told(job: PolicyJob, asked: float, sizes: Mapping[str, Sequence[float]]) -> float | None:
-    """Remaining steps as declared, or as usual for the application."""
+    """Return the declared remaining steps, else the usual ones for the application."""
     done = job.facts.steps_done
     if job.facts.steps_left is not None:
         return job.facts.steps_left
@@ -128,7 +128,7 @@ class JobStanding:
 def restart_costs(
     snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: SizeColumns, factor: float
 ) -> Floats:
-    """Seconds without progress at the start of each size, shape ``(jobs, columns)``.
+    """Return the seconds without progress at the start of each size, shape ``(jobs, columns)``.
 
     Every start and change costs a restart; continuing costs the rest of a restart under way.
 
@@ -159,7 +159,7 @@ def held_column(job: PolicyJob, columns: SizeColumns) -> int | None:
 
 
 def horizons(jobs: Sequence[PolicyJob], usual: float, trust: float) -> Floats:
-    """Expected seconds for which each job retains its size.
+    """Return the expected seconds for which each job retains its size.
 
     The mean time between its restarts so far, with ``trust`` spans of the usual length added to
     them: a job that was moved often will be moved again soon, so that a move pays less.
@@ -171,7 +171,7 @@ def horizons(jobs: Sequence[PolicyJob], usual: float, trust: float) -> Floats:
 
 
 def net_speeds(rates: Floats, left: Floats, costs: Floats, horizon: Floats) -> Floats:
-    """Steps per second on average over the horizon, or until the job is complete if sooner.
+    """Average the steps per second over the horizon, or until completion if sooner.
 
     Args:
         rates: steps per second, shape ``(jobs, columns)``.

@@ -93,7 +93,7 @@ class Problem:
         return cls(full, columns, capacity.astype(np.float64), each, np.arange(jobs))
 
     def worth(self, prices: Floats) -> Floats:
-        """Values minus the cost of the uses, shape of ``values``."""
+        """Return values minus the cost of the uses, with the shape of ``values``."""
         worth: Floats = self.values - self.uses @ prices
         return worth
 
@@ -229,7 +229,7 @@ class _Master:
 
 
 def find_prices(problem: Problem, start: Floats | None, tolerance: float) -> Priced:
-    """Prices with the lowest bound of the relaxation.
+    """Find the prices with the lowest bound of the relaxation.
 
     Args:
         problem: the problem.

@@ -180,7 +180,7 @@ def _from_each(changes: Floats) -> Floats:
 
 
 def _factors(spans: Floats) -> Ints | None:
-    """Factors that map a use of the capacities to one number; None: the numbers are too large."""
+    """Return factors that map uses to one number; None if the numbers are too large."""
     factors = [1]
     for span in spans[::-1].tolist():
         factors.append(factors[-1] * int(span))

@@ -191,7 +191,7 @@ def _assignment(problem: Problem, priced: Priced, found: Found) -> Assignment:
 
 
 def _whole(problem: Problem, priced: Priced, values: Floats, gap: float) -> Assignment:
-    """HiGHS's answer, with the better of both bounds."""
+    """Solve by HiGHS, and use the better of both bounds."""
     thrifty = problem.values[:, 1:]
     uses, capacity = problem.uses[1:].astype(np.int64), problem.capacity.astype(np.int64)
     choices, highest = solve_whole(thrifty, uses, capacity, gap=gap)
