@@ -64,7 +64,7 @@ class Pool:
         return sum(self.capacity.values())
 
     def room(self, device_type: str) -> int:
-        """Guaranteed and borrowable devices of a type."""
+        """Return the guaranteed and borrowable devices of a type."""
         return self.capacity.get(device_type, 0) + self.borrow.get(device_type, 0)
 
 
@@ -115,31 +115,31 @@ class Model(Protocol):
         ...
 
     def replica(self, job: PolicyJob, device_type: str) -> int:
-        """Devices of one replica on a type: more than one for a job that is a pipeline."""
+        """Return the devices of one replica on a type; more than one for a pipelined job."""
         ...
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Steps per second at a total batch size (None: the requested one); 0: cannot run so."""
+        """Return steps per second at a total batch size (None: the requested); 0 if impossible."""
         ...
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
-        """Throughput on one device (or one replica's devices) of a type, to compare types."""
+        """Return the throughput of one device (or replica) of a type, to compare types."""
         ...
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
-        """Maximum measured devices, by type; empty before its start."""
+        """Return the maximum measured devices, by type; empty before its start."""
         ...
 
     def most_devices(self, job: PolicyJob, device_type: str) -> int:
-        """Maximum devices of a type by its batch limits."""
+        """Return the maximum devices of a type by its batch limits."""
         ...
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
-        """Cost of a start, a move or a change of size."""
+        """Return the cost of a start, a move or a change of size."""
         ...
 
     def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
-        """Both jobs' rates on shared devices, relative to having them alone."""
+        """Return both jobs' rates on shared devices, relative to exclusive devices."""
         ...
 
 
@@ -156,7 +156,7 @@ class LinearModel:
         *,
         within_request: bool = False,
     ) -> "Floats":
-        """Devices times the type's speed, for every job alike."""
+        """Return devices times the type's speed for every job."""
         import numpy as np  # noqa: PLC0415  the portal's processes need no arrays
 
         row = [shape.devices * self._speed(shape.type) for shape in shapes]
@@ -167,7 +167,7 @@ class LinearModel:
         return 1
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Devices times the type's speed."""
+        """Return devices times the type's speed."""
         return shape.devices * self._speed(shape.type)
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
@@ -175,7 +175,7 @@ class LinearModel:
         return self._speed(device_type)
 
     def profiled(self, job: PolicyJob) -> Mapping[str, int]:
-        """Current number of devices by type."""
+        """Return the current number of devices by type."""
         parts = job.alloc.parts if job.alloc else ()
         return {part.type: part.n for part in parts if part.type is not None}
 
@@ -184,11 +184,11 @@ class LinearModel:
         return job.terms.scale.maximum if job.terms.scale else job.gang
 
     def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
-        """Half a minute."""
+        """Return 30 s."""
         return 30.0
 
     def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
-        """Half the device each."""
+        """Return half the device for each job."""
         return 0.5, 0.5
 
     def _speed(self, device_type: str) -> float:
