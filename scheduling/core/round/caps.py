@@ -126,7 +126,7 @@ def grown_within_caps(
 
 
 def _growth(job: PolicyJob, plan: Plan) -> int:
-    """Number of devices by which a plan grows a running job."""
+    """Return the number of devices by which a plan grows a running job."""
     alloc = plan.allocs.get(job.id)
     if job.phase is not JobPhase.RUNNING or job.alloc is None or alloc is None:
         return 0

@@ -41,7 +41,7 @@ def groups_of(job: QueuedJob) -> list[str]:
 
 
 def claimed_requests(engine: CellEngine, job: QueuedJob) -> list[GangRequest]:
-    """Engine requests with claims, part by part."""
+    """Build engine requests with claims, part by part."""
     gangs = (engine.gangs.get(group) for group in groups_of(job))
     return [gang.request for gang in gangs if gang is not None]
 
@@ -113,7 +113,7 @@ def order_out(victim: HoldingJob, job: QueuedJob) -> Preemption:
 
 
 def waits_for(victims: Sequence[int]) -> Reason:
-    """Reason for a job whose cells are being freed for it."""
+    """Build the reason for a job whose cells are being freed for it."""
     return Reason(
         code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
         message=message("waits-for-victims", n=len(victims)),
@@ -122,7 +122,7 @@ def waits_for(victims: Sequence[int]) -> Reason:
 
 
 def given_to(others: Sequence[int]) -> Reason:
-    """Reason for a job whose cells its policy has just given to others."""
+    """Build the reason for a job whose cells its policy has just given to others."""
     return Reason(
         code=ReasonCode.BEHIND_HIGHER_PRIORITY,
         message=message("policy-gave-away"),

@@ -34,7 +34,7 @@ def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
 
 
 def borrowed_devices(engine: CellEngine, job: HoldingJob) -> int:
-    """Devices that a running job holds without a guarantee, whatever it was submitted as."""
+    """Return the devices that a running job holds without a guarantee, for any submitted class."""
     if job.job_class is JobClass.OPPORTUNISTIC:
         return job.devices
     gangs = (engine.gangs.get(group_name(job.id, n)) for n in range(len(parts_of(job.demand))))
@@ -64,7 +64,7 @@ def running_gangs(
 
 
 def rebindings(engine: CellEngine, holding: Iterable[HoldingJob]) -> Iterator[Rebinding]:
-    """Running jobs whose leases and engine disagree on whether they are guaranteed.
+    """Yield running jobs whose leases and engine disagree about the guarantee.
 
     Leaving jobs are omitted: their leases end anyway.
     """
@@ -125,7 +125,7 @@ def _pristine(same: SameSpec) -> CellEngine:
 
 
 def guaranteed_devices(engine: CellEngine, vc: str) -> dict[str, int]:
-    """Guaranteed devices of a virtual cluster by type, including pinned cells.
+    """Return the guaranteed devices of a virtual cluster by type, including pinned cells.
 
     An archived one has none.
     """

@@ -57,7 +57,7 @@ def parts_of(demand: Demand) -> tuple[tuple[int, ...], ...]:
 
 
 def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
-    """Engine requests for one job; mostly one."""
+    """Build the engine requests of one job; usually one."""
     return [
         GangRequest(
             group=group_name(job.id, number),
@@ -183,7 +183,7 @@ def _restricted(
 def _below(
     job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot
 ) -> Iterator[tuple[frozenset[str], Reason]]:
-    """Nodes below the minimum isolation level of a job, if there are any."""
+    """Yield nodes below the minimum isolation level of a job, if there are any."""
     least = vc.least_isolation
     plain = is_plain(job.demand, images_required=snapshot.images_required)
     low = {level for level in LEVELS if not at_least(level, least)}
@@ -210,7 +210,7 @@ def _below(
 def _of_others(
     job: QueuedJob, snapshot: ClusterSnapshot
 ) -> Iterator[tuple[frozenset[str], Reason]]:
-    """Nodes that are dedicated to other tenants, if there are any."""
+    """Yield nodes that are dedicated to other tenants, if there are any."""
     gone = frozenset(
         node.name for node in snapshot.nodes if node.tenants and _is_for_others(node, job.tenant)
     )
@@ -246,7 +246,7 @@ class _Part(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _parts(demand: Demand) -> tuple[_Part, ...]:
-    """Many jobs have equal demands, round after round, so the result is cached."""
+    """Split the demand into parts; cached, since many jobs have equal demands in every round."""
     found = []
     for indices in parts_of(demand):
         first = demand.members[indices[0]]

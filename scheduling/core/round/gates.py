@@ -63,7 +63,7 @@ def next_opening(job: QueuedJob, now: float) -> float | None:
 def seconds_closed(
     job: QueuedJob, now: float, waiting: Mapping[int, QueuedJob] = MappingProxyType({})
 ) -> float:
-    """Seconds before which ``job`` cannot start, by its own gates and those of its dependencies.
+    """Return the seconds before which ``job`` cannot start, by its gates and dependencies.
 
     Args:
         job: which job.
@@ -84,7 +84,7 @@ def seconds_closed(
 
 
 def jobs_named(ids: Sequence[int]) -> Message:
-    """Jobs by their numbers, the first ``MOST_NAMED`` of them."""
+    """Format the IDs of jobs, at most ``MOST_NAMED`` of them."""
     shown = Listing(tuple(ids[:MOST_NAMED]))
     if len(ids) > MOST_NAMED:
         return message("jobs-and-more", shown=shown, more=len(ids) - MOST_NAMED)

@@ -19,7 +19,7 @@ Layout: TypeAlias = list[list[int]]
 
 
 def rates_of(seen: Sequence[RunObservation], workers: int) -> Mapping[str, float]:
-    """Measured mini-batches per second of one process alone on a device.
+    """Return the measured mini-batches per second of one process alone on a device.
 
     Args:
         seen: the job's runs.

@@ -102,7 +102,7 @@ class Tenancies:
         return tiers if cleared == alone else [*tiers, Tier(cleared), Tier(cleared, cells)]
 
     def in_the_way(self, job: QueuedJob, nodes: Iterable[str]) -> list[int]:
-        """Jobs of other tenants that must leave before a plain job may start on ``nodes``."""
+        """Return jobs of other tenants that must leave before a plain job starts on ``nodes``."""
         if not self.owners or not self._is_plain(job):
             return []
         return sorted({other for name in nodes for other in self._others(job, name)})
@@ -177,7 +177,7 @@ class Tenancies:
         )
 
     def _for_borrowing(self, job: QueuedJob, base: frozenset[str]) -> frozenset[str]:
-        """Nodes for an opportunistic job: none that a guarantee of another tenant needs."""
+        """Return the nodes for an opportunistic job, without those that a guarantee needs."""
         if not self._is_plain(job):
             return frozenset(
                 name
@@ -200,7 +200,7 @@ class Tenancies:
         return is_plain(job.demand, images_required=self.snapshot.images_required)
 
     def _others(self, job: QueuedJob, node: str) -> list[int]:
-        """Jobs of other tenants on an exclusive node."""
+        """Return the jobs of other tenants on an exclusive node."""
         if node not in self.owners:
             return []
         return [

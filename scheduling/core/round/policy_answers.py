@@ -203,7 +203,7 @@ def _at_size(job: QueuedJob, asked: Demand, alloc: Alloc) -> QueuedJob:
 
 
 def _leaving(view: Snapshot, plan: Plan) -> list[tuple[int, str]]:
-    """Running jobs that are to run otherwise or not at all, with the rule for their owners."""
+    """Return the running jobs that must change or leave, with the rule for their owners."""
     found = []
     for job in view.jobs:
         if job.phase is not JobPhase.RUNNING or job.alloc is None:
@@ -235,7 +235,7 @@ def _change(view: Snapshot, job: PolicyJob, alloc: Alloc | None) -> str:
 
 
 def _other_executors(job: PolicyJob, alloc: Alloc) -> str:
-    """Reason for a job at its right size to restart with another number of processes."""
+    """Return the reason why a job of the right size restarts with another number of processes."""
     if not job.terms.preemptible:
         return ""
     now, fewer = job.facts.executors, fewer_are_faster(job, job.alloc)

@@ -44,7 +44,7 @@ class RoundBooks(Protocol):
         """Grows with every change of the books or of the owners of nodes."""
 
     def remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
-        """Changes with which a refused job would start."""
+        """Return the changes with which a refused job would start."""
 
     def start(self, job: QueuedJob, groups: Sequence[str]) -> None:
         """Record that a job starts on the devices of its groups."""

@@ -290,7 +290,7 @@ class RoundState:
         return [(job, answer.plan.strict) for job in orders.tried]
 
     def _uncapped(self, vc: VcFacts, waiting: Mapping[int, QueuedJob]) -> dict[int, QueuedJob]:
-        """Jobs that no cap blocks whatever the policy decides: it would give them devices.
+        """Return the jobs that no cap blocks, for any decision of the policy.
 
         A reached cap remains reached in this round. Elastic jobs are checked at their smallest
         possible size.
@@ -339,7 +339,7 @@ class RoundState:
         return starting.refusal(self, job, restriction)
 
     def remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
-        """Remedies, tried for the first refusals of a round."""
+        """Search for remedies, only for the first refusals of a round."""
         if self.trials == 0:
             return Remedies(unblock=wait.unblock)
         self.trials -= 1

@@ -41,7 +41,7 @@ def read_stored(document: Mapping[str, Any]) -> tuple[ClusterSnapshot, RoundResu
 
 @lru_cache(maxsize=256)
 def _reader(kind: Any) -> _Reader:
-    """Parser of a type's values."""
+    """Build the parser of a type's values."""
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any or kind in _PLAIN:
         return _as_it_is

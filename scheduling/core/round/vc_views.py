@@ -77,7 +77,7 @@ class VirtualClusterViews:
         return (job for job in self.snapshot.holding if job.vc == vc.id)
 
     def _alloc(self, job: HoldingJob) -> Alloc:
-        """Allocation of a running job by member, or by type if one is on several."""
+        """Return the allocation of a running job by member, or by type if one is on several."""
         owners = [index for index, m in enumerate(job.demand.members) for _ in range(m.count)]
         held: dict[tuple[int, str], int] = defaultdict(int)
         for index, leaves in zip(owners, job.members, strict=False):
@@ -98,7 +98,7 @@ class VirtualClusterViews:
         return topology.chains[place[0]].leaf_type if place is not None else ""
 
     def _idle(self) -> Counter[str]:
-        """Healthy free devices, by type."""
+        """Return the healthy free devices, by type."""
         topology = self.engine.topology
         free: Counter[str] = Counter()
         for chain in topology.chains.values():
@@ -151,7 +151,7 @@ def _told(job: PolicyJob, known: JobFacts) -> PolicyJob:
 def _types(
     engine: CellEngine, speeds: Mapping[str, float], memory: Mapping[str, int]
 ) -> Mapping[str, TypeInfo]:
-    """Nodes of each type, the devices on the largest, their memory, and how fast they were."""
+    """Return nodes of each type, devices of the largest node, memory, and observed speed."""
     nodes: Counter[str] = Counter()
     largest: dict[str, int] = {}
     for chain in engine.topology.chains.values():
