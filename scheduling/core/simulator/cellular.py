@@ -91,7 +91,7 @@ def assigned(trace: Trace, shares: Shares, cluster: SimCluster, seed: int) -> li
 
 
 def guarantee(nodes: Mapping[str, int], cluster: SimCluster) -> dict[str, int]:
-    """Guaranteed devices by type."""
+    """Return the guaranteed devices by type."""
     return {kind: count * cluster.groups[kind].devices for kind, count in nodes.items()}
 
 
@@ -152,7 +152,7 @@ class CellBook:
         self._engine.set_node_health(_node(*key), healthy=change.is_up)
 
     def capacity(self) -> dict[str, int]:
-        """Devices of the nodes that are up, by type."""
+        """Return the devices of the nodes that are up, by type."""
         return {
             kind: sum((kind, node) not in self._down for node in range(group.nodes))
             * group.devices
@@ -160,7 +160,7 @@ class CellBook:
         }
 
     def used(self) -> dict[tuple[str, int], int]:
-        """Devices in use by node, for checks."""
+        """Return the devices in use by node, for checks."""
         used = {
             (kind, node): 0
             for kind, group in self._cluster.groups.items()

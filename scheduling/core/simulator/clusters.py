@@ -157,7 +157,7 @@ def keep(
 
 
 def shape_of(nodes: Sequence[int]) -> tuple[int, ...]:
-    """Devices per node, in the order of the nodes."""
+    """Return the devices per node, in the order of the nodes."""
     return tuple(len(list(run)) for _node, run in groupby(nodes))
 
 

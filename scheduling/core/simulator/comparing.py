@@ -78,7 +78,7 @@ class Ratio:
 
 
 def ratio(runs: Sequence[ComparisonRun], policy: str, baseline: str, metric: str) -> Ratio | None:
-    """Comparison of a policy's figure with the baseline's.
+    """Compare a policy's figure with the baseline's.
 
     Args:
         runs: all runs.
@@ -121,7 +121,7 @@ def ratio(runs: Sequence[ComparisonRun], policy: str, baseline: str, metric: str
 
 
 def t_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Student's 95 % interval of a mean; nothing for fewer than two values."""
+    """Compute Student's 95 % interval of a mean; (None, None) for fewer than two values."""
     if len(values) < 2:
         return None, None
     mean = float(np.mean(values))
@@ -189,7 +189,7 @@ def _bootstrapped(mine: ComparisonRun, other: ComparisonRun) -> tuple[float | No
 
 
 def _paired_jcts(mine: Mapping[str, Any], other: Mapping[str, Any]) -> NDArray[np.float64]:
-    """Completion times of the jobs that are complete in both, shape ``(jobs, 2)``."""
+    """Return the completion times of the jobs that are complete in both, shape ``(jobs, 2)``."""
     rows = [
         (one["finish_s"] - one["submit_s"], two["finish_s"] - two["submit_s"])
         for one, two in zip(mine["per_job"], other["per_job"], strict=True)

@@ -60,7 +60,7 @@ class NodeFaults:
             yield change
 
     def _draw(self, stream: np.random.Generator, *, is_up: bool) -> float:
-        """Seconds until a node that is down is up, or until one that is up fails."""
+        """Draw the seconds until a node's failure if it is up, or else until its repair."""
         mean = self._conditions.node_repair if is_up else self._conditions.node_mtbf
         return max(1.0, float(stream.exponential(mean or 1.0)))
 
@@ -113,7 +113,7 @@ class NodeBook:
             self._down.add((change.device_type, change.node))
 
     def capacity(self) -> dict[str, int]:
-        """Devices of the nodes that are up, by type."""
+        """Return the devices of the nodes that are up, by type."""
         return {
             kind: sum((kind, node) not in self._down for node in range(len(free)))
             * self._size[kind]
@@ -121,7 +121,7 @@ class NodeBook:
         }
 
     def used(self) -> dict[tuple[str, int], int]:
-        """Devices in use by node, for checks."""
+        """Return the devices in use by node, for checks."""
         return {
             (kind, node): self._size[kind] - n
             for kind, free in self._free.items()

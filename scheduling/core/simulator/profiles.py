@@ -30,7 +30,7 @@ class _Curve:
     syncs: tuple[float, ...]
 
     def at(self, batch: int) -> tuple[float, float] | None:
-        """Linear between the measured batches; None outside them."""
+        """Interpolate linearly between the measured batches; None outside them."""
         if not self.batches[0] <= batch <= self.batches[-1]:
             return None
         index = bisect_left(self.batches, batch)
@@ -73,7 +73,7 @@ class TypeProfile:
         self._known: dict[tuple[Placement, int], tuple[float, float]] = {}
 
     def step_time(self, placement: Placement, batch: int) -> tuple[float, float]:
-        """Seconds of a step and of its exchange; (-1, -1) for a batch outside the profile.
+        """Return seconds of a step and of its exchange; (-1, -1) for an unprofiled batch.
 
         Raises:
             SimulationError: the profile does not contain such a placement.
@@ -100,12 +100,12 @@ class TypeProfile:
         return self._largest_by_devices.get(devices)
 
     def speed(self, devices: int = 1) -> float:
-        """Samples per second at the largest batch on a replica, to compare types with."""
+        """Return samples per second at a replica's largest batch, to compare types."""
         rows = [row for row in self._points if row[1] == devices]
         return max(row[2] for row in rows) / max(row[3] for row in rows)
 
     def observations(self) -> list[tuple[int, int, int, float, float]]:
-        """Nodes, devices, batch, step and sync of everything that was measured."""
+        """Return nodes, devices, batch, step and sync time of every measurement."""
         seen = {row[:3]: row for row in self._other}
         seen.update({row[:3]: row for row in self._points})
         return list(seen.values())
@@ -185,7 +185,7 @@ class AppProfile:
         self._noise: dict[tuple[int, int], tuple[float, float]] = {}
 
     def noise(self, batch: int, epoch: int) -> tuple[float, float]:
-        """Squared norm and variance of the gradient in an epoch (from 0) at a total batch."""
+        """Return the gradient's squared norm and variance in an epoch (from 0) at a batch size."""
         key = batch, epoch
         found = self._noise.get(key)
         if found is None:
@@ -194,7 +194,7 @@ class AppProfile:
         return found
 
     def noise_table(self, batches: Floats) -> tuple[Floats, Floats]:
-        """Squared norms and variances for many total batches, shape ``(epochs, batches)``."""
+        """Return squared norms and variances for total batches, shape ``(epochs, batches)``."""
         grid = np.array(self._batches, dtype=np.float64)
         index = np.clip(np.searchsorted(grid, batches), 1, max(1, len(grid) - 1))
         part = np.zeros(len(batches))
@@ -206,11 +206,11 @@ class AppProfile:
         return mixed[:, :, 2].T, mixed[:, :, 3].T
 
     def iteration(self, batch: int, epoch: int) -> float:
-        """Real iterations at a total batch until the end of an epoch (from 0)."""
+        """Return the iterations at a total batch until the end of an epoch (from 0)."""
         return self._between(batch, epoch, 1)
 
     def _between(self, batch: int, epoch: int, column: int) -> float:
-        """Linear between the two neighbouring files."""
+        """Interpolate linearly between the two neighbouring files."""
         if not self.initial_batch <= batch <= self.largest_batch:
             raise SimulationError(f"{self.name}: nothing is known of a total batch of {batch}")
         index = bisect_left(self._batches, batch)
@@ -250,7 +250,7 @@ def read_type(app: str, device_type: str, files: FileReader) -> TypeProfile | No
 def _read_validation(
     app: str, batch: int, files: FileReader
 ) -> dict[int, list[tuple[float, ...]]]:
-    """Rows of (progress, iteration, sqr, var) by total batch, which doubles from file to file."""
+    """Read rows of (progress, iteration, sqr, var) by total batch, which doubles by file."""
     curves: dict[int, list[tuple[float, ...]]] = {}
     while (text := files(f"{app}/validation-{batch}.csv")) is not None:
         curves[batch] = _read_curve(text, f"{app}/validation-{batch}.csv")

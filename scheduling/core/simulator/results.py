@@ -129,7 +129,7 @@ class Contention:
 
 
 def finish_time_fairness(world: World, jobs: Sequence[JobRecord]) -> tuple[float, ...]:
-    """JCT over the run time alone on an equal part of every type, for each complete job."""
+    """Return JCT over the run time alone on an equal part of every type, by complete job."""
     contention = Contention(jobs)
     values: list[float] = []
     for index, job in enumerate(jobs):

@@ -78,7 +78,7 @@ class Row:
         return self.seconds(column) if self.has(column) else None
 
     def steps(self, column: str) -> float | None:
-        """Iterations, if present."""
+        """Parse a number of iterations, if present."""
         return self.number(column, minimum=0.0, maximum=MOST_STEPS) if self.has(column) else None
 
     def batch(self, column: str) -> int | None:

@@ -146,7 +146,7 @@ class World(Protocol):
         ...
 
     def restart_seconds(self, index: int) -> float:
-        """Cost of each start of a job."""
+        """Return the cost of each start of a job."""
         ...
 
     def timeline(self) -> Mapping[str, Any]:

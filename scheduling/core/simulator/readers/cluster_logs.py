@@ -72,7 +72,7 @@ _MILLI: Final = 1e-3
 
 
 def read_philly(text: str, source: str) -> Trace:
-    """Jobs of Microsoft's Philly clusters (ATC '19), as the Pollux artefact lists them.
+    """Read jobs of Microsoft's Philly clusters (ATC '19), in the form of the Pollux artefact.
 
     A virtual cluster is a tenant, and time 0 is the earliest timestamp. The list has no names: a
     job is called after its virtual cluster and its line.
@@ -103,7 +103,7 @@ def _philly_job(row: Row) -> TraceJob:
 
 
 def read_itp(text: str, source: str) -> Trace:
-    """Jobs of Microsoft's ITP clusters as ElasticFlow (ASPLOS '23) publishes them.
+    """Read jobs of Microsoft's ITP clusters, in the form published by ElasticFlow (ASPLOS '23).
 
     The plain files hold size and duration; those with deadlines also name a model, and spell the
     same columns in two ways. Times are in seconds from the trace's start.
@@ -188,7 +188,7 @@ def _openb_job(row: Row) -> TraceJob | str:
 
 
 def read_chronus(text: str, source: str) -> Trace:
-    """Jobs with deadlines of Chronus (SoCC '21), derived from Philly, strict and soft.
+    """Read jobs with deadlines of Chronus (SoCC '21), derived from Philly, strict and soft.
 
     ``user`` is a tenant; expected times count from the submission; jobs without devices are left
     out. A soft job's deadline is the first of its times, after which its value falls; all of them
@@ -224,7 +224,7 @@ def _chronus_job(row: Row) -> TraceJob | str:
 
 
 def _chronus_numbers(row: Row, column: str) -> tuple[float, ...]:
-    """Numbers with dashes between them."""
+    """Parse numbers separated by dashes."""
     cells = row.text(column).split("-")
     return tuple(
         Row(row.source, row.line, {column: cell}).number(column, minimum=0.0, maximum=MOST_SECONDS)
@@ -233,7 +233,7 @@ def _chronus_numbers(row: Row, column: str) -> tuple[float, ...]:
 
 
 def read_muri(text: str, source: str) -> Trace:
-    """Jobs of Muri (SIGCOMM '22), derived from Philly; all times of the file in milliseconds.
+    """Read jobs of Muri (SIGCOMM '22), derived from Philly; times of the file are in ms.
 
     The step's time on each resource is in ``stages``, in seconds.
 

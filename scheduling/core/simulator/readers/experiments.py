@@ -60,7 +60,7 @@ CRIUS_COLUMNS: Final = (
 
 
 def read_sia(text: str, source: str) -> Trace:
-    """Workloads of Sia's artefact (SOSP '23): one row per job, named after its application.
+    """Read workloads of Sia's artefact (SOSP '23): one row per job, named by application.
 
     Raises:
         TraceError: a line is malformed, or two jobs have one name.
@@ -124,7 +124,7 @@ def _pollux_job(row: Row) -> TraceJob:
 
 
 def read_gavel(text: str, source: str) -> Trace:
-    """Traces of Gavel (OSDI '20) and Shockwave (NSDI '23): no header, tabs between cells.
+    """Read traces of Gavel (OSDI '20) and Shockwave (NSDI '23): tab-separated, no header.
 
     The number of cells of a line distinguishes three layouts. A line gives a job's number of
     steps; their duration comes from the artefact's table of throughputs, among the profiles.
@@ -178,7 +178,7 @@ def _gavel_job(row: Row) -> TraceJob:
 
 
 def read_crius(text: str, source: str) -> Trace:
-    """Jobs of Crius (EuroSys '26): models of billions of parameters, with iterations on a type.
+    """Read jobs of Crius (EuroSys '26): models of billions of parameters, with iterations.
 
     Their durations come from the artefact's table of iteration times, among the profiles.
 

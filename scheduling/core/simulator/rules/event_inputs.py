@@ -117,7 +117,7 @@ def _rates(name: str, job: TraceJob, files: FileReader) -> Rates:
 
 
 def read_gavel(document: Mapping[str, Any]) -> Rates:
-    """Gavel's throughputs of jobs alone, by type, job and number of devices.
+    """Read Gavel's throughputs of jobs alone, by type, job and number of devices.
 
     Raises:
         TableError: it is not such a document.
@@ -148,7 +148,7 @@ def _rate(cell: Any, place: str) -> float:
 
 
 def _read_crius(document: Mapping[str, Any]) -> Rates:
-    """Seconds of an iteration, by model and batch, then by nodes, type and devices of a node."""
+    """Read seconds of an iteration, by model and batch, then nodes, type and node size."""
     rates: dict[tuple[str, int | None], dict[str, dict[int, float]]] = {}
     for key, row in sorted(document["optimal"].items()):
         model, _mark, batch = key.rpartition("_")
@@ -246,7 +246,7 @@ def why_never(
 
 
 def virtual_clusters(setup: Setup) -> list[str]:
-    """Virtual cluster of each job, or, without any, its tenant."""
+    """Return the virtual cluster of each job, or its tenant if there are none."""
     if setup.shares:
         return assigned(setup.trace, setup.shares, setup.cluster, setup.seed)
     return [job.tenant for job in setup.trace.jobs]

@@ -111,7 +111,7 @@ class EventJob:
         self.last_run = to
 
     def finish(self, now: float) -> None:
-        """Be complete at ``now``."""
+        """Complete the job at ``now``."""
         self.run(now)
         self.left, self.finished = 0.0, now
         self.alloc, self.devices, self.rate = None, 0, 0.0
@@ -195,7 +195,7 @@ class EventModel(LinearModel):
         return 1.0 if self._jobs is None else self._jobs[job.id].speed(device_type)
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Devices times the job's speed on their type."""
+        """Return the devices times the job's speed on their type."""
         return shape.devices * self.speed(job, shape.type)
 
     def goodputs(
@@ -205,6 +205,6 @@ class EventModel(LinearModel):
         *,
         within_request: bool = False,
     ) -> "np.ndarray[Any, np.dtype[np.float64]]":
-        """Devices times speed, for every job."""
+        """Return devices times speed for every job."""
         rows = [[self.rate(job, shape) for shape in shapes] for job in jobs]
         return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))

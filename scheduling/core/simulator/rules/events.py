@@ -222,7 +222,7 @@ class EventWorld:
         return 0.0
 
     def timeline(self) -> Mapping[str, Any]:
-        """Devices over time."""
+        """Return the devices over time."""
         held = {
             self._jobs[index].job.name: {part.type: part.n for part in alloc.parts}
             for index, alloc in sorted(self._held.items())
@@ -244,7 +244,7 @@ class EventWorld:
         return arrived
 
     def _reachable(self, run: EventJob) -> Mapping[str, int]:
-        """Devices by type that a job could have alone on the cluster."""
+        """Return the devices by type that a job could have alone on the cluster."""
         if not self._setup.shares:
             return self.cluster.capacity
         return guarantee(self._setup.shares[self._vcs[run.index]], self.cluster)

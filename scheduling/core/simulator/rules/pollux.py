@@ -74,11 +74,11 @@ class PolluxWorld(RoundWorld[PolluxJob]):
         return self._alone[key]
 
     def restart_seconds(self, index: int) -> float:
-        """Cost of each start of a job."""
+        """Return the cost of each start of a job."""
         return RESTART_SECONDS
 
     def timeline(self) -> Mapping[str, Any]:
-        """Devices over time."""
+        """Return the devices over time."""
         return {
             "time_s": self._now,
             "active": self.active,

@@ -123,7 +123,7 @@ class Application:
         return max(1, min(local, self.limits.largest // (devices * (passes + 1)))), passes
 
     def iteration(self, placement: Placement, local: int, passes: int) -> float:
-        """Seconds of one iteration.
+        """Return the seconds of one iteration.
 
         Raises:
             SimulationError: nothing was measured around this placement.
@@ -132,7 +132,7 @@ class Application:
         return step + passes * (step - sync)
 
     def step_time(self, placement: Placement, local: int) -> tuple[float, float]:
-        """Seconds of a step and of its exchange.
+        """Return the seconds of a step and of its exchange.
 
         Raises:
             SimulationError: nothing was measured around this placement.
@@ -286,7 +286,7 @@ class PolluxModel(LearnedModel):
         super().forget(job_id)
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Iterations per second at a total batch (None: the requested one) on packed nodes.
+        """Return iterations per second at a total batch (None: the requested) on packed nodes.
 
         With one device the gradient is always accumulated, as the artefact takes it.
         """
@@ -305,7 +305,7 @@ class PolluxModel(LearnedModel):
         return self._rates[key]
 
     def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
-        """Iterations at a fixed total batch until the last epoch begins, then 1; None: hidden."""
+        """Return iterations at a fixed batch until the last epoch, then 1; None if hidden."""
         if batch is None or not self._knowledge.size_aware:
             return None
         mine = self._jobs[job.id]

@@ -78,7 +78,7 @@ class EpochJob(ABC):
 
     @abstractmethod
     def _useful_rate(self, model: LearnedModel) -> float:
-        """Progress per second as it truly is now; the job learns from it."""
+        """Return the true current progress per second; the job learns from it."""
 
     @abstractmethod
     def _choose_batch(self, model: LearnedModel) -> None:
@@ -226,7 +226,7 @@ class RoundWorld(ABC, Generic[_Job]):
         )
 
     def _settled(self, plan: Plan) -> dict[int, Alloc]:
-        """Allocations for the jobs of the last snapshot."""
+        """Return the allocations for the jobs of the last snapshot."""
         assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
         self._allocs = settle(self._snapshot, plan)
         return self._allocs
@@ -262,4 +262,4 @@ class RoundWorld(ABC, Generic[_Job]):
 
     @abstractmethod
     def _attained(self, job: _Job) -> float:
-        """Device-seconds that a job has held."""
+        """Return the device-seconds attained by a job."""

@@ -95,11 +95,11 @@ class SiaWorld(RoundWorld[SimJob]):
         return self._alone[key]
 
     def restart_seconds(self, index: int) -> float:
-        """Cost of each start of a job."""
+        """Return the cost of each start of a job."""
         return self._jobs[index].rules.restart_seconds
 
     def timeline(self) -> Mapping[str, Any]:
-        """Devices over time."""
+        """Return the devices over time."""
         return {
             "time_s": self._now,
             "active": self.active,
@@ -207,7 +207,7 @@ class SiaWorld(RoundWorld[SimJob]):
         self._demands[job.index] = Demand(members=(member,))
 
     def _requested_rates(self, job: SimJob) -> dict[str, float]:
-        """Steps per second at the requested size and batch, as true profiles have it."""
+        """Return true steps per second at the requested size and batch."""
         rates: dict[str, float] = {}
         for name, profile in job.app.types.items():
             if job.job.devices > self.cluster.groups[name].total or job.job.batch is None:
@@ -249,7 +249,7 @@ class SiaWorld(RoundWorld[SimJob]):
         )
 
     def _place(self, plan: Plan) -> dict[int, tuple[int, ...]]:
-        """Devices per node for each job; parts with a level are packed again, others stay."""
+        """Place each job's devices per node; parts with a level are packed again, others stay."""
         by_type: dict[str, list[tuple[int, int]]] = defaultdict(list)
         anew: set[str] = set()
         rank = {job_id: place for place, job_id in enumerate(plan.order)}

@@ -158,7 +158,7 @@ class SimJob(EpochJob):
         self.last_run = start + held
 
     def _useful_rate(self, model: LearnedModel) -> float:
-        """Progress per second as it truly is now; the job learns from it."""
+        """Return the true current progress per second; the job learns from it."""
         assert self.device_type is not None  # noqa: S101  run has checked it
         devices = self.devices
         batch = devices * self.local_batch * (self.accumulation + 1)
