@@ -101,7 +101,7 @@ class Pattern:
     """A pattern in RE2 syntax that may match anywhere in a line; safe to share between threads."""
 
     def __init__(self, text: str) -> None:
-        """Compile it.
+        """Compile the pattern.
 
         Raises:
             PatternError: RE2 does not accept it, or it needs more than ``MOST_MEMORY``.
