@@ -31,7 +31,7 @@ class NodeClock:
     compared: float
 
     def age(self, node_time: float, *, observer_time: float) -> float:
-        """Seconds that have passed since an instant of the node's clock; negative: it is ahead."""
+        """Return the seconds since an instant of the node's clock; negative if in the future."""
         return observer_time + self.ahead - node_time
 
     def corrected(self, newer: "NodeClock") -> "NodeClock":

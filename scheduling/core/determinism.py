@@ -61,7 +61,7 @@ def compare(left: Sequence[Receipt], right: Sequence[Receipt]) -> Comparison:
 
 
 def changed_steps(receipts: Sequence[Receipt]) -> tuple[int, ...]:
-    """Steps whose checkpoints have different hashes in one training: it was not reproducible."""
+    """Return the steps with different hashes in one training, which was thus not reproducible."""
     hashes: dict[int, set[str]] = {}
     for one in receipts:
         hashes.setdefault(one.step, set()).add(one.sha256)

@@ -196,7 +196,7 @@ def _regular(devices: Sequence[Device], levels: Sequence[str]) -> _Tree:
 
 
 def _fans(paths: Sequence[tuple[int, ...]]) -> list[int] | None:
-    """Children of a cell at each level if all cells of a level have as many, else None."""
+    """Return the children per cell at each level, or None if cells of a level differ."""
     depth = len(paths[0])
     fans = []
     for level in range(depth):

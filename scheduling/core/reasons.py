@@ -58,7 +58,7 @@ def stored_text(text: str, detail: Mapping[str, Any]) -> str:
 
 
 def stored_steps(detail: Mapping[str, Any]) -> tuple[str, ...]:
-    """Remedies from a stored reason, in the format of ``Reason.to_json``."""
+    """Return the remedies from a stored reason, in the format of ``Reason.to_json``."""
     return tuple(sentence_from(step) for step in detail.get("unblock", ()))
 
 

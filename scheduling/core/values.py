@@ -162,7 +162,7 @@ class HoldingJob:
         return sum(len(leaves) for leaves in self.members)
 
     def at_stake(self, now: float) -> float:
-        """Device-seconds lost if it were killed: its work since its last checkpoint."""
+        """Return the device-seconds that a kill would lose: the work since the last checkpoint."""
         if self.leaving:
             return 0.0  # it costs nothing more
         return max(now - max(self.since, self.saved or 0.0), 0.0) * self.devices

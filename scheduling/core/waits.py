@@ -18,7 +18,7 @@ def wait_class(seconds: float) -> int:
 
 
 def cumulated(counts: Sequence[int]) -> tuple[tuple[str, int], ...]:
-    """Histogram for Prometheus: bounds, and the cumulative number of waits up to each.
+    """Return a histogram for Prometheus: bounds with the cumulative number of waits.
 
     Args:
         counts: of each class alone, ``CLASSES`` of them.
