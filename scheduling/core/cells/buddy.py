@@ -148,7 +148,7 @@ class BuddyAllocator:
         """Allocate ``cell``, which is free or inside a free cell; split the cells above it.
 
         Raises:
-            CellError: it is not free and not inside a free cell.
+            CellError: the cell is neither free nor inside a free cell.
         """
         topology, state = self.topology, self.state
         holder = self.free_holder(cell)

@@ -70,7 +70,7 @@ def claims_are_usable(books: Books, gang: Gang, suggested: Collection[str] | Non
 
 
 class RefusalCache:
-    """Refusals by request shape, valid until something is freed.
+    """Refusals by request shape, valid until devices are freed.
 
     Starting further gangs cannot make a refused request fit, so only ``clear`` invalidates them.
     """

@@ -83,7 +83,7 @@ class AssignedCell:
 
     Attributes:
         vc: name of the virtual cluster.
-        address: of the cell.
+        address: address of the cell.
         leaves: addresses of its devices.
         pinned: whether it is a pinned cell.
     """

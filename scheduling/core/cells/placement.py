@@ -23,7 +23,7 @@ class GuaranteedSearch:
     """Places a gang on the quota of one pool.
 
     Args:
-        ledger: of the chain; its log must be open.
+        ledger: ledger of the chain; its log must be open.
         pool: the quota.
         allowed: bitmap of the nodes that may be used, or None for all.
         cost: the cost of evicting users.

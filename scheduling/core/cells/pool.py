@@ -21,7 +21,7 @@ class Pool:
         unbound: number of preassigned cells without a physical cell, by level.
         masks: bin -> mask of its devices inside their node.
         used: used[n] = bitmap of the numbers of bins in use with n usable devices.
-        empty: empty[n] = bins not in use with n usable devices.
+        empty: unused bins by number of usable devices.
         bins: virtual number -> bin, for bins in use.
         used_sizes, empty_sizes: bitmaps of the n with such bins.
         reserved: the physical cells that may be bound; None for all safe ones.

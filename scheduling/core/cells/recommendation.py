@@ -17,7 +17,7 @@ class PastGang:
 
     Attributes:
         leaf_types: accepted device types in order of preference; empty for any.
-        devices: of one instance.
+        devices: devices of one instance.
         instances: how many of them.
         start, end: seconds since the epoch.
     """

@@ -93,7 +93,7 @@ def dry_run(
     Args:
         before: the specification in force.
         after: the new specification.
-        running: in the order in which rounds take them over.
+        running: gangs in the order in which rounds take them over.
         health: the unhealthy nodes and devices; None if all are healthy.
 
     Raises:

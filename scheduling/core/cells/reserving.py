@@ -21,7 +21,7 @@ from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 
 MIXED: Final = -1
-"""In place of a tenant's id: cells of several tenants are in use on the node."""
+"""Replaces a tenant's ID if cells of several tenants are in use on the node."""
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 

@@ -24,8 +24,8 @@ def find(
 ) -> PlacementPlan | None:
     """Find a plan that takes no quota from other gangs, or None.
 
-    With ``keep`` a placement without victims stays in the books. Its plan is ``applied``, and the
-    caller must start the gang.
+    With ``keep``, a placement without victims remains in the books. Its plan is ``applied``, and
+    the caller must start the gang.
     """
     items = items_of(books.topology.chains[chain], request)
     if items is None:

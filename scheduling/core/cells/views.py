@@ -200,7 +200,7 @@ class BoundLeaf:
     """One device of a bound cell.
 
     Attributes:
-        address: of the physical leaf.
+        address: address of the physical leaf.
         node: name of its node.
         device: its index there.
         group: name of the gang that uses it; empty if it is free.
@@ -221,11 +221,11 @@ class VirtualCell:
         vc: name of the virtual cluster.
         number: index of the cell; virtual addresses begin with ``<vc>/<number>``.
         level: cell type.
-        devices: of a complete cell of this type.
+        devices: devices of a complete cell of this type.
         pinned: name of the pinned cell; empty for an ordinary one.
         physical: address of the physical cell; empty while it is not bound.
         doomed: whether it is bound only because no healthy cell is left for it.
-        leaves: in the order of the physical cell; empty while it is not bound.
+        leaves: leaves in the order of the physical cell; empty while it is not bound.
     """
 
     vc: str
