@@ -38,7 +38,7 @@ class Certificate:
     """Certificate why a job waited in one round.
 
     Attributes:
-        round_number: of the round that decided.
+        round_number: round number of the round that decided.
         snapshot: SHA-256 of the stored round.
         kind: kind of the facts: gate, cap, count or search.
         facts: numbers to count again; empty if only a search decides.
@@ -204,9 +204,9 @@ def _guaranteed_holds(
 
     Args:
         job: its virtual cluster counts.
-        snapshot: of the round.
-        starts: of the round.
-        above: the priority; None: that of ``job``, which cannot preempt these.
+        snapshot: snapshot of the round.
+        starts: starts of the round.
+        above: the priority; None for that of ``job``, which cannot preempt these jobs.
     """
     least = job.priority if above is None else above
     for one in snapshot.holding:

@@ -22,7 +22,7 @@ class Trials:
     """Trials of changed jobs in a round: whether each would start.
 
     Args:
-        snapshot: of the round.
+        snapshot: snapshot of the round.
         moving: the waiting jobs that the round would start, or for which others leave; the other
             queued jobs are ignored where the policy looks at each job by itself.
         limit: bounds the time of each policy.
@@ -42,7 +42,7 @@ class Trials:
         self._after: RoundState | None = None
 
     def refusal(self, job: QueuedJob) -> Reason | None:
-        """Return the reason why ``job``, not its version in the snapshot, waits; None: it starts.
+        """Return why ``job`` waits instead of its version in the snapshot; None if it starts.
 
         The reason has fewer remedies than that of a round.
         """

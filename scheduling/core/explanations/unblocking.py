@@ -30,7 +30,7 @@ from tessera.messages import Listing, Message, Parameter
 
 MOST_STEPS: Final = 5
 MOST_BETWEEN: Final = 3
-"""Trials between half of the refused size and that size: exact up to 8 devices or instances."""
+"""Maximum trials of the bisection: exact up to 8 devices or instances."""
 
 Refusal = Callable[[QueuedJob], Reason | None]
 

@@ -1,4 +1,4 @@
-"""Variants of one waiting job: each changes one thing that the owner could have asked for."""
+"""Variants of one waiting job: each changes one property that the owner could have requested."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
