@@ -47,7 +47,7 @@ MOST_ERRORS: Final = 150
 """Maximum number of past errors."""
 
 FARTHEST: Final = 1.5
-"""The futures are moved no farther by their errors, on the logarithmic scale."""
+"""Maximum shift of the futures by their errors, on the logarithmic scale."""
 
 STEP: Final = 0.05
 """Relative change of an end's distance from the middle for a full share of error."""
@@ -60,13 +60,13 @@ SPREAD: Final = 8.0
 """Maximum ratio of the end of a range to its begin; larger ranges are not shown."""
 
 SOON: Final = OFFSET
-"""Begins earlier than this many seconds count as this late: *within 2 h* is still useful."""
+"""Minimum begin of a range in seconds for the ratio: *within 2 h* is still useful."""
 
 GATE_SECONDS: Final = 60.0
-"""If nine in ten futures start a job within this many seconds of its gate, only that counts."""
+"""If 9 of 10 futures start a job within these seconds after its gate, only the gate counts."""
 
 COMPARED: Final = 10
-"""Fewest finished waits by which two forecasts are compared."""
+"""Minimum number of finished waits to compare two forecasts."""
 
 
 class Basis(StrEnum):
@@ -181,7 +181,7 @@ class Calibration:
             waited: wait of the job so far.
             devices: number of devices that it requests.
             job: ID of the job, if earlier estimates of it may be stored.
-            soonest: lower bound of the start in seconds, not negative, whatever other jobs do.
+            soonest: lower bound of the start in seconds, not negative, independent of other jobs.
         """
         self._note_passed(now)
         ahead = sum(
@@ -273,7 +273,7 @@ def learn(past: Sequence[PastEstimate], *, now: float) -> Calibration:
     """Build the calibration from past estimates in any order.
 
     Args:
-        past: of one virtual cluster.
+        past: past estimates of one virtual cluster.
         now: the present, on their clock.
     """
     lessons = Calibration()

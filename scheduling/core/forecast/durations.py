@@ -22,7 +22,7 @@ EDGES: Final[Floats] = np.concatenate(([0.0], np.geomspace(1.0, 120 * 86400.0, 8
 """Bounds of the bins in seconds; the hazard within one is spread evenly over its logarithm."""
 
 LEAN: Final = 4.0
-"""Number of runs of the wider group that count in a narrower one."""
+"""Weight of the wider group in a narrower one, as a number of runs."""
 
 _SHORT, _SHORT_HAZARD, _HAZARD, _PRIOR_RUNS = 60.0, 0.01, 0.05, 4.0
 _NUMBERS: Final = re.compile(r"[-_.]?[0-9]+$")

@@ -25,7 +25,7 @@ FRESH: Final = 15.0
 """Number of newer waits after which the weight of a wait falls to a third."""
 
 DRAINS: Final = (0.3, 0.7, 1.6)
-"""Waits at the quantiles, as parts of the time in which as many devices were given out."""
+"""Waits at the quantiles, relative to the time in which as many devices were allocated."""
 
 
 def usual_waits(ordered: Sequence[float], waited: float) -> Quantiles | None:
