@@ -20,7 +20,7 @@ class AmendError(ValueError):
     """A change that cannot be made.
 
     Attributes:
-        path: of the field.
+        path: path of the field.
     """
 
     def __init__(self, path: str, message: str) -> None:

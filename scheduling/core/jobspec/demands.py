@@ -38,7 +38,7 @@ class MemberDemand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """The gang: all members or none, in the order in which ranks are counted."""
+    """A gang, placed as a unit; its members are in rank order."""
 
     members: tuple[MemberDemand, ...]
 
@@ -54,12 +54,12 @@ class Demand:
 
     @property
     def cpus(self) -> float:
-        """All processors that are asked for by number."""
+        """Number of explicitly requested processors of all instances."""
         return sum(member.count * (member.cpus or 0.0) for member in self.members)
 
     @property
     def memory(self) -> int:
-        """All bytes that are asked for by number."""
+        """Explicitly requested memory of all instances in bytes."""
         return sum(member.count * (member.memory or 0) for member in self.members)
 
     @property
@@ -91,7 +91,7 @@ class Demand:
         """Read what ``to_json`` wrote.
 
         Raises:
-            ValueError: it is not such a document.
+            ValueError: the document is malformed.
         """
         try:
             return cls(members=tuple(_member(row) for row in document["members"]))

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 
 class ElasticMode(StrEnum):
-    """How the training adapts to another size."""
+    """Method by which training adapts to another size."""
 
     FIXED = "fixed"
     LOGICAL_WORKERS = "logical_workers"
@@ -14,7 +14,7 @@ class ElasticMode(StrEnum):
 
 
 HYBRID: Final = "hybrid"
-"""The mode of plans for hybrid parallelism; it does not work yet."""
+"""The mode for hybrid parallelism; not supported yet."""
 
 LEVELS: Final = ("D0", "D1", "D2")
 

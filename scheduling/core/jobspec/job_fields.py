@@ -133,7 +133,7 @@ _SYSTEM: Final = {
     *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32"),
     *("proc", "root", "run", "sbin", "snap", "sys", "usr", "var"),
 }
-"""Directories below / in which no job's checkpoints belong, whatever its account may write."""
+"""Directories below / that are refused for checkpoints, even if the job's account can write."""
 
 
 def _shared_directory(value: object, place: DocumentPlace) -> str:

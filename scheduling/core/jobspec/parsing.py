@@ -21,7 +21,7 @@ def parse(document: object) -> JobSpec:
     """Check a submitted document.
 
     Args:
-        document: what a JSON or YAML reader returned.
+        document: result of a JSON or YAML parser.
 
     Returns:
         The job, with units resolved and defaults filled in.
@@ -36,7 +36,7 @@ def parse_stored(document: object) -> JobSpec:
     """Read what ``JobSpec.to_json`` wrote, in which secrets may have been taken out.
 
     Raises:
-        InvalidJobSpecError: it is not such a document.
+        InvalidJobSpecError: the document is malformed.
     """
     return _parse(document, DocumentPlace(redacted=True))
 
@@ -59,7 +59,7 @@ def check_size(document: object) -> None:
     """Refuse a document that is too large to be looked at, however it is nested.
 
     Raises:
-        RefusalError: it has more than 256 KiB.
+        RefusalError: the document exceeds 256 KiB.
     """
     weight, waiting = 0, [document]
     while waiting:

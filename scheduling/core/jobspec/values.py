@@ -95,7 +95,7 @@ class GitSource:
 
     Attributes:
         url: ``https://``, ``ssh://`` or ``user@host:path``.
-        ref: branch, tag or commit; empty: the default branch.
+        ref: branch, tag or commit; empty for the default branch.
     """
 
     url: str
@@ -137,7 +137,7 @@ class Compat:
 
     Attributes:
         format: whose; ``openpai`` sets the ``PAI_*`` variables, ``slurm`` the ``SLURM_*`` ones.
-        role_names: what a role was called there, for roles that had to be renamed.
+        role_names: names in the other system of roles that had to be renamed.
     """
 
     format: str
