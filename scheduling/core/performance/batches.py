@@ -108,7 +108,7 @@ GAIN_TO_CHANGE: Final = 1.05
 """Minimum ratio of goodput of a new batch to that of the present batch."""
 
 GROWTH: Final = 2.0
-"""Maximum factor from the largest measured batch to a new one: models err beyond."""
+"""Maximum ratio of a new batch to the largest measured one: models are unreliable beyond."""
 
 STEPS_TO_KNOW: Final = 10
 """Steps of an attempt before its batch is judged."""
@@ -123,7 +123,7 @@ class BatchedJob:
     Attributes:
         type, nodes, devices: of its allocation.
         batch, accumulation: its present values.
-        steps: of the attempt.
+        steps: steps of the attempt.
         unchanged: seconds since its batch was last chosen.
         limits: bounds of its batch.
         noise: its gradient statistics.

@@ -18,7 +18,7 @@ import scipy  # its parts are loaded when a curve is fitted, not when the portal
 Floats = npt.NDArray[np.float64]
 
 FLAT: Final = 0.005
-"""A loss that falls by less over a stretch, as a part of the largest, falls no more."""
+"""Minimum fall over a stretch, relative to the largest loss; a smaller one counts as flat."""
 
 STRETCHES: Final = 20.0
 _GRID = 20

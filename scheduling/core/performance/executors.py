@@ -18,7 +18,7 @@ OWN_FAULTS: Final = frozenset({FailureClass.USER, FailureClass.RESOURCE_LIMIT})
 """Failures that too many processes on a device may cause, such as full memory."""
 
 HOPE: Final = 1.05
-"""Assumed gain of a device with one more process, until that has been tried."""
+"""Assumed gain of a device with one more process, before a measurement."""
 
 
 def sharing_of(
@@ -56,8 +56,8 @@ def shared_by(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
     With uneven numbers on the devices, two count as the minimum.
 
     Args:
-        layout: of logical workers over processes.
-        devices: of all members.
+        layout: layout of logical workers over processes.
+        devices: devices of all members.
     """
     executors = executors_in(layout, devices)
     return 0 if not layout or executors == 1 else executors or 2
@@ -69,7 +69,7 @@ def executors_on(workers: int, devices: int, paces: Sequence[float]) -> int:
     Args:
         workers: logical workers; each process has one at least.
         devices: number of devices.
-        paces: of one of n processes on a device, from ``sharing_of``.
+        paces: pace of one of n processes on a device, from ``sharing_of``.
     """
     numbers = [n for n in range(1, len(paces) + 1) if n * devices <= workers]
     return min(numbers, key=lambda n: (_step(workers, devices, n, paces), n), default=1)
@@ -79,8 +79,8 @@ def executors_in(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
     """Return the processes per device of a layout; 0 if unequal, 1 without a layout.
 
     Args:
-        layout: of logical workers over processes.
-        devices: of all members.
+        layout: layout of logical workers over processes.
+        devices: devices of all members.
     """
     processes = sum(map(len, layout)) if layout else devices
     return 0 if devices < 1 or processes % devices else processes // devices
@@ -92,10 +92,10 @@ def sharing_gain(job: PolicyJob, kind: str, devices: int, executors: int | None)
     1 where that has not been measured.
 
     Args:
-        job: with its logical workers and measurements.
+        job: the job with its logical workers and measurements.
         kind: the type of the devices.
         devices: number of devices.
-        executors: processes on each; None: the best number, as the driver chooses.
+        executors: processes on each device; None for the driver's best number.
     """
     paces, workers = job.facts.sharing.get(kind, ()), job.terms.logical_workers
     if not paces or workers is None:

@@ -53,7 +53,7 @@ def fit_throughput(observations: tuple[Observation, ...]) -> Throughput:
     weight on overlap and on growth of the exchange.
 
     Raises:
-        ValueError: no observations.
+        ValueError: there are no observations.
     """
     if not observations:
         raise ValueError("nothing has been observed")
@@ -68,7 +68,7 @@ def fit_throughput(observations: tuple[Observation, ...]) -> Throughput:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """The observations as arrays, and where the constants may lie."""
+    """The observations as arrays, and the bounds of the constants."""
 
     batch: Floats
     passes: Floats

@@ -232,8 +232,8 @@ class _Row:
     """A job's goodputs on some shapes, with their inputs.
 
     Attributes:
-        values: by shape.
-        version: of the fit.
+        values: values by shape.
+        version: version of the fit.
         sizes: nodes and devices of the shapes.
         table: the candidate batches.
         model: the fit, until the steps were timed under it.

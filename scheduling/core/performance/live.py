@@ -26,7 +26,7 @@ class LiveModel:
     """Performance model of live jobs, fitted to their reports.
 
     Attributes:
-        speeds: of types that could be compared, relative to their mean.
+        speeds: speeds of types that could be compared, relative to their mean.
     """
 
     def __init__(self, jobs: Sequence[PolicyJob], known: Mapping[int, JobFacts]) -> None:
@@ -144,7 +144,7 @@ def _rate(seen: tuple[RunObservation, ...], shape: Shape) -> float:
 
 @lru_cache(maxsize=8_192)
 def _fitted(seen: tuple[RunObservation, ...], batch: float) -> tuple[float, float]:
-    """Fit the seconds of a step that no device shortens, and those that devices share.
+    """Fit the seconds of a step that no device shortens, and the seconds that devices share.
 
     Least squares of relative errors over both, neither below zero (Amdahl's law). Equal sizes do
     not determine the first part, so a job is tried on more.
