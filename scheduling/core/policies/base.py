@@ -46,14 +46,14 @@ class Need(StrEnum):
 
 
 class Policy(Protocol):
-    """Decides the devices of each job; no placement, no clock, no I/O, no unseeded chance.
+    """Decides the devices of each job, without placement, clock, I/O or unseeded randomness.
 
     Attributes:
         name: for the setting of a virtual cluster.
         aliases: alternative names.
         summary: one line for lists.
         needs: its required inputs.
-        stateless: its plan depends on the snapshot alone, and planning again changes nothing.
+        stateless: whether its plan depends on the snapshot alone, so that replanning is idempotent.
     """
 
     name: ClassVar[str]
@@ -87,13 +87,13 @@ def guarded_plan(
     limit: TimeLimit = nullcontext,
     check: PlanCheck = check_plan,
 ) -> tuple[Plan, Mapping[str, Any], str | None]:
-    """Return a legal plan, whatever the policy does.
+    """Return a valid plan, even if the policy fails.
 
     Args:
         policy: any implementation.
         snapshot: input of the policy.
         state: returned by its last call.
-        limit: from the driver, which has the clock.
+        limit: time limit from the driver, which has the clock.
         check: the driver's check of a plan.
 
     Returns:

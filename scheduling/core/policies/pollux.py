@@ -41,9 +41,9 @@ class Pollux:
     Attributes:
         fairness: power of the mean (the paper's p); the lower, the more equal.
         population: matrices of each generation.
-        generations: at most; fewer where matrices are so large that a plan would take minutes.
+        generations: maximum number; fewer for matrices that would take minutes.
         growth: maximum ratio of a job's devices to the most that it has been measured on.
-        most_devices: of any one job.
+        most_devices: maximum number of devices of one job.
     """
 
     fairness: float = parameter(-1.0, sentence("param-mean-power"), low=-10.0, high=1.0)

@@ -34,8 +34,8 @@ class Tiresias:
         threshold: device-seconds after which a job leaves the first queue.
         factor: each threshold over the one before.
         promote: a job that has waited this many times as long as it has run starts again in the
-            first queue (the paper's PromoteKnob); 0: never.
-        least_history: past jobs without which ``gittins`` is ``las``.
+            first queue (the paper's PromoteKnob); 0 for never.
+        least_history: number of past jobs below which ``gittins`` behaves like ``las``.
     """
 
     form: str = parameter("las", sentence("param-order"), choices=("las", "gittins"))

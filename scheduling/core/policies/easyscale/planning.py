@@ -60,7 +60,7 @@ def best_threads(workers: Workers, gpus: Mapping[str, int]) -> Threads | None:
     workers.
 
     Args:
-        workers: the job.
+        workers: logical workers of the job.
         gpus: number of its GPUs by type.
 
     Returns:
@@ -175,7 +175,7 @@ class Trainee:
         types: usable types in order of preference.
         least: minimum number of GPUs.
         gpus: present GPUs; empty while it waits.
-        wanted: GPUs to restart on, while it waits after a resize.
+        wanted: GPUs to restart on, while it waits for a resize.
         mixes: whether it may use several types at once, since its operators are equal on them.
         allows: returns whether it can run on a total number of GPUs.
         barred: numbers of GPUs by type that were slower than predicted.

@@ -95,7 +95,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A reservation: from when on, and of which type."""
+    """A reservation: start time and device type."""
 
     start: float
     type: str

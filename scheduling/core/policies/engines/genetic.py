@@ -1,8 +1,8 @@
 """Genetic search over matrices of jobs by nodes with their numbers of devices.
 
 A genome is a matrix of jobs by nodes with the devices of each job on each node. A population is
-an array of genomes, so that every step of the algorithm covers many genomes at once. Most of a genome is
-empty, so a step that changes few rows or columns extracts these.
+an array of genomes, so that every step of the algorithm covers many genomes at once. Most of a
+genome is empty, so a step that changes few rows or columns extracts these.
 """
 
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ class GeneticProblem:
 
     Attributes:
         capacity: devices of each node.
-        speedups: of each job by nodes and devices, shape ``(jobs, nodes + 1, devices + 1)``.
+        speedups: speed-ups by job, nodes and devices, ``(jobs, nodes + 1, devices + 1)``.
         sizes: the largest size of each job up to a number of devices, 0 for none.
         current: the genome in force.
-        factors: by which a job's speed-up falls if its row differs from the current one.
+        factors: factors on a job's speed-up if its row differs from the current one.
         pinned: jobs whose rows must not change.
-        power: of the mean over jobs; the lower, the more equal.
-        weight: on every speed-up before a small constant is added.
+        power: exponent of the mean over jobs; lower values give more equal results.
+        weight: weight of every speed-up before a small constant is added.
         at_once: entries of genomes in one step, to bound the intermediate arrays.
     """
 
@@ -107,11 +107,11 @@ def search(
     """Return the last population, the fittest first, including the best ever seen.
 
     Args:
-        problem: to search.
+        problem: the problem to solve.
         start: initial genomes, at least one; they are repaired first.
         population: genomes of each generation.
-        generations: at most; twenty in a row without a better one end the search.
-        rng: the only source of chance.
+        generations: maximum number; the search also ends after 20 without improvement.
+        rng: the only source of randomness.
     """
     copies = start[np.arange(population) % len(start)]
     _mutate(problem, copies[len(start) :], rng)

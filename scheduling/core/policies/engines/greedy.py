@@ -24,7 +24,7 @@ def sorted_policy(
     """Walk all jobs in order of ``key`` and allocate complete gangs while devices are free.
 
     Running jobs have no advantage besides the order: a job that the walk does not reach is
-    suspended. Non-preemptible jobs come first, those that borrow last.
+    suspended. Non-preemptible jobs come first, borrowing jobs last.
 
     Args:
         snapshot: the private view.
@@ -92,7 +92,7 @@ def greedy_marginal(
     Args:
         start: initial devices by job; they are not taken from ``free``.
         step: the next count of a job after ``n``, None at its end.
-        gain: of a job from one count to the next; steps without a gain are not taken.
+        gain: gain of a job from one count to the next; steps without a gain are not taken.
         free: devices left by pool.
         pool_of: the pool of a job.
 

@@ -64,7 +64,7 @@ def shape_of(snapshot: Snapshot, kind: str, devices: int) -> Shape:
 
 
 class FreeDevices:
-    """Free devices by type: the guarantee for guaranteed jobs, lent ones too for others."""
+    """Free devices by type: the guarantee for guaranteed jobs, also lent ones for others."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._own = dict(snapshot.pool.capacity)

@@ -121,7 +121,7 @@ class PackedGang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """A gang's place: its row, and the type in it."""
+    """A gang's seat: its row, and the type in it."""
 
     row: int
     type: str
@@ -136,7 +136,7 @@ def seat(
     last row move to other rows as far as there is room, and empty rows are removed.
 
     Args:
-        gangs: in order of arrival.
+        gangs: gangs in order of arrival.
         capacity: devices by type, equal in all rows.
         before: previous seats.
     """

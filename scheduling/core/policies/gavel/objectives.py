@@ -27,7 +27,7 @@ def max_min_fairness(instance: Fractions, weights: Floats) -> Floats:
 
     Args:
         instance: the jobs.
-        weights: of the jobs, above 0, shape ``(J,)``.
+        weights: weights of the jobs, above 0, shape ``(J,)``.
 
     Returns:
         Fractions, shape ``(M, K)``. Jobs that can run nowhere are left out of the minimum.
@@ -89,7 +89,7 @@ def max_sum_throughput(
 
     Args:
         instance: the jobs.
-        prices: of a device of each type; None: throughput alone counts.
+        prices: price of a device by type; None to maximise throughput alone.
         least: required steps/s of each job for its deadline; these rows are dropped together if
             they cannot all be met.
         relative: each job counts by the share of its best type's throughput; else jobs with
@@ -242,7 +242,7 @@ def water_fill(
         entity_of: each job's entity.
         entity_weights: above 0, by entity.
         job_weights: above 0, by job.
-        policies: by entity.
+        policies: policies by entity.
         rounds: maximum number of steps; each settles at least one job.
 
     Returns:

@@ -35,7 +35,7 @@ class Gavel:
     """Optimises time shares on each type, then serves the job with the largest deficit.
 
     Attributes:
-        objective: of the fractions.
+        objective: objective of the fractions.
         aware: use the speed of each type; else all types count alike.
         sharing: pairs of jobs may share devices.
         relative: throughputs count relative to each job's best type.
@@ -43,7 +43,7 @@ class Gavel:
         quantum: seconds between two rotations; in between only free devices are given out.
         reset_seconds: minimum seconds for which received time counts.
         spare: jobs without a fraction may have idle devices.
-        prices: of device-hours by type, for ``cost``.
+        prices: price of device-hours by type, for ``cost``.
     """
 
     objective: str = parameter("max-min", sentence("param-objective"), choices=OBJECTIVES)

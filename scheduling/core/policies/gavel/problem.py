@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """Jobs that share devices, or one that has them alone.
+    """Jobs that share devices, or one job with exclusive devices.
 
     Attributes:
         members: indices of jobs, one or two.

@@ -85,7 +85,7 @@ class Turns:
         reset: start of counting.
         rotated: time of the last rotation.
         jobs: jobs of the fractions.
-        fractions: by combination and type.
+        fractions: fractions by combination and type.
     """
 
     at: float
@@ -98,7 +98,7 @@ class Turns:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], now: float) -> "Turns":
-        """Parse the output of ``to_state``; empty: a new state."""
+        """Parse the output of ``to_state``; an empty document gives a new state."""
         return cls(
             at=float(state.get("at", now)),
             reset=float(state.get("reset", now)),
@@ -122,7 +122,7 @@ class Turns:
         }
 
     def credit(self, snapshot: Snapshot) -> None:
-        """Count the time since ``at`` for whatever is held now."""
+        """Count the time since ``at`` for the present allocations."""
         for combination, kind, seconds in _held(snapshot, self.at):
             row = self.received.setdefault(combination, {})
             row[kind] = row.get(kind, 0.0) + seconds

@@ -10,10 +10,10 @@ Each active user of a queue may use an equal part of its capacity, with at least
 guarantee, however idle the rest is (Hadoop's documentation, "Capacity Scheduler", queue
 properties). A queue's capacity is its guarantee, or its use if that is more.
 
-Philly (Jeon et al., ATC '19, section 2.3) adds locality. A gang first asks for the tightest domain
-that can hold it; each time it has waited in vain for a while it asks for the next wider one. Gangs
-that wait hold nothing, so smaller jobs may pass. Devices are taken back only when the cluster is
-nearly full. The times and the mark of fullness are parameters, with our own defaults.
+Philly (Jeon et al., ATC '19, section 2.3) adds locality. A gang first requests the tightest domain
+that can hold it. After each period of waiting it requests the next wider one. Waiting gangs hold
+nothing, so smaller jobs may pass. Devices are taken back only when the cluster is
+nearly full. The periods and the threshold of use are parameters, with defaults of Tessera.
 """
 
 from collections import defaultdict
@@ -49,8 +49,8 @@ class UserLimits:
 
     Args:
         snapshot: the private view.
-        percent: lower bound of a user's limit in percent of the queue; 100: no sharing.
-        factor: maximum of one user, in queue guarantees; 0: no bound.
+        percent: lower bound of a user's limit in percent of the queue; 100 for no sharing.
+        factor: maximum of one user, in queue guarantees; 0 for no bound.
     """
 
     def __init__(self, snapshot: Snapshot, percent: int, factor: float) -> None:
@@ -120,7 +120,7 @@ class Capacity:
         most_preempted: maximum part of all devices that is taken back in one round.
         minimum_user_limit_percent: users share their queue equally, but no limit is below this
             part of it. YARN's default, 100, lets one user have all of it.
-        user_limit_factor: maximum of one user, in its queue's guarantees; 0: no bound (YARN's
+        user_limit_factor: maximum of one user, in its queue's guarantees; 0 for no bound (YARN's
             default is 1). If no tenants are known, all are users of the whole pool.
     """
 
@@ -240,8 +240,8 @@ class Philly:
     """Quotas as in ``capacity``, with a locality that is relaxed by waiting.
 
     Attributes:
-        relax_seconds: wait of a gang for one domain before it asks for a wider one.
-        full: from this part of devices in use on, queues above their share give back.
+        relax_seconds: wait of a gang for one domain before it requests a wider one.
+        full: fraction of devices in use above which queues above their share return devices.
     """
 
     relax_seconds: float = parameter(

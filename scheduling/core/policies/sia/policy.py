@@ -56,9 +56,9 @@ class MarketProgram:
     Attributes:
         jobs: ids, rising.
         allocs: allocation of each column.
-        worth: shape ``(jobs, columns)``; -inf: impossible.
+        worth: array ``(jobs, columns)``; -inf where impossible.
         uses: devices of each type, by column.
-        capacity: by type.
+        capacity: devices by type.
     """
 
     jobs: tuple[int, ...]
@@ -149,9 +149,9 @@ class Sia:
 
     Attributes:
         fairness: the power; negative: slow jobs weigh more.
-        waiting_cost: of a job without devices; one at its smallest goodput costs 1.
+        waiting_cost: waiting cost of a job without devices; one at its smallest goodput costs 1.
         growth: maximum ratio of a job's size to its largest size so far.
-        most_devices: for one job.
+        most_devices: maximum number of devices of one job.
         request_caps_batch: goodput is estimated for batches up to the requested one only.
         bootstrap: a job that has not run yet is judged by a short profile on each type.
         gap: accepted certified distance from the optimum.

@@ -25,7 +25,7 @@ class SiaColumns:
 
     Attributes:
         types: device types in the pool's order.
-        shapes: of each column.
+        shapes: shape of each column.
         kinds: the index of each column's type.
         sizes: devices of each column.
         places: the column of each type and size.

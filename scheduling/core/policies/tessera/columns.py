@@ -34,7 +34,7 @@ class SizeColumns:
 
     Attributes:
         types: device types, in the pool's order.
-        shapes: of each column, packed on as few nodes as possible.
+        shapes: shape of each column, packed on as few nodes as possible.
         kinds: the index of each column's type.
         sizes: devices of each column.
         nodes: nodes of each column.

@@ -44,7 +44,7 @@ class Tessera:
     """Chooses type and size of every job for early completion without starvation.
 
     Attributes:
-        power: of the speed in the objective.
+        power: power of the speed in the objective.
         order: weight of less remaining work.
         belief: factor on a guess of it.
         horizon: seconds over which a restart must pay.

@@ -58,8 +58,8 @@ def steps_left(
     """Estimate the steps until each job is complete, in the units of its rates.
 
     Args:
-        jobs: one each.
-        rates: of the jobs.
+        jobs: the jobs.
+        rates: rates of the jobs.
         sizes: sorted totals of past jobs by application.
         growth: remaining steps of a job for each finished one.
         start: seconds at its least size, on its best type, that every job is taken to need.
@@ -98,7 +98,7 @@ def remembered(jobs: Sequence[PolicyJob], state: Mapping[str, Any]) -> dict[str,
 
     Args:
         jobs: present jobs.
-        state: of the round before.
+        state: state of the previous round.
     """
     there = {
         str(job.id): [job.terms.application, job.facts.steps_done]
@@ -133,7 +133,7 @@ def restart_costs(
     Every start and change costs a restart; continuing costs the rest of a restart under way.
 
     Args:
-        snapshot: has the model and the time.
+        snapshot: snapshot with the model and the time.
         jobs: one row each.
         columns: one column each.
         factor: on the restart of a running job, since a job that is moved for another's sake will

@@ -26,13 +26,13 @@ _DIRECT: Final = 4
 
 
 class Relaxed(NamedTuple):
-    """Every job's best choice when capacities are only paid for.
+    """Every job's best choice at given prices of the capacities.
 
     Attributes:
-        bound: on the objective, from above.
+        bound: upper bound of the objective.
         picks: the column of each job.
-        used: of each capacity.
-        value: of the picks, without prices.
+        used: use of each capacity.
+        value: value of the picks, without prices.
     """
 
     bound: float
@@ -49,7 +49,7 @@ class Problem:
     time, and up to 2**53 nothing is lost.
 
     Attributes:
-        values: shape ``(jobs, 1 + choices)``; column 0 is no allocation, -inf is impossible.
+        values: array ``(jobs, 1 + choices)``; column 0 is no allocation, -inf is impossible.
         uses: shape ``(1 + choices, capacities)``.
         capacity: capacity of each resource.
         thrift: deduction from the values for each device used.
@@ -110,14 +110,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """The dual as far as it was solved.
+    """Solution of the dual within the tolerance.
 
     Attributes:
-        prices: of each capacity.
+        prices: price of each capacity.
         relaxed: the relaxation there; its bound is the least that was found.
-        weights: of some relaxations, adding up to 1, that together just fit the capacities.
-        picks: of those relaxations, one row each.
-        fits: the relaxation itself fits, and uses up whatever has a price: it is optimal.
+        weights: weights, with sum 1, of relaxations that together just fit the capacities.
+        picks: choices of those relaxations, one row each.
+        fits: whether the relaxation fits and uses all priced capacity, and is thus optimal.
     """
 
     prices: Floats
@@ -135,7 +135,7 @@ class Priced:
 
 
 class _Master:
-    """The linear program over relaxations: slacks first, then the empty one, then the tried.
+    """The linear program over relaxations: slacks first, then the empty one, then the generated ones.
 
     It has few rows, so it uses plain lists: arrays of four numbers cost more in calls than in
     arithmetic.
@@ -233,7 +233,7 @@ def find_prices(problem: Problem, start: Floats | None, tolerance: float) -> Pri
 
     Args:
         problem: the problem.
-        start: where to begin, such as the prices of the round before; None: at 0.
+        start: initial prices, such as those of the previous round; None for 0.
         tolerance: the relative distance from the lowest bound at which to stop.
     """
     best_at = np.zeros(len(problem.capacity)) if start is None else np.maximum(start, 0.0)

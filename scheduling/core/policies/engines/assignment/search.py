@@ -30,7 +30,7 @@ class Core:
     Attributes:
         problem: the problem.
         priced: its prices and the relaxation there.
-        losses: of each column against its job's best one, shape of the values.
+        losses: loss of each column against its job's best one, with the shape of the values.
         seconds: each job's least loss by departing, sorted.
     """
 
@@ -52,7 +52,7 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best answer of one search.
+    """The best solution of one search.
 
     Attributes:
         loss: against the bound; infinite: none within the allowed loss.
@@ -76,7 +76,7 @@ class _Stage(NamedTuple):
 
 
 class _Stages(NamedTuple):
-    """The contested jobs, and by how much those from each on can change each use.
+    """The contested jobs, and the possible change of each use by each job and all later ones.
 
     Attributes:
         each: the jobs, those with most at stake first; a change's key is one number for all uses,
@@ -207,7 +207,7 @@ def _walked_back(core: Core, stages: list[_Stage], back: list[Ints], state: int)
 
 @dataclass(slots=True)
 class _Moves:
-    """Departures from the picks so far: parallel arrays, those of one job side by side."""
+    """Departures from the present picks, as parallel arrays grouped by job."""
 
     core: Core
     picks: Ints

@@ -29,7 +29,7 @@ _NEAR: Final = 0.02
 
 
 class NoSolutionError(RuntimeError):
-    """The solver found no answer within its limits."""
+    """The solver found no solution within its limits."""
 
 
 def solve_whole(
@@ -79,13 +79,13 @@ def _constraints(jobs: NDArray[np.intp], uses: Ints, capacity: Ints, count: int)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """An answer with its certificate.
+    """A solution with its certificate.
 
     Attributes:
-        choices: of each job; -1: none.
+        choices: choice of each job; -1 for none.
         value: total value of the choices.
         bound: upper bound on the value of any answer.
-        prices: of each capacity, to start the next round's search from.
+        prices: price of each capacity; the initial prices of the next round.
         exact: the search was complete, so no better answer exists (beyond the preference for fewer
             devices).
     """
