@@ -141,7 +141,7 @@ class Scale:
 
     @property
     def smallest(self) -> int | None:
-        """The smallest size; None: the bounds allow none."""
+        """The smallest size, or None if the bounds allow none."""
         sizes = range(self.minimum, self.maximum + 1)
         return next((devices for devices in sizes if self.allows(devices)), None)
 
@@ -250,7 +250,7 @@ class PolicyJob:
         phase: waiting, running or leaving.
         since: when the phase began, seconds since the epoch.
         alloc: its present allocation.
-        asked: the gang as an allocation, if the driver has computed it; None: see ``demand``.
+        asked: the gang as an allocation, or None before the driver computes it from ``demand``.
     """
 
     id: int
@@ -273,7 +273,7 @@ class PolicyJob:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Usable types for every member, the best first; empty: any."""
+        """Types usable by every member, in order of preference; empty for any."""
         return self.demand.members[0].device_types
 
     def allows(self, devices: int) -> bool:

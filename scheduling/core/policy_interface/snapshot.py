@@ -119,7 +119,7 @@ class Model(Protocol):
         ...
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Return steps per second at a total batch size (None: the requested); 0 if impossible."""
+        """Return steps per second at a batch size (default: as requested); 0 if impossible."""
         ...
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
@@ -206,7 +206,7 @@ class Snapshot:
     Attributes:
         now: seconds since the epoch.
         round_seconds: the interval between two rounds.
-        seed: the only source of chance for a policy.
+        seed: the only source of randomness for a policy.
         pool: available devices.
         jobs: all waiting, running and leaving jobs of this virtual cluster, by id.
         model: performance of the jobs.
@@ -242,8 +242,8 @@ class Plan:
     """A desired state, not a list of commands: a job without an allocation does not run.
 
     Attributes:
-        allocs: by job, including running jobs that continue.
-        order: of the placements.
+        allocs: allocations by job, including running jobs that continue.
+        order: order of the placements.
         strict: a job that cannot be placed blocks those after it.
         offer: waiting jobs in ``order`` are tried while they fit, so that their allocations
             together may exceed the capacity; without it the plan means all of ``allocs``.
