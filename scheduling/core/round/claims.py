@@ -71,7 +71,7 @@ def claimed_gangs(
     """Yield the gangs for which waiting jobs have claims, in the order of takeover.
 
     Args:
-        waiting: all waiting jobs; those that may not start now have none.
+        waiting: all waiting jobs; jobs that may not start now have no claims.
         vcs: names of the virtual clusters.
         now: seconds since the epoch.
     """

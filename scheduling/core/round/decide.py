@@ -34,7 +34,7 @@ from tessera.reasons import ReasonCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """Waiting jobs of one virtual cluster, by number, the one that is tried first at the front."""
+    """IDs of a virtual cluster's waiting jobs, in the order in which they are tried."""
 
     guaranteed: list[int] = field(default_factory=list)
     opportunistic: list[int] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Line:
 
 
 Lines = Mapping[int, Line]
-"""By virtual cluster; one without waiting jobs may be missing."""
+"""Waiting jobs by virtual cluster; one without waiting jobs may be missing."""
 
 
 def decide(
@@ -107,10 +107,10 @@ def decide_with_queue_order(
 
 
 SEARCHES: Final = 128
-"""Questions of a round for which cells are searched."""
+"""Maximum number of cell searches in a round."""
 
 EVICTION: Final = 8
-"""Number of searches that one for evictable jobs counts as: it takes that much longer."""
+"""Cost of a search with evictions, in searches without."""
 
 
 def name_hindrances(deciding: RoundState, only: Collection[int] | None = None) -> None:
@@ -122,7 +122,7 @@ def name_hindrances(deciding: RoundState, only: Collection[int] | None = None) -
 
     Args:
         deciding: the round, after its last placement.
-        only: the jobs to judge; None: all.
+        only: the jobs to examine; None for all.
     """
     known: dict[Hashable, Reason | None] = {}
     left = SEARCHES

@@ -23,7 +23,7 @@ class Restriction:
 
     Attributes:
         nodes: names of the nodes; None without restriction.
-        lifted: by excluding rule: the reason, and the nodes allowed without that rule.
+        lifted: reason of each excluding rule, with the nodes allowed without that rule.
     """
 
     nodes: frozenset[str] | None = None

@@ -1,4 +1,4 @@
-"""Gates: conditions that exclude a queued job from a round, whatever is free."""
+"""Gates: conditions that exclude a queued job from a round, even with free devices."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from tessera.messages import Listing, Message, Moment
 from tessera.reasons import ReasonCode
 
 MOST_NAMED: Final = 5
-"""Jobs that a message names."""
+"""Maximum number of jobs named in a message."""
 
 
 def closed_gate(job: QueuedJob, now: float) -> Reason | None:

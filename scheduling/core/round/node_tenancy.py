@@ -28,7 +28,7 @@ from tessera.messages import Listing
 from tessera.reasons import ReasonCode
 
 Nodes = frozenset[str] | None
-"""Names of nodes that may be used; None: all."""
+"""Names of usable nodes; None for all."""
 
 
 class Tier(NamedTuple):
@@ -36,7 +36,7 @@ class Tier(NamedTuple):
 
     Attributes:
         nodes: their names.
-        cells: the only physical cells that may be opened, by chain; None: any.
+        cells: physical cells that may be opened, by chain; None for any.
     """
 
     nodes: Nodes
@@ -51,7 +51,7 @@ class Tenancies:
     """Owners and users of nodes, updated with the decisions of the round.
 
     Args:
-        snapshot: of the round.
+        snapshot: snapshot of the round.
         engine: with all devices of ``snapshot`` in its state.
     """
 

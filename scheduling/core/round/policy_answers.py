@@ -35,7 +35,7 @@ RESIZE_AFTER_SECONDS: Final = 300.0
 """Minimum seconds that a job runs at a size before its policy may resize or move it."""
 
 RESTARTS_TO_PAY: Final = 10.0
-"""... and minimum multiple of the duration of its start."""
+"""Minimum run time before a resize, as a multiple of the duration of its start."""
 
 PLAIN: Final = Fifo.name
 LONGEST_FAULT: Final = 500
@@ -50,7 +50,7 @@ class PolicyAnswer:
     """Result of a policy.
 
     Attributes:
-        fault: why the plan is not its own; empty: it is.
+        fault: reason why another policy decided; empty if this policy decided.
         instead: the policy of the replacement plan.
     """
 
@@ -129,7 +129,7 @@ def plain_order(
     nor a plan of it is needed.
 
     Returns:
-        The jobs in order, and whether none may pass another; None: call ``ask``.
+        The jobs in order, and whether none may pass another; None if ``ask`` must be called.
     """
     if not is_plain(vc):
         return None

@@ -23,9 +23,9 @@ class ShadowAnswer:
         only_shadow: those of them that the live round did not start.
         only_live: live starts that it would have held.
         leaving: running jobs that it would have stopped or resized, with the rule.
-        sizes: devices of the jobs that it would have started at another size than they asked for.
+        sizes: devices of jobs that it would have started at a size other than requested.
         why: a line for each live start that it would have held.
-        state: of the policy, for its next round.
+        state: state of the policy, for its next round.
     """
 
     fault: str
@@ -61,8 +61,8 @@ def shadow_round(
     opportunistic jobs of this one get the devices that were idle before any borrowing.
 
     Args:
-        snapshot: of the round.
-        result: of the round.
+        snapshot: snapshot of the round.
+        result: result of the round.
         vc_id: whose policy is replaced.
         policy: by this one.
         args: its parameters.

@@ -30,7 +30,7 @@ from tessera.reasons import ReasonCode
 
 
 class RoundBooks(Protocol):
-    """The state of a round as the placement of one job uses it (``round.state.RoundState``)."""
+    """State of a round for the placement of one job (``round.state.RoundState``)."""
 
     engine: CellEngine
     vcs: dict[int, VcFacts]
@@ -129,7 +129,7 @@ def kept_off(
 
 
 class _Refused:
-    """No place on a set of nodes; ``wait`` is None where one would have cost a guarantee."""
+    """Refusal on a set of nodes; ``wait`` is None if a placement would violate a guarantee."""
 
     __slots__ = ("wait",)
 

@@ -120,7 +120,7 @@ class RoundState:
         self.take_turns(opportunistic)
 
     def close_gates(self) -> None:
-        """Take out the jobs that may not start now whatever is free."""
+        """Exclude the jobs that may not start now, even with free devices."""
         for job in self.snapshot.queued:
             reason = closed_gate(job, self.snapshot.now)
             if reason is None:
