@@ -174,7 +174,7 @@ class CellBook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerVirtualCluster:
-    """A policy that plans each virtual cluster by itself, in its private view.
+    """A policy that plans each virtual cluster separately, in its private view.
 
     Attributes:
         inner: decides for each of them.

@@ -53,7 +53,7 @@ class Ratio:
     Attributes:
         mean: arithmetic mean of the ratios.
         geometric: their geometric mean, the centre of the interval.
-        low: of the 95 % interval; None: too few data.
+        low: lower end of the 95 % interval; None with too few data.
         method: of the interval: ``t`` over the logarithms of pairs, ``bootstrap`` over the jobs of
             the only pair, or empty.
     """
@@ -82,8 +82,8 @@ def ratio(runs: Sequence[ComparisonRun], policy: str, baseline: str, metric: str
 
     Args:
         runs: all runs.
-        policy: of the figure.
-        baseline: of the divisor.
+        policy: label of the policy to compare.
+        baseline: label of the policy to divide by.
         metric: a key of ``METRICS``.
 
     Returns:
@@ -138,7 +138,7 @@ def compare(runs: Sequence[ComparisonRun], baseline: str) -> dict[str, Any]:
         baseline: label of the policy to compare with.
 
     Raises:
-        SimulationError: no run is of the baseline.
+        SimulationError: the baseline has no runs.
     """
     policies = list(dict.fromkeys(run.policy for run in runs))
     if baseline not in policies:

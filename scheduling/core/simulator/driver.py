@@ -40,7 +40,7 @@ def simulate(
 
     Args:
         world: the jobs and the cluster, under its rules.
-        policy: for the decisions.
+        policy: the policy that decides.
         rules: the rules' name, for the result.
         workload: the trace's name, for the result.
         timer: clock in seconds, only to measure decisions.

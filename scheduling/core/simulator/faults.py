@@ -22,9 +22,9 @@ class NodeChange:
 
 
 class NodeFaults:
-    """The changes of all nodes by time; each node draws from a stream of its own.
+    """The changes of all nodes by time; each node has a separate random stream.
 
-    So the same nodes fail at the same instants whatever the policy does.
+    So equal nodes fail at equal times under every policy.
     """
 
     def __init__(

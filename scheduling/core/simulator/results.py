@@ -229,7 +229,7 @@ class Recorder:
         """End all open spans.
 
         Args:
-            ends: completion of each job; None: never.
+            ends: completion time of each job; None if never.
             now: end of the simulation.
         """
         for name, (start, kind, devices) in sorted(self._open.items()):

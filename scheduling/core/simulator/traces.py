@@ -1,4 +1,4 @@
-"""The jobs of a simulation, whatever format they were read from, and errors in its input."""
+"""The jobs of a simulation, independent of their file format, and errors in its input."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

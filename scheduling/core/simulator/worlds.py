@@ -16,7 +16,7 @@ class Conditions:
     """Failures and their costs, under rules without a recorded artefact.
 
     Attributes:
-        node_mtbf: mean seconds until a node fails, exponentially distributed; None: never.
+        node_mtbf: mean seconds until a node fails, exponentially distributed; None for never.
         node_repair: mean seconds until it is back, exponentially distributed.
         restart_seconds: cost of continuing, at the same or another size.
         checkpoint_seconds: work between two checkpoints; a failure loses the work after the last
@@ -41,9 +41,9 @@ class Setup:
 
     Attributes:
         files: reads the profiles, for rules that need them.
-        interval: seconds between two rounds; None: default of the rules.
-        shares: guaranteed nodes by virtual cluster and type; empty: one pool for all.
-        needs: required inputs of the policy, so that others are skipped; None: all.
+        interval: seconds between two rounds; None for the default of the rules.
+        shares: guaranteed nodes by virtual cluster and type; empty for one common pool.
+        needs: required inputs of the policy, so that others are skipped; None for all.
     """
 
     trace: Trace
@@ -142,7 +142,7 @@ class World(Protocol):
         ...
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
-        """Run time of a job alone on n devices at its best batch; None: it cannot."""
+        """Return the run time of a job alone on n devices at its best batch, or None."""
         ...
 
     def restart_seconds(self, index: int) -> float:

@@ -42,8 +42,8 @@ class TraceFormat:
     """One format of traces.
 
     Attributes:
-        read: from the text and the file's name.
-        headers: a header with all columns of one of these is of this format; empty: it is never
+        read: parser of the text, with the file's name.
+        headers: sets of columns, each of which identifies this format; empty: it is never
             guessed by columns.
     """
 

@@ -120,7 +120,7 @@ def read_gavel(document: Mapping[str, Any]) -> Rates:
     """Read Gavel's throughputs of jobs alone, by type, job and number of devices.
 
     Raises:
-        TableError: it is not such a document.
+        TableError: the document is malformed.
     """
     rates: dict[tuple[str, int | None], dict[str, dict[int, float]]] = {}
     for kind, entries in sorted(document.items()):

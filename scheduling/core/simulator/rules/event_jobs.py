@@ -26,7 +26,7 @@ class EventJob:
     Attributes:
         seconds: its run time at its requested size, by type.
         left: remaining work.
-        rate: of it, done per second.
+        rate: work done per second.
         view: the policy's last view.
         version: increases with each change of its devices.
     """
@@ -165,7 +165,7 @@ class EventJob:
         return self.view
 
     def speed(self, device_type: str) -> float:
-        """Speed on a type, relative to the best one; 0: it cannot run there."""
+        """Return the speed on a type relative to the best one; 0 if it cannot run there."""
         seconds = self.seconds.get(device_type)
         if seconds is None:
             return 0.0

@@ -65,7 +65,7 @@ class PolluxWorld(RoundWorld[PolluxJob]):
             job.place(nodes.get(index, ()), batch, self._now, self._model)
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
-        """Run time of a job alone on n devices at its best batch; None: it cannot."""
+        """Return the run time of a job alone on n devices at its best batch, or None."""
         app = self._jobs[index].app
         devices = min(devices, app.most_devices)
         key = app.name, devices

@@ -42,7 +42,7 @@ class Program:
         epochs: length of the training.
         initial_batch: the total batch at which a step counts as one.
         largest_local: a bound on the batch of one device, below the measured one.
-        adapts: it can change its size and its batch; if not, it runs on one device.
+        adapts: whether it can change size and batch; otherwise it runs on one device.
     """
 
     epochs: int
@@ -286,7 +286,7 @@ class PolluxModel(LearnedModel):
         super().forget(job_id)
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Return iterations per second at a total batch (None: the requested) on packed nodes.
+        """Return iterations per second at a total batch (default: as requested) on packed nodes.
 
         With one device the gradient is always accumulated, as the artefact takes it.
         """

@@ -86,7 +86,7 @@ class SiaWorld(RoundWorld[SimJob]):
             self._gpu_seconds[index] += alloc.devices * self._interval
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
-        """Run time of a job alone on n devices at its best batch; None: it cannot."""
+        """Return the run time of a job alone on n devices at its best batch, or None."""
         job = self._jobs[index]
         key = job.app.name, device_type, devices
         if key not in self._alone:

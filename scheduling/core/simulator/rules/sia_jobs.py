@@ -31,8 +31,8 @@ class AppRules:
     Attributes:
         initial_batch: the total batch of its first validation file; others double it.
         epochs: length of the training.
-        restart_seconds: of each start, in which it uses devices and makes no progress.
-        slowdown: of real runs against the profiles.
+        restart_seconds: duration of each start, with devices but without progress.
+        slowdown: ratio of real step times to the profiles.
     """
 
     initial_batch: int
