@@ -8,9 +8,9 @@ from typing import Final
 
 MINUTE: Final = timedelta(minutes=1)
 LONGEST_GAP: Final = timedelta(minutes=3)
-"""Without telemetry for longer than this a job counts as busy."""
+"""Maximum gap in telemetry; after a longer gap, a job counts as busy."""
 LEAST_NOTICE: Final = 300
-"""Seconds between the warning and the stop, at least."""
+"""Minimum seconds between the warning and the stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +20,8 @@ class IdlePolicy:
     Attributes:
         below: percent; a device idles in a minute in which it was busy for a smaller share.
         warn_after: seconds of idling after which its owner is warned.
-        stop_after: seconds of idling after which it is stopped; None: never.
-        exempt: no action.
+        stop_after: idle seconds after which the job is stopped; None for never.
+        exempt: whether the job is exempt from any action.
     """
 
     below: float = 5.0
@@ -51,7 +51,7 @@ class IdlePeriod:
 
 
 class IdleAction(StrEnum):
-    """Action for an idle spell."""
+    """Action for an idle period."""
 
     NOTHING = "nothing"
     WARN = "warn"
@@ -94,7 +94,7 @@ def step_of(spell: IdlePeriod, policy: IdlePolicy, *, now: datetime) -> IdleActi
 
 
 def stop_at(spell: IdlePeriod, policy: IdlePolicy) -> datetime | None:
-    """Time at which a warned job is stopped if it stays idle; None: never."""
+    """Return the time at which a warned job is stopped if it remains idle, or None."""
     if policy.exempt or policy.stop_after is None or spell.warned_at is None:
         return None
     notice = max(policy.stop_after - policy.warn_after, LEAST_NOTICE)

@@ -65,7 +65,7 @@ DEFAULT_RULES: Final = (
 
 LONGEST_PATTERN: Final = 500
 MOST_MEMORY: Final = 1 << 20
-"""Bytes for a compiled pattern and its cached states together."""
+"""Maximum bytes of a compiled pattern including its cached states."""
 
 # Multi-line mode and ``never_nl`` let one search cover many lines; syntax that undoes them is
 # refused.
@@ -148,7 +148,7 @@ def _explained(error: Exception) -> str:
 
 
 LONGEST_LINE: Final = 4096
-"""Bytes of a line that are searched."""
+"""Maximum number of searched bytes of a line."""
 SHOWN: Final = 200
 SPARE_SECONDS: Final = 0.5
 SECONDS_A_BYTE: Final = 1e-7
@@ -165,7 +165,7 @@ class RuleHit:
 
     Attributes:
         offset: start of the line in the log, in bytes.
-        line: its beginning, as text.
+        line: beginning of the line, as text.
         given_up: no match: the rule is ignored from ``offset`` on, because its pattern takes too
             long in this log.
     """
