@@ -31,7 +31,7 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
 
     Args:
         cause: of the request.
-        after: number of rounds that had begun when it was requested; None: it runs in any case.
+        after: number of rounds begun before the request; None to run in any case.
     """
     requests = ports.bound().rounds
     # One that is delivered again had begun before its worker died, and was counted itself.

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 DRIFT: Final = 0.001
-"""Seconds by which a comparison of clocks becomes less precise in each second: clocks drift."""
+"""Clock drift: loss of precision of a clock comparison, in seconds per second."""
 LATE: Final = 60.0
-"""Most seconds that a message which answers no request may have been under way."""
+"""Maximum delay of an unsolicited message in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ def compare_clocks(*, asked: float, answered: float, node_time: float) -> NodeCl
     """Compare a node's clock with the observer's by one request.
 
     Args:
-        asked: observer's clock in seconds when the request left.
-        answered: the same when the reply arrived; not before ``asked``.
+        asked: observer's clock in seconds at the request.
+        answered: observer's clock at the arrival of the reply; not before ``asked``.
         node_time: node's clock in seconds, read between the two.
     """
     return NodeClock(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SETTINGS: Final = ("seed", "logical_workers", "level", "threads", "torch")
-"""Fields of a receipt besides the hash; runs that differ in them may differ in their bits."""
+"""Fields of a receipt besides the hash; runs with different values may differ bitwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def compare(left: Sequence[Receipt], right: Sequence[Receipt]) -> Comparison:
     Args:
         left: the checkpoints of one, in the order in which they were saved; of one step that was
             saved several times the last counts.
-        right: of the other.
+        right: receipts of the other.
     """
     mine = {one.step: one.sha256 for one in left}
     theirs = {one.step: one.sha256 for one in right}

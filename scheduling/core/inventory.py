@@ -60,7 +60,7 @@ def propose(*, node: str, inventory: Inventory, known: Mapping[str, CellType]) -
     """Return the cell of a node and the types it needs.
 
     A regular tree retains its levels. A tree whose cells of one level differ is flattened to node
-    and devices. An existing chain of the same shape and device type is reused, whatever its name.
+    and devices. An existing chain of the same shape and device type is reused under any name.
 
     Args:
         node: name of the node, which becomes the address of its cell.
@@ -100,7 +100,7 @@ def level_of(within: Within, *, node_level: int, levels: int) -> int:
     or the node if there is none.
 
     Args:
-        within: of the job.
+        within: field ``within`` of the job.
         node_level: the chain's level of one machine.
         levels: number of levels of the chain.
     """
@@ -162,7 +162,7 @@ def _majority(devices: Sequence[Device]) -> tuple[str, list[Device], tuple[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tree:
-    """Devices under rungs.
+    """Devices grouped by level.
 
     Attributes:
         paths: ordinals of each device's cells, from below the node downwards.

@@ -185,10 +185,10 @@ TRANSITIONS: Final = MappingProxyType(
 
 
 class IllegalTransitionError(Exception):
-    """The job's state does not allow this event; nothing has been written.
+    """The job's state does not allow this event; nothing was written.
 
     Attributes:
-        state: of the job.
+        state: state of the job.
         event: the reported event.
     """
 

@@ -134,7 +134,7 @@ def event_of(kind: str, state: str) -> NoticeEvent | None:
 
 
 def next_try(tries: int, now: datetime) -> datetime | None:
-    """Return the time of the next try after ``tries`` failed ones; None: never."""
+    """Return the time of the next try after ``tries`` failed ones, or None after the last."""
     return now + WAITS[tries - 1] if tries <= len(WAITS) else None
 
 

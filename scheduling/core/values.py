@@ -16,7 +16,7 @@ class RunObservation:
     """A job's reports of one run: steps and samples in a number of seconds.
 
     Attributes:
-        executors: its processes on each device; 0: uneven numbers.
+        executors: number of processes on each device; 0 for unequal numbers.
     """
 
     type: str
@@ -35,7 +35,7 @@ class Timed:
     Attributes:
         batch: samples of all devices in a step.
         accumulation: passes of each device in it.
-        seconds: of all these steps together.
+        seconds: total seconds of these steps.
     """
 
     type: str
@@ -49,11 +49,11 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """Facts of a live job besides its gang, for all policies but the plainest.
+    """Facts of a live job besides its gang, for policies that use more than gangs and arrivals.
 
     Attributes:
         asked: the submitted gang, if the job runs at another size.
-        start_seconds: mean duration of its starts; None: it has not started yet.
+        start_seconds: mean duration of its starts; None before the first start.
         timed: its steps by batch, of a job whose batch may change.
         noise: last reported squared norm and variance of its gradient at the initial batch.
     """
@@ -69,7 +69,7 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcFacts:
-    """A virtual cluster as the round sees it; its guarantee is in the cluster specification.
+    """Facts of a virtual cluster for a round; its guarantee is in the cluster specification.
 
     Attributes:
         policy_fault: fault of its policy in the last round that called it.
@@ -100,7 +100,7 @@ class QueuedJob:
         user_cap: the member's own cap in devices, if the tenant set one.
         waiting_for: ids of victims that were preempted for this job.
         claims: the devices that it has claimed from them (``core/round/claims.py``).
-        turn_of: its sweep has it on hold, with this limit of parallel jobs.
+        turn_of: limit of parallel jobs of the sweep that holds this job.
     """
 
     id: int
@@ -138,7 +138,7 @@ class HoldingJob:
 
     Attributes:
         since: begin of its present state.
-        saved: report of its newest checkpoint; None: never, so all its work is at stake.
+        saved: report of its newest checkpoint; None without one, so all its work is at stake.
         user_cap: the member's own cap in devices, if the tenant set one.
     """
 
@@ -260,7 +260,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """Preemption of a job: for another (0: by its policy, for no job in particular), by a rule.
+    """Preemption of a job for another one (0 if its policy names none), with the rule.
 
     Attributes:
         cause: the rule's kind; empty in old rounds.
@@ -274,7 +274,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A queued job that its policy refuses for good."""
+    """A queued job that its policy rejects permanently."""
 
     job_id: int
     reason: Reason
@@ -282,10 +282,10 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebinding:
-    """A running job has lost or regained its guarantee; its devices stay as they are.
+    """A running job lost or regained its guarantee; its devices do not change.
 
     Attributes:
-        leaves: of the part of the gang that is concerned, with their virtual leaves from now on.
+        leaves: leaves of the affected part of the gang, with their new virtual leaves.
     """
 
     job_id: int
@@ -298,14 +298,14 @@ class RoundResult:
     """The decision of a round.
 
     Attributes:
-        starts: in the order in which they were placed.
+        starts: starts in the order of placement.
         preemptions: running jobs that must leave.
-        reasons: for every queued job that does not start.
+        reasons: reason of every queued job that does not start.
         policy_states: the new state of each virtual cluster's policy, by id.
         fallbacks: policies that failed and their replacements, in words.
         rebindings: running jobs that are guaranteed from now on, or borrow from now on.
         rejections: queued jobs that are rejected permanently.
-        policy_faults: by virtual cluster whose policy was called; empty: none.
+        policy_faults: fault by virtual cluster whose policy was called; empty if none.
         wake: the next instant at which a policy needs a plan, seconds since the epoch.
         stand_ins: replacement of a policy with a fault, by virtual cluster.
     """

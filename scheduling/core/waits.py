@@ -6,10 +6,10 @@ from itertools import accumulate
 from typing import Final
 
 BOUNDS: Final = (1.0, 2.5, 5.0, *(5.0 * 2**power for power in range(1, 12)))
-"""Upper bounds in seconds, each of its own class: those of Kueue's waits, 1 s to 10,240 s."""
+"""Upper bounds of the classes in seconds, as in Kueue: 1 s to 10,240 s."""
 
 CLASSES: Final = len(BOUNDS) + 1
-"""Classes in all; the last has no bound."""
+"""Number of classes; the last one has no bound."""
 
 
 def wait_class(seconds: float) -> int:
@@ -21,7 +21,7 @@ def cumulated(counts: Sequence[int]) -> tuple[tuple[str, int], ...]:
     """Return a histogram for Prometheus: bounds with the cumulative number of waits.
 
     Args:
-        counts: of each class alone, ``CLASSES`` of them.
+        counts: number of waits in each of the ``CLASSES`` classes.
     """
     bounds = [f"{bound:g}" for bound in BOUNDS]
     return tuple(zip((*bounds, "+Inf"), accumulate(counts), strict=True))

@@ -32,7 +32,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Check that nothing runs, ask, and restore."""
+        """Check that nothing runs, request confirmation, and restore."""
         data_dir = Path(settings.TESSERA.data_dir)
         database = database_copy(settings.DATABASES["default"])
         if not options["yes"]:
