@@ -1,7 +1,7 @@
 """The candidate chains of a request, and the rejection of requests that can never be placed.
 
 The check of several roles is an upper bound, not a search: roles that are restricted to the same
-chains must not need more devices than these chains have for them.
+chains must not need more devices than these chains contain for them.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The cell engine: decisions on the placement of gangs, and the operations that carry them out."""
+"""The cell engine: decisions on the placement of gangs, and the operations that execute them."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

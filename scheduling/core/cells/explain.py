@@ -1,4 +1,4 @@
-"""Refusals: why a gang waits, with the quota, level, nodes and gangs that block it.
+"""Refusals: the reason why a gang waits, with the quota, level, nodes and gangs that block it.
 
 ``remedies`` finds the changes that let it start, on demand.
 """

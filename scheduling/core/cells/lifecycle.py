@@ -1,4 +1,4 @@
-"""Carrying out decisions on gangs: start, claim, cancel, lose and regain quota, end."""
+"""Executing decisions on gangs: start, claim, cancel, lose and regain quota, end."""
 
 from collections.abc import Iterable
 
