@@ -1,11 +1,11 @@
 """Calibration of start estimates: mixing, correction by past errors, and measured quality.
 
-Five estimates are mixed: that of the simulated futures, the same shifted by its recent error, the
-usual waits of the virtual cluster, its present waits, and the time in which its queue drains. At
-each quantile the lowest and the highest are left out and the logarithms of the others are averaged
-(Jose and Winkler, International Journal of Forecasting 2008). An error counts less where many
-estimates were open at once, since all waits of one congestion are one error; for that reason
-weights are not learned from losses.
+Five estimates are mixed. The first is from the simulated futures, and the second is the first one
+shifted by its recent error. The others are the usual waits of the virtual cluster, its present
+waits, and the time in which its queue drains. At each quantile the lowest and the highest are left
+out and the logarithms of the others are averaged (Jose and Winkler, International Journal of
+Forecasting 2008). An error counts less where many estimates were open at once, since all waits of
+one congestion are one error; for that reason weights are not learned from losses.
 
 Then each start inside the range narrows both ends, and each start outside widens them, so that the
 range reaches its coverage (adaptive conformal inference, Gibbs and Candes, NeurIPS 2021). The

@@ -1,7 +1,7 @@
 """Forward simulation of a cluster from a snapshot under its live policies, with given run times.
 
-Every decision is the round's own (``scheduling.core.round.decide``), on one persistent engine. The
-same world replays a trace with true run times and tries futures with drawn ones. Preempted jobs
+Every decision uses the live code (``scheduling.core.round.decide``) on a persistent engine.
+The world also replays a trace with true run times and simulates futures with drawn ones. Preempted jobs
 lose no progress, and jobs run in proportion to their devices.
 """
 

@@ -1,9 +1,9 @@
 """Usual waits of a virtual cluster, its present waits, and the time in which its queue drains.
 
-Waits of started jobs are biased while a queue grows: the longest waits have not ended. So
-the newest waits are combined with the open ones, which count as censored (Kaplan and Meier, JASA
-1958). Where queues are long, the delays of the last to leave and of those still queued are hard to
-beat (Ibrahim and Whitt, Manufacturing and Service Operations Management 2009). The demand ahead of
+Waits of started jobs are biased while a queue grows: the longest waits have not ended. So the
+newest waits are combined with the open ones, which are censored (Kaplan and Meier, JASA 1958).
+For long queues, the delays of the last to leave and of those still queued predict waits well
+(Ibrahim and Whitt, Manufacturing and Service Operations Management 2009). The demand ahead of
 a job drains about as fast as an equal demand did before (Little, Operations Research 1961).
 """
 
