@@ -1,4 +1,4 @@
-"""Changes of a stored document by path, as steps name them."""
+"""Changes of a stored document by field path."""
 
 import copy
 import hashlib

@@ -1,4 +1,4 @@
-"""The fields of ``elastic``, and what must fit together among them."""
+"""The fields of ``elastic``, and the checks between them."""
 
 from collections.abc import Mapping
 from dataclasses import replace

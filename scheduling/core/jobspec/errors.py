@@ -23,7 +23,7 @@ class FieldError:
     """One error in a document.
 
     Attributes:
-        field: path of the field, such as ``roles.worker.devices``; empty for the whole document.
+        field: path of the field, such as ``roles.worker.devices``; empty for the document.
         value: the given value, shortened; never a secret.
         message: the error, as a sentence.
         remedy: the correction, as a sentence.

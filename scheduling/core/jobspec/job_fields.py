@@ -1,4 +1,4 @@
-"""The fields of a job: how each is read, described and shown in forms."""
+"""The fields of a job: reader, description and form of each."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""From a document to a job specification, or to everything that is wrong with it."""
+"""Parser of job specifications; it returns a specification or all errors of the document."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -170,7 +170,7 @@ class JobSpec:
         name: display name; any printable text.
         virtual_cluster: name of the virtual cluster in which it runs.
         roles: the members of the gang by role, ordered by name. Ranks count through the roles in
-            this order, so that a document without order (JSON) always means the same job.
+            this order, so that a document without order (JSON) always means an equal job.
         priority: a priority class by name or a number in 0..1000; None for the default.
         job_class: guaranteed or opportunistic.
         max_duration: time limit of an attempt in seconds; None if the job sets none.
