@@ -103,8 +103,8 @@ def steps_until_flat(points: tuple[tuple[float, float], ...]) -> float | None:
     """Predict the steps until the loss is nearly flat; None if not predictable.
 
     Epochs are unknown, so a stretch is a twentieth of the steps so far. The newest point sets the
-    present progress; if the others are enough, they define the curve, so that it is fitted again
-    only when one of them is added, and not with every report.
+    present progress; if the others are enough, they define the curve. So the curve is
+    fitted again only when one of them is added, not with every report.
     """
     curve = _curve(points[:-1] if len(points) > _ENOUGH else points)
     if curve is None:

@@ -163,7 +163,7 @@ class LearnedModel:
         *,
         within_request: bool = False,
     ) -> Floats:
-        """Predict useful steps per second; see ``planning.Model``."""
+        """Predict useful steps per second; see ``policy_interface.Model``."""
         table = np.full((len(jobs), len(shapes)), np.nan)
         limited = self._requested if within_request else self._limits
         stale: list[_Row] = []
