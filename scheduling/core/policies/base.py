@@ -53,7 +53,7 @@ class Policy(Protocol):
         aliases: alternative names.
         summary: one line for lists.
         needs: its required inputs.
-        stateless: whether its plan depends on the snapshot alone, so that replanning is idempotent.
+        stateless: whether its plan depends on the snapshot alone; replanning changes nothing.
     """
 
     name: ClassVar[str]

@@ -208,7 +208,7 @@ class DeadlineGuard(Combinator):
     summary: ClassVar[str] = sentence("summary-urgent")
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Serve those in danger, the earliest deadline first, and leave the rest to the inner."""
+        """Serve jobs at risk by earliest deadline, and leave the rest to the inner policy."""
         urgent = sorted(
             (job for job in present(snapshot) if self._in_danger(job, snapshot)),
             key=lambda job: (job.terms.deadline, job.id),

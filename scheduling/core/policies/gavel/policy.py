@@ -36,7 +36,7 @@ class Gavel:
 
     Attributes:
         objective: objective of the fractions.
-        aware: use the speed of each type; else all types count alike.
+        aware: whether to use the speed of each type; otherwise all types count equally.
         sharing: pairs of jobs may share devices.
         relative: throughputs count relative to each job's best type.
         within: distribution of a tenant's weight to its jobs, with ``hierarchical``.

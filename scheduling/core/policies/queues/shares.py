@@ -74,7 +74,7 @@ class FairShare:
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Fill progressively by the sum of usage and present devices.
 
-        A tenant with ``n`` devices for ever has a decayed usage of ``n * half_life / ln 2``, so
+        A tenant with constantly ``n`` devices has a decayed usage of ``n * half_life / ln 2``, so
         usage and present devices are added as devices.
         """
         snapshot = priced(snapshot, self.prices)

@@ -1,7 +1,7 @@
 """Singularity: preemptible, elastic jobs, with tiers that guarantee a part of full speed.
 
 Shukla et al., arXiv 2202.07848 (its service tiers). A tier guarantees a part of a job's ideal
-speed over a window; the text gives no algorithm, so the rounds here are our own reading. Jobs
+speed over a window; the paper has no algorithm, so these rounds are an interpretation. Jobs
 shrink to divisors of their size, since replicas are spliced onto fewer devices with the same
 number of ranks on each.
 """
@@ -29,7 +29,7 @@ class Singularity:
 
     Attributes:
         premium: fraction of full speed that the tier ``premium`` guarantees.
-        standard: the same for ``standard``; every other tier guarantees nothing.
+        standard: guaranteed fraction of tier ``standard``; other tiers guarantee nothing.
         window: seconds over which the guaranteed fraction counts.
     """
 

@@ -1,8 +1,8 @@
 """The sizes on each device type between which a round chooses, and each job's rates at them.
 
-A job that has not run yet is judged by one device's speed on each type and by the gang that its
-owner asked for; a type on which it has not run, by the ratio of speeds to one on which it has.
-Fits are optimistic about sizes that were never tried, so those are discounted.
+The rates of a job that has not run yet follow from one device's speed on each type and from the
+requested gang. On a type without a run, they follow from the ratio of speeds to a type with one.
+Fits are optimistic about untried sizes, so these are discounted.
 """
 
 from collections import defaultdict

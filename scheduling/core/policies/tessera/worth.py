@@ -194,7 +194,7 @@ def fair_speeds(
 ) -> Floats:
     """Compute each job's speed on one ``count``-th of every type, as in finish-time fairness.
 
-    The time of a whole run is the mean over types, weighted by their devices, of the time on the
+    The time of a full run is the mean over types, weighted by their devices, of the time on the
     job's part of each; between two sizes speeds are interpolated.
 
     Args:

@@ -135,7 +135,7 @@ class Priced:
 
 
 class _Master:
-    """The linear program over relaxations: slacks first, then the empty one, then the generated ones.
+    """The linear program over relaxations: slacks, the empty one, then the generated ones.
 
     It has few rows, so it uses plain lists: arrays of four numbers cost more in calls than in
     arithmetic.

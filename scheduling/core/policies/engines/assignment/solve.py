@@ -84,10 +84,10 @@ class Assignment:
     Attributes:
         choices: choice of each job; -1 for none.
         value: total value of the choices.
-        bound: upper bound on the value of any answer.
+        bound: upper bound on the value of any solution.
         prices: price of each capacity; the initial prices of the next round.
-        exact: the search was complete, so no better answer exists (beyond the preference for fewer
-            devices).
+        exact: whether the search was complete, so that no better solution exists (beyond the
+            preference for fewer devices).
     """
 
     choices: Ints
@@ -113,9 +113,9 @@ def assign(
 ) -> Assignment:
     """Choose at most one column for each job so that all fit, with the largest total value.
 
-    The answer is optimal or within ``gap`` of a bound that is reported with it. Of answers with
-    equal value the one that uses less is taken, then one by the order of jobs and columns; the
-    same arguments give the same answer.
+    The solution is optimal or within ``gap`` of the returned bound. Of solutions with equal value,
+    the one with less use is taken, then one by the order of jobs and columns. Equal arguments
+    give equal solutions.
 
     Args:
         values: shape ``(jobs, choices)``; -inf or nan where a job cannot have a choice, and only
