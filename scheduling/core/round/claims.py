@@ -1,4 +1,4 @@
-"""Claims across rounds: devices that a job waits for, and orders to the jobs that leave.
+"""Claims across rounds: devices that a job waits for, and preemptions of the jobs that leave.
 
 A claim is stored with the reason for which the job waits, in the transaction that preempts its
 victims. So the next round, of this process or another, finds it: the devices go to no other job

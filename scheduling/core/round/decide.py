@@ -60,7 +60,7 @@ def decide(
     """Decide one round.
 
     Args:
-        snapshot: the whole input of the round.
+        snapshot: the complete input of the round.
         limit: limits the time of each policy.
         make: builds a policy from its name and parameters.
         engine: already contains all devices of ``snapshot``, and records the decisions; None: a

@@ -1,4 +1,4 @@
-"""The cell engine of a round: built once per specification, with the running jobs put back."""
+"""The cell engine of a round: built once per specification, with the running jobs restored."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
-"""Tenancy of nodes during a round, where nodes do not isolate jobs from each other.
+"""Tenancy during a round of nodes that do not isolate jobs from each other.
 
 A node whose best level for plain jobs is ``none`` belongs to one tenant. The first plain job takes
-it, and only an admin passes it on, since a job can leave things behind that wait for the next one.
+it, and only an admin releases it, since a job can leave harmful files or processes for the next.
 The rules, and why guarantees hold under them, are in ``docs/isolation.md``:
 
 1. Plain jobs of two tenants never meet on such a node.

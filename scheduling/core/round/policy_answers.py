@@ -2,7 +2,7 @@
 
 A plan is a desired state. Running jobs whose allocation changes leave first, by the same notice
 and grace period as for any other preemption; when their devices are free, the policy decides again
-and they start at their new size. Jobs that have just started are left alone, so that no policy can
+and they start at their new size. Recently started jobs are not changed, so that no policy can
 make a job spend its time on restarts.
 """
 
@@ -125,7 +125,7 @@ def plain_order(
 ) -> tuple[list[QueuedJob], bool] | None:
     """Return the result of ``ask`` and ``orders_of`` for plain first in, first out.
 
-    It tries every waiting job as it is, changes no running job and has no state, so neither a view
+    It tries all waiting jobs unchanged, changes no running job and has no state. So neither a view
     nor a plan of it is needed.
 
     Returns:

@@ -19,8 +19,8 @@ class ShadowAnswer:
     Attributes:
         fault: its fault, if any; first in, first out has decided then.
         starts: jobs that it would have started.
-        both: those of them that the live round started.
-        only_shadow: those of them that the live round did not start.
+        both: started jobs that the live round also started.
+        only_shadow: started jobs that the live round did not start.
         only_live: live starts that it would have held.
         leaving: running jobs that it would have stopped or resized, with the rule.
         sizes: devices of jobs that it would have started at a size other than requested.

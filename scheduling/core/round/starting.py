@@ -1,4 +1,4 @@
-"""Placement of one job during a round: nodes, victims, or the reason why it waits."""
+"""Placement of one job during a round: nodes, victims, or the reason for its wait."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""The working state of one round, from the first question to a policy to the last placement."""
+"""The working state of one round, from the first policy call to the last placement."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
