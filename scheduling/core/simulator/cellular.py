@@ -1,6 +1,6 @@
 """Virtual clusters in a simulation: private views for the policy, and cells for the placement.
 
-Each device type is a chain of nodes; a virtual cluster is guaranteed whole nodes of it. The
+Each device type is a chain of nodes; a virtual cluster is guaranteed complete nodes of it. The
 policy plans each virtual cluster separately, as in live rounds, and the cell engine places gangs.
 """
 

@@ -1,6 +1,6 @@
 """The cluster of a simulation, and the placement of jobs on its nodes.
 
-The nodes of a type are alike and numbered from 0; a placement is the node of each device.
+The nodes of a type are equal and numbered from 0; a placement is the node of each device.
 """
 
 import re

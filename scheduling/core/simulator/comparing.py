@@ -1,4 +1,4 @@
-"""Several policies on the same workloads and seeds: ratios in pairs, and how sure they are."""
+"""Several policies on the same workloads and seeds: paired ratios with confidence intervals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

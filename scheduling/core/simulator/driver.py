@@ -1,4 +1,4 @@
-"""The second driver of policies: the clock that walks a simulated world from plan to plan."""
+"""The second driver of policies: a clock that advances a simulated world from plan to plan."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

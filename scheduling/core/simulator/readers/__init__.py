@@ -43,8 +43,8 @@ class TraceFormat:
 
     Attributes:
         read: parser of the text, with the file's name.
-        headers: sets of columns, each of which identifies this format; empty: it is never
-            guessed by columns.
+        headers: sets of columns, each of which identifies this format; if empty, the format is
+            never detected from columns.
     """
 
     read: Callable[[str, str], Trace]

@@ -117,8 +117,8 @@ class EpochJob(ABC):
 class RoundWorld(ABC, Generic[_Job]):
     """Jobs that advance by a fixed interval, after which the policy decides.
 
-    A rule set defines the policy's view of a job, the facts added at its arrival and dropped at
-    its end, its training, and the application of a plan.
+    A rule set defines the policy's view of a job, its training, and the application of a plan.
+    It also defines the facts that are added at the arrival of a job and dropped at its end.
     """
 
     def __init__(self, setup: Setup, jobs: Sequence[_Job], model: Model, pool: Pool) -> None:
