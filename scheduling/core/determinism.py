@@ -1,4 +1,4 @@
-"""Comparing two trainings by the hashes of their checkpoints: the same bits, or since when not."""
+"""Bitwise comparison of two trainings by the hashes of their checkpoints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The reason of one job: a code of ``tessera.reasons`` with its message, in memory and stored."""
+"""Reason for a job's wait: a code of ``tessera.reasons`` and its message, in memory and stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

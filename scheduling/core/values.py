@@ -1,4 +1,4 @@
-"""The frozen input and output of a round (those of a policy are in ``planning``)."""
+"""The frozen input and output of a round (``policy_interface`` has those of a policy)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -95,7 +95,7 @@ class QueuedJob:
 
     Attributes:
         after: ids of jobs that must succeed first and have not yet.
-        after_failed: ids of those among them that ended otherwise: it can never start.
+        after_failed: IDs of those dependencies that did not succeed: the job can never start.
         excluded_nodes: names of nodes on which an earlier attempt failed by the node's fault.
         user_cap: the member's own cap in devices, if the tenant set one.
         waiting_for: ids of victims that were preempted for this job.
