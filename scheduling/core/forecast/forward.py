@@ -1,8 +1,8 @@
 """Forward simulation of a cluster from a snapshot under its live policies, with given run times.
 
 Every decision uses the live code (``scheduling.core.round.decide``) on a persistent engine.
-The world also replays a trace with true run times and simulates futures with drawn ones. Preempted jobs
-lose no progress, and jobs run in proportion to their devices.
+The world also replays a trace with true run times and simulates futures with drawn ones.
+Preempted jobs lose no progress, and jobs run in proportion to their devices.
 """
 
 import heapq
