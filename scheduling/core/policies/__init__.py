@@ -112,7 +112,7 @@ def read_policy_args(name: str, pairs: Sequence[str], wraps: Sequence[str] = ())
     """Parse command-line parameters: ``name=value`` each, and ``NAME[:ARG=VALUE,...]`` around.
 
     Raises:
-        UnknownPolicyError: as for ``make_policy``.
+        UnknownPolicyError: the name or a parameter is not valid, as in ``make_policy``.
     """
     args = read_args(policy_class(name), pairs, name)
     around = read_wraps(wraps)

@@ -116,7 +116,7 @@ def ask(
 
 
 def with_stand_in(fault: str, name: str) -> str:
-    """Append to a policy's fault the name of its replacement (``PolicyAnswer.instead``)."""
+    """Append the name of the replacement to a policy's fault (``PolicyAnswer.instead``)."""
     return f"{fault}; {_WORDS.get(name, name)} instead"
 
 

@@ -202,7 +202,7 @@ def _parents(root: FairAccount) -> dict[int, FairAccount]:
 
 
 def _path(account: FairAccount, parents: Mapping[int, FairAccount]) -> Iterable[FairAccount]:
-    """Return an account and all its ancestors."""
+    """Yield an account and all its ancestors."""
     yield account
     while account.id in parents:
         account = parents[account.id]

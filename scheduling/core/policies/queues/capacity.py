@@ -7,13 +7,13 @@ preemption, queues above their ideal share return whole gangs, the youngest firs
 
 Each active user of a queue may use an equal part of its capacity, with at least
 ``minimum-user-limit-percent`` of it; and at most ``user-limit-factor`` times the queue's
-guarantee, however idle the rest is (Hadoop's documentation, "Capacity Scheduler", queue
+guarantee, even if the rest is idle (Hadoop's documentation, "Capacity Scheduler", queue
 properties). A queue's capacity is its guarantee, or its use if that is more.
 
 Philly (Jeon et al., ATC '19, section 2.3) adds locality. A gang first requests the tightest domain
 that can hold it. After each period of waiting it requests the next wider one. Waiting gangs hold
-nothing, so smaller jobs may pass. Devices are taken back only when the cluster is
-nearly full. The periods and the threshold of use are parameters, with defaults of Tessera.
+nothing, so smaller jobs may pass. Devices are taken back only when the cluster is nearly full. The
+periods and the threshold of use are parameters, with defaults of Tessera.
 """
 
 from collections import defaultdict

@@ -99,7 +99,7 @@ class ShortestTime:
     """The job with the least time to go runs first.
 
     Attributes:
-        strict: a job that does not fit holds back those behind it.
+        strict: whether a job that does not fit blocks later jobs.
     """
 
     strict: bool = parameter(False, sentence("param-strict-order"))
@@ -124,7 +124,7 @@ class ShortestService:
     """The job with the fewest device-seconds to go runs first.
 
     Attributes:
-        strict: a job that does not fit holds back those behind it.
+        strict: whether a job that does not fit blocks later jobs.
     """
 
     strict: bool = parameter(False, sentence("param-strict-order"))
