@@ -196,7 +196,7 @@ def _largest_smaller_request(
 
 
 def _smaller_numbers(number: int) -> list[int]:
-    """Candidate numbers in descending order: n - 1, then n // 2, n // 4 and so on."""
+    """Return candidate numbers in descending order: n - 1, then n // 2, n // 4 and so on."""
     found = {number - 1}
     while number > 1:
         number //= 2

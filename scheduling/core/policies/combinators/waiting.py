@@ -99,9 +99,9 @@ class Opportunistic(Combinator):
 class ReserveHead(Combinator):
     """A job that has waited too long gets the next devices: no start before it on its types.
 
-    A waiting job may never fit. So devices are reserved for it in turns, with pauses of once, three,
-    seven times the length of a turn between them. A job that remains blocks others for an ever
-    smaller part of the time.
+    A waiting job may never fit. So devices are reserved for it in turns, with pauses of once,
+    three, seven times the length of a turn between them. A job that remains blocks others for an
+    ever smaller part of the time.
 
     Attributes:
         patience: seconds that a job waits before devices are reserved for it.
