@@ -23,7 +23,7 @@ def test_an_admin_makes_and_deletes_a_rule(client: Client) -> None:
 
     assert (made.status_code, again.status_code, nothing.status_code) == (200, 422, 422)
     assert b"Slurm partition" in made.content
-    assert b"A rule for partition gpu exists." in again.content
+    assert b"A rule for partition gpu already exists." in again.content
     assert b"The rule does not map the name to anything." in nothing.content
     assert b"Rule deleted" in deleted.content
     assert not ImportRule.objects.unscoped().exists()

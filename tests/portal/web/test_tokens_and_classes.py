@@ -154,7 +154,7 @@ def test_a_class_that_is_wrong_is_refused_at_its_field(client: Client, stage: St
     edited = root.post(f"/priority-classes/{prod.pk}/", {"name": "prod", "value": "5000"})
 
     assert {taken.status_code, high.status_code, edited.status_code} == {422}
-    assert "A priority class named prod exists." in taken.content.decode()
+    assert "A priority class named prod already exists." in taken.content.decode()
     assert "less than or equal to 1000" in high.content.decode()
     assert "less than or equal to 1000" in edited.content.decode()
 

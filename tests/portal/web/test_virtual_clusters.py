@@ -392,7 +392,7 @@ def test_a_virtual_cluster_is_made(root: Client, stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"name": "a b"}, "Use 1 to 63 of"),
+        ({"name": "a b"}, "Use 1 to 63 characters of"),
         ({"name": "vision-a"}, "exists or existed"),
         ({"tenant": "nobody"}, "Select a valid choice"),
         ({NODE: "2"}, "at most 1 fits"),

@@ -115,7 +115,9 @@ def test_a_taken_name_is_refused():
     create()
     other = create("test", 10)
 
-    with pytest.raises(DuplicateError, match="A priority class named prod exists\\.") as taken:
+    with pytest.raises(
+        DuplicateError, match="A priority class named prod already exists\\."
+    ) as taken:
         create()
     assert [fault.field for fault in taken.value.errors] == ["name"]
     with pytest.raises(DuplicateError):

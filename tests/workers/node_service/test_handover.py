@@ -89,7 +89,7 @@ def test_what_cannot_be_brought_is_said_and_the_job_runs_all_the_same(
 
     assert ("here", str(job.pk)) not in node.saved
     text = told(job, "checkpoint-left")
-    assert text.startswith("The checkpoint of step 7 stays on node-1: ")
+    assert text.startswith("The checkpoint of step 7 was not copied from node-1: ")
     assert reason in text
 
 
@@ -121,7 +121,7 @@ def test_a_checkpoint_that_takes_too_long_stays_behind(world: World) -> None:
 
     assert ("here", str(job.pk)) not in node.saved
     assert told(job, "checkpoint-left").startswith(
-        "The checkpoint of step 7 stays on node-1: it takes too long."
+        "The checkpoint of step 7 was not copied from node-1: it takes too long."
     )
 
 

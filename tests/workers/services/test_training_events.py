@@ -75,8 +75,11 @@ def test_the_others_say_what_happened(kind: str, text: str) -> None:
             {"event": "determinism", "level": "D2", "refused": True, "obstacles": ["a Conv2d"]},
             "D2 is refused: a Conv2d.",
         ),
-        ({"event": "determinism", "level": "D1", "refused": False}, "D1 can be kept by this"),
-        ({"event": "determinism", "level": ["D2"], "obstacles": {"a": 1}}, "the level can be"),
+        ({"event": "determinism", "level": "D1", "refused": False}, "The model supports D1"),
+        (
+            {"event": "determinism", "level": ["D2"], "obstacles": {"a": 1}},
+            "The model supports the level",
+        ),
     ],
 )
 def test_what_a_training_does_is_said_in_words(told: dict[str, Any], text: str) -> None:
