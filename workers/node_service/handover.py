@@ -93,7 +93,7 @@ class _Move:
                 break
             most = self._service.settings.transfer_bytes
             if saved.size > most:
-                raise HandoverError(f"it has {saved.size:,} bytes, and {most:,} may be brought")
+                raise HandoverError(f"it has {saved.size:,} bytes; the limit is {most:,}")
             try:
                 await self._send(source, saved)
             except _DamagedError as error:

@@ -74,7 +74,7 @@ def test_a_checkpoint_is_there_before_the_job_starts_on_another_node(world: Worl
     ("content", "size", "most", "reason"),
     [
         (b"all that was torn..", 19, 1 << 20, "does not have this SHA-256"),
-        (STATE, 19, 18, "19 bytes, and 18 may be brought"),
+        (STATE, 19, 18, "19 bytes; the limit is 18"),
         (STATE[:9], 19, 1 << 20, "does not have this SHA-256"),
     ],
 )
