@@ -16,7 +16,10 @@ function isTouched(field) {
     return chosen.length ? chosen.some((option) => !option.selected) : field.selectedIndex > 0;
   }
   if (["checkbox", "radio"].includes(field.type)) return field.checked !== field.defaultChecked;
-  return "defaultValue" in field && field.value !== field.defaultValue;
+  if (!("defaultValue" in field)) return false;
+  // A field of one line drops the line breaks of the text that it was sent.
+  const sent = field instanceof HTMLInputElement ? field.defaultValue.replace(/[\r\n]/g, "") : field.defaultValue;
+  return field.value !== sent;
 }
 
 class Submit {
