@@ -1,6 +1,7 @@
 """The pages of one job, and the parts that they fetch: devices, and search in a log."""
 
 import json
+from http import HTTPStatus
 from typing import Any, Final
 
 from django.http import HttpResponse, JsonResponse
@@ -26,6 +27,8 @@ from workers.job_logs import search_log
 from workers.services.logs import MOST_HITS, LogHit
 
 MOST_RANK: Final = 100_000
+STOP_POLLING: Final = 286
+"""htmx swaps a response with this status and ends the timer of the element that requested it."""
 SPANS: Final = {
     60: gettext_lazy("a minute"),
     600: gettext_lazy("ten minutes"),
@@ -53,7 +56,8 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
         # missing.
         wanted = bool(request.http.GET.get("devices"))
         context["brings_devices"] = wanted and context["has_devices"]
-        return request.render("job/_overview_parts.html", context)
+        status = STOP_POLLING if context["job"].is_over else HTTPStatus.OK
+        return request.render("job/_overview_parts.html", context, status=status)
     return request.render("job/overview.html", context)
 
 

@@ -13,6 +13,7 @@ from django.test import AsyncClient, Client
 
 from portal.web.components import words
 from portal.web.components.words import NO_BREAK
+from portal.web.job import STOP_POLLING
 from portal.web.job_training import layout_words
 from scheduling.clusters.models import Node
 from scheduling.core.forecast import HORIZON
@@ -302,6 +303,38 @@ def test_a_swap_brings_the_parts_and_the_first_curve_only_when_it_is_asked_for(
         assert f'id="{part}" hx-swap-oob="true"' in plain
     assert "job-curve" not in plain
     assert 'id="job-curve" hx-swap-oob="true"' in asked
+
+
+def test_a_replaced_part_never_requests_its_own_replacement(
+    alice: Client, nodes: list[Node]
+) -> None:
+    # Two requests overlap: when the first response replaces the element that sent the second,
+    # htmx looks for the second's parts in the removed element and reports that it finds none.
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now)
+    run_attempt(job, nodes[0], now=now)
+
+    page = read(alice, f"/jobs/{job.pk}/")
+    parts = alice.get(f"/jobs/{job.pk}/", **HTMX).content.decode()
+
+    assert "every 20s" in page
+    assert f'hx-get="/jobs/{job.pk}/"' in page
+    assert f'hx-get="/jobs/{job.pk}/"' not in parts
+
+
+def test_a_page_of_a_job_stops_polling_when_the_job_has_ended(
+    alice: Client, nodes: list[Node]
+) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now)
+    run_attempt(job, nodes[0], now=now, ended=True)
+    running = alice.get(f"/jobs/{job.pk}/", **HTMX).status_code
+    put_into(job, "succeeded", now=now)
+
+    ended = alice.get(f"/jobs/{job.pk}/", **HTMX).status_code
+
+    assert (running, ended) == (200, STOP_POLLING)
+    assert "every 20s" not in read(alice, f"/jobs/{job.pk}/")
 
 
 def test_the_instances_of_a_job_that_is_no_gang_are_listed_with_states_and_nodes(
