@@ -43,6 +43,11 @@ PHRASES: Final = (
         "Install the helper of this version: write it with the command `tessera node helper`, "
         "and replace /usr/local/lib/tessera/helper.pyz on the node."
     ),
+    _(
+        "Install the NVIDIA Container Toolkit on the node, configure the engine for it "
+        "(`nvidia-ctk runtime configure`, or `nvidia-ctk cdi generate` for CDI), restart the "
+        "engine, and probe the node again."
+    ),
     _("Install the package slirp4netns on the node."),
     _("Jobs that have had little so far go before those that have had much."),
     _(

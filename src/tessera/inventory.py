@@ -10,6 +10,11 @@ from tessera.isolation import LEVELS, IsolationProbe
 from tessera.job_networks import NetworkProbe
 from tessera.wire import Fields, Json
 
+BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX = "device-request", "cdi-uuid", "cdi-index"
+GPU_ACCESSES = (BY_DEVICE_REQUEST, BY_CDI_UUID, BY_CDI_INDEX)
+"""Ways in which a container engine gives GPUs to a container: NVIDIA's hook or runtime, or a CDI
+specification (Container Device Interface) that names the devices by UUID or by index."""
+
 
 @dataclass(frozen=True)
 class NodeHello:
@@ -87,6 +92,8 @@ class Inventory:
         docker: version of the engine, empty without one; ``docker_socket`` its socket.
         engine: kind of the container engine, ``docker`` or ``podman``; empty without one.
         rootless: the engine runs without root, as the node's user.
+        gpu_access: how the engine gives GPUs to containers, one of ``GPU_ACCESSES``; empty if it
+            cannot.
         firewall: the program that loads packet filter rules, ``iptables`` or ``nft``, or empty.
         warnings: texts about values that could not be read.
         isolation: the probe of each level; empty if none was probed.
@@ -103,6 +110,7 @@ class Inventory:
     docker_socket: str = ""
     engine: str = ""
     rootless: bool = False
+    gpu_access: str = ""
     firewall: str = ""
     python: str = ""
     kernel: str = ""
@@ -132,6 +140,7 @@ class Inventory:
             docker_socket=take.text("docker_socket", "", 1024),
             engine=take.text("engine", "", 32),
             rootless=take.boolean("rootless", default=False),
+            gpu_access=take.choice("gpu_access", "", ("", *GPU_ACCESSES)),
             firewall=take.text("firewall", "", 32),
             python=take.text("python", "", 64),
             kernel=take.text("kernel", "", 256),

@@ -38,6 +38,7 @@ NOT_TRIED = "not-tried"
 DECLARATION_MALFORMED = "declaration-malformed"
 TURNED_OFF = "turned-off"
 NO_CONTAINER_ENGINE = "no-container-engine"
+NO_GPUS_IN_CONTAINERS = "no-gpus-in-containers"
 NO_ROOT = "no-root-and-no-sudo-rule"
 HELPER_UNSAFE = "helper-not-protected"
 HELPER_DIFFERS = "helper-of-another-version"
@@ -57,6 +58,11 @@ REMEDIES: Dict[str, str] = {
     ),
     TURNED_OFF: "Remove the file ~/.tessera/isolation.json on the node, or raise its level.",
     NO_CONTAINER_ENGINE: "Install Docker or Podman, preferably rootless, for the node's user.",
+    NO_GPUS_IN_CONTAINERS: (
+        "Install the NVIDIA Container Toolkit on the node, configure the engine for it"
+        " (`nvidia-ctk runtime configure`, or `nvidia-ctk cdi generate` for CDI), restart the"
+        " engine, and probe the node again."
+    ),
     NO_ROOT: (
         "Connect as root, or install the helper and its sudo rule on the node: the command"
         " `tessera node helper` writes the helper and prints the rule. Without them, namespace is"

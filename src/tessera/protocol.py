@@ -62,8 +62,10 @@ __all__ = (
     "CAUSE_TIMEOUT",
     "CHECKPOINTS_DIR",
     "COMMAND_FILE",
+    "CONTAINER_ACCOUNT",
     "CONTAINER_BUNDLE",
     "CONTAINER_CHECKPOINTS",
+    "CONTAINER_HOME",
     "CONTAINER_ROOT",
     "CONTROL_FILE",
     "DEVICES_FILE",
@@ -75,6 +77,7 @@ __all__ = (
     "GO",
     "GO_FILE",
     "HELLO",
+    "HOME_DIR",
     "IMAGE",
     "JOB_DIR",
     "KNOWN_VERSIONS",
@@ -198,7 +201,7 @@ DEVICES_FILE = "devices.json"
 # Files of a run directory
 STATE_FILE, RUNNER_LOG_FILE, WRITER_FILE = "state", "runner.log", "writer"
 GO_FILE, STOP_FILE = "go", "stop.json"
-LOG_DIR, SECRETS_DIR, WORK_DIR, JOB_DIR = "log", "secrets", "work", "job"
+LOG_DIR, SECRETS_DIR, WORK_DIR, JOB_DIR, HOME_DIR = "log", "secrets", "work", "job", "home"
 REPORTS_DIR = "reports"
 REPORTS_FILE = "job/reports.jsonl"
 REPORTS_SOCKET = "job/reports.sock"
@@ -212,6 +215,9 @@ COMMAND_FILE = "job/command.sh"
 CONTAINER_ROOT = "/tessera"
 CONTAINER_CHECKPOINTS = f"{CONTAINER_ROOT}/{CHECKPOINTS_DIR}"
 CONTAINER_BUNDLE = "/tessera/node.pyz"
+CONTAINER_HOME = f"{CONTAINER_ROOT}/{HOME_DIR}"
+CONTAINER_ACCOUNT = "job"
+"""Name of the job's user in a container, as in the sandbox of a plain job."""
 
 
 @dataclass(frozen=True)
@@ -385,6 +391,7 @@ def container_mounts(run_dir: str, bundle: str, checkpoints: str) -> List[Tuple[
     return [
         (f"{run_dir}/{WORK_DIR}", f"{CONTAINER_ROOT}/{WORK_DIR}", False),
         (f"{run_dir}/{JOB_DIR}", f"{CONTAINER_ROOT}/{JOB_DIR}", False),
+        (f"{run_dir}/{HOME_DIR}", CONTAINER_HOME, False),
         (f"{run_dir}/{SECRETS_DIR}", f"{CONTAINER_ROOT}/{SECRETS_DIR}", True),
         (checkpoints, CONTAINER_CHECKPOINTS, False),
         (bundle, CONTAINER_BUNDLE, True),

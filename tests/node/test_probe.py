@@ -128,6 +128,25 @@ def test_gpus_are_what_the_driver_says(home: Path, monkeypatch: pytest.MonkeyPat
     assert not inventory.devices[0].declared
 
 
+def test_one_lost_gpu_takes_no_other_with_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # nvidia-smi lists the GPUs that answer, names the lost one, and exits with 15.
+    smi = home / "nvidia-smi"
+    lost = "Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost."
+    row = "GPU-%s, NVIDIA A100-SXM4-80GB, 81920, 535.54, 00000000:FF:1F.0"
+    rows = "\n".join(f"{index}, {row % name}" for index, name in ((0, "aa"), (2, "cc")))
+    smi.write_text(
+        f"#!/bin/sh\ncase \"$1\" in\n--query-gpu*) echo '{rows}'; echo '{lost}' >&2; exit 15;;\n"
+        "*) exit 15;;\nesac\n"
+    )
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{home}:{os.environ['PATH']}")
+
+    inventory = probe.inventory(str(home))
+
+    assert [(one.index, one.uuid) for one in inventory.devices] == [(0, "GPU-aa"), (2, "GPU-cc")]
+    assert f"nvidia-smi ends with code 15: {lost}" in inventory.warnings
+
+
 def test_a_machine_with_nothing_has_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(home))
 

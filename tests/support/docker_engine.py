@@ -21,7 +21,7 @@ START_SECONDS = 90.0
 
 @contextmanager
 def docker_engine(
-    place: Path, *, prefix: Sequence[str] = ()
+    place: Path, *, prefix: Sequence[str] = (), has_bridge: bool | None = None
 ) -> Iterator[tuple[str, docker.APIClient]]:
     """Run an engine until the block is left; gives its socket and a client, or skips.
 
@@ -29,13 +29,14 @@ def docker_engine(
         place: where it stores everything.
         prefix: command line before that of the engine, which puts it into a network namespace of
             its own; only there it has its bridge and its packet filter.
+        has_bridge: whether it has these; by default with a prefix.
     """
     if not shutil.which("dockerd") or os.getuid() != 0:
         pytest.skip("needs a Docker engine and root to start it")
     socket = f"{place}/d.sock"
     paths = [f"--{name}={place}/{name}" for name in ("data-root", "exec-root", "pidfile")]
     options = ["--storage-driver=vfs"]
-    if not prefix:
+    if not (bool(prefix) if has_bridge is None else has_bridge):
         options += ["--iptables=false", "--bridge=none"]
     with (place / "log").open("wb") as log:
         daemon = subprocess.Popen(

@@ -9,6 +9,7 @@ from typing import Final
 from scheduling.compat.formats import foreign_variables
 from scheduling.compat.importer import as_variable
 from scheduling.core.jobspec import JobSpec
+from tessera.inventory import BY_DEVICE_REQUEST
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -81,21 +82,27 @@ __all__ = ("AttemptGang", "GangMember", "job_environment")
 _ONE_THREAD: Final = MappingProxyType({"OMP_NUM_THREADS": "1"})
 
 
-def job_environment(gang: AttemptGang, member: GangMember, *, has_gpus: bool) -> dict[str, str]:
+def job_environment(
+    gang: AttemptGang, member: GangMember, gpus: Sequence[str] = (), *, gpu_access: str = ""
+) -> dict[str, str]:
     """Return a rank's variables: defaults, overridden by the user's, overridden by facts.
 
     Args:
         gang: common data of the members.
         member: the rank.
-        has_gpus: whether the devices are GPUs.
+        gpus: UUIDs of its GPUs, or their indices where there are no UUIDs; empty if its devices
+            are no GPUs.
+        gpu_access: how the engine gives GPUs to its container, one of ``GPU_ACCESSES``; empty for
+            a plain process.
     """
-    defaults = {} if has_gpus else _ONE_THREAD
+    defaults = {} if gpus else _ONE_THREAD
     platform = {
         **_rendezvous(gang, member),
-        **_devices(member, has_gpus=has_gpus),
+        **_devices(member),
+        **(_gpus_in_container(gpus, gpu_access) if gpu_access else _gpus_of_process(gpus)),
         **_identity(gang, member),
         **_peers(gang, member),
-        **foreign_variables(gang, member, has_gpus=has_gpus),
+        **foreign_variables(gang, member, has_gpus=bool(gpus)),
     }
     return {**defaults, **gang.spec.roles[member.role].env, **platform}
 
@@ -114,14 +121,32 @@ def _rendezvous(gang: AttemptGang, member: GangMember) -> dict[str, str]:
     }
 
 
-def _devices(member: GangMember, *, has_gpus: bool) -> dict[str, str]:
-    indices = ",".join(str(index) for index in member.devices)
-    shared = {
-        "TESSERA_JOB_DEVICES": indices,
+def _devices(member: GangMember) -> dict[str, str]:
+    return {
+        "TESSERA_JOB_DEVICES": ",".join(str(index) for index in member.devices),
         "TESSERA_JOB_DEVICE_COUNT": str(len(member.devices)),
     }
-    # A declared CPU slot is not a GPU.
-    return {**shared, "CUDA_VISIBLE_DEVICES": indices if has_gpus else ""}
+
+
+def _gpus_of_process(gpus: Sequence[str]) -> dict[str, str]:
+    """Return the variables by which CUDA of a plain process finds its GPUs, and only those."""
+    if not gpus:
+        return {"CUDA_VISIBLE_DEVICES": ""}
+    # CUDA orders GPUs by speed otherwise, and then its numbers are not those of the driver.
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def _gpus_in_container(gpus: Sequence[str], gpu_access: str) -> dict[str, str]:
+    """Return the variables for a container, in which the GPUs have the numbers 0 to n - 1.
+
+    ``NVIDIA_VISIBLE_DEVICES`` is always set: many images set it to ``all``, and an engine with
+    NVIDIA's runtime would then hand in every GPU of the node.
+    """
+    by_request = gpus and gpu_access == BY_DEVICE_REQUEST
+    visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(gpus) if by_request else "void"}
+    if not gpus:
+        return {**visible, "CUDA_VISIBLE_DEVICES": ""}
+    return {**visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def _identity(gang: AttemptGang, member: GangMember) -> dict[str, str]:

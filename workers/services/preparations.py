@@ -13,6 +13,7 @@ from scheduling.jobs.models import CHECKPOINT, Job, JobEvent, JobSecret
 from scheduling.runs.models import Attempt, Member
 from scheduling.secrets import unseal
 from tessera import protocol
+from tessera.inventory import BY_CDI_INDEX, BY_DEVICE_REQUEST
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK
 from workers.conf import WorkerSettings
 from workers.services.environment import AttemptGang, GangMember, job_environment
@@ -60,7 +61,7 @@ class Preparations:
         login = secrets.pop(role.image_secret, "") if role.image_secret else ""
         container = self._container(member, role, login) if has_container else None
         return Preparation(
-            run=self._run(member, gang, job, network),
+            run=self._run(member, gang, job, network, has_container=has_container),
             secrets=secrets,
             archive=self._archive(gang),
             container=container,
@@ -92,7 +93,9 @@ class Preparations:
         own = not has_container or bool(member.node.inventory.get("firewall"))
         return OWN_NETWORK if own else SHARED_NETWORK
 
-    def _run(self, member: Member, gang: AttemptGang, job: Job, network: str) -> protocol.RunSpec:
+    def _run(
+        self, member: Member, gang: AttemptGang, job: Job, network: str, *, has_container: bool
+    ) -> protocol.RunSpec:
         me = gang.members[member.node_rank]
         spec, role = gang.spec, gang.spec.roles[member.role]
         ports = [port for numbers in me.ports.values() for port in numbers]
@@ -108,7 +111,12 @@ class Preparations:
             role=member.role,
             rank=member.rank,
             command=role.command,
-            env=job_environment(gang, me, has_gpus=bool(self._gpus_of(member))),
+            env=job_environment(
+                gang,
+                me,
+                self._gpus_of(member),
+                gpu_access=_gpu_access(member.node) if has_container else "",
+            ),
             devices=list(member.devices),
             cpus=cpus,
             memory_bytes=memory,
@@ -148,6 +156,7 @@ class Preparations:
         return Container(
             image=role.image or "",
             gpus=self._gpus_of(member),
+            gpu_access=_gpu_access(member.node),
             labels=labels,
             login=login,
             tenant=f"{self._settings.installation}/{tenant}",
@@ -160,9 +169,14 @@ class Preparations:
             return None
         return self._settings.archive(source.digest)
 
-    def _gpus_of(self, member: Member) -> tuple[int, ...]:
-        gpus = self._gpus.get(member.node_id, frozenset())
-        return tuple(index for index in member.devices if index in gpus)
+    def _gpus_of(self, member: Member) -> tuple[str, ...]:
+        """Return the UUIDs of the member's GPUs, or their indices where the node has no other."""
+        gpus = self._gpus.get(member.node_id, {})
+        own = [(index, gpus[index]) for index in member.devices if index in gpus]
+        by_index = _gpu_access(member.node) == BY_CDI_INDEX
+        if not by_index and all(uuid for _, uuid in own):
+            return tuple(uuid for _, uuid in own)
+        return tuple(str(index) for index, _ in own)
 
     def _share(self, member: Member, role: RoleSpec) -> tuple[float, int]:
         """Return processors and memory: the request of the role, or the share of its devices."""
@@ -221,15 +235,20 @@ def _sealed(job_ids: Collection[int]) -> dict[tuple[int, str], dict[str, bytes]]
 
 def _devices(
     node_ids: Collection[int],
-) -> tuple[dict[int, frozenset[int]], dict[int, dict[int, tuple[float, int]]]]:
-    """Return by node the indices of its GPUs, and each device's share of processors and memory."""
-    gpus: dict[int, set[int]] = defaultdict(set)
+) -> tuple[dict[int, dict[int, str]], dict[int, dict[int, tuple[float, int]]]]:
+    """Return by node the UUIDs of its GPUs, and each device's share of processors and memory."""
+    gpus: dict[int, dict[int, str]] = defaultdict(dict)
     shares: dict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
     for device in Device.objects.filter(node_id__in=list(node_ids), retired_at=None):
         shares[device.node_id][device.index] = (device.cpus, device.memory_bytes)
         if device.is_gpu:
-            gpus[device.node_id].add(device.index)
-    return {node: frozenset(found) for node, found in gpus.items()}, dict(shares)
+            gpus[device.node_id][device.index] = device.uuid
+    return dict(gpus), dict(shares)
+
+
+def _gpu_access(node: Node) -> str:
+    """Return how the node's engine gives GPUs to containers."""
+    return str(node.inventory.get("gpu_access") or BY_DEVICE_REQUEST)
 
 
 def _enforces_limits(node: Node) -> bool:

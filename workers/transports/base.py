@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from scheduling.core.charging import NodeClock
 from tessera import protocol
+from tessera.inventory import BY_DEVICE_REQUEST
 from tessera.protocol import Inventory, NodeHello, RunSpec, RunStatus
 
 
@@ -111,7 +112,9 @@ class Container:
 
     Attributes:
         image: reference of the image.
-        gpus: indices of the node's GPUs to hand in; empty on a node without GPUs.
+        gpus: UUIDs of the GPUs to hand in, or their indices where the node knows no UUIDs; empty
+            on a node without GPUs.
+        gpu_access: how the node's engine gives GPUs to a container, one of ``GPU_ACCESSES``.
         labels: labels of the container; all begin with ``tessera.``.
         login: ``user:password`` for the image's registry; empty if none. Only the engine gets it.
         tenant: owner of cached images, for when the registry does not answer.
@@ -119,7 +122,8 @@ class Container:
     """
 
     image: str
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[str, ...] = ()
+    gpu_access: str = BY_DEVICE_REQUEST
     labels: dict[str, str] = field(default_factory=dict)
     login: str = field(default="", repr=False)
     tenant: str = ""

@@ -18,6 +18,7 @@ import requests
 
 from tessera import protocol
 from tessera.bundle import Bundle
+from tessera.inventory import BY_DEVICE_REQUEST
 from tessera.isolation import OWN_NETWORK, ContainerView
 from tessera.protocol import ContainerRef, NodeHello, RunSpec
 from workers.transports import replies
@@ -28,6 +29,7 @@ from workers.transports.base import (
     RefusedError,
     UnreachableError,
 )
+from workers.transports.container_accounts import add_account
 from workers.transports.images import Progress, obtain
 from workers.transports.ssh import Patience, SshAddress, SshTransport
 
@@ -35,6 +37,11 @@ log = logging.getLogger(__name__)
 
 ENGINE_SECONDS: Final = 120
 ENGINE_THREADS: Final = 4
+CDI_VENDOR: Final = "nvidia.com/gpu"
+SHM_SHARE: Final = 2
+"""The part of a job's memory that /dev/shm may take, as for plain jobs; it counts as memory of the
+job. Engines give 64 MiB, and data loaders of PyTorch fail there."""
+MOST_CAUSE: Final = 500
 ANY_VERSION: Final = "1.41"
 RUN_LABEL: Final = "tessera.run"
 
@@ -155,10 +162,9 @@ class DockerTransport(SshTransport):
             return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
         except docker.errors.APIError as error:
             log.warning("the engine of %s refused: %s", self._address.host, error.explanation)
-            # The job's owner reads this; the engine's own words name paths of the node.
             raise PrepareError(
                 "engine-refused",
-                f"the node's container engine refused the run (status {error.status_code})",
+                f"the node's container engine refused the run: {cause_of(error, self.hello)}",
                 protocol.NODE,
             ) from error
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
@@ -175,6 +181,14 @@ class DockerTransport(SshTransport):
             self._socket_on_node = (await self.probe()).docker_socket
             self._asked_for_engine = True
         return bool(self._socket_on_node)
+
+
+def cause_of(error: docker.errors.APIError, hello: NodeHello | None) -> str:
+    """Return the engine's message for the job's owner, without the directories of the node."""
+    text = " ".join(str(error.explanation or f"status {error.status_code}").split())
+    if hello is not None:
+        text = text.replace(hello.root, f"~/{protocol.ROOT_DIR}").replace(hello.home, "~")
+    return text[:MOST_CAUSE]
 
 
 def _connect(socket: Path) -> docker.APIClient:
@@ -208,8 +222,8 @@ def _create(
     view: ContainerView,
 ) -> None:
     """Create the container, named by the run; an existing one is adopted."""
+    rootless = is_rootless(engine)
     try:
-        rootless = is_rootless(engine)
         config = container_config(engine, run, container, hello, view, rootless=rootless)
         engine.create_container_from_config(config, name=run.run_id)  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound as error:
@@ -223,6 +237,7 @@ def _create(
             raise PrepareError(
                 "container-name-taken", "a foreign container has the run's name", protocol.NODE
             ) from error
+    add_account(engine, run.run_id, *job_user(hello, rootless=rootless))
 
 
 def _owner(engine: docker.APIClient, name: str) -> str | None:
@@ -248,17 +263,22 @@ def container_config(
     The job runs as the node's user, the owner of the run's directory. A rootless engine maps that
     user to root of the container, which then has no more rights than the user.
     """
-    environment = protocol.job_environment(
-        run,
-        protocol.CONTAINER_ROOT,
-        protocol.CONTAINER_BUNDLE,
-        protocol.CONTAINER_CHECKPOINTS,
-    )
+    environment = {
+        "HOME": protocol.CONTAINER_HOME,
+        "USER": protocol.CONTAINER_ACCOUNT,
+        "LOGNAME": protocol.CONTAINER_ACCOUNT,
+        **protocol.job_environment(
+            run,
+            protocol.CONTAINER_ROOT,
+            protocol.CONTAINER_BUNDLE,
+            protocol.CONTAINER_CHECKPOINTS,
+        ),
+    }
     return engine.create_container_config(
         image=container.image,
         entrypoint=["/bin/sh", f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"],
         command=[],
-        user="0:0" if rootless else f"{hello.uid}:{hello.gid}",
+        user=":".join(map(str, job_user(hello, rootless=rootless))),
         working_dir=f"{protocol.CONTAINER_ROOT}/{protocol.WORK_DIR}/{run.workdir}".rstrip("/"),
         environment=environment,
         labels={**container.labels, RUN_LABEL: run.run_id},
@@ -274,9 +294,16 @@ def container_config(
             nano_cpus=int(run.cpus * 1e9) or None,
             mem_limit=run.memory_bytes or None,
             memswap_limit=run.memory_bytes or None,
+            shm_size=run.memory_bytes // SHM_SHARE or None,
+            ipc_mode="private",
             device_requests=_gpu_request(container),
         ),
     )
+
+
+def job_user(hello: NodeHello, *, rootless: bool) -> tuple[int, int]:
+    """Return user and group of the job inside its container."""
+    return (0, 0) if rootless else (hello.uid, hello.gid)
 
 
 def _mounts(run: RunSpec, hello: NodeHello, view: ContainerView) -> list[docker.types.Mount]:
@@ -301,15 +328,16 @@ def _network_mode(run: RunSpec) -> str:
 
 
 def _gpu_request(container: Container) -> list[docker.types.DeviceRequest] | None:
-    if not container.gpus:
+    """Return the request for the GPUs, which have the numbers 0 to n - 1 in the container."""
+    ids = list(container.gpus)
+    if not ids:
         return None
-    return [
-        docker.types.DeviceRequest(
-            driver="nvidia",
-            device_ids=[str(index) for index in container.gpus],
-            capabilities=[["gpu"]],
-        )
-    ]
+    if container.gpu_access == BY_DEVICE_REQUEST:
+        return [
+            docker.types.DeviceRequest(driver="nvidia", device_ids=ids, capabilities=[["gpu"]])
+        ]
+    names = [f"{CDI_VENDOR}={gpu}" for gpu in ids]
+    return [docker.types.DeviceRequest(driver="cdi", device_ids=names, capabilities=[])]
 
 
 def _remove(engine: docker.APIClient, run_id: str) -> None:

@@ -134,12 +134,13 @@ def level_for(root: str, spec: RunSpec) -> str:
 # -- trying --------------------------------------------------------------------------------------
 
 
-def probe(root: str, container_engine: str) -> List[IsolationProbe]:
+def probe(root: str, container_engine: str, gpu_fault: str = "") -> List[IsolationProbe]:
     """Try each level with a temporary sandbox. Call it in a child: it is a subreaper.
 
     Args:
         root: the node's directory ``~/.tessera``.
         container_engine: the engine's version, empty without one.
+        gpu_fault: why the engine cannot give the node's GPUs to containers; empty if it can.
     """
     try:
         limit = declaration(root).strongest
@@ -152,7 +153,7 @@ def probe(root: str, container_engine: str) -> List[IsolationProbe]:
             detail = f"{DECLARATION_FILE} allows {limit} at most"
             found.append(_missing(level, isolation.TURNED_OFF, detail))
         elif level == CONTAINER:
-            found.append(_container(container_engine))
+            found.append(_container(container_engine, gpu_fault))
         else:
             found.append(_tried(level))
     return found
@@ -175,7 +176,9 @@ def _missing(level: str, cause: str, detail: str) -> IsolationProbe:
     return IsolationProbe(level, available=False, cause=cause, detail=detail[:300])
 
 
-def _container(found: str) -> IsolationProbe:
+def _container(found: str, gpu_fault: str) -> IsolationProbe:
+    if found and gpu_fault:
+        return _missing(CONTAINER, isolation.NO_GPUS_IN_CONTAINERS, f"{found}: {gpu_fault}")
     if found:
         return IsolationProbe(CONTAINER, available=True, detail=found)
     detail = f"no engine answers at {' or '.join(engine.sockets())}"

@@ -6,7 +6,7 @@ import os
 from typing import Callable, List, Optional
 
 from tessera import protocol
-from tessera.node import helped, kernel, plans, sizes
+from tessera.node import helped, kernel, sizes
 from tessera.node.runs import Run
 from tessera.protocol import RunSpec
 
@@ -17,7 +17,7 @@ COST_FACTOR = 50.0
 
 def directories_of(run: Run, spec: RunSpec) -> List[str]:
     """Return directories in which a job may write on disk: run directory and checkpoints."""
-    names = (protocol.WORK_DIR, protocol.JOB_DIR, plans.HOME_DIR)
+    names = (protocol.WORK_DIR, protocol.JOB_DIR, protocol.HOME_DIR)
     return [*map(run.file, names), protocol.checkpoint_dir(run.store.root, spec)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -279,12 +280,22 @@ class Engine(NamedTuple):
     Attributes:
         kind: ``docker`` or ``podman``.
         rootless: whether the engine runs without root.
+        runtimes: names of its container runtimes.
+        has_cdi: whether it reads specifications of the Container Device Interface.
     """
 
     socket: str
     kind: str
     version: str
     rootless: bool
+    runtimes: Tuple[str, ...] = ()
+    has_cdi: bool = False
+
+    @property
+    def release(self) -> Tuple[int, ...]:
+        """First two numbers of the version; (0, 0) if it has another form."""
+        found = re.match(r"(\d+)\.(\d+)", self.version)
+        return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
     @property
     def description(self) -> str:
@@ -321,7 +332,15 @@ def identify(socket_path: str) -> Optional[Engine]:
     kind = PODMAN if "podman" in json.dumps(about.get("Components") or "").lower() else DOCKER
     options = state.get("SecurityOptions") or ()
     rootless = any("rootless" in str(option) for option in options)
-    return Engine(socket_path, kind, str(about["Version"])[:128], rootless)
+    runtimes = state.get("Runtimes")
+    return Engine(
+        socket_path,
+        kind,
+        str(about["Version"])[:128],
+        rootless,
+        tuple(map(str, runtimes)) if isinstance(runtimes, dict) else (),
+        bool(state.get("CDISpecDirs")),
+    )
 
 
 def failure_of_start(error: EngineError) -> str:

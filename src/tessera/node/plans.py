@@ -15,8 +15,6 @@ from tessera.node.runs import Run
 from tessera.node.sandbox_root import ACCOUNT, Bind, Plan
 from tessera.protocol import RunSpec
 
-HOME_DIR = "home"
-HOME = f"{protocol.CONTAINER_ROOT}/{HOME_DIR}"
 LEAST_BYTES = 64 << 20
 _SECRETS = f"{protocol.CONTAINER_ROOT}/{protocol.SECRETS_DIR}"
 _SHARE_WITHOUT_LIMIT = 8  # of the node's memory, for a job that has no limit of its own
@@ -105,7 +103,7 @@ def plan_for(
         tmp_bytes=_share_of_memory(spec, 4),
         shm_bytes=_share_of_memory(spec, 2),
         file_bytes=spec.disk_bytes,
-        home=HOME,
+        home=protocol.CONTAINER_HOME,
         directory=os.path.join(protocol.CONTAINER_ROOT, protocol.WORK_DIR, spec.workdir),
         arguments=["/bin/sh", f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"],
         environment=_environment(spec, granted),
@@ -138,12 +136,11 @@ class _OwnDirectories(NamedTuple):
 
 def _own_directories(run: Run, spec: RunSpec, bundle: str) -> _OwnDirectories:
     checkpoints = visibility.make_checkpoints(run, spec)
-    os.makedirs(run.file(HOME_DIR), mode=0o700, exist_ok=True)
+    os.makedirs(run.file(protocol.HOME_DIR), mode=0o700, exist_ok=True)
     path = os.path.realpath(run.path)
     mounts = protocol.container_mounts(path, bundle, checkpoints)
     inside = {target: source for source, target, _ in mounts}
     secrets = os.path.realpath(inside.pop(_SECRETS))
-    inside[HOME] = os.path.join(path, HOME_DIR)
     writable = [source for target, source in inside.items() if target != protocol.CONTAINER_BUNDLE]
     binds = [
         Bind(source, target, source in writable, is_exact=source in writable)
@@ -162,7 +159,7 @@ def _uid(spec: RunSpec, level: str) -> Optional[int]:
 
 def _environment(spec: RunSpec, granted: Dict[str, str]) -> Dict[str, str]:
     environment = {name: value for name, value in granted.items() if name != "TMPDIR"}
-    environment.update(HOME=HOME, USER=ACCOUNT, LOGNAME=ACCOUNT)
+    environment.update(HOME=protocol.CONTAINER_HOME, USER=ACCOUNT, LOGNAME=ACCOUNT)
     environment.update(
         protocol.job_environment(
             spec,

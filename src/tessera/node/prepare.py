@@ -147,7 +147,7 @@ def _undo(run: Run) -> None:
 
 def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
     """Write all files of the run; the log's directory comes with the first output."""
-    for name in (protocol.WORK_DIR, protocol.JOB_DIR):
+    for name in (protocol.WORK_DIR, protocol.JOB_DIR, protocol.HOME_DIR):
         os.mkdir(run.file(name), 0o700)
     script = spec.command.encode("utf-8") + b"\n"
     system.write_new(run.file(protocol.COMMAND_FILE), script)

@@ -14,7 +14,8 @@ import re
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from tessera import protocol
-from tessera.node import cgroups, confinement, engine, firewall, networks, system
+from tessera.node import cgroups, confinement, container_gpus, engine, firewall, networks, system
+from tessera.node.container_gpus import NoGpuAccessError
 from tessera.node.engine import Engine
 from tessera.protocol import Device, Inventory, ProtocolError
 from tessera.wire import Fields
@@ -32,6 +33,10 @@ def inventory(root: str) -> Inventory:
     declared = _declared(os.path.join(root, protocol.DEVICES_FILE), warnings)
     devices, levels, cpus, memory, driver = declared or _gpus(warnings)
     chosen = chosen_engine(warnings)
+    description = chosen.description if chosen else ""
+    access, gpu_fault = _access_of_containers(chosen, devices)
+    if gpu_fault:
+        chosen = None  # a job with an image would run without the GPUs that it was given
     return Inventory(
         devices=devices,
         levels=levels,
@@ -42,6 +47,7 @@ def inventory(root: str) -> Inventory:
         docker_socket=chosen.socket if chosen else "",
         engine=chosen.kind if chosen else "",
         rootless=chosen is not None and chosen.rootless,
+        gpu_access=access,
         firewall=firewall.tool(),
         python=system.python_version(),
         kernel=os.uname().release,
@@ -49,7 +55,7 @@ def inventory(root: str) -> Inventory:
         hostname=system.hostname(),
         cgroups=cgroups.version(),
         warnings=warnings,
-        isolation=confinement.probe(root, chosen.description if chosen else ""),
+        isolation=confinement.probe(root, description, gpu_fault),
         networks=networks.probe(),
         job_network=networks.setting_of(root),
     )
@@ -61,6 +67,17 @@ def chosen_engine(warnings: List[str]) -> Optional[Engine]:
     if os.getuid() != 0 and not all(one.rootless for one in engines):
         warnings.append(protocol.ENGINE_SOCKET_OPEN)
     return next((one for one in engines if one.rootless), next(iter(engines), None))
+
+
+def _access_of_containers(chosen: Optional[Engine], devices: Sequence[Device]) -> Tuple[str, str]:
+    """Return how containers get the node's GPUs, or an empty text and the cause."""
+    gpus = [device for device in devices if not device.declared]
+    if chosen is None or not gpus:
+        return "", ""
+    try:
+        return container_gpus.gpu_access(chosen, gpus, fault_of), ""
+    except NoGpuAccessError as error:
+        return "", str(error)
 
 
 Found = Tuple[List[Device], List[str], int, int, str]
@@ -153,30 +170,53 @@ def _numbered(devices: Sequence[Device]) -> List[Device]:
 
 
 def run_smi(*arguments: str) -> Optional[str]:
-    """Run ``nvidia-smi`` and return its output; None if it is missing, fails or hangs."""
+    """Run ``nvidia-smi`` and return its output; None if it is missing, prints nothing or hangs.
+
+    An exit code other than 0 does not discard the output: when one GPU is lost, ``nvidia-smi``
+    lists the others and exits with 15.
+    """
+    done = _run_tool(["nvidia-smi", *arguments])
+    return done[1] if done and (done[0] == 0 or done[1].strip()) else None
+
+
+def fault_of(command: Sequence[str]) -> str:
+    """Run a tool of the driver, and return an empty text, or why it failed."""
+    done = _run_tool(command)
+    if done is None:
+        return "it does not end"
+    lines = done[1].strip().splitlines()
+    return "" if done[0] == 0 else (lines[-1][:300] if lines else f"exit code {done[0]}")
+
+
+def _run_tool(command: Sequence[str]) -> Optional[Tuple[int, str]]:
+    """Run a command; return its exit code and output, or None if it is missing or hangs."""
     import subprocess  # noqa: PLC0415 - costs start-up time that only this path needs
 
     try:
         done = subprocess.run(
-            ["nvidia-smi", *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
             timeout=SMI_SECONDS,
             check=False,
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+    return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
 def _gpus(warnings: List[str]) -> Found:
-    text = run_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
-    if text is None:
+    command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
+    code, text = _run_tool(command) or (0, "")
+    rows = read_query(text)
+    if not rows:
         if os.path.exists("/proc/driver/nvidia/version"):
             warnings.append("there is an NVIDIA driver, but nvidia-smi does not answer")
         return [], list(GPU_LEVELS), 0, 0, ""
-    rows = read_query(text)
+    if code != 0:
+        others = [line.strip() for line in text.splitlines() if not read_query(line)]
+        warnings.append(f"nvidia-smi ends with code {code}: {' '.join(others)[:300]}")
     paths = sysfs_paths([row[5] for row in rows])
     if paths is None:
         paths = read_topology(run_smi("topo", "-m") or "", len(rows))
@@ -193,7 +233,7 @@ def _gpus(warnings: List[str]) -> Found:
         )
         for (index, uuid, name, memory, _, _), path in zip(rows, paths)  # noqa: B905 - strict came with Python 3.10
     ]
-    return _numbered(devices), list(GPU_LEVELS), 0, 0, rows[0][4] if rows else ""
+    return _numbered(devices), list(GPU_LEVELS), 0, 0, rows[0][4]
 
 
 def read_query(text: str) -> List[List[str]]:

@@ -8,6 +8,7 @@ import pytest
 from scheduling.compat.slurm.job import import_sbatch
 from scheduling.compat.slurm.script import FOUND
 from scheduling.core.jobspec import parse
+from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST, GPU_ACCESSES
 from workers.services.environment import AttemptGang, GangMember, job_environment
 
 
@@ -49,7 +50,7 @@ def gang(**changes: object) -> AttemptGang:
 def test_every_rank_knows_where_to_meet_and_who_it_is() -> None:
     whole = gang()
 
-    found = job_environment(whole, whole.members[2], has_gpus=True)
+    found = job_environment(whole, whole.members[2], ["GPU-aa"])
 
     assert {name: found[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")} == {
         "MASTER_ADDR": "10.0.0.1",
@@ -74,23 +75,24 @@ def test_an_instance_of_a_job_that_is_no_gang_knows_which_one_it_is() -> None:
     )
     alone = replace(alone, members=(replace(alone.members[1], node_rank=0),))
 
-    found = job_environment(alone, alone.members[0], has_gpus=False)
+    found = job_environment(alone, alone.members[0])
 
     assert (found["TESSERA_JOB_PART"], found["TESSERA_JOB_PARTS"]) == ("4", "6")
     assert (found["RANK"], found["WORLD_SIZE"]) == ("0", "1")
     assert found["PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"] == "4"
     assert found["PAI_TASK_ROLE_TASK_COUNT_worker"] == "6"
     assert found["PAI_HOST_IP_worker_4"] == "10.0.0.1"
-    assert "TESSERA_JOB_PART" not in job_environment(gang(), gang().members[0], has_gpus=False)
+    assert "TESSERA_JOB_PART" not in job_environment(gang(), gang().members[0])
 
 
-def test_gpus_are_made_visible_and_cpu_slots_are_none() -> None:
+def test_gpus_of_a_process_are_named_by_uuid_and_cpu_slots_are_none() -> None:
     whole = gang()
 
-    on_gpus = job_environment(whole, whole.members[1], has_gpus=True)
-    on_slots = job_environment(whole, whole.members[1], has_gpus=False)
+    on_gpus = job_environment(whole, whole.members[1], ["GPU-aa", "GPU-bb"])
+    on_slots = job_environment(whole, whole.members[1])
 
-    assert on_gpus["CUDA_VISIBLE_DEVICES"] == "1,2"
+    assert on_gpus["CUDA_VISIBLE_DEVICES"] == "GPU-aa,GPU-bb"
+    assert on_gpus["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert "OMP_NUM_THREADS" not in on_gpus
     assert on_slots["CUDA_VISIBLE_DEVICES"] == ""
     assert on_slots["OMP_NUM_THREADS"] == "1"
@@ -101,10 +103,7 @@ def test_gpus_are_made_visible_and_cpu_slots_are_none() -> None:
 def test_ports_are_named_by_their_label() -> None:
     whole = gang()
 
-    assert (
-        job_environment(whole, whole.members[0], has_gpus=False)["TESSERA_JOB_PORTS_GRPC_IN"]
-        == "15001"
-    )
+    assert job_environment(whole, whole.members[0])["TESSERA_JOB_PORTS_GRPC_IN"] == "15001"
 
 
 def test_what_the_user_sets_stands_before_our_defaults() -> None:
@@ -113,7 +112,7 @@ def test_what_the_user_sets_stands_before_our_defaults() -> None:
     )
     member = GangMember(role="worker", rank=0, node_rank=0, host="h", devices=(0,), ports={})
 
-    assert job_environment(whole, member, has_gpus=False)["OMP_NUM_THREADS"] == "4"
+    assert job_environment(whole, member)["OMP_NUM_THREADS"] == "4"
 
 
 def test_what_is_so_stands_before_what_the_user_says() -> None:
@@ -126,7 +125,7 @@ def test_what_is_so_stands_before_what_the_user_says() -> None:
         role="worker", rank=0, node_rank=0, host="10.0.0.1", devices=(0,), ports={}
     )
 
-    found = job_environment(replace(whole, members=(member,)), member, has_gpus=True)
+    found = job_environment(replace(whole, members=(member,)), member, ["GPU-aa"])
 
     assert found["PAI_USER_NAME"] == "alice"
     assert found["PAI_HOST_IP_worker_0"] == "10.0.0.1"
@@ -136,7 +135,7 @@ def test_what_is_so_stands_before_what_the_user_says() -> None:
 def test_nothing_of_openpai_is_there_unless_asked_for() -> None:
     whole = gang()
 
-    found = job_environment(whole, whole.members[0], has_gpus=False)
+    found = job_environment(whole, whole.members[0])
 
     assert not [name for name in found if name.startswith("PAI_")]
 
@@ -144,7 +143,7 @@ def test_nothing_of_openpai_is_there_unless_asked_for() -> None:
 def test_a_job_of_openpai_finds_its_documented_variables() -> None:
     whole = gang(compat={"format": "openpai", "role_names": {"ps": "Param-Server"}})
 
-    found = job_environment(whole, whole.members[1], has_gpus=False)
+    found = job_environment(whole, whole.members[1])
 
     assert found["PAI_JOB_NAME"] == "alice~train"
     assert found["PAI_USER_NAME"] == "alice"
@@ -160,11 +159,35 @@ def test_a_job_of_openpai_finds_its_documented_variables() -> None:
     assert found["PAI_RESOURCE_worker"].split(",")[0] == "2"
 
 
-@pytest.mark.parametrize("has_gpus", [True, False])
-def test_every_value_is_text(has_gpus: bool) -> None:
+@pytest.mark.parametrize(
+    ("gpu_access", "visible"),
+    [(BY_DEVICE_REQUEST, "GPU-aa,GPU-bb"), (BY_CDI_UUID, "void"), (BY_CDI_INDEX, "void")],
+)
+def test_cuda_in_a_container_numbers_its_gpus_itself(gpu_access: str, visible: str) -> None:
+    whole = gang()
+
+    found = job_environment(whole, whole.members[1], ["GPU-aa", "GPU-bb"], gpu_access=gpu_access)
+
+    assert "CUDA_VISIBLE_DEVICES" not in found
+    assert found["NVIDIA_VISIBLE_DEVICES"] == visible
+
+
+@pytest.mark.parametrize("gpu_access", GPU_ACCESSES)
+def test_a_container_without_gpus_sees_none_whatever_its_image_sets(gpu_access: str) -> None:
+    whole = gang()
+
+    found = job_environment(whole, whole.members[1], gpu_access=gpu_access)
+
+    assert found["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert found["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize("gpus", [("GPU-aa",), ()])
+@pytest.mark.parametrize("gpu_access", ["", *GPU_ACCESSES])
+def test_every_value_is_text(gpus: tuple[str, ...], gpu_access: str) -> None:
     whole = gang(compat={"format": "openpai"})
 
-    found = job_environment(whole, whole.members[0], has_gpus=has_gpus)
+    found = job_environment(whole, whole.members[0], gpus, gpu_access=gpu_access)
 
     assert all(type(value) is str for value in found.values())
 
@@ -184,8 +207,8 @@ def test_an_elastic_job_is_told_its_size_and_its_bounds() -> None:
         members=whole.members[1:],
     )
 
-    rigid = job_environment(whole, whole.members[0], has_gpus=False)
-    found = job_environment(elastic, elastic.members[0], has_gpus=False)
+    rigid = job_environment(whole, whole.members[0])
+    found = job_environment(elastic, elastic.members[0])
 
     assert rigid["TESSERA_JOB_DEVICES_TOTAL"] == "5"
     assert "TESSERA_JOB_DEVICES_MAX" not in rigid
@@ -221,7 +244,7 @@ def test_an_elastic_job_is_told_how_it_is_to_train(
     member = replace(whole.members[0], role="worker")
 
     alone = replace(whole, members=(member,), layout=[[3, 1]])
-    told = job_environment(alone, member, has_gpus=False)
+    told = job_environment(alone, member)
 
     assert told["TESSERA_JOB_LAYOUT"] == "[[3,1]]"
     known = found | {"ELASTIC_MODE": said["mode"], "DEVICES_MIN": "2", "DEVICES_MAX": "2"}
@@ -238,7 +261,7 @@ def of_format(name: str, env: dict[str, str]) -> tuple[AttemptGang, dict[str, st
             replace(member, node_rank=rank) for rank, member in enumerate(made.members[1:])
         ),
     )
-    return made, job_environment(made, made.members[1], has_gpus=True)
+    return made, job_environment(made, made.members[1], ["GPU-aa"])
 
 
 def test_a_batch_script_finds_its_nodes_tasks_and_devices() -> None:

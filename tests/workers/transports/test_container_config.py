@@ -4,8 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import docker
+import pytest
 
 from tessera import protocol
+from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID
 from tessera.isolation import OWN_NETWORK, ContainerView
 from tests.support.transport_runs import run_spec
 from workers.transports.base import Container
@@ -46,13 +48,41 @@ def config_of(
         engine.close()
 
 
-def test_a_container_gets_its_gpus_by_number_and_no_others() -> None:
-    host = config_of(Container(image="a", gpus=(1, 3)))["HostConfig"]
+def test_a_container_gets_its_gpus_by_uuid_and_no_others() -> None:
+    host = config_of(Container(image="a", gpus=("GPU-aa", "GPU-cc")))["HostConfig"]
 
     (request,) = host["DeviceRequests"]
-    assert (request["Driver"], request["DeviceIDs"]) == ("nvidia", ["1", "3"])
+    assert (request["Driver"], request["DeviceIDs"]) == ("nvidia", ["GPU-aa", "GPU-cc"])
     assert request["Capabilities"] == [["gpu"]]
     assert not request["Count"]
+
+
+@pytest.mark.parametrize(("access", "gpu"), [(BY_CDI_UUID, "GPU-aa"), (BY_CDI_INDEX, "3")])
+def test_devices_of_a_cdi_specification_are_requested_by_their_names(
+    access: str, gpu: str
+) -> None:
+    container = Container(image="a", gpus=(gpu,), gpu_access=access)
+
+    (request,) = config_of(container)["HostConfig"]["DeviceRequests"]
+
+    assert (request["Driver"], request["DeviceIDs"]) == ("cdi", [f"nvidia.com/gpu={gpu}"])
+    assert not request["Count"]
+
+
+def test_shared_memory_is_half_of_the_memory_of_the_job() -> None:
+    host = config_of(Container(image="a"), memory_bytes=1 << 30)["HostConfig"]
+
+    assert (host["ShmSize"], host["IpcMode"]) == (1 << 29, "private")
+    assert not config_of(Container(image="a"), memory_bytes=0)["HostConfig"].get("ShmSize")
+
+
+def test_a_job_finds_a_home_that_it_can_write_unless_it_names_another() -> None:
+    found = config_of(Container(image="a"))
+    named = config_of(Container(image="a"), env={"HOME": "/srv/scratch"})
+
+    assert "HOME=/tessera/home" in found["Env"]
+    assert "HOME=/srv/scratch" in named["Env"]
+    assert "HOME=/tessera/home" not in named["Env"]
 
 
 def test_without_gpus_none_are_asked_for() -> None:

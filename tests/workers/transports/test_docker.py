@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -110,6 +111,7 @@ async def test_a_container_is_named_labelled_limited_and_without_privileges(
     assert {mount["Destination"]: not mount["RW"] for mount in found["Mounts"]} == {
         "/tessera/work": False,
         "/tessera/job": False,
+        "/tessera/home": False,
         "/tessera/secrets": True,
         "/tessera/checkpoints": False,
         "/tessera/node.pyz": True,
@@ -129,6 +131,26 @@ async def test_a_job_in_a_container_has_no_capabilities_and_gains_none(
     found = dict(row.split(":\t", 1) for row in said if ":\t" in row)
     assert {found[name] for name in ("CapBnd", "CapEff", "CapPrm", "CapInh")} == {"0" * 16}
     assert found["NoNewPrivs"] == "1"
+
+
+async def test_a_job_in_a_container_has_an_account_a_home_and_shared_memory(
+    line: DockerTransport,
+) -> None:
+    look = 'echo "$USER $HOME"; id -un; echo x > "$HOME/file" && cat "$HOME/file"'
+    wanted = in_container(f"{look}; cat /etc/passwd /proc/mounts", memory_bytes=256 << 20)
+    await line.prepare(wanted)
+    await line.prepare(wanted)
+    await line.go(wanted.run.run_id)
+    await wait_for_exit(line, wanted.run.run_id)
+
+    said = (await read_log(line, wanted.run.run_id)).decode().splitlines()
+
+    # A container of root finds root, which every engine knows, if its image has an account file.
+    name = "job" if f"job:x:{os.getuid()}:{os.getgid()}::/tessera/home:/bin/sh" in said else "root"
+    assert said[:3] == [f"{protocol.CONTAINER_ACCOUNT} {protocol.CONTAINER_HOME}", name, "x"]
+    assert len([row for row in said if row.split(":")[2:3] == [str(os.getuid())]]) == 1
+    (shared,) = [row for row in said if " /dev/shm " in row]
+    assert f"size={128 << 10}k" in shared
 
 
 async def test_a_container_sees_visible_paths_without_the_home_of_the_runner(

@@ -1,0 +1,83 @@
+"""Whether and how the node's container engine gives GPUs to containers.
+
+NVIDIA's Container Toolkit adds a hook or a runtime to Docker, or writes a specification of the
+Container Device Interface (CDI) for Docker and Podman. All of them are tried here, so that a node
+offers containers only if they see their GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from typing import Callable, Sequence, Set
+
+from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST, Device
+from tessera.node import system
+from tessera.node.engine import PODMAN, Engine
+
+CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+PODMAN_RELEASE = (5, 4)
+"""Earlier releases of Podman start a container without the requested GPUs, and report no error."""
+HOOK, CLIENT = "nvidia-container-runtime-hook", "nvidia-container-cli"
+_RUNTIME, _VENDOR = "nvidia", "nvidia.com/gpu"
+_CDI_KIND = re.compile(r"""["']?\bkind["']?\s*:\s*["']?nvidia\.com/gpu["'\s,]""")
+_CDI_NAME = re.compile(r"""["']?\bname["']?\s*:\s*["']?([A-Za-z0-9][A-Za-z0-9:._-]*)["'\s,]""")
+
+
+class NoGpuAccessError(Exception):
+    """The engine cannot give the node's GPUs to containers; the message names the cause."""
+
+
+def gpu_access(
+    engine: Engine,
+    devices: Sequence[Device],
+    fault_of: Callable[[Sequence[str]], str],
+    *,
+    directories: Sequence[str] = CDI_DIRECTORIES,
+) -> str:
+    """Return how the engine gives the GPUs to containers.
+
+    Args:
+        engine: the node's container engine.
+        devices: the node's GPUs.
+        fault_of: runs a command and returns an empty text, or the cause of its failure.
+        directories: directories with CDI specifications.
+
+    Raises:
+        NoGpuAccessError: in no way.
+    """
+    if engine.kind == PODMAN and engine.release < PODMAN_RELEASE:
+        raise NoGpuAccessError("Podman before 5.4 ignores the GPUs in requests by Docker's API")
+    if engine.kind == PODMAN or engine.has_cdi:
+        names = cdi_names(directories)
+        if all(device.uuid in names for device in devices):
+            return BY_CDI_UUID
+        if all(str(device.index) in names for device in devices):
+            return BY_CDI_INDEX
+    if engine.kind == PODMAN:
+        raise NoGpuAccessError(f"no CDI specification names all GPUs of the node as {_VENDOR}")
+    if _RUNTIME not in engine.runtimes and shutil.which(HOOK) is None:
+        raise NoGpuAccessError(f"the engine has no runtime {_RUNTIME}, and there is no {HOOK}")
+    if shutil.which(CLIENT) is not None:
+        fault = fault_of([CLIENT, "info"])
+        if fault:
+            raise NoGpuAccessError(f"{CLIENT} info fails: {fault}")
+    return BY_DEVICE_REQUEST
+
+
+def cdi_names(directories: Sequence[str]) -> Set[str]:
+    """Return the device names of all CDI specifications for NVIDIA's GPUs, in JSON or YAML."""
+    found: Set[str] = set()
+    for directory in directories:
+        try:
+            files = sorted(os.listdir(directory))
+        except OSError:
+            continue
+        for name in files:
+            if not name.endswith((".json", ".yaml", ".yml")):
+                continue
+            text = system.read_text(os.path.join(directory, name)) + "\n"
+            if _CDI_KIND.search(text):
+                found.update(_CDI_NAME.findall(text))
+    return found

@@ -1,0 +1,95 @@
+"""How a directive names the GPUs of a member: by UUID, or by index where there is no other way."""
+
+from pathlib import Path
+
+import pytest
+from django.db.models import F, Value
+from django.db.models.fields import CharField
+from django.db.models.functions import Cast, Concat
+
+from scheduling.clusters.models import Device, Node
+from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST
+from tests.factories.cluster import (
+    NOW,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.scheduling import run_round
+from workers.conf import WorkerSettings
+from workers.services.dispatch import claim_directives
+from workers.transports.base import Preparation
+
+pytestmark = pytest.mark.django_db
+IMAGE = {"image": "docker.io/library/python:3.11"}
+
+
+@pytest.fixture(autouse=True)
+def _cluster() -> None:
+    make_cluster(1)
+    make_priority_classes()
+    make_virtual_cluster(cells=1)
+    Node.objects.update(has_docker=True)
+    uuid = Concat(Value("GPU-"), Cast(F("index"), CharField()))
+    Device.objects.update(is_gpu=True, uuid=uuid)
+
+
+def prepared(tmp_path: Path, **role: object) -> Preparation:
+    make_job(worker={"devices": 2, **role})
+    run_round()
+    settings = WorkerSettings(data_dir=tmp_path, installation="here")
+    node = Node.objects.get()
+    (directive,) = claim_directives(node_ids=[node.pk], busy=[], settings=settings, now=NOW)
+    assert directive.preparation is not None
+    return directive.preparation
+
+
+def uuids(preparation: Preparation) -> list[str]:
+    return [f"GPU-{index}" for index in preparation.run.devices]
+
+
+def test_a_plain_job_sees_its_gpus_by_uuid(tmp_path: Path) -> None:
+    found = prepared(tmp_path)
+
+    assert found.run.env["CUDA_VISIBLE_DEVICES"].split(",") == uuids(found)
+    assert found.container is None
+
+
+def test_gpus_without_uuids_are_named_by_index(tmp_path: Path) -> None:
+    Device.objects.update(uuid="")
+
+    found = prepared(tmp_path)
+
+    assert found.run.env["CUDA_VISIBLE_DEVICES"] == ",".join(map(str, found.run.devices))
+
+
+@pytest.mark.parametrize("access", ["", BY_DEVICE_REQUEST, BY_CDI_UUID])
+def test_a_container_is_given_its_gpus_by_uuid(tmp_path: Path, access: str) -> None:
+    Node.objects.update(inventory={"gpu_access": access})
+
+    found = prepared(tmp_path, **IMAGE)
+
+    assert found.container is not None
+    assert list(found.container.gpus) == uuids(found)
+    assert found.container.gpu_access == (access or BY_DEVICE_REQUEST)
+    assert "CUDA_VISIBLE_DEVICES" not in found.run.env
+
+
+def test_a_specification_that_names_gpus_by_index_gets_indices(tmp_path: Path) -> None:
+    Node.objects.update(inventory={"gpu_access": BY_CDI_INDEX})
+
+    found = prepared(tmp_path, **IMAGE)
+
+    assert found.container is not None
+    assert list(found.container.gpus) == [str(index) for index in found.run.devices]
+
+
+def test_a_container_on_cpu_slots_asks_for_no_gpus(tmp_path: Path) -> None:
+    Device.objects.update(is_gpu=False)
+
+    found = prepared(tmp_path, **IMAGE)
+
+    assert found.container is not None
+    assert found.container.gpus == ()
+    assert found.run.env["NVIDIA_VISIBLE_DEVICES"] == "void"
