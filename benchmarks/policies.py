@@ -25,13 +25,13 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from benchmarks.policy_plans import BUDGET, DEVICES, JOBS, large_view, plan_seconds
+from benchmarks.reproductions.sia.traces import read_sia
+from benchmarks.reproductions.sia.world import SiaWorld
 from scheduling.core.policies import POLICIES, make_policy
 from scheduling.core.policies.engines.assignment import assign, solve_whole
 from scheduling.core.policies.sia import Sia
 from scheduling.core.policy_interface import Snapshot
 from scheduling.core.simulator import Setup, read_cluster, simulate
-from scheduling.core.simulator.readers import read_trace
-from scheduling.core.simulator.rules.sia import SiaWorld
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("TESSERA_SHARED", ROOT.parent / "shared")) / "data" / "sia"
@@ -162,7 +162,7 @@ def _world(trace: str, scale: int) -> SiaWorld:
     """The first workload of a set, every job ``scale`` times at the same instant."""
     horizon = SCALES[scale] * 3600.0 if scale in RUSH else float("inf")
     path = SHARED / "workloads" / trace / "workload-1.csv"
-    read = read_trace(path.read_text(), path.name)
+    read = read_sia(path.read_text(), path.name)
     jobs = tuple(
         replace(job, name=f"{job.name}-{copy}", submitted=job.submitted / RUSH.get(scale, 1.0))
         for job in read.jobs

@@ -220,6 +220,18 @@ CHECKPOINT_TRANSFER_SECONDS = 1800.0
 
 TENANT_UIDS = TESSERA.tenant_uids
 
+# Rule sets of `simulate` by name (``Setup`` -> ``World``), and trace formats that only they need
+# (``TraceFormat``). Reproductions of published artefacts are not part of every installation.
+SIMULATION_RULES: dict[str, str] = {
+    "events": "scheduling.core.simulator.rules.events.EventWorld",
+    "pollux": "benchmarks.reproductions.pollux.world.PolluxWorld",
+    "sia": "benchmarks.reproductions.sia.world.SiaWorld",
+}
+SIMULATION_FORMATS: dict[str, str] = {
+    "pollux": "benchmarks.reproductions.pollux.traces.FORMAT",
+    "sia": "benchmarks.reproductions.sia.traces.FORMAT",
+}
+
 SPECTACULAR_SETTINGS = {
     # Further response types are declared with their operation.
     "RENDERER_WHITELIST": ["rest_framework.renderers.JSONRenderer"],

@@ -6,7 +6,10 @@ from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
+
+from django.conf import settings
+from django.utils.module_loading import import_string
 
 from scheduling.core.policies import read_policy
 from scheduling.core.policies.base import Policy, label_of
@@ -14,6 +17,7 @@ from scheduling.core.simulator import (
     Conditions,
     Knowledge,
     Result,
+    Rules,
     Setup,
     SimulationError,
     Trace,
@@ -22,9 +26,8 @@ from scheduling.core.simulator import (
     simulate,
 )
 from scheduling.core.simulator.cellular import Shares, read_shares, split
-from scheduling.core.simulator.readers import FORMATS, read_trace, text_of
+from scheduling.core.simulator.readers import FORMATS, TraceFormat, read_trace, text_of
 from scheduling.core.simulator.results import Recorder
-from scheduling.core.simulator.rules import RULES
 from scheduling.core.simulator.worlds import FAIR_WEATHER
 
 _MOST_BYTES: Final = 512 * 1024 * 1024
@@ -51,8 +54,9 @@ def add_world_arguments(parser: ArgumentParser) -> None:
     """Add the options for cluster, rules and information of policies; not for trace and policy."""
     parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles, tables")
     parser.add_argument("--cluster", metavar="TYPE:NxD,...", help="as in aws:6x4,rtx:3x8")
-    parser.add_argument("--rules", choices=sorted(RULES), default="sia")
-    parser.add_argument("--format", choices=["auto", *sorted(FORMATS)], default="auto")
+    parser.add_argument("--rules", choices=sorted(settings.SIMULATION_RULES), default="sia")
+    formats = sorted({*FORMATS, *settings.SIMULATION_FORMATS})
+    parser.add_argument("--format", choices=["auto", *formats], default="auto")
     parser.add_argument("--interval", type=float, metavar="SECONDS", help="between rounds")
     parser.add_argument("--knowledge", choices=["observed", "oracle"], default="observed")
     parser.add_argument("--size-aware", action=BooleanOptionalAction, default=False)
@@ -148,7 +152,45 @@ def read_workload(path: Path, format_name: str) -> Trace:
     if path.stat().st_size > _MOST_BYTES:
         raise SimulationError(f"{path} is larger than {_MOST_BYTES} bytes")
     text = text_of(path.read_bytes(), path.name, most=_MOST_BYTES)
-    return read_trace(text, path.name, format_name)
+    return read_trace(text, path.name, format_name, _formats(format_name))
+
+
+def _formats(wanted: str) -> Mapping[str, TraceFormat]:
+    """Return all trace formats of this installation.
+
+    Raises:
+        SimulationError: the wanted format is not part of it.
+    """
+    formats = dict(FORMATS)
+    for name, path in settings.SIMULATION_FORMATS.items():
+        try:
+            formats[name] = _imported(path, f"--format {name}")
+        except SimulationError:
+            if name == wanted:
+                raise
+    return formats
+
+
+def find_rules(name: str) -> Rules:
+    """Return the builder of worlds under the rules of a name.
+
+    Raises:
+        SimulationError: the rules are not part of this installation.
+    """
+    return cast("Rules", _imported(settings.SIMULATION_RULES[name], f"--rules {name}"))
+
+
+def _imported(path: str, option: str) -> Any:
+    """Import what a setting names; reproductions are not part of every installation."""
+    try:
+        return import_string(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not path.startswith(f"{error.name}."):
+            raise  # the module is there, and one that it needs is missing
+        raise SimulationError(
+            f"{option} needs the package {error.name}, which is not part of this installation; "
+            "run the command in a complete checkout of Tessera"
+        ) from error
 
 
 def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: int) -> World:
@@ -159,7 +201,8 @@ def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
     """
     if options["interval"] is not None and not 1.0 <= options["interval"] <= 86_400.0:
         raise SimulationError(f"--interval is {options['interval']:g}; use 1 to 86400 seconds")
-    return RULES[options["rules"]](
+    rules = find_rules(options["rules"])
+    return rules(
         Setup(
             trace=trace,
             cluster=read_cluster(options["cluster"]),

@@ -19,6 +19,7 @@ from scheduling.management.simulations import (
     Task,
     TaskOutcome,
     add_world_arguments,
+    find_rules,
     read_conditions,
     read_guarantees,
     run_task,
@@ -144,6 +145,7 @@ def _check(options: Mapping[str, Any]) -> None:
         raise CommandError("give --cluster")
     if not 1 <= options["jobs"] <= 256:
         raise CommandError(f"--jobs is {options['jobs']}; use 1 to 256")
+    find_rules(options["rules"])
     read_cluster(options["cluster"])
     read_conditions(options)
     read_guarantees(options)

@@ -27,6 +27,7 @@ from scheduling.management.simulations import (
     ProgressBar,
     add_world_arguments,
     build_world,
+    find_rules,
     planner,
     read_workload,
     what_it_saw,
@@ -98,6 +99,7 @@ class Command(BaseCommand):
 
     def _run(self, policy: Policy, options: Mapping[str, Any]) -> Result:
         path: Path = options["workload"]
+        find_rules(options["rules"])  # missing rules are reported before an unknown format
         trace = read_workload(path, options["format"])
         for reason, count in trace.left_out.items():
             self.stderr.write(f"left out: {count} lines that {reason}")

@@ -9,7 +9,7 @@ from scheduling.core.messages import sentence
 from scheduling.core.policies import make_policy
 from scheduling.core.round.policy_answers import MakePolicy
 from scheduling.core.simulator import Knowledge, NodeGroup, Result, Setup, SimCluster, simulate
-from scheduling.core.simulator.rules import RULES
+from scheduling.core.simulator.rules.events import EventWorld
 from scheduling.what_if.services.recorded_days import Lived, RecordedDays
 from tenants.errors import InvalidError
 
@@ -112,7 +112,7 @@ def _run(
         knowledge=Knowledge(size_aware=size_aware),
     )
     return simulate(
-        RULES["events"](setup),
+        EventWorld(setup),
         make(policy, args),
         rules="events",
         workload=days.trace.name,

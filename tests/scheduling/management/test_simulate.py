@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from scheduling.core.policies import COMBINATORS, POLICIES
-from tests.scheduling.core.simulator.made_up import profiles
+from tests.benchmarks.reproductions.made_up import profiles
 
 WORKLOAD = "name,time,application,num_replicas,batch_size\n"
 LINES = "cifar10-0,0,cifar10,1,128\ncifar10-1,90,cifar10,2,256\n"
@@ -110,6 +110,37 @@ def test_a_bad_profile_is_named_with_its_line(given):
 
     with pytest.raises(CommandError, match=rf"placements-a.csv:{line}: placement is '0'"):
         simulated(**given, policy="sia")
+
+
+def test_rules_of_a_package_that_is_not_installed_are_refused_with_the_remedy(given, settings):
+    settings.SIMULATION_RULES = {"sia": "nowhere.sia.SiaWorld"}
+    settings.SIMULATION_FORMATS = {"sia": "nowhere.sia.FORMAT"}
+
+    with pytest.raises(CommandError, match=r"--rules sia needs the package nowhere.*checkout"):
+        simulated(**given, policy="fifo")
+
+
+def test_a_format_that_is_not_installed_is_refused_only_if_it_is_wanted(tmp_path, settings):
+    settings.SIMULATION_FORMATS = {"sia": "benchmarks.nowhere.sia.FORMAT"}
+    workload = tmp_path / "w.csv"
+    workload.write_text("job_id,submission_time,duration,num_gpu\na,0,60,1\n")
+    options = {"workload": workload, "cluster": "a:1x1", "rules": "events", "policy": "fifo"}
+
+    assert "completed: 1" in simulated(**options)
+    with pytest.raises(CommandError, match=r"--format sia needs the package benchmarks.nowhere,"):
+        simulated(**options, format="sia")
+
+
+def test_a_missing_dependency_of_installed_rules_is_not_hidden(given, settings, tmp_path):
+    (tmp_path / "half_installed.py").write_text("import not_there\n")
+    settings.SIMULATION_RULES = {"sia": "half_installed.World"}
+
+    sys.path.insert(0, str(tmp_path))
+    try:
+        with pytest.raises(ModuleNotFoundError, match="not_there"):
+            simulated(**given, policy="fifo")
+    finally:
+        sys.path.remove(str(tmp_path))
 
 
 def test_it_needs_neither_a_database_nor_a_broker_nor_a_secret(given, tmp_path):

@@ -23,12 +23,9 @@ from scheduling.core.simulator.readers.cluster_logs import (
 )
 from scheduling.core.simulator.readers.experiments import (
     CRIUS_COLUMNS,
-    SIA_COLUMNS,
     is_gavel,
     read_crius,
     read_gavel,
-    read_pollux,
-    read_sia,
 )
 from scheduling.core.simulator.traces import SimulationError, Trace, TraceError
 
@@ -53,8 +50,6 @@ class TraceFormat:
 
 FORMATS: Final[Mapping[str, TraceFormat]] = MappingProxyType(
     {
-        "sia": TraceFormat(read=read_sia, headers=(SIA_COLUMNS,)),
-        "pollux": TraceFormat(read=read_pollux),
         "itp": TraceFormat(read=read_itp, headers=(ITP_COLUMNS, ITP_OTHER_COLUMNS)),
         "philly": TraceFormat(read=read_philly, headers=(PHILLY_COLUMNS,)),
         "gavel": TraceFormat(read=read_gavel),
@@ -66,24 +61,30 @@ FORMATS: Final[Mapping[str, TraceFormat]] = MappingProxyType(
 )
 
 
-def read_trace(text: str, source: str, format_name: str = "auto") -> Trace:
+def read_trace(
+    text: str,
+    source: str,
+    format_name: str = "auto",
+    formats: Mapping[str, TraceFormat] = FORMATS,
+) -> Trace:
     """Parse the trace in ``text``.
 
     Args:
         text: content of the file.
         source: name of the file, for errors.
-        format_name: one of ``FORMATS``, or ``auto`` to detect it from the header.
+        format_name: one of ``formats``, or ``auto`` to detect it from the header.
+        formats: the known formats by name.
 
     Raises:
         TraceError: the file is malformed or contains no job.
         SimulationError: the format is unknown.
     """
     if format_name == "auto":
-        format_name = _guess(text, source)
-    known = FORMATS.get(format_name)
+        format_name = _guess(text, source, formats)
+    known = formats.get(format_name)
     if known is None:
         raise SimulationError(
-            f"there is no format {format_name!r}; there are auto, {', '.join(sorted(FORMATS))}"
+            f"there is no format {format_name!r}; there are auto, {', '.join(sorted(formats))}"
         )
     trace = known.read(text, source)
     if not trace.jobs:
@@ -97,7 +98,7 @@ def _reasons(trace: Trace) -> str:
     return f" that can be simulated: {found}" if found else ""
 
 
-def _guess(text: str, source: str) -> str:
+def _guess(text: str, source: str, formats: Mapping[str, TraceFormat]) -> str:
     """Detect the format whose columns the header has; formats with more columns come first."""
     first = text.partition("\n")[0]
     if is_gavel(first):
@@ -105,7 +106,7 @@ def _guess(text: str, source: str) -> str:
     header = {cell.strip().lstrip("\ufeff") for cell in first.split(",")}
     fitting = [
         (len(columns), name)
-        for name, known in FORMATS.items()
+        for name, known in formats.items()
         for columns in known.headers
         if header.issuperset(columns)
     ]
@@ -113,7 +114,7 @@ def _guess(text: str, source: str) -> str:
         raise TraceError(
             source,
             1,
-            f"is of no known format; name one of {', '.join(sorted(FORMATS))}",
+            f"is of no known format; name one of {', '.join(sorted(formats))}",
         )
     return max(fitting)[1]
 

@@ -1,12 +1,10 @@
-"""Readers of the workloads of experiments: training runs of named applications."""
+"""Readers of the workloads of Gavel and Crius: training runs of named applications."""
 
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from scheduling.core.policy_interface import Kind
-from scheduling.core.simulator.rules.pollux_jobs import PROGRAMS
 from scheduling.core.simulator.tables import (
     MOST_SECONDS,
     MOST_STEPS,
@@ -15,15 +13,6 @@ from scheduling.core.simulator.tables import (
     read_rows,
 )
 from scheduling.core.simulator.traces import Trace, TraceError, TraceJob
-
-SIA_COLUMNS: Final = ("name", "time", "application", "num_replicas", "batch_size")
-_SIA_KINDS: Final = {
-    "adaptive": Kind.ADAPTIVE,
-    "scale-gpus": Kind.ELASTIC,
-    "rigid": Kind.RIGID,
-}
-
-_POLLUX_COLUMNS: Final = ("name", "time", "application", "num_replicas", "batch_size")
 
 _GAVEL_HEAD: Final = ("job_type", "command")
 _GAVEL_LAYOUTS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
@@ -57,70 +46,6 @@ CRIUS_COLUMNS: Final = (
     "num_gpu",
     "gpu_type",
 )
-
-
-def read_sia(text: str, source: str) -> Trace:
-    """Read workloads of Sia's artefact (SOSP '23): one row per job, named by application.
-
-    Raises:
-        TraceError: a line is malformed, or two jobs have one name.
-    """
-    jobs: list[TraceJob] = []
-    seen: set[str] = set()
-    for row in read_rows(text, source, required=SIA_COLUMNS, optional=("category",)):
-        job = _sia_job(row)
-        if job.name in seen:
-            raise row.fault(f"name is {job.name!r}, as in a line before")
-        seen.add(job.name)
-        jobs.append(job)
-    return Trace(name=source, format="sia", jobs=tuple(jobs))
-
-
-def _sia_job(row: Row) -> TraceJob:
-    category = row.text("category") if row.has("category") else "adaptive"
-    if category not in _SIA_KINDS:
-        raise row.fault(f"category is {category!r}; use {', '.join(_SIA_KINDS)}")
-    return TraceJob(
-        name=row.text("name"),
-        submitted=row.number("time", minimum=0.0),
-        devices=row.whole("num_replicas", minimum=1),
-        application=row.text("application"),
-        batch=row.whole("batch_size", minimum=1),
-        kind=_SIA_KINDS[category],
-    )
-
-
-def read_pollux(text: str, source: str) -> Trace:
-    """Read workloads of the Pollux experiments (OSDI '21): one training run per line.
-
-    Args:
-        text: a table with the columns ``name``, ``time`` (seconds), ``application``,
-            ``num_replicas`` and ``batch_size``.
-        source: name of the file, for errors.
-
-    Raises:
-        TraceError: a column is missing or unknown, a value is out of bounds, or a name is
-            repeated.
-    """
-    rows = read_rows(text, source, required=_POLLUX_COLUMNS, optional=())
-    return read_jobs(rows, source, "pollux", _pollux_job)
-
-
-def _pollux_job(row: Row) -> TraceJob:
-    application = row.text("application")
-    if application not in PROGRAMS:
-        raise row.fault(f"application is {application!r}; use one of {', '.join(PROGRAMS)}")
-    devices = row.whole("num_replicas", minimum=1)
-    if devices > 1 and not PROGRAMS[application].adapts:
-        raise row.fault(f"num_replicas is {devices}; {application} runs on one device")
-    return TraceJob(
-        name=row.text("name"),
-        submitted=row.number("time", minimum=0.0),
-        devices=devices,
-        application=application,
-        batch=row.whole("batch_size", minimum=PROGRAMS[application].initial_batch),
-        kind=Kind.ADAPTIVE,
-    )
 
 
 def read_gavel(text: str, source: str) -> Trace:

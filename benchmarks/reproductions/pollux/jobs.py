@@ -12,7 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from scheduling.core.performance.fitting import Observation
+from benchmarks.reproductions.fitting import Observation
+from benchmarks.reproductions.learned import LearnedModel, Learner
+from benchmarks.reproductions.placement import shape_of
+from benchmarks.reproductions.profiles import AppProfile, Placement
+from benchmarks.reproductions.rounds import EpochJob
 from scheduling.core.performance.goodput import (
     BatchLimits,
     Floats,
@@ -22,11 +26,8 @@ from scheduling.core.performance.goodput import (
     pass_times,
     step_times,
 )
-from scheduling.core.performance.learned import LearnedModel, Learner
 from scheduling.core.policy_interface import PolicyJob, Shape
-from scheduling.core.simulator.clusters import SimCluster, shape_of
-from scheduling.core.simulator.profiles import AppProfile, Placement
-from scheduling.core.simulator.rules.rounds import EpochJob
+from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.traces import Knowledge, SimulationError, TraceJob
 from tessera.efficiency import gain
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.reproductions.placement import keep, pack, shape_of, spread_evenly
+from benchmarks.reproductions.sia.world import SiaWorld
 from scheduling.core.policies import make_policy
 from scheduling.core.policy_interface import Alloc, Kind, Part, Plan
 from scheduling.core.simulator import (
@@ -16,9 +18,7 @@ from scheduling.core.simulator import (
     read_cluster,
     simulate,
 )
-from scheduling.core.simulator.clusters import keep, pack, shape_of, spread_evenly
-from scheduling.core.simulator.rules.sia import SiaWorld
-from tests.scheduling.core.simulator.made_up import profiles
+from tests.benchmarks.reproductions.made_up import profiles
 
 RESTART = 50
 #: Without noise a larger batch is worth nothing: 100 epochs of 100 steps of 1.28 s, slowed by 1.8.

@@ -6,10 +6,10 @@ from statistics import mean
 
 import pytest
 
+from benchmarks.reproductions.sia.traces import read_sia
+from benchmarks.reproductions.sia.world import SiaWorld
 from scheduling.core.policies import make_policy
 from scheduling.core.simulator import Setup, read_cluster, simulate
-from scheduling.core.simulator.readers import read_trace
-from scheduling.core.simulator.rules.sia import SiaWorld
 
 SETS = {"philly": (1, 2, 3), "saturn": (1, 2, 3), "newtrace": (1,)}
 #: The artefact's Gavel: total throughput as it is, rounds of six minutes, nothing ever forgotten.
@@ -32,7 +32,7 @@ def average_hours(shared, trace, workload, policy):
 
     world = SiaWorld(
         Setup(
-            trace=read_trace(path.read_text(), path.name),
+            trace=read_sia(path.read_text(), path.name),
             cluster=read_cluster("aws:6x4,dgx-ext:2x8,rtx:3x8"),
             files=files,
             interval=POLICIES[policy][1],

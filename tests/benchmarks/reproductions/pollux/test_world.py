@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.reproductions.pollux.traces import read_pollux
+from benchmarks.reproductions.pollux.world import PolluxWorld
 from scheduling.core.policies.optimus import Optimus
 from scheduling.core.policies.pollux import Pollux
 from scheduling.core.policies.tiresias import Tiresias
@@ -24,8 +26,6 @@ from scheduling.core.simulator import (
     read_cluster,
     simulate,
 )
-from scheduling.core.simulator.readers import read_trace
-from scheduling.core.simulator.rules.pollux import PolluxWorld
 
 ORACLE = Knowledge(oracle=True, size_aware=True)
 
@@ -104,7 +104,7 @@ def progress(world: PolluxWorld) -> list[float]:
 def simulated(shared: Path, number: int, policy: Any, knowledge: Knowledge) -> Result:
     path = shared / "data" / "pollux" / "workloads" / f"workload-{number}.csv"
     setup = Setup(
-        trace=read_trace(path.read_text(), path.name, "pollux"),
+        trace=read_pollux(path.read_text(), path.name),
         cluster=read_cluster("t4:16x4"),
         files=files_of(shared / "data" / "pollux" / "traces"),
         knowledge=knowledge,

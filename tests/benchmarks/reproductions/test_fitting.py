@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.performance.fitting import Observation, fit_throughput
+from benchmarks.reproductions.fitting import Observation, fit_throughput
 from scheduling.core.performance.goodput import (
     Throughput,
     exchange_time,

@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-from scheduling.core.performance.learned import LearnedModel
+from benchmarks.reproductions.learned import LearnedModel
+from benchmarks.reproductions.profiles import Placement
 from scheduling.core.policies.plans import settle
 from scheduling.core.policy_interface import Alloc, Event, Model, Plan, PolicyJob, Pool, Snapshot
 from scheduling.core.simulator.clusters import SimCluster
-from scheduling.core.simulator.profiles import Placement
 from scheduling.core.simulator.traces import TraceJob
 from scheduling.core.simulator.worlds import JobRecord, Setup
 
@@ -227,7 +227,7 @@ class RoundWorld(ABC, Generic[_Job]):
 
     def _settled(self, plan: Plan) -> dict[int, Alloc]:
         """Return the allocations for the jobs of the last snapshot."""
-        assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
+        assert self._snapshot is not None
         self._allocs = settle(self._snapshot, plan)
         return self._allocs
 

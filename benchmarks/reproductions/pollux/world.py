@@ -8,6 +8,15 @@ devices, unless the plan names the nodes itself.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from benchmarks.reproductions.pollux.jobs import (
+    PROGRAMS,
+    RESTART_SECONDS,
+    Application,
+    PolluxJob,
+    PolluxModel,
+)
+from benchmarks.reproductions.profiles import AppProfile, TypeProfile
+from benchmarks.reproductions.rounds import RoundWorld
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.policy_interface import (
     Facts,
@@ -19,15 +28,6 @@ from scheduling.core.policy_interface import (
     Scale,
     Terms,
 )
-from scheduling.core.simulator.profiles import AppProfile, TypeProfile
-from scheduling.core.simulator.rules.pollux_jobs import (
-    PROGRAMS,
-    RESTART_SECONDS,
-    Application,
-    PolluxJob,
-    PolluxModel,
-)
-from scheduling.core.simulator.rules.rounds import RoundWorld
 from scheduling.core.simulator.tables import read_rows
 from scheduling.core.simulator.traces import FileReader, SimulationError, TraceJob
 from scheduling.core.simulator.worlds import Setup

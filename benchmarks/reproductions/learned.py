@@ -13,7 +13,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from scheduling.core.performance.fitting import Observation, fit_throughput
+from benchmarks.reproductions.fitting import Observation, fit_throughput
+from benchmarks.reproductions.goodput_tables import best_goodputs, candidate_step_times, stacked
 from scheduling.core.performance.goodput import (
     BatchChoice,
     BatchLimits,
@@ -22,9 +23,6 @@ from scheduling.core.performance.goodput import (
     Noise,
     Throughput,
     best_batch,
-    best_goodputs,
-    candidate_step_times,
-    stacked,
 )
 from scheduling.core.policy_interface import PolicyJob, Shape
 

@@ -9,10 +9,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from benchmarks.reproductions.fitting import Observation
+from benchmarks.reproductions.learned import LearnedModel, Learner
+from benchmarks.reproductions.placement import keep, pack, shape_of, spread_evenly
+from benchmarks.reproductions.profiles import AppProfile, read_type
+from benchmarks.reproductions.rounds import RoundWorld
+from benchmarks.reproductions.sia.jobs import (
+    APPLICATIONS,
+    SimJob,
+    alone_seconds,
+    batch_limits,
+    split_batch,
+)
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
-from scheduling.core.performance.fitting import Observation
 from scheduling.core.performance.goodput import BatchLimits, Noise
-from scheduling.core.performance.learned import LearnedModel, Learner
 from scheduling.core.policy_interface import (
     Facts,
     JobPhase,
@@ -24,16 +34,7 @@ from scheduling.core.policy_interface import (
     Terms,
     TypeInfo,
 )
-from scheduling.core.simulator.clusters import SimCluster, keep, pack, shape_of, spread_evenly
-from scheduling.core.simulator.profiles import AppProfile, read_type
-from scheduling.core.simulator.rules.rounds import RoundWorld
-from scheduling.core.simulator.rules.sia_jobs import (
-    APPLICATIONS,
-    SimJob,
-    alone_seconds,
-    batch_limits,
-    split_batch,
-)
+from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.traces import SimulationError
 from scheduling.core.simulator.worlds import Setup
 

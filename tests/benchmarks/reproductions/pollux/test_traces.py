@@ -2,15 +2,17 @@
 
 import pytest
 
+from benchmarks.reproductions.pollux.traces import FORMAT
 from scheduling.core.policy_interface import Kind
 from scheduling.core.simulator import SimulationError, TraceError
 from scheduling.core.simulator.readers import read_trace
 
+KNOWN = {"pollux": FORMAT}
 HEADER = "name,time,application,num_replicas,batch_size\n"
 
 
 def test_a_line_is_a_training_run_of_a_known_program():
-    trace = read_trace(HEADER + "cifar10-0,107,cifar10,6,2048\n", "w.csv", "pollux")
+    trace = read_trace(HEADER + "cifar10-0,107,cifar10,6,2048\n", "w.csv", "pollux", KNOWN)
 
     (job,) = trace.jobs
     assert (trace.format, job.name, job.submitted, job.devices) == (
@@ -48,11 +50,11 @@ def test_a_line_is_a_training_run_of_a_known_program():
 )
 def test_what_is_wrong_is_named_by_its_line(text, said):
     with pytest.raises(TraceError) as caught:
-        read_trace(text, "w.csv", "pollux")
+        read_trace(text, "w.csv", "pollux", KNOWN)
 
     assert str(caught.value).startswith(said)
 
 
 def test_a_format_that_is_not_there_is_named():
-    with pytest.raises(SimulationError, match="there is no format 'polux'"):
-        read_trace(HEADER, "w.csv", "polux")
+    with pytest.raises(SimulationError, match="no format 'polux'; there are auto, pollux"):
+        read_trace(HEADER, "w.csv", "polux", KNOWN)

@@ -1,0 +1,1 @@
+"""Reproductions of published artefacts: their own simulation rules, outside the product."""

@@ -1,0 +1,1 @@
+"""Pollux's artefact (OSDI '21)."""

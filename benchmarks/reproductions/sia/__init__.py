@@ -1,0 +1,1 @@
+"""Sia's artefact (SOSP '23)."""
