@@ -227,7 +227,7 @@ class RoundWorld(ABC, Generic[_Job]):
 
     def _settled(self, plan: Plan) -> dict[int, Alloc]:
         """Return the allocations for the jobs of the last snapshot."""
-        assert self._snapshot is not None
+        assert self._snapshot is not None  # a plan follows a snapshot
         self._allocs = settle(self._snapshot, plan)
         return self._allocs
 

@@ -159,7 +159,7 @@ class SimJob(EpochJob):
 
     def _useful_rate(self, model: LearnedModel) -> float:
         """Return the true current progress per second; the job learns from it."""
-        assert self.device_type is not None
+        assert self.device_type is not None  # run has checked it
         devices = self.devices
         batch = devices * self.local_batch * (self.accumulation + 1)
         sqr, var = self.app.noise(batch, self.epoch)
@@ -178,7 +178,7 @@ class SimJob(EpochJob):
 
     def _choose_batch(self, model: LearnedModel) -> None:
         """Choose the batch as the job's agent does, after every start and every step."""
-        assert self.device_type is not None
+        assert self.device_type is not None  # only called while it holds devices
         profile = self.app.types[self.device_type]
         devices = self.devices
         if self.batch is not None or not self._choose_freely(model, profile):
@@ -196,7 +196,7 @@ class SimJob(EpochJob):
 
     def _choose_freely(self, model: LearnedModel, profile: TypeProfile) -> bool:
         """Use the batch with the best predicted goodput; return False without observations."""
-        assert self.device_type is not None
+        assert self.device_type is not None  # only called while it holds devices
         limits = BatchLimits(
             initial=self.app.initial_batch,
             largest=self.app.largest_batch,

@@ -8,9 +8,13 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from django.conf import settings as installed
 from django.core.management import CommandError, call_command
+from django.utils.module_loading import import_string
 
 from scheduling.core.policies import COMBINATORS, POLICIES
+from scheduling.core.simulator.readers import TraceFormat
+from scheduling.management.simulations import find_rules
 from tests.benchmarks.reproductions.made_up import profiles
 
 WORKLOAD = "name,time,application,num_replicas,batch_size\n"
@@ -110,6 +114,16 @@ def test_a_bad_profile_is_named_with_its_line(given):
 
     with pytest.raises(CommandError, match=rf"placements-a.csv:{line}: placement is '0'"):
         simulated(**given, policy="sia")
+
+
+@pytest.mark.parametrize("name", sorted(installed.SIMULATION_RULES))
+def test_rules_of_the_settings_build_worlds(name):
+    assert callable(find_rules(name))
+
+
+@pytest.mark.parametrize("path", sorted(installed.SIMULATION_FORMATS.values()))
+def test_formats_of_the_settings_are_formats(path):
+    assert isinstance(import_string(path), TraceFormat)
 
 
 def test_rules_of_a_package_that_is_not_installed_are_refused_with_the_remedy(given, settings):
