@@ -1,0 +1,187 @@
+"""Assembling a plan from one shape per stage: the shortlist and the time of a step.
+
+With K shapes for each of S stages there are K^S plans. Dynamic programming finds the best ones by
+the formula of Crius (EuroSys '26, section 4.2); replaying their schedules ranks them exactly.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.core.grids.model import GridError, Schedule
+from scheduling.core.grids.pipeline import Pipeline, replay
+
+REPLAYED: Final = 8
+"""Number of plans of the shortlist that are replayed."""
+
+Floats = NDArray[np.float64]
+Choice = tuple[int, ...]
+"""Index of the shape of each stage."""
+
+
+class StageTimes(NamedTuple):
+    """Times of a stage in one shape, in seconds.
+
+    Attributes:
+        forward_s: forward pass of one micro-batch, with the collectives within the stage.
+        backward_s: backward pass of one micro-batch, likewise.
+        exchange_s: exchange of gradients between the replicas, once a step.
+        update_s: update by the optimizer, once a step.
+    """
+
+    forward_s: float
+    backward_s: float
+    exchange_s: float = 0.0
+    update_s: float = 0.0
+
+
+class EdgeTimes(NamedTuple):
+    """Times between two stages in certain shapes, in seconds per micro-batch."""
+
+    forward_s: float
+    backward_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageOptions:
+    """Times of all shapes of all stages of a grid.
+
+    Attributes:
+        stages: for each stage, the times of each of its shapes.
+        edges: for each pair of neighbours, the times between each shape of the first (outer
+            index) and each of the second.
+        micro_batches: number of micro-batches in a step.
+        schedule: order of forward and backward passes.
+    """
+
+    stages: Sequence[Sequence[StageTimes]]
+    edges: Sequence[Sequence[Sequence[EdgeTimes]]]
+    micro_batches: int
+    schedule: Schedule
+
+    def __post_init__(self) -> None:
+        """Reject stages without a shape, and edges that do not fit the stages."""
+        shapes = [len(options) for options in self.stages]
+        edges = [(len(edge), len(edge[0]) if edge else 0) for edge in self.edges]
+        if 0 in shapes or not shapes or edges != list(pairwise(shapes)):
+            raise GridError(
+                f"stages with {shapes} shapes and edges of {edges} do not fit together.",
+                field="edges",
+                value=edges,
+                remedy="Use one time for each pair of shapes of neighbouring stages.",
+            )
+
+    def formula_seconds(self, choice: Choice) -> float:
+        """Return the time of a step by the formula of Crius (section 4.2).
+
+        One micro-batch fills the pipeline, and the slowest stage computes the others, with all
+        transfers hidden: ``sum(T_i) + (B - 1) * max(T_i - comm_i)``. Here the maximum of exchange
+        and update is added, which the paper counts as part of the stages.
+        """
+        chosen = [options[k] for options, k in zip(self.stages, choice, strict=True)]
+        passes = [stage.forward_s + stage.backward_s for stage in chosen]
+        edges = sum(sum(edge) for edge in self._edges_of(choice))
+        once = max(stage.exchange_s + stage.update_s for stage in chosen)
+        return sum(passes) + edges + (self.micro_batches - 1) * max(passes) + once
+
+    def step_seconds(self, choice: Choice) -> float:
+        """Return the time of a step by replaying its schedule.
+
+        The exchange of gradients of a stage begins after its last backward pass. Only the part
+        that ends after the last backward pass of all stages adds to the step; the slowest update
+        follows.
+        """
+        chosen = [options[k] for options, k in zip(self.stages, choice, strict=True)]
+        edges = self._edges_of(choice)
+        replayed = replay(
+            self.schedule,
+            Pipeline(
+                forward=[stage.forward_s for stage in chosen],
+                backward=[stage.backward_s for stage in chosen],
+                transfer=[edge.forward_s for edge in edges],
+                transfer_back=[edge.backward_s for edge in edges],
+                micro_batches=self.micro_batches,
+            ),
+        )
+        exchanged = max(
+            finish + stage.exchange_s
+            for finish, stage in zip(replayed.finishes, chosen, strict=True)
+        )
+        return max(replayed.seconds, exchanged) + max(stage.update_s for stage in chosen)
+
+    def _edges_of(self, choice: Choice) -> list[EdgeTimes]:
+        return [edge[a][b] for edge, (a, b) in zip(self.edges, pairwise(choice), strict=True)]
+
+
+def shortlist(options: StageOptions, count: int = REPLAYED) -> list[Choice]:
+    """Return up to ``count`` plans with small formula times, the least one first.
+
+    For each possible time of the slowest stage, and each possible maximum of exchange and update,
+    a Viterbi pass over the stages finds the plan with the least sum of passes and transfers. So
+    the first plan has the least formula time of all plans.
+    """
+    passes = [np.array([t.forward_s + t.backward_s for t in s]) for s in options.stages]
+    onces = [np.array([t.exchange_s + t.update_s for t in s]) for s in options.stages]
+    edges = [np.array([[sum(e) for e in row] for row in edge]) for edge in options.edges]
+    bounds = _candidates(passes)
+    found: set[Choice] = set()
+    for limit in _candidates(onces):
+        allowed = [
+            np.where(once <= limit, row, np.inf) for row, once in zip(passes, onces, strict=True)
+        ]
+        found.update(_least_sums(allowed, edges, bounds))
+    ranked = sorted(found, key=lambda choice: (options.formula_seconds(choice), choice))
+    return ranked[:count]
+
+
+class Search(NamedTuple):
+    """Result of a search.
+
+    Attributes:
+        choice: the plan with the least step time.
+        seconds: its step time.
+        explored: step time of each plan that was replayed.
+    """
+
+    choice: Choice
+    seconds: float
+    explored: Mapping[Choice, float]
+
+
+def search(options: StageOptions, count: int = REPLAYED) -> Search:
+    """Return the best plan by replay of the shortlist."""
+    explored = {choice: options.step_seconds(choice) for choice in shortlist(options, count)}
+    choice = min(explored, key=lambda c: (explored[c], c))
+    return Search(choice, explored[choice], explored)
+
+
+def _candidates(rows: Sequence[Floats]) -> Floats:
+    """Return the values that the maximum over the stages may have."""
+    least = max(row.min() for row in rows)
+    values = np.unique(np.concatenate(rows))
+    kept: Floats = values[values >= least]
+    return kept
+
+
+def _least_sums(
+    passes: Sequence[Floats], edges: Sequence[Floats], bounds: Floats
+) -> Iterator[Choice]:
+    """Yield the plan with the least sum for each bound of the passes that leaves one (Viterbi)."""
+    limits = bounds[:, None]
+    total = np.where(passes[0] <= limits, passes[0], np.inf)  # (bounds, shapes of the stage)
+    came_from = []
+    for row, edge in zip(passes[1:], edges, strict=True):
+        paths = total[:, :, None] + edge
+        came_from.append(paths.argmin(axis=1))
+        total = paths.min(axis=1) + np.where(row <= limits, row, np.inf)
+    every = np.arange(len(bounds))
+    chosen = [total.argmin(axis=1)]
+    feasible = total[every, chosen[0]] < np.inf
+    for before in reversed(came_from):
+        chosen.append(before[every, chosen[-1]])
+    plans = np.stack(chosen[::-1], axis=1)[feasible]
+    yield from map(tuple, plans.tolist())

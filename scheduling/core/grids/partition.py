@@ -1,0 +1,218 @@
+"""Stage partition: which layers and how many devices each pipeline stage gets.
+
+Crius (EuroSys '26, section 4.1) rounds each stage's share of the work to a power of two, which
+need not add up to the devices. Its published code enumerates partitions and takes the one whose
+shares are nearest to powers of two. This module finds the exact optimum by dynamic programming.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.core.grids.model import GridError, powers_of_two
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """Layers and devices of each stage.
+
+    Attributes:
+        ends: for each stage, the index after its last layer; the last one is the number of layers.
+        devices: devices of each stage, powers of two.
+        bottleneck: work per device of the slowest stage, in the unit of the work.
+        transfer: sum of the transfers between stages, in the unit of the transfers.
+    """
+
+    ends: tuple[int, ...]
+    devices: tuple[int, ...]
+    bottleneck: float
+    transfer: float
+
+
+def partition(
+    work: Sequence[float],
+    transfers: Sequence[float],
+    *,
+    stages: int,
+    devices: int,
+    equal_widths: bool = True,
+) -> Partition:
+    """Divide layers into contiguous stages, and devices into powers of two.
+
+    The result has the least work per device of the slowest stage; among equal ones the least sum
+    of transfers between stages, then the lexicographically least ends, then the least devices.
+
+    Args:
+        work: work of each layer, for example in FLOPs.
+        transfers: transfer after each layer but the last, for example in bytes per micro-batch.
+        stages: number of stages, at most the number of layers.
+        devices: number of devices of all stages.
+        equal_widths: whether all stages have ``devices / stages`` devices.
+
+    Raises:
+        GridError: an input is invalid, or the devices cannot be divided in this way.
+    """
+    _check(work, transfers, stages)
+    widths = [devices // stages] if equal_widths else list(powers_of_two(devices))
+    if not _divides(devices, stages, equal_widths=equal_widths):
+        raise GridError(
+            f"{devices} devices cannot be divided into {stages} powers of two.",
+            field="devices",
+            value=devices,
+            remedy="Use powers of two for devices and stages, and at most one stage per device.",
+        )
+    table = _Table(work, transfers, stages, devices, widths)
+    bottleneck = table.least_bottleneck()
+    return table.best_partition(bottleneck)
+
+
+class _Table:
+    """Dynamic program over the layers done, the stages done and the devices left.
+
+    The arrays have the axes first layer, end and, if widths differ, devices left.
+    """
+
+    def __init__(
+        self,
+        work: Sequence[float],
+        transfers: Sequence[float],
+        stages: int,
+        devices: int,
+        widths: Sequence[int],
+    ) -> None:
+        done = np.concatenate([[0.0], np.cumsum(np.asarray(work, dtype=np.float64))])
+        cost = done[None, :] - done[:, None]
+        layers = len(work)
+        cost[np.tril_indices(layers + 1)] = np.inf  # a stage has at least one layer
+        # Devices are counted in units of the least width: one unit per stage if all are equal.
+        unit = widths[0]
+        self._widths = [width // unit for width in widths]
+        self._unit = unit
+        self._costs = [cost / width for width in widths]
+        self._after = np.concatenate([[0.0], np.asarray(transfers, dtype=np.float64), [0.0]])
+        self._stages = stages
+        self._units = devices // unit
+
+    def least_bottleneck(self) -> float:
+        """Return the least possible work per device of the slowest stage."""
+        best = self._last_stage(np.inf, np.maximum)
+        for left in range(2, self._stages + 1):
+            best = self._stage_before(best, left, np.inf, np.maximum)
+        return float(best[0, self._units])
+
+    def best_partition(self, bottleneck: float) -> Partition:
+        """Return the best partition whose stages are all within ``bottleneck``."""
+        tails = [self._last_stage(bottleneck, np.add)]
+        for left in range(2, self._stages + 1):
+            tails.append(self._stage_before(tails[-1], left, bottleneck, np.add))
+        first, ends = 0, []
+        reachable = {self._units}
+        for left in range(self._stages, 1, -1):
+            here, later = tails[left - 1], tails[left - 2]
+            first, reachable = self._first_end(first, reachable, here, later, bottleneck)
+            ends.append(first)
+        ends.append(len(self._after) - 1)
+        return Partition(
+            ends=tuple(ends),
+            devices=self._least_devices(ends, bottleneck),
+            bottleneck=bottleneck,
+            transfer=float(tails[-1][0, self._units]),
+        )
+
+    def _last_stage(self, bottleneck: float, join: np.ufunc) -> Floats:
+        """Values of the last stage by its first layer and the units left, which it uses all."""
+        values = np.full((len(self._after), self._units + 1), np.inf)
+        for width, cost in zip(self._widths, self._costs, strict=True):
+            if width <= self._units:
+                of_stage = cost[:, -1]
+                least = 0.0 if join is np.add else of_stage
+                values[:, width] = np.where(of_stage <= bottleneck, least, np.inf)
+        return values
+
+    def _stage_before(self, later: Floats, left: int, bottleneck: float, join: np.ufunc) -> Floats:
+        """Values with one more stage in front: join its own value with that of later stages."""
+        values = np.full_like(later, np.inf)
+        for width, cost in zip(self._widths, self._costs, strict=True):
+            most = self._units - width
+            if most < left - 1:
+                continue
+            own = cost if join is np.maximum else np.where(cost <= bottleneck, self._after, np.inf)
+            rest = later[None, :, left - 1 : most + 1]
+            tail = join(own[:, :, None], rest).min(axis=1)
+            columns = values[:, left - 1 + width : self._units + 1]
+            np.minimum(columns, tail, out=columns)
+        return values
+
+    def _first_end(
+        self, first: int, reachable: set[int], here: Floats, later: Floats, bottleneck: float
+    ) -> tuple[int, set[int]]:
+        """Return the least end of the stage that begins at ``first``, and the units left then."""
+        found: dict[int, set[int]] = {}
+        for units in reachable:
+            for width, cost in zip(self._widths, self._costs, strict=True):
+                if width > units:
+                    continue
+                total = np.where(cost[first] <= bottleneck, self._after, np.inf)
+                total = total + later[:, units - width]
+                for end in np.flatnonzero(total == here[first, units])[:1]:
+                    found.setdefault(int(end), set()).add(units - width)
+        end = min(found)
+        return end, found[end]
+
+    def _least_devices(self, ends: Sequence[int], bottleneck: float) -> tuple[int, ...]:
+        """Return the lexicographically least devices of stages with these ends."""
+        firsts = [0, *ends[:-1]]
+        fitting = [
+            [
+                w
+                for w, cost in zip(self._widths, self._costs, strict=True)
+                if cost[f, e] <= bottleneck
+            ]
+            for f, e in zip(firsts, ends, strict=True)
+        ]
+        reachable = [{0}]  # units that the last stages can use exactly, from the last to the first
+        for widths in reversed(fitting):
+            reachable.append({w + rest for w in widths for rest in reachable[-1]})
+        left, devices = self._units, []
+        for widths, rest in zip(fitting, reachable[-2::-1], strict=True):
+            width = min(w for w in widths if left - w in rest)
+            devices.append(width * self._unit)
+            left -= width
+        return tuple(devices)
+
+
+def _check(work: Sequence[float], transfers: Sequence[float], stages: int) -> None:
+    if len(transfers) != len(work) - 1:
+        raise GridError(
+            f"{len(transfers)} transfers do not fit {len(work)} layers.",
+            field="transfers",
+            value=len(transfers),
+            remedy="Use one transfer less than layers.",
+        )
+    if not 1 <= stages <= len(work):
+        raise GridError(
+            f"{len(work)} layers cannot be divided into {stages} stages.",
+            field="stages",
+            value=stages,
+            remedy=f"Use 1 to {len(work)} stages.",
+        )
+    for field, values in (("work", work), ("transfers", transfers)):
+        numbers = np.asarray(values, dtype=np.float64)
+        if not np.isfinite(numbers).all() or (numbers < 0).any():
+            raise GridError(
+                "a value is negative or not finite.",
+                field=field,
+                remedy="Use numbers from 0.",
+            )
+
+
+def _divides(devices: int, stages: int, *, equal_widths: bool) -> bool:
+    """Whether the devices are a sum of as many powers of two as there are stages."""
+    if equal_widths:
+        width, rest = divmod(devices, stages)
+        return rest == 0 and width > 0 and width & (width - 1) == 0
+    return devices.bit_count() <= stages <= devices
