@@ -15,7 +15,6 @@ from scheduling.core.grids.assembly import (
 )
 from scheduling.core.grids.model import GridError, Schedule
 
-
 TIMES = st.integers(0, 9)
 
 

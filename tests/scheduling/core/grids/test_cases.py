@@ -175,7 +175,7 @@ def test_regrets_on_the_recorded_estimates(records):
 def test_explored_plans_hold_the_chosen_one_and_are_recorded(records):
     for line in estimate_lines(records):
         plans = records[line["model"]][line["grid"]]["plans"]
-        times = {}
+        times: dict[tuple[int, int], float] = {}
         for plan in plans:
             if plan["stages"] == line["stages"]:
                 key = (plan["data"], plan["tensor"])

@@ -43,7 +43,7 @@ def _actions_of_pytorch(schedules, schedule, stage, stages, micro_batches):
         _check_inputs=lambda args, kwargs, *rest: (args, kwargs),
         **{name: lambda *args, **kwargs: None for name in methods},
     )
-    chunks = [()] * micro_batches, [{}] * micro_batches
+    chunks: list[list[object]] = [[()] * micro_batches, [{}] * micro_batches]
     classes = {Schedule.GPIPE: "ScheduleGPipe", Schedule.ONE_F_ONE_B: "Schedule1F1B"}
     getattr(schedules, classes[schedule])._step_microbatches(self, *chunks)
     return recorder.actions

@@ -143,7 +143,10 @@ def _share_and_reach(rng):
     profiled = {of(columns[k] for k in choice): t for choice, t in found.explored.items()}
     exact = {of(choice): options.step_seconds(choice) for choice in plans}
     tuned = tune(exact, profiled, exact.__getitem__)
-    middle = any(1 < shape.tensor < shape.devices for shape in min(profiled, key=profiled.get))
+    middle = any(
+        1 < shape.tensor < shape.devices
+        for shape in min(profiled, key=lambda plan: profiled[plan])
+    )
     share = len(tuned.explored) / len(plans)
     return len(options.stages), middle, share, min(exact.values()) / tuned.seconds
 
