@@ -1,7 +1,7 @@
 """Assembling a plan from one shape per stage: the shortlist and the time of a step.
 
 With K shapes for each of S stages there are K^S plans. Dynamic programming finds the best ones by
-the formula of Crius (EuroSys '26, section 4.2); replaying their schedules ranks them exactly.
+the formula of the estimator of Crius (EuroSys '26); replaying their schedules ranks them exactly.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,11 +76,11 @@ class StageOptions:
             )
 
     def formula_seconds(self, choice: Choice) -> float:
-        """Return the time of a step by the formula of Crius (section 4.2).
+        """Return the time of a step by the formula of Crius' estimator.
 
         One micro-batch fills the pipeline, and the slowest stage computes the others, with all
         transfers hidden: ``sum(T_i) + (B - 1) * max(T_i - comm_i)``. Here the maximum of exchange
-        and update is added, which the paper counts as part of the stages.
+        and update is added.
         """
         chosen = [options[k] for options, k in zip(self.stages, choice, strict=True)]
         passes = [stage.forward_s + stage.backward_s for stage in chosen]

@@ -79,8 +79,8 @@ class Estimator:
     def estimate(self, grid: Grid) -> GridEstimate:
         """Return the best plan of a grid, with its step time and memory.
 
-        The profiled shapes of each stage give a shortlist, which is replayed (Crius, EuroSys
-        '26, section 4.2). Then the plans near the best one are tuned by replay (section 4.3).
+        The profiled shapes of each stage give a shortlist, which is replayed (estimator
+        of Crius, EuroSys '26). Then the plans near the best one are tuned by replay (its tuner).
         """
         if grid.stages > min(self.training.micro_batches, len(self.profile.layers)):
             return GridEstimate(grid=grid, state=GridState.NOT_ALLOWED)

@@ -33,7 +33,7 @@ class LinkTable:
 
     Attributes:
         points: the measurements, in any order. Times are interpolated linearly over bytes, and on
-            logarithmic scales below the smallest size (Crius, EuroSys '26, section 5).
+            logarithmic scales below the smallest size (offline tables of Crius, EuroSys '26).
     """
 
     points: tuple[LinkPoint, ...]

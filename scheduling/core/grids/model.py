@@ -1,6 +1,6 @@
 """Grids, stage shapes and parallel plans: the choices of a job with hybrid parallelism.
 
-A *grid* is what Crius (EuroSys '26, arXiv 2403.16125, section 3) calls a Cell: a device type, a
+A *grid* is what Crius (EuroSys '26, arXiv 2403.16125) calls a Cell: a device type, a
 number of devices and a number of pipeline stages. A *parallel plan* fixes the rest.
 """
 
@@ -128,7 +128,7 @@ class GridLimits:
 
 
 def grids_of(requested: int, types: Sequence[str], limits: GridLimits) -> tuple[Grid, ...]:
-    """Return the grids of a job by type, devices and stages (Crius, section 4.1).
+    """Return the grids of a job by type, devices and stages, as in Crius.
 
     The counts are half, once and twice the requested devices. The stages are powers of two up to
     the number of devices. So 8 requested devices give at most 12 grids of each type.
@@ -162,8 +162,8 @@ def stage_shapes(devices: int) -> tuple[StageShape, ...]:
 def profiled_shapes(devices: int) -> tuple[StageShape, ...]:
     """Return the shapes that are profiled for a stage: data only, the middle one, tensor only.
 
-    Crius (section 4.2) profiles the first and the last. The middle one removes the large regrets
-    of stages for which both extremes are slow. Fewer than 4 devices have no middle shape.
+    The estimator of Crius profiles the first and the last. The middle one removes the large
+    regrets of stages for which both extremes are slow. Fewer than 4 devices have no middle shape.
     """
     shapes = stage_shapes(devices)
     middle = (len(shapes) - 1) // 2

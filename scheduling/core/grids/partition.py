@@ -1,12 +1,14 @@
 """Stage partition: which layers and how many devices each pipeline stage gets.
 
-Crius (EuroSys '26, section 4.1) rounds each stage's share of the work to a power of two, which
-need not add up to the devices. Its published code enumerates partitions and takes the one whose
+Crius (EuroSys '26, figure 7) cuts at the smallest transfers and rounds each stage's share of the
+work to a power of two, which need not add up to the devices. Its published code enumerates partitions and takes the one whose
 shares are nearest to powers of two. This module finds the exact optimum by dynamic programming.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import frexp
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,9 +67,14 @@ def partition(
             value=devices,
             remedy="Use powers of two for devices and stages, and at most one stage per device.",
         )
-    table = _Table(work, transfers, stages, devices, widths)
-    bottleneck = table.least_bottleneck()
-    return table.best_partition(bottleneck)
+    ends, parts = _Table(work, transfers, stages, devices, widths).best()
+    loads = [sum(work[first:end]) for first, end in pairwise((0, *ends))]
+    return Partition(
+        ends=ends,
+        devices=parts,
+        bottleneck=max(load / part for load, part in zip(loads, parts, strict=True)),
+        transfer=sum(transfers[end - 1] for end in ends[:-1]),
+    )
 
 
 class _Table:
@@ -84,7 +91,7 @@ class _Table:
         devices: int,
         widths: Sequence[int],
     ) -> None:
-        done = np.concatenate([[0.0], np.cumsum(np.asarray(work, dtype=np.float64))])
+        done = np.concatenate([[0.0], np.cumsum(_rounded(work))])
         cost = done[None, :] - done[:, None]
         layers = len(work)
         cost[np.tril_indices(layers + 1)] = np.inf  # a stage has at least one layer
@@ -93,22 +100,15 @@ class _Table:
         self._widths = [width // unit for width in widths]
         self._unit = unit
         self._costs = [cost / width for width in widths]
-        self._after = np.concatenate([[0.0], np.asarray(transfers, dtype=np.float64), [0.0]])
+        self._after = np.concatenate([[0.0], _rounded(transfers), [0.0]])
         self._stages = stages
         self._units = devices // unit
 
-    def least_bottleneck(self) -> float:
-        """Return the least possible work per device of the slowest stage."""
-        best = self._last_stage(np.inf, np.maximum)
-        for left in range(2, self._stages + 1):
-            best = self._stage_before(best, left, np.inf, np.maximum)
-        return float(best[0, self._units])
-
-    def best_partition(self, bottleneck: float) -> Partition:
-        """Return the best partition whose stages are all within ``bottleneck``."""
-        tails = [self._last_stage(bottleneck, np.add)]
-        for left in range(2, self._stages + 1):
-            tails.append(self._stage_before(tails[-1], left, bottleneck, np.add))
+    def best(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the ends and the devices of the stages of the best partition."""
+        least = self._tails(np.inf, np.maximum)[-1]
+        bottleneck = float(least[0, self._units])
+        tails = self._tails(bottleneck, np.add)
         first, ends = 0, []
         reachable = {self._units}
         for left in range(self._stages, 1, -1):
@@ -116,12 +116,14 @@ class _Table:
             first, reachable = self._first_end(first, reachable, here, later, bottleneck)
             ends.append(first)
         ends.append(len(self._after) - 1)
-        return Partition(
-            ends=tuple(ends),
-            devices=self._least_devices(ends, bottleneck),
-            bottleneck=bottleneck,
-            transfer=float(tails[-1][0, self._units]),
-        )
+        return tuple(ends), self._least_devices(ends, bottleneck)
+
+    def _tails(self, bottleneck: float, join: np.ufunc) -> list[Floats]:
+        """Least value of the last 1, 2 ... stages, by their first layer and the units left."""
+        tails = [self._last_stage(bottleneck, join)]
+        for left in range(2, self._stages + 1):
+            tails.append(self._stage_before(tails[-1], left, bottleneck, join))
+        return tails
 
     def _last_stage(self, bottleneck: float, join: np.ufunc) -> Floats:
         """Values of the last stage by its first layer and the units left, which it uses all."""
@@ -183,6 +185,17 @@ class _Table:
             devices.append(width * self._unit)
             left -= width
         return tuple(devices)
+
+
+def _rounded(values: Sequence[float]) -> Floats:
+    """Round to multiples of one power of two, so that sums are exact and ties are recognised."""
+    numbers = np.asarray(values, dtype=np.float64)
+    total = float(numbers.sum())
+    if total < 1e-200:
+        return numbers
+    unit = 2.0 ** (frexp(total)[1] - 50)
+    rounded: Floats = np.round(numbers / unit) * unit
+    return rounded
 
 
 def _check(work: Sequence[float], transfers: Sequence[float], stages: int) -> None:

@@ -1,6 +1,6 @@
 """Tuning within a grid: the plans near the best profiled one.
 
-Crius (EuroSys '26, section 4.3) explores only the half of the shapes on the side of the profiled
+The tuner of Crius (EuroSys '26) explores only the half of the shapes on the side of the profiled
 shape that won: data parallelism or tensor parallelism.
 """
 
@@ -32,7 +32,7 @@ def shapes_near(winner: StageShape) -> tuple[StageShape, ...]:
     """Return the shapes that are explored for a stage, after a profiled shape has won.
 
     With ``2^a`` devices and tensor width ``2^t``, data parallelism only leads to the shapes with
-    ``t <= a / 2``, tensor parallelism only to those with ``t >= a / 2`` (Crius, section 4.3). If
+    ``t <= a / 2``, tensor parallelism only to those with ``t >= a / 2`` (tuner of Crius). If
     the middle shape won, the optimum may be on either side, so all shapes are explored.
     """
     shapes = stage_shapes(winner.devices)

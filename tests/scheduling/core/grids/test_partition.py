@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.grids.model import GridError
@@ -98,6 +98,20 @@ def _compare(problem):
     found = partition(work, transfers, stages=stages, devices=devices, equal_widths=equal_widths)
 
     assert (found.bottleneck, found.transfer, found.ends, found.devices) == wanted
+
+
+@given(problem=problems(), unit=st.sampled_from([0.1, 1 / 3, 1e-30, 7.7e18]))
+@settings(max_examples=100, deadline=None)
+def test_rounding_errors_do_not_hide_ties_of_equal_layers(problem, unit):
+    work, transfers, stages, devices, _ = problem
+    assume(devices.bit_count() <= stages)
+    zeros_and_ones = [min(value, 1) for value in work], [min(value, 1) for value in transfers]
+    scaled = [[value * unit for value in values] for values in zeros_and_ones]
+
+    found = partition(*scaled, stages=stages, devices=devices, equal_widths=False)
+    wanted = partition(*zeros_and_ones, stages=stages, devices=devices, equal_widths=False)
+
+    assert (found.ends, found.devices) == (wanted.ends, wanted.devices)
 
 
 @pytest.mark.parametrize(
