@@ -1,8 +1,9 @@
 """Stage partition: which layers and how many devices each pipeline stage gets.
 
 Crius (EuroSys '26, figure 7) cuts at the smallest transfers and rounds each stage's share of the
-work to a power of two, which need not add up to the devices. Its published code enumerates partitions and takes the one whose
-shares are nearest to powers of two. This module finds the exact optimum by dynamic programming.
+work to a power of two, which need not add up to the devices. Its published code enumerates
+partitions and takes the one whose shares are nearest to powers of two. This module finds the exact
+optimum by dynamic programming.
 """
 
 from collections.abc import Sequence
