@@ -120,20 +120,21 @@ class StageOptions:
 def shortlist(options: StageOptions, count: int = REPLAYED) -> list[Choice]:
     """Return up to ``count`` plans with small formula times, the least one first.
 
-    For each possible time of the slowest stage, and each possible maximum of exchange and update,
-    a Viterbi pass over the stages finds the plan with the least sum of passes and transfers. So
-    the first plan has the least formula time of all plans.
+    For each possible time of the slowest stage, a Viterbi pass over the stages finds the plans
+    with the least sums of passes and transfers. So these are exactly the best plans by the formula
+    of the paper. A further pass for each possible maximum of exchange and update makes the first
+    plan the best one with these, too.
     """
     passes = [np.array([t.forward_s + t.backward_s for t in s]) for s in options.stages]
     onces = [np.array([t.exchange_s + t.update_s for t in s]) for s in options.stages]
     edges = [np.array([[sum(e) for e in row] for row in edge]) for edge in options.edges]
     bounds = _candidates(passes)
-    found: set[Choice] = set()
+    found = set(_least_sums(passes, edges, bounds, count))
     for limit in _candidates(onces):
         allowed = [
             np.where(once <= limit, row, np.inf) for row, once in zip(passes, onces, strict=True)
         ]
-        found.update(_least_sums(allowed, edges, bounds))
+        found.update(_least_sums(allowed, edges, bounds, 1))
     ranked = sorted(found, key=lambda choice: (options.formula_seconds(choice), choice))
     return ranked[:count]
 
@@ -168,20 +169,29 @@ def _candidates(rows: Sequence[Floats]) -> Floats:
 
 
 def _least_sums(
-    passes: Sequence[Floats], edges: Sequence[Floats], bounds: Floats
+    passes: Sequence[Floats], edges: Sequence[Floats], bounds: Floats, count: int
 ) -> Iterator[Choice]:
-    """Yield the plan with the least sum for each bound of the passes that leaves one (Viterbi)."""
+    """Yield, for each bound of the passes, the ``count`` plans with the least sums (Viterbi)."""
     limits = bounds[:, None]
-    total = np.where(passes[0] <= limits, passes[0], np.inf)  # (bounds, shapes of the stage)
+    total = np.where(passes[0] <= limits, passes[0], np.inf)[:, :, None]  # bounds, shapes, ranks
     came_from = []
     for row, edge in zip(passes[1:], edges, strict=True):
-        paths = total[:, :, None] + edge
-        came_from.append(paths.argmin(axis=1))
-        total = paths.min(axis=1) + np.where(row <= limits, row, np.inf)
-    every = np.arange(len(bounds))
-    chosen = [total.argmin(axis=1)]
-    feasible = total[every, chosen[0]] < np.inf
-    for before in reversed(came_from):
-        chosen.append(before[every, chosen[-1]])
-    plans = np.stack(chosen[::-1], axis=1)[feasible]
+        ranks = total.shape[2]
+        paths = (total[:, :, None, :] + edge[:, :, None]).swapaxes(1, 2)
+        paths = paths.reshape(len(bounds), len(row), -1)
+        least = paths.argsort(axis=2, kind="stable")[:, :, :count]
+        came_from.append((least, ranks))
+        own = np.where(row <= limits, row, np.inf)
+        total = np.take_along_axis(paths, least, axis=2) + own[:, :, None]
+    ranks = total.shape[2]
+    flat = total.reshape(len(bounds), -1)
+    least = flat.argsort(axis=1, kind="stable")[:, :count]
+    feasible = np.take_along_axis(flat, least, axis=1) < np.inf
+    shape, rank = np.divmod(least, ranks)
+    chosen = [shape]
+    every = np.arange(len(bounds))[:, None]
+    for origins, ranks in reversed(came_from):
+        shape, rank = np.divmod(origins[every, shape, rank], ranks)
+        chosen.append(shape)
+    plans = np.stack(chosen[::-1], axis=2)[feasible]
     yield from map(tuple, plans.tolist())

@@ -54,6 +54,14 @@ def test_the_first_plan_of_the_shortlist_is_the_best_by_the_formula(options):
 
 
 @given(options=stage_options(once=st.just(0)))
+@settings(max_examples=300, deadline=None)
+def test_without_exchanges_the_shortlist_has_the_eight_best_plans(options):
+    times = [options.formula_seconds(choice) for choice in shortlist(options)]
+
+    assert times == sorted(map(options.formula_seconds, _all_choices(options)))[:8]
+
+
+@given(options=stage_options(once=st.just(0)))
 @settings(max_examples=100, deadline=None)
 def test_without_exchanges_the_formula_is_that_of_the_paper(options):
     choice = shortlist(options)[0]
