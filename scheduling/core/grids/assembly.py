@@ -163,9 +163,7 @@ def search(options: StageOptions, count: int = REPLAYED) -> Search:
 def _candidates(rows: Sequence[Floats]) -> Floats:
     """Return the values that the maximum over the stages may have."""
     least = max(row.min() for row in rows)
-    values = np.unique(np.concatenate(rows))
-    kept: Floats = values[values >= least]
-    return kept
+    return np.array(sorted({v for row in rows for v in row.tolist() if v >= least}))
 
 
 def _least_sums(

@@ -4,7 +4,8 @@ A profile job runs each layer class alone on one device, with the collectives le
 tensor widths and numbers of samples: the single-device distributed profile of Crius (EuroSys '26).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -141,21 +142,16 @@ class Profile:
         return [found[name] for name in self.layers[first:last]]
 
 
-def in_sequence(runs: Iterable[LayerRun]) -> LayerRun:
+def in_sequence(runs: Sequence[LayerRun]) -> LayerRun:
     """Return several layers as one: sums of times and sizes, and the output of the last one."""
-    layers = list(runs)
-    merged: dict[tuple[str, float], int] = {}
-    for layer in layers:
+    repeats = Counter(map(id, runs))  # equal layers are one object, so that each is added once
+    layers = [(run, repeats[id(run)]) for run in {id(run): run for run in runs}.values()]
+    exchanges: Counter[tuple[str, float]] = Counter()
+    for layer, repeat in layers:
         for primitive, size, times in layer.exchanges:
-            merged[primitive, size] = merged.get((primitive, size), 0) + times
-    return LayerRun(
-        forward_s=sum(layer.forward_s for layer in layers),
-        backward_s=sum(layer.backward_s for layer in layers),
-        update_s=sum(layer.update_s for layer in layers),
-        parameter_bytes=sum(layer.parameter_bytes for layer in layers),
-        activation_bytes=sum(layer.activation_bytes for layer in layers),
-        temporary_bytes=max(layer.temporary_bytes for layer in layers),
-        boundary_bytes=layers[-1].boundary_bytes,
-        flops=sum(layer.flops for layer in layers),
-        exchanges=tuple((name, size, times) for (name, size), times in merged.items()),
-    )
+            exchanges[primitive, size] += repeat * times
+    summed = {name: sum(getattr(run, name) * n for run, n in layers) for name in _NUMBERS}
+    summed["temporary_bytes"] = max(layer.temporary_bytes for layer, _ in layers)
+    summed["boundary_bytes"] = runs[-1].boundary_bytes
+    merged = tuple((name, size, times) for (name, size), times in exchanges.items())
+    return LayerRun(**summed, exchanges=merged)
