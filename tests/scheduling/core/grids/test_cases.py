@@ -73,7 +73,7 @@ def test_times_of_plans_that_were_not_looked_up_change_nothing():
 
 
 def test_a_plan_that_was_recorded_twice_counts_once():
-    (line,) = estimate_lines(_document([((1, 1), 3.0), ((1, 1), 2.0)]))
+    (line,) = estimate_lines(_document([((1, 1), 3.0), ((1, 1), 2.0), ((1, 1), 4.0)]))
 
     assert (line["chosen_step_s"], line["best_step_s"], line["plans"]) == (2.0, 2.0, 1)
     assert line["explored"] == [_plan(1, 1)]
