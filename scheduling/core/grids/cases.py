@@ -7,7 +7,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -146,9 +146,7 @@ def regret_lines(document: object) -> Iterator[Line]:
         profiled, tuned = [], []
         for same in by_configuration.values():
             best = min(min(grid.seconds.values()) for grid in same)
-            proxies = [
-                min(grid.profiled(middle=middle).values(), default=float("inf")) for grid in same
-            ]
+            proxies = [min(grid.profiled(middle=middle).values(), default=inf) for grid in same]
             least = int(np.argmin(proxies))
             result = same[least].tuned(middle=middle).seconds
             proxy = proxies[least] if isfinite(proxies[least]) else result
@@ -200,7 +198,7 @@ def _recorded_seconds(plans: Sequence[object], field: str) -> dict[int, dict[Sta
     found: dict[int, dict[StageShape, float]] = defaultdict(dict)
     for index, item in enumerate(plans):
         plan, name = _mapping(item, f"{field}[{index}]"), f"{field}[{index}]"
-        if plan.get("step_s") is None:
+        if plan.get("step_s") in (None, inf):
             continue
         shape = StageShape(
             data=_count(plan.get("data"), f"{name}.data"),

@@ -79,8 +79,9 @@ def test_a_plan_that_was_recorded_twice_counts_once():
     assert line["explored"] == [_plan(1, 1)]
 
 
-def test_plans_without_a_time_cannot_run():
-    plans = [((2, 1), None), ((1, 2), 2.0)]
+@pytest.mark.parametrize("missing", [None, float("inf")])
+def test_plans_without_a_time_cannot_run(missing):
+    plans = [((2, 1), missing), ((1, 2), 2.0)]
 
     (line,) = estimate_lines(_document(plans))
 
