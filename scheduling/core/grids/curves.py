@@ -35,5 +35,5 @@ def interpolated_from_zero(x: float, sizes: Sequence[float], values: Sequence[fl
         return 0.0
     if x >= sizes[0] or len(sizes) == 1 or values[0] <= 0 or values[1] <= 0:
         return interpolated(x, sizes, values)
-    slope = log(values[1] / values[0]) / log(sizes[1] / sizes[0])
-    return values[0] * exp(max(slope, 0.0) * log(x / sizes[0]))
+    slope = (log(values[1]) - log(values[0])) / (log(sizes[1]) - log(sizes[0]))
+    return values[0] * exp(max(slope, 0.0) * (log(x) - log(sizes[0])))
