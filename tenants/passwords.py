@@ -35,7 +35,7 @@ class RepetitionValidator:
 
     def get_help_text(self) -> str:
         """Return the rule in one sentence."""
-        return _("The password repeats itself or the user name.")
+        return _("The password repeats parts of itself or of the user name.")
 
 
 def password_errors(password: str, user: User) -> list[FieldError]:

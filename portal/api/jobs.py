@@ -277,7 +277,7 @@ class JobViewSet(JobTelemetry, JobExplanations):
         if label and words:
             raise _wrong("label", label, "label and q do not go together.", "Use one of them.")
         if label and "=" not in label:
-            raise _wrong("label", label, "This is not a label.", "Write name=value.")
+            raise _wrong("label", label, "This is not a valid label.", "Write name=value.")
         if len(label or words) > LONGEST_SEARCH:
             message = f"A search has at most {LONGEST_SEARCH} characters."
             raise _wrong(

@@ -305,7 +305,7 @@ def hook_networks() -> tuple[Network, ...]:
 
 def _person(request: Request) -> User:
     if not isinstance(request.user, User):
-        raise ForbiddenError("Only people get mail.", remedy="Sign in as a user.")
+        raise ForbiddenError("Only users get mail.", remedy="Sign in as a user.")
     return request.user
 
 

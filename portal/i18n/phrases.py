@@ -6,16 +6,16 @@ from django.utils.translation import gettext_noop as _
 
 PHRASES: Final = (
     _("Its cells have changed. The old shape stays in use while jobs hold devices."),
-    _("No node service manages this node. Check the processes of the queue nodes."),
+    _("No node service manages this node. Check the workers of queue `nodes`."),
     _("admitted"),
     _(
-        "Allow the calls unshare, mount and pivot_root in the seccomp profile of the container "
-        "in which the node runs."
+        "Allow the system calls unshare, mount and pivot_root in the seccomp profile of the"
+        " container in which the node runs."
     ),
     _("Another large document of yours is still being parsed"),
     _("Backfill"),
-    _("Chooses a type and a size for every job so that the sum of scaled goodputs is best."),
-    _("Chooses type and size of every job for early completion without starvation."),
+    _("Chooses each job's device type and size to maximise the sum of scaled goodputs."),
+    _("Chooses each job's device type and size for early completion, without starvation."),
     _(
         "Connect as root, or install the helper and its sudo rule on the node: the command "
         "`tessera node helper` writes the helper and prints the rule. Without them, namespace "
@@ -30,8 +30,8 @@ PHRASES: Final = (
     _("exited"),
     _("failed"),
     _("file"),
-    _("Genetic search for the matrix of jobs and nodes with the best mean speed-up."),
-    _("Higher priority first, then the earlier submit, then the smaller id."),
+    _("Searches with a genetic algorithm for the allocation with the best mean speed-up."),
+    _("Runs jobs by priority; within a priority, by submit time."),
     _("Hours"),
     _("Install Docker or Podman, preferably rootless, for the node's user."),
     _("Install slirp4netns 1.1 or newer, with libslirp 4.3 or newer."),
@@ -49,10 +49,11 @@ PHRASES: Final = (
         "engine, and probe the node again."
     ),
     _("Install the package slirp4netns on the node."),
-    _("Jobs that have had little so far go before those that have had much."),
+    _("Runs the jobs with the least attained service first."),
     _(
-        "Let /usr/local/lib/tessera/helper.pyz and all directories above it belong to root, and"
-        " let nobody else write to them. Until then the sudo rule gives its account root."
+        "Make root the owner of /usr/local/lib/tessera/helper.pyz and of all directories above "
+        "it, and let only root write to them. Until then, the sudo rule gives its account root "
+        "access."
     ),
     _(
         "Load the kernel module tun, and let the node's user open /dev/net/tun (chmod 666 "
@@ -61,22 +62,22 @@ PHRASES: Final = (
     _("moment"),
     _("Network shared with its node"),
     _("No network connection to the outside"),
-    _("Admits waiting jobs, then grows the job that gains most per GPU; jobs never shrink."),
+    _("Admits waiting jobs, then grows the job that gains most per GPU; never shrinks a job."),
     _("Not isolated from other jobs on its node"),
-    _("Gives one device after another to the job that gains most."),
-    _("Only people get mail."),
-    _("Optimises time shares on each type, then serves the job with the largest deficit."),
+    _("Gives each further device to the job that gains most from it."),
+    _("Only users get mail."),
+    _("Optimises time shares by device type, then runs the jobs with the largest deficit."),
     _("percentage"),
     _("period"),
     _("preempting"),
     _("preemption"),
     _("prepared"),
     _("preparing"),
-    _("Priority, then arrival; shorter jobs pass where they put off no reservation."),
+    _("Runs jobs by priority and submit time; shorter jobs may start early (backfill)."),
     _("Probe the node again."),
-    _("Guarantees deadlines with the fewest devices, and gives the rest where it gains most."),
+    _("Guarantees deadlines with the fewest devices; the rest go to the jobs that gain most."),
     _("queued"),
-    _("Quotas as in capacity, with a locality that is relaxed by waiting."),
+    _("Queue quotas as in capacity; a job accepts less locality the longer it waits."),
     _("Raise the isolation level of the node to namespace or user."),
     _("Read the detail, repair slirp4netns on the node, and probe it again."),
     _("Read the detail, repair the node, and probe it again."),
@@ -99,18 +100,18 @@ PHRASES: Final = (
     _("stopped"),
     _("stopping"),
     _("succeeded"),
-    _("The job with the fewest device-seconds to go runs first."),
-    _("The job with the least time to go runs first."),
-    _("The queue with the smallest part of its guarantee in use is served next."),
-    _("The tenant with the least usage and devices for its weight is served next."),
-    _("The tenant with the smallest dominant share is served next."),
+    _("Runs the job with the fewest remaining device-seconds first."),
+    _("Runs the job with the shortest remaining time first."),
+    _("Serves the queue that uses the smallest fraction of its guarantee first."),
+    _("Serves the tenant with the lowest past and current usage relative to its weight first."),
+    _("Serves the tenant with the smallest dominant share first."),
     _("The token's scopes do not cover this."),
-    _("This is not a label."),
-    _("This is not a month."),
+    _("This is not a valid label."),
+    _("This is not a valid month."),
     _("This is not a valid number."),
     _("This is not a valid job."),
-    _("Tiers before fairness: guaranteed fractions first, then the rest is divided."),
-    _("Time slices for all, packing under load, migration and growth without it."),
+    _("Gives each service tier its guaranteed fraction first, then divides the rest fairly."),
+    _("Time-slices jobs; packs small jobs under load, and migrates and grows jobs otherwise."),
     _("time zone"),
     _("Use a kernel with user namespaces (CONFIG_USER_NS=y)."),
     _("Use a token whose scopes cover it, or sign in."),
@@ -119,8 +120,8 @@ PHRASES: Final = (
     _("You may not do this"),
     _("It would start in the next round."),
     _("Its node is drained"),
-    _("its node has not answered for a while"),
-    _("left after the preemption notice"),
+    _("its node has not responded for a while"),
+    _("exited after the preemption notice"),
     _("never ran"),
     _("no checkpoint"),
     _("deleted"),

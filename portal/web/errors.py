@@ -81,32 +81,33 @@ _SENTENCES: Final = {
         " one that migrated the database."
     ),
     ("broker", "unreachable"): _(
-        "Redis does not answer. Jobs start up to 15 s later, and open pages do not update."
+        "Redis does not respond. Jobs start up to 15 s later, and open pages do not update."
         " Check the Redis server and TESSERA_REDIS_URL."
     ),
     ("rounds", "none-yet"): _(
-        "No scheduling round has run yet. No job starts. Check the processes of the queue rounds."
+        "No scheduling round has run yet. No job starts. Check the workers of queue `rounds`."
     ),
     ("rounds", "late"): _(
-        "Scheduling rounds are late. No new job starts. Check the processes of the queue rounds,"
-        " and beat."
+        "Scheduling rounds are late. No new job starts. Check beat and the workers of queue "
+        "`rounds`."
     ),
     ("nodes", "not-carried"): _(
-        "No node service carries %(names)s. Jobs there continue, but none starts."
-        " Check the processes of the queue nodes."
+        "No node service manages %(names)s. Jobs there continue, but no new job starts."
+        " Check the workers of queue `nodes`."
     ),
     ("nodes", "no-node-service"): _(
-        "No node service runs. No job starts. Check the processes of the queue nodes."
+        "No node service runs. No job starts. Check the workers of queue `nodes`."
     ),
     ("beat", "none-yet"): _(
-        "No beat process has run yet. Notices, usage and housekeeping wait. Start one."
+        "No beat process has run yet. Notifications, usage totals and cleanup are "
+        "delayed. Start one."
     ),
     ("beat", "no-beat"): _(
-        "No beat process runs. Notices, usage and housekeeping wait. Start one."
+        "No beat process runs. Notifications, usage totals and cleanup are delayed. Start one."
     ),
     ("clock", "clock-skew"): _(
-        "The clock of %(names)s is more than 2 s off the database's. Such a host carries no nodes."
-        " Synchronize its clock by NTP."
+        "The clock of %(names)s differs from the database clock by more than 2 s. Such a host "
+        "manages no nodes. Synchronize its clock with NTP."
     ),
     ("disk", "almost-full"): _(
         "The data directory on %(names)s is almost full. When it is full, logs stay on the nodes"

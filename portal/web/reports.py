@@ -75,7 +75,7 @@ def _found(asked: PageRequest) -> tuple[Usage, str]:
     month = query.get("month", "") or f"{asked.now.astimezone(UTC):%Y-%m}"
     if not _MONTH.fullmatch(month):
         raise InvalidError(
-            "This is not a month.",
+            "This is not a valid month.",
             field="month",
             value=month[:40],
             remedy=gettext("Use the format 2026-03."),

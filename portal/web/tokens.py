@@ -32,7 +32,7 @@ SCOPE_WORDS: Final = {
     Scope.JOBS_WRITE: gettext_lazy("submit and stop jobs"),
     Scope.VC_ADMIN: gettext_lazy("change virtual clusters and priority classes"),
     Scope.NODES_ADMIN: gettext_lazy("add, drain and remove nodes"),
-    Scope.AUDIT_READ: gettext_lazy("read the audit"),
+    Scope.AUDIT_READ: gettext_lazy("read the audit log"),
     Scope.TENANT_ADMIN: gettext_lazy("manage members, limits and tenants"),
 }
 

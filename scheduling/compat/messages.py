@@ -65,13 +65,13 @@ _SHARED: Final[Mapping[str, Template]] = {
     ),
     "import-remove-character": fixed("Remove that character."),
     "import-remove-tag": fixed("Remove the tag."),
-    "import-write-text-key": fixed("Write a text as the key."),
+    "import-write-text-key": fixed("Write a string as the key."),
     "import-write-out": fixed("Write the value instead of the alias."),
     "import-write-key-out": fixed("Write the key instead of the alias."),
     "import-write-keys-out": fixed("Write the keys instead of the merge."),
     "import-use-fewer-values": fixed("Use fewer values, or send JSON."),
     "import-send-one": fixed("Send one document."),
-    "import-label-invalid": fixed("A label value is a text of at most 63 characters."),
+    "import-label-invalid": fixed("A label value is a string of at most 63 characters."),
     "import-path-on-every-node": fixed("must exist on every node."),
     "import-no-command": fixed("has no command."),
     "import-give": fixed("Give %(key)s."),
@@ -112,13 +112,13 @@ _SHARED: Final[Mapping[str, Template]] = {
     "import-unknown": fixed("%(key)s is unknown to the importer."),
     "import-write-text": fixed("Write a text."),
     "import-write-list": fixed("Write a list."),
-    "import-key-not-text": fixed("is a key that is not a text."),
+    "import-key-not-text": fixed("is a key that is not a string."),
     "import-quote-key": fixed("Put the key in quotes."),
     "import-write-keys": fixed("Write keys and values."),
     "import-priority": fixed("The priority class of the job sets its priority."),
     "import-mounts": fixed("Node directories are not mounted into containers."),
-    "import-no-text": fixed("has no text form."),
-    "import-refer-to-text": fixed("Use a text or a number."),
+    "import-no-text": fixed("cannot be written as a string."),
+    "import-refer-to-text": fixed("Use a string or a number."),
     "import-value-missing": fixed("The document has no value for it; write the value."),
     "import-server-reference": fixed(
         "The other system's server fills it in; the portal does not."
@@ -139,7 +139,7 @@ _SHARED: Final[Mapping[str, Template]] = {
     "import-yaml-tag": fixed("has the tag %(tag)s, at line %(line)s, column %(column)s."),
     "import-yaml-too-deep": fixed("is nested too deeply, at line %(line)s, column %(column)s."),
     "import-yaml-key-not-text": fixed(
-        "has a key that is not a text, at line %(line)s, column %(column)s."
+        "has a key that is not a string, at line %(line)s, column %(column)s."
     ),
     "import-yaml-alias-undefined": fixed(
         "refers to *%(anchor)s, which is not defined yet, at line %(line)s, column %(column)s."

@@ -69,8 +69,9 @@ REMEDIES: Dict[str, str] = {
         " the best level for jobs without an image."
     ),
     HELPER_UNSAFE: (
-        "Let /usr/local/lib/tessera/helper.pyz and all directories above it belong to root, and"
-        " let nobody else write to them. Until then the sudo rule gives its account root."
+        "Make root the owner of /usr/local/lib/tessera/helper.pyz and of all directories above "
+        "it, and let only root write to them. Until then, the sudo rule gives its account root "
+        "access."
     ),
     HELPER_DIFFERS: (
         "Install the helper of this version: write it with the command `tessera node helper`,"
@@ -87,8 +88,8 @@ REMEDIES: Dict[str, str] = {
     USERNS_DISABLED: "Set the sysctl kernel.unprivileged_userns_clone=1.",
     USERNS_LIMIT: "Set the sysctl user.max_user_namespaces to 10000 or more.",
     SECCOMP: (
-        "Allow the calls unshare, mount and pivot_root in the seccomp profile of the container"
-        " in which the node runs."
+        "Allow the system calls unshare, mount and pivot_root in the seccomp profile of the"
+        " container in which the node runs."
     ),
     NOT_SUPPORTED: "Use a kernel with user namespaces (CONFIG_USER_NS=y).",
     MOUNT_REFUSED: (

@@ -151,7 +151,7 @@ class ReasonCode(StrEnum):
         "ReqNodeNotAvail",
         "",
         "never, ask an admin",
-        "It has an image and no node has a container engine.",
+        "It has an image, and no node has a container engine.",
         is_final=True,
     )
     NODE_NOT_ISOLATED = _Row(
@@ -227,7 +227,7 @@ class ReasonCode(StrEnum):
         "BeginTime",
         "PodsReadyTimeout",
         "at its time",
-        "The next attempt is due later.",
+        "The next attempt is scheduled for later.",
         only_time_helps=True,
     )
     SCHEDULER_NOT_RUNNING = _Row(
@@ -344,11 +344,15 @@ REASONS: Final[Mapping[str, Template]] = {
     "nodes-excluded": fixed("It would fit if nodes %(names)s were not excluded for it."),
     # What no amount of waiting changes.
     "no-quota": fixed("Virtual cluster %(vc)s has no cells of its own."),
-    "instance-too-large": fixed("One instance needs %(wanted)s; a node has %(most)s."),
-    "no-such-level": fixed("No chain in question has a level %(level)s."),
-    "job-too-wide": fixed("The job needs %(wanted)s in one %(level)s; one has %(most)s."),
-    "job-too-large": fixed("The job needs %(wanted)s; %(owner)s has %(most)s of one chain."),
-    "job-too-large-for-pinned": fixed("The job needs %(wanted)s; %(owner)s has %(most)s in all."),
+    "instance-too-large": fixed("One instance needs %(wanted)s; a node has at most %(most)s."),
+    "no-such-level": fixed("No suitable chain has the level %(level)s."),
+    "job-too-wide": fixed("The job needs %(wanted)s in one %(level)s; the largest has %(most)s."),
+    "job-too-large": fixed(
+        "The job needs %(wanted)s; %(owner)s has at most %(most)s of one chain."
+    ),
+    "job-too-large-for-pinned": fixed(
+        "The job needs %(wanted)s; %(owner)s has %(most)s in total."
+    ),
     "roles-too-large": fixed(
         "Its roles need %(wanted)s of %(kinds)s together; %(owner)s has %(most)s."
     ),

@@ -41,7 +41,7 @@ def container_network(found: Inventory) -> str:
     return OWN_NETWORK if found.firewall else SHARED_NETWORK
 
 
-_SILENT: Final = "its node has not answered for a while"
+_SILENT: Final = "its node has not responded for a while"
 
 
 def state_of(contact: str, held: str) -> NodeState:

@@ -64,7 +64,7 @@ TABLE: Final = Messages(
         "dstack-docker": fixed("Containers have no container engine inside."),
         "dstack-user": fixed("The command runs as the default user of the node or image."),
         "dstack-entrypoint": fixed(
-            "The entry point of the image stays; write the program in commands."
+            "The entry point of the image is not replaced; write the program in commands."
         ),
         "dstack-home": fixed("The home directory cannot be changed."),
         "dstack-single-branch": fixed("All branches are fetched."),

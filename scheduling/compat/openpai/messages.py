@@ -17,7 +17,7 @@ TABLE: Final = Messages(
         "openpai-not-a-job": fixed("is not a job."),
         "openpai-write-job": fixed("Write job."),
         "openpai-default-cluster": fixed("is not set; the job uses default, as in OpenPAI."),
-        "openpai-note-cut": fixed("is cut after %(most)s characters."),
+        "openpai-note-cut": fixed("is truncated to %(most)s characters."),
         "openpai-no-gang": fixed(
             "is false: each task becomes a job that starts, ends and is retried on its own; if "
             "one fails, the others continue."
@@ -62,7 +62,7 @@ TABLE: Final = Messages(
             "It has no plugin, so nothing runs for it, as in OpenPAI."
         ),
         "openpai-prerequisite-shared": fixed(
-            "is the name of several prerequisites; the last one counts, as in OpenPAI."
+            "is the name of several prerequisites; the last one is used, as in OpenPAI."
         ),
         "openpai-require": fixed("Write the required prerequisites before it in the role."),
         "openpai-failure-policy": fixed("If a command fails, the next commands run anyway."),

@@ -45,7 +45,7 @@ TABLE: Final = Messages(
         "skypilot-not-an-accelerator": fixed("is not a valid accelerator."),
         "skypilot-write-accelerator": fixed("Write a name with a count, such as H100:8."),
         "skypilot-alternative-count": fixed(
-            "Alternatives must have the same number of devices; the first one counts."
+            "Alternatives must have the same number of devices; the first one is used."
         ),
         "skypilot-whole-devices": fixed(
             "asks for %(count)s; the job reserves %(devices)s, because devices are allocated "

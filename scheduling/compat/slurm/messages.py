@@ -15,8 +15,8 @@ TABLE: Final = Messages(
         "slurm-mail-time": fixed("No mail is sent before the time limit."),
         "slurm-mail-tasks": fixed("Each task is a job, and mails are sent for each job."),
         "slurm-mail-without-type": fixed(
-            "Without --mail-type Slurm sends no mail; you get the mails that you chose in the "
-            "portal."
+            "Without --mail-type, Slurm sends no mail; you get the mails that you selected in "
+            "the portal."
         ),
         "slurm-mail-limit": fixed("TIME_LIMIT becomes a mail when the job fails."),
         "slurm-mail-members": fixed("These members of the tenant also get mails."),
@@ -47,7 +47,7 @@ TABLE: Final = Messages(
         "slurm-no-value": fixed("gives no value for %(option)s."),
         "slurm-write-value": fixed("Write a value after it."),
         "slurm-unknown-option": fixed("--%(name)s is not an option of sbatch."),
-        "slurm-option-twice": fixed("is given twice; line %(line)s counts, as in Slurm."),
+        "slurm-option-twice": fixed("is given twice; line %(line)s is used, as in Slurm."),
         "slurm-hetjob": fixed("starts a heterogeneous job, which is not supported."),
         "slurm-write-roles": fixed("Write a job specification with one role for each part."),
         "slurm-not-an-option": fixed("has %(word)s, which is not an option."),
@@ -67,9 +67,7 @@ TABLE: Final = Messages(
         "slurm-container-writable": fixed("Containers are writable."),
         "slurm-oci": fixed("OCI bundles are not supported; write --container-image."),
         "slurm-input": fixed("The standard input of jobs is empty."),
-        "slurm-export-file": fixed(
-            "Its variables are not in the script; write --export=NAME=VALUE."
-        ),
+        "slurm-export-file": fixed("The values are not in the script; write --export=NAME=VALUE."),
         "slurm-time-min": fixed("The time limit is not shortened to start earlier."),
         "slurm-clusters": fixed("The portal has one cluster."),
         "slurm-no-features": fixed("Nodes have no features."),
@@ -125,7 +123,7 @@ TABLE: Final = Messages(
         "slurm-export-all": fixed("Variables of the submitting shell are not copied."),
         "slurm-export-nil": fixed("is NIL; the variables of the job are set anyway."),
         "slurm-export-none": fixed("is NONE, as for all jobs."),
-        "slurm-export-value": fixed("Its value is not in the script; write NAME=VALUE."),
+        "slurm-export-value": fixed("The value is not in the script; write NAME=VALUE."),
         "slurm-write-commands": fixed("Write the commands below the options."),
         "slurm-features": fixed("The device type is the only feature of a node."),
         "slurm-several-types": fixed(
@@ -143,11 +141,11 @@ TABLE: Final = Messages(
         "slurm-gpus-without-nodes": fixed("is given without --nodes; all GPUs are on one node."),
         "slurm-use-gpus-per-node": fixed("Use --gpus-per-node."),
         "slurm-step-image": fixed(
-            "Steps run in the same place as the script; write --container-image as an option "
-            "of the job."
+            "Steps run in the same environment as the script; write --container-image as an "
+            "option of the job."
         ),
         "slurm-step-container": fixed(
-            "Steps run in the same place as the script, in no container of their own."
+            "Steps run in the same environment as the script, not in a separate container."
         ),
         "slurm-step-directory": fixed("Steps start in the directory of the script; write cd."),
         "slurm-step-programs": fixed("All tasks of a step run the same program."),

@@ -49,7 +49,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "no-such-member": fixed("Member not found."),
     "not-cluster-of-tenant": fixed("This is not a virtual cluster of the tenant."),
     "use-any-of": fixed("Use any of: %(names)s."),
-    "node-answers": fixed("%(name)s answers; it is not dead."),
+    "node-answers": fixed("%(name)s responds, so it is not dead."),
     "no-such-device": fixed("%(name)s has no device %(index)s."),
     "drain-instead": fixed("Drain it instead; its jobs save their work and are requeued."),
     "declared-dead": fixed("%(name)s was declared dead"),
@@ -67,7 +67,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "address-in-use": fixed("%(node)s has the address %(host)s:%(port)s."),
     "node-exists": fixed("A node named %(name)s already exists."),
     "use-other-address": fixed(
-        "A machine can be only one node. Use another address, or remove that node."
+        "A machine can be registered only once. Use another address, or remove that node."
     ),
     "use-another-name": fixed("Use another name."),
     "default-class-needed": fixed("%(name)s is the default class, and a default is required."),

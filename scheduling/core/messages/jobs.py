@@ -47,7 +47,7 @@ JOBS: Final[Mapping[str, Template]] = {
     "no-round-ever": fixed("No round has ever run, so no job starts."),
     "no-round-for": fixed("No round for %(time)s. Running jobs continue; no new job starts."),
     "tell-admin-of-scheduler": fixed(
-        "Report to a cluster admin that the scheduler is not running."
+        "Ask a cluster admin to check the scheduler: it is not running."
     ),
     "ask-lead-to-release": fixed("Ask a lead of the tenant to release it."),
     "set-max-duration": fixed("Set max_duration on %(jobs)s to get a start estimate."),
@@ -82,17 +82,17 @@ EVENTS: Final[Mapping[str, Template]] = {
     "training-resumed": fixed("Training continues from the %(checkpoint)s, %(sha256)s."),
     "checkpoint-not-saved": fixed("The %(checkpoint)s could not be saved."),
     "checkpoint-not-saved-because": fixed("The %(checkpoint)s could not be saved: %(reason)s."),
-    "checkpoint-damaged": fixed("The checkpoint %(path)s is damaged; the one before it is used."),
+    "checkpoint-damaged": fixed("The checkpoint %(path)s is damaged; the previous one is used."),
     "checkpoint-damaged-because": fixed(
-        "The checkpoint %(path)s is damaged: %(reason)s; the one before it is used."
+        "The checkpoint %(path)s is damaged: %(reason)s; the previous one is used."
     ),
     "notice-acknowledged": fixed("The job has acknowledged the notice to leave."),
     "notice-acknowledged-because": fixed(
         "The job has acknowledged the notice to leave (%(reason)s)."
     ),
-    "trains-with-batch": fixed("It trains with %(batch)s samples a step."),
+    "trains-with-batch": fixed("It trains with %(batch)s samples per step."),
     "trains-with-batch-from": fixed(
-        "It trains with %(batch)s samples a step from step %(step)s on."
+        "It trains with %(batch)s samples per step from step %(step)s on."
     ),
     "another-number": fixed("another number of"),
     "not-reported": fixed("not reported"),

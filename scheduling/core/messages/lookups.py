@@ -11,8 +11,8 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "search-most-characters": fixed("A search has at most %(most)s characters."),
     "no-job-state": fixed("%(state)s is not a valid job state."),
     "search-less": fixed("Use a shorter search text."),
-    "node-not-answered-while": fixed("the node has not answered for a while"),
-    "node-not-answer": fixed("the node does not answer"),
+    "node-not-answered-while": fixed("the node has not responded for a while"),
+    "node-not-answer": fixed("the node does not respond"),
     "process-id": fixed("pid %(pid)s"),
     "truth-unknown": fixed("not yet known"),
     "truth-unleased": fixed("runs without a lease"),
@@ -48,11 +48,12 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "not-text": fixed("The %(name)s is empty, too long, or has control characters."),
     "not-label": fixed("This is not a valid label."),
     "use-labels": fixed(
-        "Use a name of 1 to 63 of A-Z a-z 0-9 . _ / - and a value of at most 255 characters."
+        "Use a name of 1 to 63 characters of A-Z a-z 0-9 . _ / - and a value of at most "
+        "255 characters."
     ),
     "not-device-count": fixed("This is not a valid number of devices."),
     "give-number-or-null": fixed("Give a whole number from 1 to %(most)s, or null for no limit."),
-    "not-labels": fixed("Labels are a mapping of at most %(most)s names to texts."),
+    "not-labels": fixed("Labels are a mapping of at most %(most)s names to strings."),
     "job-of-other": fixed("Job %(pk)s belongs to another user."),
     "ask-owner-lead-tenant": fixed("Ask its owner or a lead of the tenant."),
     "more-than-stored-rounds": fixed("The span has more than %(most)s stored rounds."),
@@ -81,7 +82,7 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     ),
     "restore-data-directory": fixed("Restore the data directory."),
     "no-node-service": fixed(
-        "No node service manages this node. Check the processes of the queue nodes."
+        "No node service manages this node. Check the workers of queue `nodes`."
     ),
     "in-one-pcie-each": fixed("in one pcie each"),
     "in-one-socket-each": fixed("in one socket each"),
@@ -99,15 +100,15 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "log-on-host": fixed("it is on %(host)s"),
     "log-on-another-host": fixed("it is on another host"),
     "no-place-owned": fixed(
-        "virtual cluster %(name)s has no place for %(n)s × %(level)s: %(nodes)s belongs to "
+        "virtual cluster %(name)s has no room for %(n)s × %(level)s: %(nodes)s belongs to "
         "another tenant until an admin resets it"
     ),
     "no-place-barred": fixed(
-        "virtual cluster %(name)s has no place for %(n)s × %(level)s: %(nodes)s is dedicated to "
+        "virtual cluster %(name)s has no room for %(n)s × %(level)s: %(nodes)s is dedicated to "
         "other tenants or below its minimum isolation level"
     ),
     "no-place-single-tenant": fixed(
-        "virtual cluster %(name)s has no place for %(n)s × %(level)s: %(nodes)s does not isolate "
+        "virtual cluster %(name)s has no room for %(n)s × %(level)s: %(nodes)s does not isolate "
         "jobs and serves one tenant at a time"
     ),
     "each-of": fixed("each of %(names)s"),

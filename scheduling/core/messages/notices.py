@@ -12,7 +12,7 @@ NOTICES: Final[Mapping[str, Template]] = {
     "event-stopped": fixed("a job was stopped"),
     "event-preempting": fixed("a job is being preempted"),
     "event-requeued": fixed("a job was requeued after a preemption or a failure"),
-    "event-suspect": fixed("a job's node does not answer"),
+    "event-suspect": fixed("a job's node does not respond"),
     "event-idle": fixed("a job's devices are idle, and the job may be stopped"),
     "event-guarantee-used": fixed("a virtual cluster uses 80 or 100 percent of its guarantee"),
     "event-budget-used": fixed(
@@ -70,6 +70,6 @@ NOTICES: Final[Mapping[str, Template]] = {
     "undelivered-no-tls": fixed("TLS connection failed"),
     "undelivered-connection-refused": fixed("connection refused"),
     "undelivered-too-large": fixed("the body is too large"),
-    "undelivered-status": fixed("the receiver answered %(status)s"),
-    "undelivered-redirect": fixed("the receiver answered %(status)s; redirects are not followed"),
+    "undelivered-status": fixed("the receiver returned %(status)s"),
+    "undelivered-redirect": fixed("the receiver returned %(status)s; redirects are not followed"),
 }

@@ -133,7 +133,8 @@ POLICIES: Final[Mapping[str, Template]] = {
         "The policy gives the devices to jobs that are nearer to their end or have waited longer."
     ),
     "other-queues-first": fixed(
-        "Queues that use less of their guarantee come first, or the job is too large."
+        "Queues that use less of their guarantee go first, or the job exceeds what its "
+        "queue can get."
     ),
     "user-limit-of-queue": fixed("Its owner is at the per-user limit of the queue."),
     "queue-gives-back": fixed(

@@ -31,14 +31,15 @@ SPECS: Final[Mapping[str, Template]] = {
     ),
     "write-label-key": fixed("Write a key such as team or example.com/team."),
     "write-role-name": fixed(
-        "Write a name of at most 32 of a-z, 0-9 and -, that begins with a letter, such as worker."
+        "Write a name of at most 32 characters of a-z, 0-9 and - that begins with a "
+        "letter, such as worker."
     ),
     "write-job-id": fixed("Write the id of a job, a whole number."),
     "write-path": fixed("Write an absolute path without .., such as /shared/checkpoints."),
     "no-role": fixed("does not name a role."),
     "give-role": fixed("Give at least one role."),
-    "too-many-instances": fixed("has %(total)s instances in all."),
-    "use-fewer-instances": fixed("Use at most %(most)s instances over all roles."),
+    "too-many-instances": fixed("has %(total)s instances in total."),
+    "use-fewer-instances": fixed("Use at most %(most)s instances in all roles together."),
     "not-path": fixed("is not a valid path."),
     "system-directory": fixed("is a system directory of the node, or a hidden one."),
     "write-role": fixed("Write the name of a role of this job."),
@@ -47,8 +48,8 @@ SPECS: Final[Mapping[str, Template]] = {
     "use-guaranteed-or-omit-pin": fixed("Use class: guaranteed, or omit pinned_cell."),
     "needs-gang-of-one-role": fixed("requires a gang of one role."),
     "rank-too-high": fixed("must be below size."),
-    "too-many-ports": fixed("has %(total)s ports in all."),
-    "use-fewer-ports": fixed("Use at most %(most)s ports over all instances."),
+    "too-many-ports": fixed("has %(total)s ports in total."),
+    "use-fewer-ports": fixed("Use at most %(most)s ports for all instances together."),
     "needs-job-without-image": fixed("requires a job without an image."),
     "omit-checkpoint-dir": fixed("Omit it: the portal copies checkpoints from node to node."),
     "omit-elastic": fixed("Omit elastic, or use one role."),
@@ -188,7 +189,7 @@ SPECS: Final[Mapping[str, Template]] = {
     "write-secret": fixed("Write the secret as a text of at most 64 KiB."),
     "write-minimum": fixed("Write -1 or a number of instances from 1 to %(most)s."),
     "omit": fixed("Omit %(name)s."),
-    "give-field": fixed("Give %(name)s: %(help)s"),
+    "give-field": fixed("Specify %(name)s: %(help)s"),
     "help-name": fixed("Name of the job, with 1 to 63 printable characters of any script."),
     "help-virtual-cluster": fixed(
         "Virtual cluster in which the job runs and whose guarantee it uses."

@@ -24,18 +24,18 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "body-over-size": fixed("It has %(size)s bytes or more; the limit is %(most)s."),
     "leave-data-out": fixed("Leave data and environments out; fetch them in the job."),
     "make-room-for-archives": fixed(
-        "Archives go by themselves some time after their last job has ended. Until then use git, "
-        "or one that is there (GET /api/v1/archives/), or ask a cluster admin for more room."
+        "Archives are deleted some time after their last job has ended. Until then, use git or "
+        "an uploaded archive (GET /api/v1/archives/), or ask a cluster admin for a higher limit."
     ),
     "archive-over-limits": fixed(
         "It has more than %(files)s members or unpacks to more than %(size)s GiB."
     ),
-    "archive-has-special-file": fixed("%(name)s is no file, directory or link."),
+    "archive-has-special-file": fixed("%(name)s is not a file, directory or link."),
     "give-file-name": fixed("Use 1 to %(most)s printable characters without a slash."),
     "archive-too-large": fixed("The archive is too large"),
-    "archives-too-large": fixed("The tenant's archives are too large"),
+    "archives-too-large": fixed("The tenant's archives exceed their limit"),
     "archives-over-limit": fixed(
-        "The tenant's archives have %(kept)s bytes; with this one they would exceed %(most)s."
+        "The tenant's archives use %(kept)s bytes; with this one they would exceed %(most)s."
     ),
     "archive-empty": fixed("It is empty."),
     "archive-escapes": fixed("%(name)s is outside the directory."),
@@ -114,7 +114,7 @@ SUBMITS: Final[Mapping[str, Template]] = {
     "no-such-template": fixed("Template not found."),
     "template-of-other": fixed("The template belongs to another user."),
     "not-name": fixed("This is not a valid name."),
-    "not-template": fixed("This text cannot be stored as a template."),
+    "not-template": fixed("This document cannot be stored as a template."),
     "no-such-tenant": fixed("Tenant not found."),
     "too-many-templates": fixed("You have the maximum of %(most)s templates."),
     "use-fewer": fixed("Use fewer."),

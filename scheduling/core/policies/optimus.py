@@ -29,7 +29,7 @@ class CountsSteps(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimus:
-    """Gives one device after another to the job that gains most.
+    """Gives each further device to the job that gains most from it.
 
     Attributes:
         young: factor on the gains of jobs with less than a tenth of their steps done, whose
@@ -40,7 +40,7 @@ class Optimus:
 
     name: ClassVar[str] = "optimus"
     aliases: ClassVar[tuple[str, ...]] = ()
-    summary: ClassVar[str] = "each device to the job whose remaining time it shortens most"
+    summary: ClassVar[str] = "gives each device to the job whose remaining time it shortens most"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.RUNTIME, Need.THROUGHPUT})
     stateless: ClassVar[bool] = True
 

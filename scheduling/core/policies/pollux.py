@@ -36,7 +36,7 @@ _LEAST_FACTOR: Final = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pollux:
-    """Genetic search for the matrix of jobs and nodes with the best mean speed-up.
+    """Searches with a genetic algorithm for the allocation with the best mean speed-up.
 
     Attributes:
         fairness: power of the mean (the paper's p); the lower, the more equal.

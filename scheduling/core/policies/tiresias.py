@@ -26,7 +26,7 @@ _UNKNOWN: Final = -1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiresias:
-    """Jobs that have had little so far go before those that have had much.
+    """Runs the jobs with the least attained service first.
 
     Attributes:
         form: ``las``, or ``gittins`` for the order by the Gittins index of past jobs.

@@ -267,7 +267,7 @@ def _on_notice(member: MemberView) -> MemberView:
     """Return a member of an evicted attempt with a message about the notice."""
     if member.exit_cause != CAUSE_STOPPED:
         return member
-    return replace(member, message="left after the preemption notice")
+    return replace(member, message="exited after the preemption notice")
 
 
 def _end_text(reason: EndReason, receipt: Preemption | None) -> str:

@@ -202,7 +202,7 @@ def test_what_the_line_said_is_for_admins_and_others_read_a_neutral_sentence(api
         seen, managed = api("lena").get(url), api("root").get(url)
 
         assert "10.1.2.3" not in seen.content.decode()
-        assert "the node does not answer" in seen.content.decode()
+        assert "the node does not respond" in seen.content.decode()
         assert said in managed.content.decode()
     held = {row["name"]: row["state_reason"] for row in api("alice").get(URL).json()["results"]}
     assert held["node-2"] == "new driver"

@@ -196,8 +196,8 @@ def test_what_is_sent_by_a_click_goes_out_once_and_from_a_new_page_again() -> No
 
     assert "Ping sent" in first
     assert "Delivery queued again." in replayed
-    assert "This form was already sent and processed." in second
-    assert "This form was already sent and processed." in again
+    assert "This form was already submitted and processed." in second
+    assert "This form was already submitted and processed." in again
     assert Delivery.objects.get(replay_of=delivery).event == "ping"
     clicks(f"{page}test/")
     assert Delivery.objects.count() == 3

@@ -335,7 +335,7 @@ def test_a_job_does_not_tell_its_owner_what_the_line_to_its_node_said():
     assert node(home.name).contact_reason == "10.1.2.3:22: no route"
     event = job.events.order_by("-id")[0]
     assert event.state == JobState.SUSPECT
-    assert event.text == "its node has not answered for a while"
+    assert event.text == "its node has not responded for a while"
 
 
 def test_a_device_is_taken_out_of_use_and_back():

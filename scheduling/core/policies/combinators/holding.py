@@ -16,7 +16,7 @@ from scheduling.core.policy_interface import Alloc, JobPhase, Plan, PolicyJob, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hysteresis(Combinator):
-    """Running jobs change size, type or processes per device only if that pays for the restart.
+    """Changes a running job only if the gain exceeds the cost of the restart.
 
     Attributes:
         min_run: minimum seconds without a change before the next one.
@@ -65,7 +65,7 @@ class Hysteresis(Combinator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCeiling(Combinator):
-    """Limits the devices of each account, whatever the inner policy gives it.
+    """Limits the devices of each account, regardless of the inner policy.
 
     Attributes:
         most: maximum devices of an account (a tenant, else an owner) without its own limit.

@@ -19,7 +19,7 @@ from scheduling.core.policy_interface import JobPhase, Plan, PolicyJob, Reservat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfilled(Combinator):
-    """The inner policy's order, with reservations that no job may delay.
+    """Adds backfill with reservations to the order of the inner policy.
 
     Sizes are the requested ones: of an elastic policy only its order remains.
 
@@ -52,7 +52,7 @@ class Backfilled(Combinator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opportunistic(Combinator):
-    """The inner policy decides for guaranteed jobs; the others get idle or lent devices."""
+    """Gives idle and lent devices to opportunistic jobs; the inner policy decides the others."""
 
     name: ClassVar[str] = "opportunistic"
     summary: ClassVar[str] = sentence("summary-lending")
@@ -97,7 +97,7 @@ class Opportunistic(Combinator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveHead(Combinator):
-    """A job that has waited too long gets the next devices: no start before it on its types.
+    """Reserves the next devices of its types for a job that has waited too long.
 
     A waiting job may never fit. So devices are reserved for it in turns, with pauses of once,
     three, seven times the length of a turn between them. A job that remains blocks others for an
@@ -196,7 +196,7 @@ def _nodes_hold(job: PolicyJob, kind: str, snapshot: Snapshot) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineGuard(Combinator):
-    """Jobs whose deadline is in danger come before the inner policy's choice.
+    """Jobs that may miss their deadline come before the inner policy's choice.
 
     Attributes:
         slack: factor on the known remaining time.

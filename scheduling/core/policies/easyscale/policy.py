@@ -24,7 +24,7 @@ _WAITS: Final = sentence(message("no-type-has-enough"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EasyScale:
-    """Admits waiting jobs, then grows the job that gains most per GPU; jobs never shrink.
+    """Admits waiting jobs, then grows the job that gains most per GPU; never shrinks a job.
 
     Attributes:
         most_waste: configurations that lose a greater part of their devices' power are left out.
@@ -39,7 +39,7 @@ class EasyScale:
     name: ClassVar[str] = "easyscale"
     aliases: ClassVar[tuple[str, ...]] = ()
     summary: ClassVar[str] = (
-        "elastic jobs with fixed logical workers, planned exactly on any types"
+        "elastic jobs with a fixed number of logical workers, planned on any device types"
     )
     needs: ClassVar[frozenset[Need]] = frozenset({Need.THROUGHPUT})
     stateless: ClassVar[bool] = False

@@ -34,7 +34,7 @@ _LATE: Final = sentence(message("promises-leave-too-little"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticFlow:
-    """Guarantees deadlines with the fewest devices, and gives the rest where it gains most.
+    """Guarantees deadlines with the fewest devices; the rest go to the jobs that gain most.
 
     Attributes:
         slot: seconds between changes of size.

@@ -31,7 +31,7 @@ _WAITS: Final = sentence(message("other-slice"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gandiva:
-    """Time slices for all, packing under load, migration and growth without it.
+    """Time-slices jobs; packs small jobs under load, and migrates and grows jobs otherwise.
 
     Attributes:
         quantum: seconds of a slice of time.
@@ -47,7 +47,7 @@ class Gandiva:
 
     name: ClassVar[str] = "gandiva"
     aliases: ClassVar[tuple[str, ...]] = ()
-    summary: ClassVar[str] = "time slices, packing, migration and growth by what is measured"
+    summary: ClassVar[str] = "time slices, packing, migration and growth, based on measurements"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.TELEMETRY, Need.SHARING})
     stateless: ClassVar[bool] = False
 

@@ -32,7 +32,7 @@ _WAITS = sentence(message("share-not-behind"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gavel:
-    """Optimises time shares on each type, then serves the job with the largest deficit.
+    """Optimises time shares by device type, then runs the jobs with the largest deficit.
 
     Attributes:
         objective: objective of the fractions.
@@ -58,7 +58,9 @@ class Gavel:
 
     name: ClassVar[str] = "gavel"
     aliases: ClassVar[tuple[str, ...]] = ()
-    summary: ClassVar[str] = "fractions of time on each type by linear programs, given as rounds"
+    summary: ClassVar[str] = (
+        "time shares on each device type by linear programs, applied round by round"
+    )
     needs: ClassVar[frozenset[Need]] = frozenset({Need.THROUGHPUT, Need.RUNTIME})
     stateless: ClassVar[bool] = False
 

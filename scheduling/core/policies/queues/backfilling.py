@@ -27,7 +27,7 @@ from tessera.messages import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """Priority, then arrival; shorter jobs pass where they put off no reservation.
+    """Runs jobs by priority and submit time; shorter jobs may start early (backfill).
 
     Attributes:
         reservations: the jobs whose start must not be delayed.

@@ -111,7 +111,7 @@ def _guarantees(snapshot: Snapshot) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The queue with the smallest part of its guarantee in use is served next.
+    """Serves the queue that uses the smallest fraction of its guarantee first.
 
     Attributes:
         strict: a queue's head that does not fit blocks its own queue.
@@ -135,7 +135,7 @@ class Capacity:
 
     name: ClassVar[str] = "capacity"
     aliases: ClassVar[tuple[str, ...]] = ("yarn-cs",)
-    summary: ClassVar[str] = "queues with guarantees and ceilings; idle guarantees are lent"
+    summary: ClassVar[str] = "queues with guarantees and upper limits; idle guarantees are lent"
     needs: ClassVar[frozenset[Need]] = frozenset()
     stateless: ClassVar[bool] = True
 
@@ -237,7 +237,7 @@ def _without(snapshot: Snapshot, back: frozenset[int]) -> Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Philly:
-    """Quotas as in ``capacity``, with a locality that is relaxed by waiting.
+    """Queue quotas as in ``capacity``; a job accepts less locality the longer it waits.
 
     Attributes:
         relax_seconds: wait of a gang for one domain before it requests a wider one.
@@ -251,7 +251,7 @@ class Philly:
 
     name: ClassVar[str] = "philly"
     aliases: ClassVar[tuple[str, ...]] = ()
-    summary: ClassVar[str] = "quotas, with locality relaxed while a gang waits"
+    summary: ClassVar[str] = "queue quotas; locality is relaxed while a gang waits"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.CELLS})
     stateless: ClassVar[bool] = True
 

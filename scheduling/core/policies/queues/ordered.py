@@ -41,7 +41,7 @@ J = TypeVar("J", bound=Arrived)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fifo:
-    """Higher priority first, then the earlier submit, then the smaller id.
+    """Runs jobs by priority; within a priority, by submit time.
 
     Attributes:
         backfill: jobs may pass a head that does not fit.
@@ -51,7 +51,7 @@ class Fifo:
 
     name: ClassVar[str] = "fifo"
     aliases: ClassVar[tuple[str, ...]] = ("fcfs",)
-    summary: ClassVar[str] = "priority, then arrival; backfill lets smaller jobs pass"
+    summary: ClassVar[str] = "priority, then submit time; smaller jobs may start early (backfill)"
     needs: ClassVar[frozenset[Need]] = frozenset()
     stateless: ClassVar[bool] = True
 
@@ -96,7 +96,7 @@ def remaining_seconds(job: PolicyJob, snapshot: Snapshot) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortestTime:
-    """The job with the least time to go runs first.
+    """Runs the job with the shortest remaining time first.
 
     Attributes:
         strict: whether a job that does not fit blocks later jobs.
@@ -121,7 +121,7 @@ class ShortestTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortestService:
-    """The job with the fewest device-seconds to go runs first.
+    """Runs the job with the fewest remaining device-seconds first.
 
     Attributes:
         strict: whether a job that does not fit blocks later jobs.

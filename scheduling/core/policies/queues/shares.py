@@ -24,7 +24,7 @@ _WAITS: Final = sentence(message("share-is-used"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DominantShare:
-    """The tenant with the smallest dominant share is served next.
+    """Serves the tenant with the smallest dominant share first.
 
     Attributes:
         preempt: shares are filled from nothing in every round; else running jobs retain theirs.
@@ -51,7 +51,7 @@ class DominantShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairShare:
-    """The tenant with the least usage and devices for its weight is served next.
+    """Serves the tenant with the lowest past and current usage relative to its weight first.
 
     Attributes:
         half_life: seconds after which received device-time counts half.

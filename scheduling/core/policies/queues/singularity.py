@@ -25,7 +25,7 @@ _NOT_ADMITTED: Final = sentence(message("tier-does-not-fit"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Singularity:
-    """Tiers before fairness: guaranteed fractions first, then the rest is divided.
+    """Gives each service tier its guaranteed fraction first, then divides the rest fairly.
 
     Attributes:
         premium: fraction of full speed that the tier ``premium`` guarantees.
@@ -39,7 +39,7 @@ class Singularity:
 
     name: ClassVar[str] = "singularity"
     aliases: ClassVar[tuple[str, ...]] = ()
-    summary: ClassVar[str] = "tiers that promise a part of full speed; all jobs shrink and move"
+    summary: ClassVar[str] = "tiers with a guaranteed fraction of full speed; jobs shrink and move"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.HISTORY})
     stateless: ClassVar[bool] = False
 

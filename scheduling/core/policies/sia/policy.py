@@ -145,7 +145,7 @@ def _alloc(device_type: str, devices: int) -> Alloc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sia:
-    """Chooses a type and a size for every job so that the sum of scaled goodputs is best.
+    """Chooses each job's device type and size to maximise the sum of scaled goodputs.
 
     Attributes:
         fairness: the power; negative: slow jobs weigh more.

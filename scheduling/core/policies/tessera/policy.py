@@ -41,7 +41,7 @@ _WAITS: Final = sentence(message("others-gain-more"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tessera:
-    """Chooses type and size of every job for early completion without starvation.
+    """Chooses each job's device type and size for early completion, without starvation.
 
     Attributes:
         power: power of the speed in the objective.
@@ -83,7 +83,7 @@ class Tessera:
 
     name: ClassVar[str] = "tessera"
     aliases: ClassVar[tuple[str, ...]] = ()
-    summary: ClassVar[str] = "early completion, restarts paid in seconds, nobody left behind"
+    summary: ClassVar[str] = "early completion; restarts count as lost seconds; no starvation"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.GOODPUT})
     stateless: ClassVar[bool] = True
 
