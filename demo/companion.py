@@ -64,7 +64,7 @@ class Demo:
         """
         child = supervisor.children[PROGRAM]
         if not supervisor.wait_until(partial(nodes_answer, self.source), CONTENT_SECONDS):
-            raise StartupError("the demo's nodes do not listen", last_lines(child.log))
+            raise StartupError("the demo nodes do not accept connections", last_lines(child.log))
 
     def probes(self) -> Mapping[str, Probe]:
         """Return the health check of the process of the nodes."""

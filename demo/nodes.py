@@ -66,17 +66,17 @@ class RunningNode:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the nodes until TERM or INT."""
     parser = argparse.ArgumentParser(prog="python -m demo.nodes")
-    parser.add_argument("folder", type=Path, help="homes, host keys and the listing lie here")
+    parser.add_argument("folder", type=Path, help="directory for homes, host keys and the listing")
     parser.add_argument("--authorized-key", type=Path, required=True, help="public key file")
     parser.add_argument(
         "--place",
         action="append",
         default=[],
-        help="NAME=FD: a listening socket that is held open",
+        help="NAME=FD: an inherited listening socket",
     )
     parser.add_argument("--isolation", default="", choices=("", *isolation.PLAIN_LEVELS))
     parser.add_argument(
-        "--hidden", action="append", default=[], help="directory that jobs never see"
+        "--hidden", action="append", default=[], help="directory that jobs cannot see"
     )
     options = parser.parse_args(arguments)
     try:
@@ -246,7 +246,7 @@ class HomeSftp(asyncssh.SFTPServer):
             return self._home
         real = os.path.realpath(mapped)
         if os.path.commonpath([self._home, real]) != self._home:
-            raise asyncssh.SFTPPermissionDenied("outside of the home directory")
+            raise asyncssh.SFTPPermissionDenied("outside the home directory")
         return mapped
 
 

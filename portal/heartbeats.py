@@ -89,7 +89,7 @@ class MissedRounds:
         try:
             self._run()
         except Exception:
-            logger.exception("the round in this process failed; the next look tries again")
+            logger.exception("the round in this process failed; it is retried at the next check")
         finally:
             connections.close_all()
 

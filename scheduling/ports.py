@@ -90,5 +90,5 @@ def bound() -> RequestPorts:
         RuntimeError: no implementation is bound; the portal binds them at its start.
     """
     if not _bound:
-        raise RuntimeError("No ports are bound. Install the application `portal`.")
+        raise RuntimeError("No ports are registered. Install the Django application `portal`.")
     return _bound[0]

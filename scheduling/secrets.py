@@ -28,7 +28,7 @@ def unseal(sealed: bytes) -> str:
         return _fernet(settings.SECRET_KEY).decrypt(sealed).decode()
     except InvalidToken:
         raise UnreadableSecretError(
-            "a job's secret cannot be read with this installation's secret key"
+            "a job's secret cannot be decrypted with the secret key of this installation"
         ) from None
 
 

@@ -66,7 +66,7 @@ def decide_shadows(number: int) -> None:
 @shared_task(name="scheduling.tasks.answer_what_if")
 def answer_what_if(pk: int) -> None:
     """Replay past days under other policies, apart from this worker and its queue."""
-    logger.info("question %s is answered apart", pk)
+    logger.info("what-if %s runs in a separate process", pk)
     what_if.start_answering(project=settings.BASE_DIR)
 
 
@@ -117,7 +117,7 @@ def _feed_sweeps() -> None:
     try:
         sweeps.feed_sweeps()
     except Exception:
-        logger.exception("no sweep was fed; the round runs without it")
+        logger.exception("no sweep jobs were released; the round continues without them")
 
 
 def _rest_after(began: float) -> float:

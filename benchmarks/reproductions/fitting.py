@@ -56,7 +56,7 @@ def fit_throughput(observations: tuple[Observation, ...]) -> Throughput:
         ValueError: there are no observations.
     """
     if not observations:
-        raise ValueError("nothing has been observed")
+        raise ValueError("no observations")
     problem = _Problem.of(observations)
     values = _minimum(problem).tolist()
     if not problem.several_nodes.any():

@@ -92,7 +92,7 @@ class TypeProfile:
         nodes, devices = len(placement), sum(placement)
         fitting = [row[2] for row in self._other if row[0] >= nodes and row[1] >= devices]
         if not fitting:
-            raise SimulationError(f"{self._source}: nothing is known of {devices} devices")
+            raise SimulationError(f"{self._source}: no measurements for {devices} devices")
         return max(fitting)
 
     def largest_batch_on(self, devices: int) -> int | None:
@@ -136,8 +136,8 @@ class TypeProfile:
         step, sync = self._interpolator((nodes, sum(placement), batch))
         if not np.isfinite(step):
             raise SimulationError(
-                f"{self._source}: nothing is known of {sum(placement)} devices on {nodes} nodes"
-                f" at {batch} samples each"
+                f"{self._source}: no measurements for {sum(placement)} devices on {nodes} nodes "
+                f"at {batch} samples each"
             )
         return float(step), float(sync)
 
@@ -212,7 +212,7 @@ class AppProfile:
     def _between(self, batch: int, epoch: int, column: int) -> float:
         """Interpolate linearly between the two neighbouring files."""
         if not self.initial_batch <= batch <= self.largest_batch:
-            raise SimulationError(f"{self.name}: nothing is known of a total batch of {batch}")
+            raise SimulationError(f"{self.name}: no measurements for a total batch of {batch}")
         index = bisect_left(self._batches, batch)
         high = self._batches[index]
         above = self._curves[high][epoch][column]
@@ -256,7 +256,7 @@ def _read_validation(
         curves[batch] = _read_curve(text, f"{app}/validation-{batch}.csv")
         batch *= 2
     if not curves:
-        raise SimulationError(f"{app}: there is no file {app}/validation-{batch}.csv")
+        raise SimulationError(f"{app}: file not found: {app}/validation-{batch}.csv")
     return curves
 
 

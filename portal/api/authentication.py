@@ -74,7 +74,7 @@ class PasswordAuthentication(authentication.BasicAuthentication):
         django_request = getattr(request, "_request", request)
         user = authenticate(request=django_request, username=userid, password=password)
         if not isinstance(user, User) or not user.is_active:
-            raise exceptions.AuthenticationFailed("The name or the password is not right.")
+            raise exceptions.AuthenticationFailed("The user name or the password is incorrect.")
         return user, None
 
 

@@ -68,7 +68,9 @@ def read_changes(shape: type[Any], body: object) -> dict[str, Any]:
     given = _checked(shape, body)
     if not given:
         names = ", ".join(known.name for known, _ in _fields(shape))
-        raise InvalidError("The edit changes nothing.", remedy=f"Give some of: {names}.")
+        raise InvalidError(
+            "The edit contains no changes.", remedy=f"Specify at least one of: {names}."
+        )
     return given
 
 
@@ -77,7 +79,7 @@ def _checked(shape: type[Any], body: object) -> dict[str, Any]:
         body = {}
     if not isinstance(body, Mapping):
         raise InvalidError(
-            "The body is not an object.", value=type(body).__name__, remedy="Send an object."
+            "The body is not a JSON object.", value=type(body).__name__, remedy="Send an object."
         )
     faults: list[FieldError] = []
     given = _object(shape, body, "", faults)
@@ -91,7 +93,7 @@ def _object(
     hints = {known.name: hint for known, hint in _fields(shape)}
     for key in body:
         if key not in hints:
-            remedy = f"Use some of: {', '.join(hints)}." if hints else "Send an empty object."
+            remedy = f"Use any of: {', '.join(hints)}." if hints else "Send an empty object."
             faults.append(_fault(f"{path}{key}", body[key], "This is not a valid field.", remedy))
     return {
         name: _value(hint, body[name], f"{path}{name}", faults)
@@ -109,7 +111,7 @@ def _value(hint: Any, value: Any, path: str, faults: list[FieldError]) -> Any:
             return found
     if len(faults) == before + 1 and faults[-1].field == path:
         del faults[before:]
-        faults.append(_fault(path, value, "This value is of another kind.", _remedy(hint)))
+        faults.append(_fault(path, value, "This value has the wrong type.", _remedy(hint)))
     return None
 
 
@@ -124,7 +126,7 @@ def _as_option(option: Any, value: Any, path: str, faults: list[FieldError]) -> 
         # The schema describes these values, and the service validates them.
         _check_texts(value, path, faults)
     if not _fits(option, kind, value):
-        faults.append(_fault(path, value, "This value is of another kind.", _remedy(option)))
+        faults.append(_fault(path, value, "This value has the wrong type.", _remedy(option)))
         return None
     return value
 
@@ -140,7 +142,7 @@ def _fits(option: Any, kind: Any, value: Any) -> bool:
 def _check_texts(value: Any, path: str, faults: list[FieldError]) -> None:
     """Reject strings that the database or JSON cannot store, at any depth of ``value``."""
     if isinstance(value, str) and not _is_text(value):
-        faults.append(_fault(path, value, "This value is of another kind.", "Give a text."))
+        faults.append(_fault(path, value, "This value has the wrong type.", "Use a string."))
     elif isinstance(value, list):
         for position, inner in enumerate(value):
             _check_texts(inner, f"{path}.{position}", faults)

@@ -271,7 +271,7 @@ def _owners(given: frozenset[str]) -> dict[str, str]:
     pairs = [entry.partition("=") for entry in sorted(given)]
     InvalidError.raise_if(
         InvalidError(
-            "This names no owner.",
+            "This does not name an owner.",
             field="owner",
             value=name + equals,
             remedy="Write virtual-cluster=tenant.",

@@ -235,7 +235,7 @@ def submissions_from(request: Request) -> list[Submission]:
         )
     if len(body) > MAX_BULK:
         raise InvalidError(
-            f"One call takes 1 to {MAX_BULK} jobs.", value=len(body), remedy="Split the list."
+            f"A request takes 1 to {MAX_BULK} jobs.", value=len(body), remedy="Split the list."
         )
     return [submission_of(document, "") for document in body]
 

@@ -25,8 +25,8 @@ _CODES: Final = {
     401: ("not-authenticated", "Sign in, or send a token"),
     403: ("forbidden", "You may not do this"),
     404: ("not-found", "Not found, or you may not see it"),
-    405: ("method-not-allowed", "This address does not take that method"),
-    406: ("not-acceptable", "The answer comes as JSON only"),
+    405: ("method-not-allowed", "This address does not support this method"),
+    406: ("not-acceptable", "The response is available only as JSON"),
     415: ("unsupported-media-type", "Send JSON or YAML"),
     429: ("throttled", "Too many requests"),
 }
@@ -101,12 +101,12 @@ def _document_of(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | No
         title = "The cluster specification is not valid"
         return problem("invalid-cluster", title, 400, _fields((fault,))), {}
     if isinstance(error, StaleJobError):
-        return problem("stale-job", "The job has just moved; look at it again", 409), {}
+        return problem("stale-job", "The state of the job has just changed; reload it", 409), {}
     if isinstance(error, OperationalError):
         # The database is locked, full or unreachable. Nothing of the request was stored, or its
         # idempotency key detects a repetition.
-        logger.error("the database cannot be used: %s", error)
-        title = "The database cannot be used at this moment; try again"
+        logger.error("the database is unavailable: %s", error)
+        title = "The database is temporarily unavailable; try again"
         return problem("database-unavailable", title, 503), {"Retry-After": "5"}
     return _framework_document(error)
 

@@ -40,7 +40,7 @@ _USAGE_TAKES: Final = (
     ),
     OpenApiParameter("until", str, description="Last day (UTC); default: today."),
     OpenApiParameter(
-        "format", str, enum=_FORMATS, description="Format, in place of `Accept` (default json)."
+        "format", str, enum=_FORMATS, description="Format, instead of `Accept` (default json)."
     ),
     OpenApiParameter("by", str, description=f"One of {', '.join(GROUPS)} (default tenant)."),
 )
@@ -205,7 +205,7 @@ class UsageViewSet(ApiViewSet):
             return date.fromisoformat(given)
         except ValueError:
             raise InvalidError(
-                "This is not a day.", field=name, value=given, remedy="Write 2026-03-31."
+                "This is not a valid day.", field=name, value=given, remedy="Write 2026-03-31."
             ) from None
 
 
@@ -295,7 +295,7 @@ class AuditViewSet(ApiViewSet):
         """List audited changes in tenants that you lead (cluster admins: all), newest first."""
         if not self.viewer.can_somewhere(Permission.READ_AUDIT):
             raise ForbiddenError(
-                "You lead no tenant.",
+                "You do not lead a tenant.",
                 field="permission",
                 value=str(Permission.READ_AUDIT),
                 remedy="Ask a lead of the tenant.",

@@ -152,14 +152,14 @@ def _format_of(asked: str, text: bytes) -> str:
     if found:
         return found
     raise UnsupportedFormatError(
-        "The document does not show what it was written for."
+        "The format of the document cannot be detected."
         if asked == AUTO
-        else f"No importer for {asked}.",
+        else f"There is no importer for {asked}.",
         field="format",
         value=asked,
-        remedy=f"Use one of {', '.join(IMPORTERS)}; a job of Tessera's own is submitted as it is."
+        remedy=f"Use one of {', '.join(IMPORTERS)}; submit a native job specification unchanged."
         if asked == AUTO
-        else f"These work: {', '.join(IMPORTERS)}, and {AUTO}.",
+        else f"Use one of {', '.join(IMPORTERS)}, or {AUTO}.",
     )
 
 
@@ -179,10 +179,10 @@ def _text_of(request: Request, name: str) -> tuple[bytes, str]:
             return envelope[1].encode(errors="surrogatepass"), ""
         if envelope is not None or name == "sbatch":
             raise InvalidError(
-                "JSON carries a script or document as one text.",
+                "In JSON, the script or document is one string.",
                 field=envelope[0] if envelope else "text",
                 value=envelope[1] if envelope else None,
-                remedy='Send {"text": "..."} and nothing beside it, or the text itself.',
+                remedy='Send {"text": "..."} without other fields, or the text itself.',
             )
     return body, media_type
 
@@ -190,10 +190,11 @@ def _text_of(request: Request, name: str) -> tuple[bytes, str]:
 def _check_jobs(imported: Imported) -> None:
     if imported.nodes:
         raise InvalidError(
-            "These are nodes, and they are added one by one: each host key has to be confirmed.",
+            "The document describes nodes. Nodes are added one by one, because each host key "
+            "must be confirmed.",
             field="nodes",
             value=len(imported.nodes),
-            remedy="Translate with dry_run=1, and send each of nodes to /api/v1/nodes/.",
+            remedy="Translate with dry_run=1, and send each item of nodes to /api/v1/nodes/.",
         )
 
 

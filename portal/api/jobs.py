@@ -63,7 +63,7 @@ _FILTERS: Final = (
     OpenApiParameter("mine", bool, description="`1`: only your own jobs."),
     OpenApiParameter("reason", str, description="A reason code."),
     OpenApiParameter("label", str, description="`name=value`."),
-    OpenApiParameter("q", str, description="Part of the name or note, or the number."),
+    OpenApiParameter("q", str, description="Part of the name or note, or the job ID."),
     OpenApiParameter(
         "ended_since",
         datetime,
@@ -169,7 +169,7 @@ class JobViewSet(JobTelemetry, JobExplanations):
         """Submit up to 1,000 jobs, all or none."""
         if "Idempotency-Key" in request.headers:
             raise InvalidError(
-                "A list of jobs takes no key.",
+                "A list of jobs cannot have an idempotency key.",
                 field="Idempotency-Key",
                 value=request.headers["Idempotency-Key"],
                 remedy="Leave it out, or submit the jobs one by one.",
@@ -275,7 +275,7 @@ class JobViewSet(JobTelemetry, JobExplanations):
     def _search(self) -> str:
         label, words = self.query.text("label"), self.query.text("q")
         if label and words:
-            raise _wrong("label", label, "label and q do not go together.", "Use one of them.")
+            raise _wrong("label", label, "label and q cannot be combined.", "Use one of them.")
         if label and "=" not in label:
             raise _wrong("label", label, "This is not a valid label.", "Write name=value.")
         if len(label or words) > LONGEST_SEARCH:

@@ -71,16 +71,16 @@ def _escaped(value: str) -> str:
 
 _VC_GAUGES: Final = (
     ("nominal_quota", "Devices guaranteed (Kueue nominal quota).", "guarantee"),
-    ("quota_used", "Devices of the guarantee in use by the virtual cluster's own jobs.", "used"),
-    ("quota_borrowed", "Devices held outside the guarantee.", "borrowed"),
-    ("quota_lent", "Devices of the guarantee that others use now.", "lent"),
-    ("quota_unhealthy", "Devices of the guarantee that are out of order.", "unhealthy"),
-    ("quota_cordoned", "Devices of the guarantee on cordoned or draining nodes.", "cordoned"),
-    ("queue_deserved_gpus", "The same as nominal quota, by KAI's name.", "guarantee"),
+    ("quota_used", "Guaranteed devices in use by jobs of the virtual cluster.", "used"),
+    ("quota_borrowed", "Devices in use beyond the guarantee.", "borrowed"),
+    ("quota_lent", "Guaranteed devices that other virtual clusters use now.", "lent"),
+    ("quota_unhealthy", "Guaranteed devices that are unhealthy.", "unhealthy"),
+    ("quota_cordoned", "Guaranteed devices on cordoned or draining nodes.", "cordoned"),
+    ("queue_deserved_gpus", "Nominal quota under the name that KAI uses.", "guarantee"),
     # A virtual cluster has no fair share beyond its guarantee, so both metrics are equal.
     ("queue_fair_share_gpus", "Devices of the fair share (KAI): the guarantee.", "guarantee"),
-    ("pending_devices", "Devices wanted by jobs that wait.", "queued"),
-    ("pending_workloads", "Jobs that wait.", "queued_jobs"),
+    ("pending_devices", "Devices requested by waiting jobs.", "queued"),
+    ("pending_workloads", "Waiting jobs.", "queued_jobs"),
     ("admitted_active_workloads", "Jobs that hold devices.", "running_jobs"),
 )
 
@@ -106,10 +106,10 @@ def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
     allocated = tuple(
         Sample(use.used + use.borrowed, _labels(use)) for use in view.virtual_clusters
     )
-    yield Family("tessera_queue_allocated_gpus", "gauge", "Devices held (KAI).", allocated)
+    yield Family("tessera_queue_allocated_gpus", "gauge", "Devices in use (KAI).", allocated)
     yield _gauges(
         "pending_workloads_by_reason",
-        "Jobs that wait, by reason code; empty before the first round has seen them.",
+        "Waiting jobs by reason code; the code is empty before the first round.",
         "reason",
         counts_by_reason(viewer, JobFilter()),
     )
@@ -117,7 +117,7 @@ def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
     yield _eviction_family(view)
     yield _idle_family(viewer, view)
     if viewer.is_cluster_admin and viewer.bound_tenant_id is None:
-        words = "Deliveries of notifications that wait, and that were given up in 30 days."
+        words = "Deliveries of notifications: pending, and failed in the last 30 days."
         yield _gauges("notification_deliveries", words, "state", delivery_counts())
         yield from _part_families(now)
     newest = recent_rounds(viewer, limit=1).results
@@ -140,7 +140,7 @@ def _cluster_families(view: ClusterView) -> Iterator[Family]:
     live = {state.value: totals.jobs[state] for state in JobState if state not in TERMINAL}
     yield _gauges("jobs", "Live jobs that you may see, by state.", "state", live)
     idle = {free.chain: free.idle for free in view.free}
-    yield _gauges("idle_devices", "Devices that a job could have now.", "chain", idle)
+    yield _gauges("idle_devices", "Devices that are available to a job now.", "chain", idle)
 
 
 def _vc_family(name: str, words: str, attribute: str, view: ClusterView) -> Family:
@@ -153,7 +153,7 @@ def _wait_family(view: ClusterView) -> Family:
     return Family(
         "tessera_admission_wait_time_seconds",
         "histogram",
-        "Waits for a first start, from the submission until the job ran.",
+        "Time from submission to the first start of a job.",
         tuple(
             sample
             for use in view.virtual_clusters
@@ -175,7 +175,7 @@ def _eviction_family(view: ClusterView) -> Family:
     return Family(
         "tessera_evicted_workloads_total",
         "counter",
-        "Times that a job lost its devices without having ended by itself, by reason.",
+        "Number of times that a job lost its devices before it ended, by reason.",
         tuple(
             Sample(number, {**labels[vc_id], "reason": reason})
             for (vc_id, reason), number in counted.items()
@@ -186,7 +186,7 @@ def _eviction_family(view: ClusterView) -> Family:
 def _idle_family(viewer: Viewer, view: ClusterView) -> Family:
     counted = idling_counts(viewer)
     samples = (Sample(counted.get(use.id, 0), _labels(use)) for use in view.virtual_clusters)
-    words = "Running jobs that were warned because their devices idle, of those that you may see."
+    words = "Running jobs with an idle warning, among the jobs that you may see."
     return Family("tessera_idle_workloads", "gauge", words, tuple(samples))
 
 
@@ -194,10 +194,15 @@ def _round_families(newest: RoundRow, now: datetime) -> Iterator[Family]:
     age = max((now - newest.committed_at).total_seconds(), 0.0)
     numbers = (
         ("rounds_total", "counter", "Rounds committed so far.", newest.number),
-        ("round_age_seconds", "gauge", "Since the newest round.", age),
-        ("round_duration_seconds", "gauge", "Of the newest round.", newest.duration_ms / 1000),
-        ("round_started_jobs", "gauge", "Jobs that it started.", newest.started),
-        ("round_preempted_jobs", "gauge", "Jobs that it ordered to leave.", newest.preempted),
+        ("round_age_seconds", "gauge", "Time since the newest round.", age),
+        (
+            "round_duration_seconds",
+            "gauge",
+            "Duration of the newest round.",
+            newest.duration_ms / 1000,
+        ),
+        ("round_started_jobs", "gauge", "Jobs started by the newest round.", newest.started),
+        ("round_preempted_jobs", "gauge", "Jobs preempted by the newest round.", newest.preempted),
     )
     for name, kind, words, value in numbers:
         yield Family(f"tessera_{name}", kind, words, (Sample(value),))
@@ -208,7 +213,7 @@ def _part_families(now: datetime) -> Iterator[Family]:
     words = "Whether a part of the control plane works, as in /readyz (1 or 0)."
     yield _gauges("part_ok", words, "part", states)
     hosts = health.host_rows(now)
-    words = "How far the host's clock is ahead of the database's."
+    words = "Offset of the host clock from the database clock; positive: the host is ahead."
     yield _host_family("host_clock_skew_seconds", words, hosts, "skew_seconds")
     words = "Free bytes of the data directory's file system."
     yield _host_family("data_disk_free_bytes", words, hosts, "free_bytes")

@@ -93,14 +93,14 @@ class HostKeyMismatchError(ConflictError):
     """The host key of the node differs from the confirmed one; nothing was stored."""
 
     code = "host-key-mismatch"
-    title = "The node shows another host key"
+    title = "The node presents a different host key"
 
 
 class NodeUnreachableError(ConflictError):
     """No SSH server answers at the address; nothing was stored."""
 
     code = "node-unreachable"
-    title = "The node does not answer"
+    title = "The node does not respond"
 
 
 class NodeViewSet(ApiViewSet):
@@ -258,18 +258,20 @@ def confirmed_key(host: str, port: int, confirmed: str | None) -> str:
         line = asyncio.run(fetch_host_key(host, port, seconds=KEY_SECONDS))
     except UnreachableError as error:
         raise NodeUnreachableError(
-            f"No SSH server answers there: {error}.",
+            f"No SSH server responds there: {error}.",
             field="host",
             value=f"{host}:{port}",
-            remedy="See that its SSH server runs and can be reached from here.",
+            remedy="Check that its SSH server runs and is reachable from this server.",
         ) from None
     seen = fingerprint(line)
     if confirmed == seen:
         return line
     kind = HostKeyUnknownError if not confirmed else HostKeyMismatchError
     raise kind(
-        f"{host}:{port} shows the host key {seen}.",
+        f"{host}:{port} presents the host key {seen}.",
         field="host_key_fingerprint",
         value=seen,
-        remedy="Compare it with the one on the machine (ssh-keygen -l), and send exactly that.",
+        remedy=(
+            "Compare it with the key on the machine (ssh-keygen -l), and send exactly that key."
+        ),
     )

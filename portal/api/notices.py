@@ -178,7 +178,7 @@ class WebhookViewSet(ApiViewSet):
                 request, create, viewer=self.viewer, made_key=lambda new: new.hook.pk
             )
         except FormSentError as earlier:
-            remedy = "If it is lost, `rotate` gives that webhook another."
+            remedy = "If you lost it, `rotate` creates a new one for the webhook."
             raise ToldOnceError.of("webhook", earlier.made, remedy) from None
         return self._new(made, status=201)
 
@@ -278,9 +278,9 @@ class NotificationViewSet(ApiViewSet):
         require_scope(self.viewer, Permission.SUBMIT_JOBS)
         if self.viewer.bound_tenant_id is not None:
             raise ForbiddenError(
-                "The token is bound to one tenant, and mail is about all of yours.",
+                "The token is limited to one tenant, but mail settings apply to all your tenants.",
                 field="permission",
-                remedy="Use a token that is bound to no tenant, or sign in.",
+                remedy="Use a token without a tenant limit, or sign in.",
             )
         given = read_changes(NotificationsPatch, request.data)
         if "email" in given:

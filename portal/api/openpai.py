@@ -240,7 +240,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
                 f"Config of job {user}~{job} is not found.",
                 field="job",
                 value=job,
-                remedy="Documents that hold secrets are not kept, and native jobs have none.",
+                remedy="Documents with secrets are not stored, and native jobs have no document.",
             )
         return HttpResponse(found.source_text, content_type="text/yaml; charset=utf-8")
 
@@ -252,7 +252,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         value = wanted.get("value") if isinstance(wanted, Mapping) else None
         if value != "STOP":
             raise InvalidError(
-                "Jobs can be stopped here, and not started again.",
+                "This API can stop a job, but not start it again.",
                 field="value",
                 value=value,
                 remedy='Send {"value": "STOP"}, or submit the document under another name.',
@@ -273,7 +273,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
             f"Job {self.viewer.username}~{name} already exists.",
             field="name",
             value=name,
-            remedy="Give it another name.",
+            remedy="Use another name.",
         )
 
     def _filters(self) -> NamedJobFilter:
@@ -291,7 +291,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
         field, _, direction = given.partition(",")
         if field not in _ORDERS or direction not in ("ASC", "DESC"):
             raise InvalidError(
-                "Jobs cannot be put in this order.",
+                "Jobs cannot be sorted by this field.",
                 field="order",
                 value=given,
                 remedy=f"Write one of {', '.join(_ORDERS)}, with ,ASC or ,DESC.",

@@ -57,7 +57,7 @@ def instant(field: str, value: str | None) -> datetime | None:
         return read_instant(value)
     except RefusalError as refusal:
         raise InvalidError(
-            "This is not an instant.", field=field, value=value, remedy=refusal.remedy
+            "This is not a valid time.", field=field, value=value, remedy=refusal.remedy
         ) from None
 
 
@@ -80,8 +80,8 @@ class Query:
             FieldError(
                 field=name,
                 value=given.get(name),
-                message="This address takes no parameter of this name.",
-                remedy=f"Use some of: {', '.join(names)}." if names else "Leave it out.",
+                message="This address does not support this parameter.",
+                remedy=f"Use any of: {', '.join(names)}." if names else "Leave it out.",
             )
             for name in given
             if name not in names
@@ -121,7 +121,7 @@ class Query:
                 field=name,
                 value=word,
                 message="This is not a valid choice.",
-                remedy=f"Use some of: {', '.join(names)}.",
+                remedy=f"Use any of: {', '.join(names)}.",
             )
             for word in sorted(found - set(names))
         )
@@ -138,7 +138,7 @@ class Query:
             return False
         if value.lower() not in _FLAGS:
             raise InvalidError(
-                "This is neither yes nor no.", field=name, value=value, remedy="Use 1 or 0."
+                "This is not a valid boolean.", field=name, value=value, remedy="Use 1 or 0."
             )
         return _FLAGS[value.lower()]
 
@@ -190,8 +190,8 @@ class Query:
             FieldError(
                 field="fields",
                 value=name,
-                message="Rows have no field of this name.",
-                remedy=f"Use some of: {', '.join(names)}.",
+                message="Rows do not have this field.",
+                remedy=f"Use any of: {', '.join(names)}.",
             )
             for name in sorted(wanted - set(names))
         )

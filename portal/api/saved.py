@@ -34,7 +34,7 @@ from tenants.viewers import Viewer
 from workers.conf import ARCHIVES_DIR, worker_settings
 
 PIECE_BYTES: Final = 1 << 20
-_NAME: Final = OpenApiParameter("name", str, description="Name of the file, for display.")
+_NAME: Final = OpenApiParameter("name", str, description="Display name of the file.")
 _TENANT: Final = OpenApiParameter(
     "tenant", str, description="Name; required if you may submit to several tenants."
 )
@@ -118,9 +118,9 @@ def _upload(request: Request, name: str) -> tuple[str, Iterable[bytes]]:
     unknown = {*request.data, *request.FILES} - {"file"}
     if given is None or unknown:
         raise InvalidError(
-            "The form has no file, or has more than that.",
+            "The form must contain exactly one file and no other fields.",
             field=next(iter(sorted(unknown)), "file"),
-            remedy="Send the archive as the field file, and nothing else.",
+            remedy="Send only the archive, in the field `file`.",
         )
     return given.name or name, given.chunks(PIECE_BYTES)
 
@@ -132,9 +132,9 @@ def _tenant_id(viewer: Viewer, name: str) -> int:
     if len(able) == 1:
         return able[0]
     raise InvalidError(
-        "It is not clear for which tenant the archive is.",
+        "The tenant of the archive is not specified.",
         field="tenant",
-        remedy="Give one of your tenants.",
+        remedy="Specify one of your tenants.",
     )
 
 

@@ -100,7 +100,7 @@ class TokenViewSet(ApiViewSet):
                 request, issue, viewer=self.viewer, made_key=lambda made: made.token.pk
             )
         except FormSentError as earlier:
-            remedy = "If it is lost, end that token, and make another with a new key."
+            remedy = "If you lost it, revoke that token and create another with a new key."
             raise ToldOnceError.of("token", earlier.made, remedy) from None
         body = new_token_out(self.viewer, issued.token, issued.key)
         return Response(body, status=201, headers={"Cache-Control": "no-store"})
@@ -154,7 +154,7 @@ def _life(days: float | None) -> timedelta | None:
             "A token cannot have this lifetime.",
             field="expires_in_days",
             value=days,
-            remedy="Use a number of days, or nothing for no end.",
+            remedy="Use a number of days, or omit it for a token that does not expire.",
         ) from None
 
 

@@ -176,10 +176,10 @@ def _if_match(request: Request, shape: re.Pattern[str]) -> str:
     if shape.fullmatch(found):
         return found
     raise InvalidError(
-        "This is not a version of a row.",
+        "This is not a valid ETag.",
         field="If-Match",
         value=given,
-        remedy="Send the ETag of the row as you read it.",
+        remedy="Send the ETag from your last read of the resource.",
     )
 
 
@@ -187,12 +187,12 @@ class ToldOnceError(ConflictError):
     """The idempotency key has created an object whose secret only the first response contained."""
 
     code = "told-once"
-    title = "The secret stood in the first answer"
+    title = "The secret was shown only in the first response"
 
     @classmethod
     def of(cls, kind: str, made: int | None, remedy: str) -> "ToldOnceError":
         """Return the error for a repeated request; ``remedy``: how to create a new secret."""
-        message = f"The key has made {kind} {made}, whose secret stood in that answer alone."
+        message = f"The key created {kind} {made}. Its secret was shown only in that response."
         return cls(errors=(FieldError(field="id", value=made, message=message, remedy=remedy),))
 
 
@@ -200,12 +200,12 @@ class WithdrawnError(ConflictError):
     """The object that the idempotency key created does not exist any more."""
 
     code = "withdrawn"
-    title = "What the key has made is no longer there"
+    title = "The resource created with this key no longer exists"
 
     @classmethod
     def of(cls, kind: str, made: int) -> "WithdrawnError":
-        message = f"The key has made {kind} {made}, which was withdrawn since."
-        remedy = "Use a new key to make another one."
+        message = f"The key created {kind} {made}, which has been deleted since."
+        remedy = "Use a new key to create another one."
         return cls(errors=(FieldError(field="id", value=made, message=message, remedy=remedy),))
 
 
@@ -236,5 +236,5 @@ def make_with_key(
     except FormSentError as earlier:
         if earlier.is_same:
             raise
-        remedy = "Use a new key for something new."
-        raise used_key(key, "The key was used for something else.", remedy) from None
+        remedy = "Use a new key for a new resource."
+        raise used_key(key, "The key was already used for another request.", remedy) from None

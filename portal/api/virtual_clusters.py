@@ -269,7 +269,7 @@ _BODY: Final = {
         "reason": {"type": "string"},
     },
     "required": ["edits"],
-    "description": "Edits in order; promises need to fit only after the last of them.",
+    "description": "Edits in order; guarantees must fit only after the last edit.",
 }
 
 

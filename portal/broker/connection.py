@@ -33,7 +33,7 @@ def broker_answers() -> bool:
     try:
         client().ping()
     except (redis.RedisError, OSError) as error:
-        _warn("the broker does not answer", error)
+        _warn("the broker does not respond", error)
         return False
     return True
 
@@ -46,7 +46,7 @@ def client() -> "redis.Redis[bytes]":
             tried again before that second has passed.
     """
     if time.monotonic() < _away_until[0]:
-        raise _AwayError("the broker did not answer a moment ago")
+        raise _AwayError("the broker did not respond recently")
     return _redis_client()
 
 

@@ -25,7 +25,7 @@ RESTING: Final = "rest"
 COSTLY_SECONDS: Final = 0.25
 """Rounds shorter than this cause no pause, so that a small cluster starts jobs at once."""
 MOST_REST_SECONDS: Final = 2.0
-NOT_REQUESTED: Final = "no round could be requested; the next tick runs one"
+NOT_REQUESTED: Final = "no round could be requested; the next beat tick runs one"
 ALL_KEY: Final = "tessera:estimates"
 ALL_SECONDS: Final = 15
 QUIET_KEY: Final = "tessera:estimates-quiet"
@@ -93,13 +93,13 @@ class BrokerRoundRequests:
         """Compare the count of begun rounds; False while the broker is unreachable."""
         # Without it, delayed rounds and immediate rounds would accumulate.
         begun = 0
-        with tolerated("a round begins whether it is still needed or not"):
+        with tolerated("the round runs even if it is no longer needed"):
             begun = self._begun()
         return begun > after
 
     def begin(self) -> None:
         """Count this round and free the key."""
-        with tolerated("the key of the requested round stays until it expires"):
+        with tolerated("the key of the requested round remains until it expires"):
             # Counted first: whoever finds the key relies on a later round.
             self._keys.increment(BEGUN_KEY)
             self._keys.delete(WANTED_KEY)
@@ -112,7 +112,7 @@ class BrokerRoundRequests:
             return
         seconds, self._began = self._clock() - self._began, None
         self._took = min(seconds, MOST_REST_SECONDS) if seconds >= COSTLY_SECONDS else 0.0
-        with tolerated("rounds follow one another without a rest"):
+        with tolerated("rounds run without a pause between them"):
             self._store_rest(self._took)
             if not self._took:
                 self._keys.delete(REST_KEY)  # stored at its start, with a longer expected duration
@@ -171,19 +171,19 @@ class BrokerEstimateRequests:
     def request(self, *, changed: bool) -> None:
         """Send at most one message in 15 s after a change, in 30 s otherwise."""
         key, seconds = (ALL_KEY, ALL_SECONDS) if changed else (QUIET_KEY, QUIET_SECONDS)
-        with tolerated("no starts are estimated after this round"):
+        with tolerated("no start estimates are computed after this round"):
             if self._keys.claim(key, "1", seconds=seconds):
                 self._send(EstimateMessage(new_waits=False, expires=ALL_SECONDS))
 
     def rest(self, seconds: float) -> None:
         """Set both keys for this time, at least as long as a request would."""
-        with tolerated("estimates may be requested while others are made"):
+        with tolerated("estimates may be requested while others are being computed"):
             for key, least in ((ALL_KEY, ALL_SECONDS), (QUIET_KEY, QUIET_SECONDS)):
                 self._keys.put(key, "1", seconds=max(least, seconds))
 
     def request_new_waits(self) -> None:
         """Send a message that is due after the rest interval."""
-        with tolerated("new waits are estimated with all others"):
+        with tolerated("new waiting jobs are estimated together with all others"):
             rest = self._keys.seconds_left(NEW_WAITS_REST_KEY)
             until = math.ceil(rest) + NEW_WAITS_SECONDS
             if not self._keys.get(NEW_WAITS_GOING_KEY) and self._keys.claim(
@@ -193,11 +193,11 @@ class BrokerEstimateRequests:
 
     def begin_new_waits(self) -> None:
         """Store for at most a minute that a worker has started."""
-        with tolerated("two workers may estimate new waits at once"):
+        with tolerated("two workers may estimate new waiting jobs at the same time"):
             self._keys.put(NEW_WAITS_GOING_KEY, "1", seconds=NEW_WAITS_SECONDS)
             self._keys.delete(NEW_WAITS_WANTED_KEY)
 
     def finish_new_waits(self, *, rest_seconds: float) -> None:
-        with tolerated("new waits are estimated without a rest"):
+        with tolerated("new waiting jobs are estimated without a pause"):
             self._keys.put(NEW_WAITS_REST_KEY, "1", seconds=rest_seconds)
             self._keys.delete(NEW_WAITS_GOING_KEY)

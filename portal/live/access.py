@@ -75,7 +75,7 @@ class RefusedTopicError(Exception):
     """The topic does not exist, or the viewer has no right to it; the error is the same."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"no such topic, or not for you: {topic}")
+        super().__init__(f"topic not found, or you may not subscribe to it: {topic}")
         self.topic = topic
 
 

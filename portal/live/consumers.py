@@ -179,7 +179,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
                     await self._withdraw()
                 except Exception as error:
                     # After any error, the loop must continue with the next check.
-                    logger.warning("could not check who may listen: %r", error)
+                    logger.warning("could not check the permissions of subscribers: %r", error)
 
     async def _withdraw(self) -> None:
         """Close a socket without rights; unsubscribe from forbidden topics."""

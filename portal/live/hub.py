@@ -145,7 +145,7 @@ class Hub:
                     self._hear(await layer.receive(self._channel))
             except Exception as error:
                 # After any error of the layer, the pulse detects lost messages.
-                logger.debug("news are not heard now: %r", error)
+                logger.debug("live updates are not received: %r", error)
                 await asyncio.sleep(1)
                 with suppress(Exception):
                     self._channel = await layer.new_channel()

@@ -79,7 +79,7 @@ class Pulse:
                     await self._hear_itself(layer, channel)
                 except Exception as error:
                     # After any error of the layer, messages may be missing.
-                    logger.debug("news do not arrive now: %r", error)
+                    logger.debug("live updates do not arrive: %r", error)
                     self._is_lost = True
                 else:
                     if self._is_lost:

@@ -45,7 +45,7 @@ class TesseraSettings:
         https: people use HTTPS, so cookies are restricted to it.
         debug: Django's debug mode.
         keep_days: retention in days by name, where set; negative: for ever.
-        keep_round_bytes: size of all snapshots of rounds together, if set.
+        keep_round_bytes: size of all round snapshots together, if set.
         lease_seconds: time for which a run continues without contact with the control plane.
         log_cap_bytes: size limit of each member's log.
         archive_bytes: limit of all uploaded archives of a tenant.
@@ -209,7 +209,7 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     if unknown:
         raise SettingsError(
             f"unknown environment variables: {', '.join(unknown)}; "
-            f"known are {', '.join(sorted(KNOWN))}"
+            f"known: {', '.join(sorted(KNOWN))}"
         )
 
 
@@ -247,7 +247,7 @@ def _uid_range(environ: Mapping[str, str]) -> tuple[int, int]:
     first, _, last = raw.partition("-")
     if not (first.isdecimal() and last.isdecimal() and 1000 <= int(first) <= int(last) < MAX_UID):
         raise SettingsError(
-            f"TESSERA_TENANT_UIDS is {raw!r}; use a range of user ids from 1000 on, such as"
+            f"TESSERA_TENANT_UIDS is {raw!r}; use a range of user ids from 1000, such as"
             " 71000-79999"
         )
     for uid, purpose in RESERVED_UIDS.items():
@@ -264,7 +264,8 @@ def _email_url(environ: Mapping[str, str]) -> str:
     url = environ.get("TESSERA_EMAIL_URL", "")
     if url and not is_mail_url(url):
         raise SettingsError(
-            "TESSERA_EMAIL_URL is no mail server; use smtp://, smtp+starttls:// or smtps:// "
+            "TESSERA_EMAIL_URL is not a valid mail server; use smtp://, smtp+starttls:// or "
+            "smtps:// "
             "with user:password@host:port"
         )
     return url

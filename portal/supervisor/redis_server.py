@@ -29,8 +29,8 @@ def find_redis() -> str:
         if candidate and _runs(candidate):
             return candidate
     raise NoRedisError(
-        "no Redis was found: install redis-server, or use Python 3.11 or 3.12, for which a "
-        "package brings one along, or set TESSERA_REDIS_URL to a running one"
+        "Redis not found: install redis-server, use Python 3.11 or 3.12 (for which a package "
+        "includes Redis), or set TESSERA_REDIS_URL to a running server"
     )
 
 
@@ -58,7 +58,7 @@ def socket_path(folder: Path) -> Path:
     found = short.lstat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077 or not short.is_dir():
         raise NoRedisError(
-            f"{short} belongs to somebody else: remove it or use a shorter --data-dir"
+            f"{short} belongs to another user: remove it, or use a shorter --data-dir"
         )
     return short / SOCKET_NAME
 

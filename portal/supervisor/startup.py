@@ -73,8 +73,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise StartupError(
-            f"cannot listen on {host}:{port}: {error.strerror}. Is something else there? "
-            "Choose another with --port N."
+            f"cannot listen on {host}:{port}: {error.strerror}. If another process uses the "
+            f"port, choose another one with --port N."
         ) from error
     return listener
 
@@ -83,7 +83,7 @@ def start_redis(supervisor: Supervisor, table: ProcessTable, unix_socket: Path) 
     """Start the embedded Redis and wait until it replies."""
     child = supervisor.add(table.redis(redis_command(find_redis(), table.data.redis, unix_socket)))
     if not supervisor.wait_until(lambda: answers(unix_socket), REDIS_SECONDS):
-        raise StartupError("Redis does not answer", last_lines(child.log))
+        raise StartupError("Redis does not respond", last_lines(child.log))
 
 
 def prepare_database(

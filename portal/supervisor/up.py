@@ -68,7 +68,7 @@ def _run(
 ) -> int:
     left = end_leftovers(data.children)
     if left:
-        say(f"ended what an earlier start had left: {', '.join(left)}")
+        say(f"ended processes of an earlier start: {', '.join(left)}")
     own_redis = not os.environ.get("TESSERA_REDIS_URL")
     unix_socket = startup.redis_socket(data)
     redis_url = f"unix://{unix_socket}" if own_redis else os.environ["TESSERA_REDIS_URL"]
@@ -102,7 +102,7 @@ def _run(
             listener.close()
             supervisor.end_all()
     if status == 0:
-        say("all processes have ended; the data stays, and so do jobs that run on nodes")
+        say("all processes have ended; the data is retained, and jobs on nodes continue")
     return status
 
 
@@ -137,8 +137,10 @@ def _look_after(supervisor: Supervisor, watch: SilenceWatch, blocks: BlockWatch)
 def restart_hanging(supervisor: Supervisor, watch: SilenceWatch, blocks: BlockWatch) -> None:
     """Restart children without heartbeats, and children that block the database."""
     children = supervisor.children.values()
-    supervisor.restart(watch.silent(children), why=f"is silent for {SILENT_SECONDS:g} s")
-    why = f"has kept the database from being written for {blocks.seconds:g} s"
+    supervisor.restart(
+        watch.silent(children), why=f"has sent no heartbeat for {SILENT_SECONDS:g} s"
+    )
+    why = f"has blocked writes to the database for {blocks.seconds:g} s"
     supervisor.restart(blocks.blocking(children), why=why)
 
 
@@ -148,7 +150,7 @@ def _await_ready(supervisor: Supervisor, listener: socket.socket) -> None:
     last = startup.await_ready(supervisor, _address(listener), name)
     if last:
         checks = ", ".join(f"{name} {value}" for name, value in last.items())
-        say(f"not ready yet ({checks}); going on, see the logs")
+        say(f"not ready yet ({checks}); continuing, see the logs")
 
 
 def _address(listener: socket.socket) -> tuple[str, int]:
@@ -183,12 +185,12 @@ def _welcome(
     for name, password in logins.items():
         lines.append(f"    {name:<8} {password}")
     if logins:
-        lines.append("    (passwords are shown this once)")
+        lines.append("    (passwords are shown only once)")
     else:
-        lines.append("    Sign in as admin with the password you have.")
+        lines.append("    Sign in as admin with your existing password.")
     if companion is not None:
         lines += ["", *companion.lines()]
-    lines += ["", f"  Data and logs: {options.data_dir}   End: Ctrl-C", ""]
+    lines += ["", f"  Data and logs: {options.data_dir}   Stop: Ctrl-C", ""]
     print("\n".join(lines), flush=True)
 
 
@@ -197,7 +199,7 @@ def _explain(error: StartupError, data: DataDir) -> None:
     for line in error.lines:
         say(f"  | {line}")
     if error.lines:
-        say(f"the whole log lies in {data.logs}")
+        say(f"full logs: {data.logs}")
 
 
 @contextmanager
@@ -214,8 +216,8 @@ def _only_supervisor(data: DataDir) -> Iterator[None]:
         except BlockingIOError:
             other = lock.read(20).strip() or "unknown"
             raise StartupError(
-                f"another `tessera up` (process {other}) uses {data.root}: end it first, or "
-                "choose another --data-dir"
+                f"another `tessera up` (process {other}) uses {data.root}: stop it first, or "
+                f"choose another --data-dir"
             ) from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")

@@ -27,7 +27,7 @@ def unreadable(request: HttpRequest, exception: Exception | None = None) -> Http
     """Return 400 before sender and host of the request are known."""
     if request.path.startswith("/api/"):
         is_host = isinstance(exception, DisallowedHost)
-        remedy = "Use a host name that TESSERA_ALLOWED_HOSTS names." if is_host else ""
+        remedy = "Use a host name listed in TESSERA_ALLOWED_HOSTS." if is_host else ""
         return plain_problem("bad-request", "The request is not valid", 400, remedy)
     return defaults.bad_request(request, exception or Exception())
 

@@ -95,7 +95,7 @@ def label_errors(labels: object) -> list[FieldError]:
                 field="labels",
                 value=labels,
                 message=sentence("not-labels", most=MOST_LABELS),
-                remedy='Give for example {"rack": "r1"}.',
+                remedy='Use an object such as {"rack": "r1"}.',
             )
         ]
     return [

@@ -153,8 +153,8 @@ def _majority(devices: Sequence[Device]) -> tuple[str, list[Device], tuple[str, 
     kind = counts.most_common(1)[0][0]
     others = {other: n for other, n in counts.items() if other != kind}
     warnings = tuple(
-        f"{n} {'device' if n == 1 else 'devices'} of type {other} stand beside {counts[kind]} of "
-        f"type {kind} and are not used: a node has one device type."
+        f"{n} {'device' if n == 1 else 'devices'} of type {other} are in addition to "
+        f"{counts[kind]} of type {kind} and are not used: a node has one device type."
         for other, n in others.items()
     )
     return kind, [device for device in ordered if device.type == kind], warnings
@@ -182,7 +182,7 @@ def _regular(devices: Sequence[Device], levels: Sequence[str]) -> _Tree:
     paths = [tuple(device.path[:depth]) for device in devices]
     fans = _fans(paths) if len({len(path) for path in paths}) == 1 else None
     if fans is None:
-        warning = "The levels between node and device are left out: cells of one level differ."
+        warning = "The levels between node and device are omitted: cells of one level differ."
         return _Tree(paths=tuple(() for _ in devices), fans=(len(devices),), warnings=(warning,))
     kept = [position for position, fan in enumerate(fans[:-1]) if fan > 1]
     if fans[-1] == 1 and kept:

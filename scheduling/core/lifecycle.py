@@ -193,7 +193,7 @@ class IllegalTransitionError(Exception):
     """
 
     def __init__(self, state: JobState, event: JobEventKind) -> None:
-        super().__init__(f"a job that is {state} cannot take the event {event}")
+        super().__init__(f"event {event} is not allowed for a job in state {state}")
         self.state = state
         self.event = event
 

@@ -167,8 +167,8 @@ def subject_of(body: Mapping[str, Any]) -> str:
     event = NoticeEvent(body["event"])
     if job := body.get("job"):
         verb = event.removeprefix("job.")
-        said = {"running": "runs", "idle": "idles", "suspect": "is out of reach"}.get(
-            verb, {"requeued": "waits again"}.get(verb, verb)
+        said = {"running": "runs", "idle": "idles", "suspect": "is unreachable"}.get(
+            verb, {"requeued": "is queued again"}.get(verb, verb)
         )
         return f"Job {job['id']} {job['name']} {said}"
     if event in (_E.NODE_DISK, _E.HOST_DISK):
@@ -195,5 +195,5 @@ def mail_text(body: Mapping[str, Any]) -> str:
     lines += [f"at: {body['at']}", ""]
     if body.get("url"):
         lines += [body["url"], ""]
-    lines.append("What you are told of is chosen in the portal under Notifications.")
+    lines.append("Change your notifications in the portal under Notifications.")
     return "\n".join(lines)

@@ -24,7 +24,7 @@ WORDS: Final[Mapping[JobState, StateWords]] = {
     ),
     JobState.ADMITTED: StateWords(
         "A round has committed an attempt: devices are leased, and each member waits for its "
-        "node. No node has received its directives yet, or none has answered.",
+        "node. No node has received its directives yet, or none has responded.",
         "Attempt, members (`waiting`), leases. The next node service derives the same "
         "directives from the members.",
     ),
@@ -42,7 +42,7 @@ WORDS: Final[Mapping[JobState, StateWords]] = {
     ),
     JobState.SUSPECT: StateWords(
         "A node of the job is unreachable. The scheduler kills no process and releases no "
-        "device. When the node answers, the job is running again. The scheduler starts the job "
+        "device. When the node responds, the job is running again. The scheduler starts the job "
         "elsewhere only when the fence has passed (last confirmed lease renewal + lease + grace "
         "+ 60 s) or an admin declares the node dead. A job that has not begun on the node is "
         "released as soon as the node is `down`.",

@@ -49,7 +49,7 @@ def _type_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
     for name, role in spec.roles.items():
         if len(role.device_types) < 2 and ground.types.has(role.devices, *role.device_types):
             continue
-        known = ", ".join(sorted(ground.types)) or "none yet, add a node"
+        known = ", ".join(sorted(ground.types)) or "none yet: add a node"
         unknown = [t for t in role.device_types if t not in ground.types]
         faults.extend(
             FieldError(
@@ -131,7 +131,7 @@ def _levels_in_nodes() -> str:
         for level in chain.levels[: chain.node_level]
     }
     words = ", ".join(sorted(levels, key=levels.__getitem__))
-    return f"the levels that hold an instance here are {words}" if words else "there are no cells"
+    return f"levels that can contain an instance here: {words}" if words else "no cells yet"
 
 
 def _share_faults(
@@ -166,7 +166,7 @@ def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[Fiel
             field="source.archive",
             value=digest,
             message=sentence("archive-not-uploaded"),
-            remedy="Upload it first (POST /api/v1/archives/) and use the digest that comes back.",
+            remedy="Upload it first (POST /api/v1/archives/) and use the returned digest.",
         )
     ]
 

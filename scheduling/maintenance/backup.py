@@ -75,15 +75,15 @@ def make_backup(
         data_dir: directory of keys, rounds and logs.
         database: copies the database.
         now: the instant that is written.
-        with_rounds: also the stored rounds.
-        with_logs: also the logs of jobs.
+        with_rounds: include stored rounds.
+        with_logs: include job logs.
 
     Raises:
         FileExistsError: the file exists.
         UnusableBackupError: the database cannot be copied.
     """
     if target.exists():
-        raise FileExistsError(f"{target} exists; a backup never overwrites another")
+        raise FileExistsError(f"{target} already exists; a backup does not overwrite files")
     folders = [*KEYS, *([ROUNDS] if with_rounds else []), *([LOGS] if with_logs else [])]
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
@@ -260,7 +260,7 @@ def _unpack(source: Path, root: Path) -> dict[str, Any]:
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
     parts = Path(member.name).parts
     if not member.isreg() or member.name.startswith("/") or ".." in parts or not parts:
-        raise UnusableBackupError(f"the backup holds {member.name!r}, which is no plain file")
+        raise UnusableBackupError(f"the backup holds {member.name!r}, which is not a regular file")
     target = root.joinpath(*parts)
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = archive.extractfile(member)
@@ -273,15 +273,17 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> N
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_file() or path.stat().st_size > MOST_MANIFEST_BYTES:
-        raise UnusableBackupError("the file has no manifest; it is no backup, or not all of one")
+        raise UnusableBackupError(
+            "the file has no manifest: it is not a backup, or it is incomplete"
+        )
     try:
         manifest = json.loads(path.read_bytes())
     except ValueError as error:
         raise UnusableBackupError(f"the backup's manifest cannot be read: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise UnusableBackupError("the backup has a format that this version does not know")
+        raise UnusableBackupError("the backup has a format that this version does not support")
     if not isinstance(manifest.get("files"), dict):
-        raise UnusableBackupError("the backup's manifest names no files")
+        raise UnusableBackupError("the backup's manifest lists no files")
     return manifest
 
 
@@ -291,14 +293,14 @@ def _check(manifest: Mapping[str, Any], root: Path, database: DatabaseCopy) -> N
             f"the backup is of {manifest.get('engine')}; this installation uses {database.engine}"
         )
     if database.file_name not in manifest["files"]:
-        raise UnusableBackupError("the backup has no database in it")
+        raise UnusableBackupError("the backup contains no database")
     recorded = [(str(app), str(name)) for app, name in manifest.get("migrations", [])]
     if why := refusal(recorded, subject="the backup"):
         raise UnusableBackupError(why)
     for name, expected in manifest["files"].items():
         top, *below = Path(name).parts
         if top not in {database.file_name, *KEYS, ROUNDS, LOGS} or ".." in below:
-            raise UnusableBackupError(f"the backup's file {name!r} has no place here")
+            raise UnusableBackupError(f"the backup's file {name!r} is not expected")
         path = root / name
         if not path.is_file() or _digest(path) != expected.get("sha256"):
             raise UnusableBackupError(f"the backup's file {name!r} is damaged or missing")

@@ -100,7 +100,7 @@ class SqliteCopy:
         """Run the integrity check of SQLite on the file."""
         with source.open("rb") as file:
             if file.read(len(HEADER)) != HEADER:
-                raise UnusableBackupError("the backup's database is no SQLite file")
+                raise UnusableBackupError("the backup's database is not an SQLite file")
         try:
             with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as copy:
                 answer = copy.execute("PRAGMA integrity_check").fetchone()[0]

@@ -82,7 +82,7 @@ def _attempts_without_leases(using: str) -> Iterator[Violation]:
     for attempt in rows[:MOST_SHOWN]:
         yield Violation(
             rule="open-attempt-without-lease",
-            text=f"attempt {attempt.number} of job {attempt.job_id} is open and holds no device",
+            text=f"attempt {attempt.number} of job {attempt.job_id} is open but holds no devices",
         )
 
 
@@ -146,7 +146,7 @@ def _members_without_their_leases(using: str) -> Iterator[Violation]:
         if leased[member_id] != {(node_id, index) for index in devices}:
             yield Violation(
                 rule="member-and-leases-differ",
-                text=f"member {member_id} uses devices {devices} and leases others",
+                text=f"member {member_id} uses devices {devices} but leases other devices",
             )
 
 
@@ -210,5 +210,6 @@ def _default_priority(using: str) -> Iterator[Violation]:
     defaults = classes.aggregate(n=Count("id", filter=Q(is_default=True)), all=Count(F("id")))
     if defaults["all"] and defaults["n"] != 1:
         yield Violation(
-            rule="one-default-priority-class", text=f"{defaults['n']} classes are the default"
+            rule="one-default-priority-class",
+            text=(f"{defaults['n']} priority classes are the default"),
         )

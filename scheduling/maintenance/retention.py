@@ -27,9 +27,9 @@ class Retention:
     """Retention by kind; None means forever.
 
     Attributes:
-        round_files: snapshots of rounds, in addition to the limit in bytes.
+        round_files: round snapshots, in addition to the limit in bytes.
         round_bytes: size of all snapshots together.
-        rounds: rows of rounds.
+        rounds: round rows.
         events: events of jobs that have ended.
         jobs: jobs that have ended, with all that belongs to them.
         usage_jobs: daily use of each job, in closed months; sums by person remain.

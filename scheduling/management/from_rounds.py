@@ -60,9 +60,11 @@ def add_round_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--from-rounds", action="store_true", help="replay stored rounds instead of a trace"
     )
-    group.add_argument("--vc", metavar="NAME", help="the virtual cluster; the only one unless set")
-    group.add_argument("--since", metavar="ISO8601", help="a day before --until unless set")
-    group.add_argument("--until", metavar="ISO8601", help="now unless set")
+    group.add_argument(
+        "--vc", metavar="NAME", help="virtual cluster; required if there are several"
+    )
+    group.add_argument("--since", metavar="ISO8601", help="default: one day before --until")
+    group.add_argument("--until", metavar="ISO8601", help="default: now")
 
 
 def _virtual_cluster(name: str | None) -> VirtualCluster:
@@ -70,11 +72,11 @@ def _virtual_cluster(name: str | None) -> VirtualCluster:
     if name is not None:
         found = rows.filter(name=name).first()
         if found is None:
-            raise CommandError(f"there is no virtual cluster {name!r}")
+            raise CommandError(f"virtual cluster {name!r} not found")
         return found
     names = list(rows.filter(archived_at=None).values_list("name", flat=True))
     if len(names) != 1:
-        raise CommandError(f"give --vc; there are {', '.join(names) or 'none'}")
+        raise CommandError(f"specify --vc; known: {', '.join(names) or 'none'}")
     return rows.get(name=names[0])
 
 
@@ -96,8 +98,8 @@ def _print(answer: Mapping[str, Any], out: OutputWrapper) -> None:
     for name in _FIGURES:
         out.write(f"{name:<18}{_number(was[name]):>14}{_number(would_be[name]):>14}")
     out.write(
-        f"{answer['winner']} win, {answer['loser']} lose, {answer['same']} as before, "
-        f"{answer['unknown']} not ended"
+        f"{answer['winner']} faster, {answer['loser']} slower, {answer['same']} unchanged, "
+        f"{answer['unknown']} not finished"
     )
     out.write(f"{'job':>10}{'in fact':>12}{'was':>12}{'would be':>12}{'change':>12}  verdict")
     for row in answer["jobs"][:_SHOWN]:

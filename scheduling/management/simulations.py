@@ -67,7 +67,7 @@ def add_world_arguments(parser: ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="NAME=TYPE:NODES,...",
-        help="guarantees; each is planned by itself and placed on cells",
+        help="guarantees; each virtual cluster has its own policy and is placed on cells",
     )
     group.add_argument(
         "--node-mtbf", type=float, metavar="HOURS", help="mean time until a node fails"
@@ -76,20 +76,22 @@ def add_world_arguments(parser: ArgumentParser) -> None:
         "--node-repair", type=float, metavar="HOURS", default=1.0, help="mean time to repair"
     )
     group.add_argument(
-        "--restart-seconds", type=float, default=30.0, help="what going on or resizing costs"
+        "--restart-seconds", type=float, default=30.0, help="cost of a restart or resize"
     )
     group.add_argument(
         "--checkpoint-seconds",
         type=float,
         default=0.0,
-        help="work between checkpoints, lost in a failure (0: none is lost)",
+        help=(
+            "interval between checkpoints; work since the last one is lost in a failure (0: none)"
+        ),
     )
     group.add_argument(
         "--estimate-noise",
         type=float,
         default=0.0,
         metavar="SIGMA",
-        help="declared sizes are wrong by a log-normal factor",
+        help="log-normal error factor of declared sizes",
     )
 
 
@@ -121,8 +123,8 @@ def read_conditions(options: Mapping[str, Any]) -> Conditions:
     )
     if conditions != FAIR_WEATHER and options["rules"] != "events":
         raise SimulationError(
-            f"the rules {options['rules']} are a record of their own; failures, noise and other "
-            "restart costs need --rules events"
+            f"the rules {options['rules']} have a fixed setup; failures, noise and other "
+            f"restart costs need --rules events"
         )
     return conditions
 

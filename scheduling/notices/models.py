@@ -185,7 +185,7 @@ class QuotaMark(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.level} % told to tenant {self.tenant_id}"
+        return f"notification of {self.level} % to tenant {self.tenant_id}"
 
 
 class GpuHourBudget(models.Model):

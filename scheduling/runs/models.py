@@ -192,7 +192,7 @@ class AttemptUse(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"use of attempt {self.attempt_id}"
+        return f"usage of attempt {self.attempt_id}"
 
 
 class StepTally(models.Model):

@@ -174,7 +174,7 @@ def _of_key(
         if not key.is_for(first, otherwise=told == wanted):
             raise used_key(
                 key,
-                f"The key was used for sweep {found.pk}, which is another.",
+                f"The key was used for sweep {found.pk}, which is different.",
                 "Use a new key for a new sweep.",
             )
         return found

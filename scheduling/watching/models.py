@@ -63,7 +63,7 @@ class IdleSpell(models.Model):
     stop_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
-        return f"job {self.job_id} idles since {self.since}"
+        return f"job {self.job_id} idle since {self.since}"
 
 
 class LogRule(models.Model):

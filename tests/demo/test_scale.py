@@ -50,7 +50,7 @@ def test_it_leaves_an_installation_with_real_jobs_alone() -> None:
     make_virtual_cluster()
     make_job()
 
-    with pytest.raises(CommandError, match="nothing was changed"):
+    with pytest.raises(CommandError, match="no changes were made"):
         call_command("seed_scale", **SMALL)
 
     assert (Node.objects.count(), Job.objects.unscoped().count()) == (1, 1)

@@ -302,7 +302,7 @@ class LogMatched(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContactLost(NodeReport):
-    """The node does not answer."""
+    """The node does not respond."""
 
     order = 4
     reason: str

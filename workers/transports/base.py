@@ -16,7 +16,7 @@ class TransportError(Exception):
 
 
 class UnreachableError(TransportError):
-    """The node does not answer, or the connection to it broke. Nothing is known about its runs."""
+    """The node does not respond, or its connection broke. The state of its runs is unknown."""
 
 
 class HostKeyError(UnreachableError):

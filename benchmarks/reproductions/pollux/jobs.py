@@ -141,7 +141,7 @@ class Application:
         step, sync = self.steps.step_time(placement, local)
         if step <= 0.0:
             raise SimulationError(
-                f"{self.name}: {local} samples a device on {placement} are outside its profile"
+                f"{self.name}: {local} samples per device on {placement} are outside its profile"
             )
         return step, sync
 

@@ -42,7 +42,7 @@ class PolluxWorld(RoundWorld[PolluxJob]):
 
     def __init__(self, setup: Setup) -> None:
         if len(setup.cluster.types) != 1:
-            raise SimulationError("the rules pollux know one device type; use one, as in t4:16x4")
+            raise SimulationError("the pollux rules support only one device type, as in t4:16x4")
         (self._type,) = setup.cluster.types
         self._group = setup.cluster.groups[self._type]
         applications = _applications(setup, self._type)
@@ -199,8 +199,8 @@ def _applications(setup: Setup, device_type: str) -> dict[str, Application]:
         program = PROGRAMS.get(name)
         if program is None:
             raise SimulationError(
-                f"there is no application {name!r} under the rules pollux; "
-                f"there are {', '.join(sorted(PROGRAMS))}"
+                f"unknown application {name!r} for the pollux rules; "
+                f"known: {', '.join(sorted(PROGRAMS))}"
             )
         steps = _read_steps(name, setup.files)
         profile = AppProfile(

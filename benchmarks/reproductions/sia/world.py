@@ -122,8 +122,8 @@ class SiaWorld(RoundWorld[SimJob]):
         rules = APPLICATIONS.get(job.application)
         if rules is None:
             raise SimulationError(
-                f"{job.name}: there is no application {job.application!r} under the rules sia; "
-                f"there are {', '.join(sorted(APPLICATIONS))}"
+                f"{job.name}: unknown application {job.application!r} for the sia rules; known: "
+                f"{', '.join(sorted(APPLICATIONS))}"
             )
         app = self._apps.get(job.application)
         if app is None:

@@ -17,20 +17,23 @@ from tenants.viewers import Viewer
 class Command(BaseCommand):
     """Fill an empty database; refused if it already has jobs or nodes."""
 
-    help = "Fill an empty installation with made nodes, people and jobs, to measure it at size."
+    help = (
+        "Fill an empty installation with generated nodes, users and jobs, for measurements at "
+        "scale."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--nodes", type=int, default=250, help="of eight devices each")
-        parser.add_argument("--live", type=int, default=10_000, help="jobs that run or wait")
+        parser.add_argument("--live", type=int, default=10_000, help="running or queued jobs")
         parser.add_argument("--finished", type=int, default=100_000, help="in thousands")
-        parser.add_argument("--force", action="store_true", help="beside real jobs and nodes")
+        parser.add_argument("--force", action="store_true", help="add them to real jobs and nodes")
 
     def handle(self, *, nodes: int, live: int, finished: int, force: bool, **_: Any) -> None:
         """Create the content, and print the passwords of new users."""
         _refuse(nodes=nodes, live=live, finished=finished, is_forced=force)
         for name, password in fill(nodes=nodes, live=live, ended=finished).items():
             self.stdout.write(f"Account {name}: {password}")
-        self.stdout.write(f"Made {nodes} nodes, {live} live and {finished} finished jobs.")
+        self.stdout.write(f"Created {nodes} nodes, {live} live and {finished} finished jobs.")
 
 
 def fill(*, nodes: int, live: int, ended: int) -> dict[str, str]:
@@ -48,11 +51,13 @@ def fill(*, nodes: int, live: int, ended: int) -> dict[str, str]:
 
 def _refuse(*, nodes: int, live: int, finished: int, is_forced: bool) -> None:
     if nodes < 1 or live < 1 or finished % 1_000:
-        raise CommandError("--nodes and --live begin at 1; --finished comes in thousands")
+        raise CommandError(
+            "--nodes and --live must be at least 1; --finished must be a multiple of 1000"
+        )
     if VirtualCluster.objects.unscoped().filter(name__startswith="scale-").exists():
-        raise CommandError("this installation has been filled before; nothing was changed")
+        raise CommandError("this installation was filled before; no changes were made")
     if not is_forced and (Job.objects.unscoped().exists() or Node.objects.exists()):
         raise CommandError(
-            "there are jobs or nodes already, and made ones cannot be told from them later; "
-            "nothing was changed. --force adds them all the same"
+            "the installation already has jobs or nodes, and generated ones cannot be "
+            "distinguished from them later; no changes were made. Use --force to add them anyway"
         )

@@ -17,13 +17,13 @@ from workers.services import retention as workers_retention
 from workers.services.retention import WorkerRetention
 
 AGES = {
-    "round_files": "snapshots of rounds",
-    "rounds": "rows of rounds",
+    "round_files": "round snapshots",
+    "rounds": "round rows",
     "events": "events of ended jobs",
-    "jobs": "ended jobs with all that belongs to them",
-    "usage_jobs": "what each job used, in closed months",
-    "archives": "uploaded archives after their last use",
-    "audit": "rows of the audit log",
+    "jobs": "ended jobs with all their data",
+    "usage_jobs": "usage per job in closed months",
+    "archives": "uploaded archives, by last use",
+    "audit": "audit log rows",
 }
 AGES_OF_NODES = {"logs": "logs of ended jobs", "goodput": "goodput samples of ended jobs"}
 
@@ -31,7 +31,10 @@ AGES_OF_NODES = {"logs": "logs of ended jobs", "goodput": "goodput samples of en
 class Command(BaseCommand):
     """Delete expired rows and files, except rows and files of live jobs."""
 
-    help = "Forget old logs, telemetry, rounds, events, ended jobs and audit rows by age."
+    help = (
+        "Delete logs, telemetry, rounds, events, ended jobs and audit rows whose retention "
+        "has ended."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add one option for the retention of each kind of rows."""
@@ -43,14 +46,14 @@ class Command(BaseCommand):
                     type=float,
                     default=-1.0 if until is None else until / timedelta(days=1),
                     metavar="N",
-                    help=f"keep {words} for N days (default %(default)g; negative: for ever)",
+                    help=f"retention of {words} in days (default %(default)g; negative: no limit)",
                 )
         parser.add_argument(
             "--round-bytes",
             type=int,
             default=kept().round_bytes,
             metavar="N",
-            help="keep at most N bytes of snapshots (default %(default)d)",
+            help="maximum total size of snapshots in bytes (default %(default)d)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -77,4 +80,4 @@ class Command(BaseCommand):
             self.stdout.write(f"{getattr(pruned, name)} {words}")
         for name, words in AGES_OF_NODES.items():
             self.stdout.write(f"{getattr(of_nodes, name)} {words}")
-        self.stdout.write(f"{of_nodes.telemetry} rows of telemetry")
+        self.stdout.write(f"{of_nodes.telemetry} telemetry rows")

@@ -28,19 +28,28 @@ class Command(BaseCommand):
 
     # Checks load all pages and REST, which would delay the start.
     requires_system_checks: list[str] = []  # noqa: RUF012 (as the base class declares it)
-    help = "Migrate and make the keys; for `tessera up` also the first admin and content."
+    help = (
+        "Migrate the database and create the keys; for `tessera up` also the first admin and "
+        "content."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options for the files that exchange passwords with the supervisor."""
         parser.add_argument(
-            "--order", type=Path, help="JSON: the admin and the content wanted; may come meanwhile"
+            "--order",
+            type=Path,
+            help=(
+                "JSON file with the requested admin and content; may be written after the start"
+            ),
         )
-        parser.add_argument("--answer", type=Path, help="JSON: the accounts that were made")
+        parser.add_argument(
+            "--answer", type=Path, help=("JSON file to which the created accounts are written")
+        )
 
     def handle(self, *, order: Path | None, answer: Path | None, **_: Any) -> None:
         """Migrate the database and create missing content."""
         if (order is None) != (answer is None):
-            raise CommandError("--order and --answer belong together")
+            raise CommandError("--order and --answer must be used together")
         DataDir(root=settings.TESSERA.data_dir).prepare()
         call_command("migrate", verbosity=1, interactive=False, stdout=self.stdout)
         _furnish()

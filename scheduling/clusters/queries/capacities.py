@@ -61,7 +61,7 @@ class VcCapacity:
 
 def device_types(viewer: Viewer) -> Mapping[str, DeviceCapacity]:
     """Return one device of each type with the smallest capacity per device, in one query."""
-    viewer.require(Permission.VIEW_CLUSTER, what="the types of devices")
+    viewer.require(Permission.VIEW_CLUSTER, what="the device types")
     rows = Device.objects.filter(retired_at=None).values_list("device_type")
     shares = rows.annotate(cpus=Min("cpus"), memory=Min("memory_bytes")).order_by("device_type")
     return {

@@ -310,7 +310,7 @@ class ClusterDraft:
                     "name",
                     edit.name,
                     f"This is not a pinned cell of {edit.virtual_cluster}.",
-                    sentence("choices", names=", ".join(pins) or "none, it has none"),
+                    sentence("choices", names=", ".join(pins) or "none: it has no pinned cells"),
                 )
             )
         self.shares[edit.virtual_cluster] = replace(share, pinned=pins)

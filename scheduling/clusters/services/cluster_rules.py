@@ -21,7 +21,7 @@ def level_faults(level: object) -> list[FieldError]:
         FieldError(
             field="least_isolation",
             value=level,
-            message="This is not an isolation level.",
+            message="This is not a valid isolation level.",
             remedy=sentence("choices", names=", ".join(LEVELS)),
         )
     ]

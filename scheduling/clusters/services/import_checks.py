@@ -56,7 +56,7 @@ def quota_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
                         value=f"{quota.chain}.{quota.level}",
                         message="The physical cluster does not have these cells.",
                         remedy=sentence(
-                            "choices", names=", ".join(known) or "none, it has no cells"
+                            "choices", names=", ".join(known) or "none: it has no cells"
                         ),
                     )
                 )
@@ -131,7 +131,7 @@ def find_owners(
         else:
             owners.missing[name] = owner
     faults += [
-        _fault(f"owners.{name}", wanted[name], "Name only virtual clusters of the document.")
+        _fault(f"owners.{name}", wanted[name], "Use only virtual clusters of the document.")
         for name in wanted
         if name not in virtual_clusters
     ]

@@ -128,6 +128,6 @@ def _meaning_faults(row: ImportRule, named: Mapping[str, str]) -> list[FieldErro
     ]
     if not (any(named.values()) or row.is_opportunistic):
         message = sentence("rule-without-meaning")
-        remedy = "Give virtual_cluster, tenant, priority or opportunistic."
+        remedy = "Specify virtual_cluster, tenant, priority or opportunistic."
         found.append(FieldError(field="virtual_cluster", message=message, remedy=remedy))
     return found

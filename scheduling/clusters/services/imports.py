@@ -124,7 +124,7 @@ def import_hived(
         raise InvalidError(
             f"The document has neither {PHYSICAL} nor {VIRTUAL}.",
             field="document",
-            remedy="Give a HiveD configuration, or the spec part of one.",
+            remedy="Send a HiveD configuration, or its spec part.",
         )
     importing = _Importing(
         viewer=viewer,

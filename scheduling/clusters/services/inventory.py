@@ -27,7 +27,7 @@ from tessera.inventory import Device as Found
 from tessera.inventory import Inventory
 from tessera.messages import message_of
 
-MISSING: Final = "not found on the node any more"
+MISSING: Final = "no longer found on the node"
 _SYSTEM: Final = Actor.system("inventory")
 
 

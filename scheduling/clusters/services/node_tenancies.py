@@ -124,7 +124,9 @@ def reset_isolation(
         NodeTenancy.objects.unscoped().select_for_update().filter(node=node, reset_at=None).first()
     )
     if tenancy is None:
-        raise ConflictError(f"{node.name} belongs to no tenant.", field="node", value=node.name)
+        raise ConflictError(
+            f"{node.name} is not assigned to a tenant.", field="node", value=node.name
+        )
     require_empty(node, "Drain it first, then reset it.")
     closed = (
         NodeTenancy.objects.unscoped()

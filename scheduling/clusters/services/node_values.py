@@ -51,7 +51,8 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
                 field="job_network",
                 value=values["job_network"],
                 message=sentence("not-network-setting"),
-                remedy=f"Use {', '.join(job_networks.SETTINGS)}, or nothing for the node's own.",
+                remedy=f"Use {', '.join(job_networks.SETTINGS)}, or omit it to use the "
+                "setting of the node.",
             )
         )
     return faults + _key_faults(values)
@@ -165,7 +166,7 @@ def _tenants(
         FieldError(
             field=field,
             value=name,
-            message="No tenant has this name.",
+            message="Tenant not found.",
             remedy="Use the short name of a tenant.",
         )
         for name in unknown
@@ -211,7 +212,7 @@ def _paths(
                 FieldError(
                     field=f"{field}.path",
                     value=path,
-                    message="Jobs cannot be shown this path.",
+                    message="Jobs cannot be given this path.",
                     remedy=f"The path {problem or 'must be listed once'}.",
                 )
             )
@@ -225,7 +226,7 @@ def _paths(
 def _problem(path: object, writable: object, checkpoints: object) -> str:
     """Return the reason why a path is not valid; empty if it is."""
     if not isinstance(path, str) or not {type(writable), type(checkpoints)} <= {bool}:
-        return "must be a text, and writable and checkpoints true or false"
+        return "path must be a string, and writable and checkpoints true or false"
     if writable and checkpoints:
         return "must be either writable or for checkpoints"
     return _problem_of_place(path)
@@ -238,7 +239,7 @@ def _problem_of_place(path: str) -> str:
     if problem is not None:
         return problem
     if posixpath.normpath(path) != path or _RUNNER in path.split("/"):
-        return "must be normalised and lie outside of the runner's directory ~/.tessera"
+        return "must be normalized and outside the runner's directory ~/.tessera"
     if any(is_within(place, path) or is_within(path, place) for place in _SECRET_PLACES):
-        return "must not hold keys or passwords of the system"
+        return "must not contain keys or passwords of the system"
     return ""

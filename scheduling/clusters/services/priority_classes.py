@@ -26,8 +26,8 @@ LOWEST: Final = -1
 HIGHEST: Final = 1000
 KIND: Final = "priority class"
 USUAL: Final = (
-    ("crit", 120, "before everything else"),
-    ("prod", 100, "what others wait for"),
+    ("crit", 120, "before all other classes"),
+    ("prod", 100, "work that others depend on"),
     ("test", 10, "the default"),
     ("oppo", -1, "on idle devices, preempted at any time"),
 )

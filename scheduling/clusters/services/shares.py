@@ -101,11 +101,15 @@ def read_pinned(pinned: object, topology: TopologyNow, faults: list[FieldError])
             continue
         name, address = entry["name"], entry["address"]
         if not isinstance(name, str) or not _PIN.fullmatch(name) or name in found:
-            faults.append(_fault(f"{where}.name", name, "a name of its own: A-Z a-z 0-9 . _ -"))
+            faults.append(_fault(f"{where}.name", name, "a unique name of A-Z a-z 0-9 . _ -"))
             continue
         place = topology.cell_at(address) if isinstance(address, str) else None
         if place is None or not place.complete or address in found.values():
-            faults.append(_fault(f"{where}.address", address, "the address of a whole cell, once"))
+            faults.append(
+                _fault(
+                    f"{where}.address", address, ("the address of a whole cell; each address once")
+                )
+            )
             continue
         found[name] = address
     return found
@@ -155,7 +159,7 @@ def _quota(
 ) -> Quota | None:
     chain = topology.chains.get(entry["chain"]) if isinstance(entry["chain"], str) else None
     if chain is None:
-        known = ", ".join(topology.chains) or "none yet, add a node"
+        known = ", ".join(topology.chains) or "none yet: add a node"
         faults.append(_fault(f"{where}.chain", entry["chain"], f"one of: {known}"))
         return None
     level = _level(chain, entry["level"])
@@ -165,7 +169,7 @@ def _quota(
         faults.append(_fault(f"{where}.level", entry["level"], f"one of: {known}"))
         return None
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_CELLS:
-        faults.append(_fault(f"{where}.count", count, "a whole number, 0 or more"))
+        faults.append(_fault(f"{where}.count", count, "a whole number of at least 0"))
         return None
     return Quota(chain=chain.name, level=level, count=count)
 

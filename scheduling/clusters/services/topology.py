@@ -29,8 +29,8 @@ TRIES: Final = 4
 T = TypeVar("T")
 
 REMEDY_FOR_RULES: Final = (
-    "Promise fewer cells to this virtual cluster, choose a lower level or other nodes, or raise"
-    " the isolation level of nodes."
+    "Guarantee fewer cells to this virtual cluster, choose a lower level or other nodes, or "
+    "raise the isolation level of nodes."
 )
 REMEDY_FOR_LOST_PLACES: Final = sentence("guarantee-whole-nodes")
 
@@ -247,7 +247,7 @@ def held_faults(gone: Iterable[int], *, field: str) -> list[FieldError]:
             field=field,
             value=shown,
             message=f"{len(jobs)} {'job holds' if len(jobs) == 1 else 'jobs hold'} "
-            f"{len(held)} of the devices that would vanish ({shown}).",
+            f"{len(held)} of the devices that would be removed ({shown}).",
             remedy=sentence("drain-or-stop-first"),
         )
     ]

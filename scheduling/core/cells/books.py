@@ -59,7 +59,7 @@ def build_ledgers(spec: ClusterSpec, topology: ClusterTopology) -> dict[str, Cha
     for name, ledger in ledgers.items():
         witness = _shortage(topology.chains[name], ledger.buddy.free_count, ledger.buddy.claimed)
         if witness:
-            raise _infeasible(f"{witness} beside the pinned cells")
+            raise _infeasible(f"{witness} in addition to the pinned cells")
     return ledgers
 
 
@@ -129,7 +129,8 @@ def _add_pinned(
 
 def _no_such_cell(vc: str, pin: str, address: str) -> SpecError:
     return SpecError(
-        f"virtual cluster {vc!r}: pinned cell {pin!r} is at {address!r}, where no cell is",
+        f"virtual cluster {vc!r}: pinned cell {pin!r} is at {address!r}, which is not the "
+        f"address of a cell",
         field=f"virtual_clusters.{vc}.pinned.{pin}",
         value=address,
         remedy="give the full address of a physical cell",
@@ -144,7 +145,7 @@ def _bind_pinned(ledger: ChainLedger, pool: Pool, pin: PinnedLocation) -> None:
             f"the pinned cell at {address!r} overlaps another pinned cell",
             field="virtual_clusters",
             value=address,
-            remedy="pin cells that are apart",
+            remedy="pin cells that do not overlap",
         )
     if topology.complete[cell]:
         ledger.own(pool, cell)

@@ -179,7 +179,7 @@ class BuddyAllocator:
                 f"cell {topology.address[cell]!r} is not allocated",
                 field="cell",
                 value=topology.address[cell],
-                remedy="release only what is allocated",
+                remedy="release only allocated cells",
             )
         state[cell] = INSIDE
         here = cell

@@ -37,10 +37,10 @@ def type_path(name: str, cell_types: Mapping[str, CellType]) -> tuple[list[str],
         child = cell_types[path[-1]].child
         if child in path:
             raise SpecError(
-                f"cell types run in a circle: {' > '.join([*path, child])}",
+                f"cell types form a cycle: {' > '.join([*path, child])}",
                 field=f"cell_types.{path[-1]}.child",
                 value=child,
-                remedy="let the types end in a device type",
+                remedy="end the chain of types with a device type",
             )
         path.append(child)
     marked = [t for t in path[:-1] if cell_types[t].node_level]
@@ -50,7 +50,7 @@ def type_path(name: str, cell_types: Mapping[str, CellType]) -> tuple[list[str],
             " above exactly one",
             field=f"cell_types.{name}",
             value=marked,
-            remedy="set node_level (isNodeLevel) on the type that is one machine",
+            remedy="set node_level (isNodeLevel) on the type that is a node",
         )
     return path, marked[0]
 
@@ -121,7 +121,7 @@ def _check_children(cell: TreeCell, cell_type: CellType) -> None:
                 f" {cell.type} are {cell_type.child}",
                 field="physical",
                 value=child.type,
-                remedy=f"use {cell_type.child}, or leave the type out",
+                remedy=f"use {cell_type.child}, or omit the type",
             )
         if "/" in child.address:
             raise SpecError(
@@ -144,6 +144,6 @@ def device_index(address: str) -> int:
             f"device {address!r}: the last segment {segment!r} is not a device index",
             field="physical",
             value=address,
-            remedy="give devices whole numbers as addresses",
+            remedy="use whole numbers as addresses of devices",
         )
     return int(segment)

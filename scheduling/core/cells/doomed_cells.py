@@ -82,4 +82,4 @@ def _next_unavoidable(ledger: ChainLedger, level: int) -> int:
                 children = range(topology.child_lo[cell], topology.child_hi[cell])
                 cell = min((c for c in children if buddy.bad[c]), key=lambda c: (buddy.bad[c], c))
             return cell
-    raise AssertionError(f"chain {topology.name}: counters claim a bad cell that is not there")
+    raise AssertionError(f"chain {topology.name}: counters include a bad cell that does not exist")

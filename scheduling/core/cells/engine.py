@@ -355,7 +355,7 @@ class CellEngine(Books):
             or plan.roster is not self.rosters.get(decision.chain)
         ):
             raise StaleDecisionError(
-                "the cluster has changed since this was decided",
+                "the cluster has changed since this decision",
                 field="version",
                 value=decision.version,
                 remedy="schedule again",

@@ -102,7 +102,7 @@ class _CellReader:
     def _cell(self, body: Mapping[Any, Any], place: _Place) -> PhysicalCell:
         if place.depth > MAX_DEPTH:
             raise SpecError(
-                f"{place.where}: nested too deep", field=place.where, remedy="use fewer levels"
+                f"{place.where}: nested too deeply", field=place.where, remedy="use fewer levels"
             )
         segment = _address(body.get("cellAddress"), f"{place.where}.cellAddress")
         address = place.prefix + (segment or str(place.index))
@@ -151,7 +151,7 @@ class _CellReader:
                 f"pinned cell {pin!r} is on two physical cells",
                 field=where,
                 value=pin,
-                remedy="use an id once",
+                remedy="use each id once",
             )
         self.pinned[pin] = address
 

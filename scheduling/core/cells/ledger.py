@@ -235,7 +235,7 @@ class ChainLedger:
     def _incomplete_holder(self, leaf: int) -> int:
         cell = self.owner_of(leaf)
         if cell < 0:
-            raise AssertionError(f"device {self.topology.address[leaf]} is in no owned cell")
+            raise AssertionError(f"device {self.topology.address[leaf]} is not in an owned cell")
         return cell
 
     def owner_of(self, leaf: int) -> int:

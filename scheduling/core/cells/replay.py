@@ -293,14 +293,14 @@ def _modern(document: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _check_pod(vc: str, priority: int, size: int) -> None:
     if not vc:
-        raise RequestError("VirtualCluster is empty", field="virtualCluster", remedy="name one")
+        raise RequestError("VirtualCluster is empty", field="virtualCluster", remedy="specify one")
     GangRequest(group="-", vc=vc, priority=priority, members=(Member(count=1, leaf_count=1),))
     if size <= 0:
         raise RequestError(
             "LeafCellNumber is non-positive",
             field="leafCellNumber",
             value=size,
-            remedy="ask for 1",
+            remedy="request at least 1",
         )
 
 

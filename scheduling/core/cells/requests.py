@@ -86,7 +86,7 @@ class GangRequest:
     def __post_init__(self) -> None:
         """Reject requests that are invalid for every cluster."""
         if not self.vc:
-            raise RequestError("VirtualCluster is empty", field="vc", remedy="name one")
+            raise RequestError("VirtualCluster is empty", field="vc", remedy="specify one")
         if self.priority < OPPORTUNISTIC:
             raise _bad("priority", self.priority, "Priority is less than -1")
         if self.priority > HIGHEST_PRIORITY:

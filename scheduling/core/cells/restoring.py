@@ -59,10 +59,10 @@ def restore_gang(
 def _require_new(books: Books, request: GangRequest) -> None:
     if request.group in books.gangs:
         raise RequestError(
-            f"gang {request.group!r} is there already",
+            f"gang {request.group!r} already exists",
             field="group",
             value=request.group,
-            remedy="restore a gang once",
+            remedy="restore each gang only once",
         )
 
 

@@ -157,7 +157,7 @@ def _check_vc(name: str, vc: VcSpec) -> None:
                 f"virtual cluster {name!r}: count {quota.count} of {quota.level!r} is negative",
                 field=f"virtual_clusters.{name}.quotas[{i}].count",
                 value=quota.count,
-                remedy="give zero or more",
+                remedy="use 0 or more",
             )
 
 

@@ -271,7 +271,7 @@ def _twice(what: str, value: str) -> SpecError:
         f"{what} {value!r} is used by two cells",
         field="physical",
         value=value,
-        remedy="give every cell an address of its own",
+        remedy="give each cell a unique address",
     )
 
 

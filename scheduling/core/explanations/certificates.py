@@ -77,7 +77,7 @@ class Certificate:
         """
         try:
             if document["version"] != VERSION:
-                raise CertificateError(f"version {document['version']!r} is not known")
+                raise CertificateError(f"version {document['version']!r} is unknown")
             return cls(
                 job=int(document["job"]),
                 round_number=int(document["round"]),

@@ -54,7 +54,7 @@ class FieldError:
 
 
 class InvalidDocumentError(ValueError):
-    """A document was refused completely; nothing was changed.
+    """A document was refused completely; no changes were made.
 
     Attributes:
         errors: all errors, in the order of the document.
@@ -153,7 +153,7 @@ def show(value: object) -> str:
     elif isinstance(value, list | tuple | set | frozenset):
         text = f"a list of {len(value)}"
     elif isinstance(value, int) and value.bit_length() > 256:
-        text = "a number of many digits"
+        text = "a number with too many digits"
     else:
         text = _WORDS.get(str(value)) or shortened(str(value))
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -67,7 +67,7 @@ def _labels(value: object, place: DocumentPlace) -> Mapping[str, str]:
         value,
         place,
         most=64,
-        words="a map of label keys to texts",
+        words="a map of label keys to strings",
         key=lambda name: read_matching(name, _LABEL_KEY, remedy),
         read=lambda item, _there: read_line(item, 63, least=0),
     )
@@ -107,7 +107,7 @@ def _after(value: object, place: DocumentPlace) -> tuple[int, ...]:
         value,
         place,
         most=100,
-        words="job ids, such as [17, 18]",
+        words="job IDs, such as [17, 18]",
         read=lambda item: read_integer(item, 1, 2**63 - 1, remedy),
     )
 
@@ -123,7 +123,7 @@ def _role_names(value: object, place: DocumentPlace) -> Mapping[str, str]:
         value,
         place,
         most=MAX_ROLES,
-        words="a map of role names to texts",
+        words="a map of role names to strings",
         key=lambda name: read_matching(name, ROLE_NAME, sentence("write-role")),
         read=lambda item, _there: read_matching(item, _FOREIGN_NAME, remedy),
     )
@@ -166,7 +166,7 @@ COMPAT_FIELDS: Final = (
     ),
     Field(
         name="role_names",
-        type="map of role to text",
+        type="map of role to string",
         default="none",
         help="Original names of renamed roles, used in the names of variables.",
         read=_role_names,
@@ -195,7 +195,7 @@ PART_FIELDS: Final = (
         name="group",
         type="text",
         default="none",
-        help="Common id of all instances that were submitted together.",
+        help="Common ID of all instances that were submitted together.",
         read=lambda value, _place: read_line(value, 63, least=0),
         schema=text_schema(63),
     ),
@@ -228,7 +228,7 @@ JOB_FIELDS: Final = (
     ),
     Field(
         name="labels",
-        type="map of key to text",
+        type="map of key to string",
         default="none",
         help="Labels for filters, such as team: vision; at most 64.",
         read=_labels,
@@ -289,7 +289,7 @@ JOB_FIELDS: Final = (
     ),
     Field(
         name="max_duration",
-        type="seconds, or text such as 2h",
+        type="seconds, or a string such as 2h",
         default="none",
         help="Maximum duration of an attempt; then it ends with failure class timeout.",
         read=lambda value, _place: read_duration(value, 1, 366 * DAY),
@@ -313,7 +313,7 @@ JOB_FIELDS: Final = (
     ),
     Field(
         name="after",
-        type="list of job ids",
+        type="list of job IDs",
         default="none",
         help="Jobs that must succeed before this job starts.",
         read=_after,
@@ -330,7 +330,7 @@ JOB_FIELDS: Final = (
     ),
     Field(
         name="grace_seconds",
-        type="seconds, or text such as 2m",
+        type="seconds, or a string such as 2m",
         default="30",
         help="Grace period between the notice to leave and SIGKILL, at most 1h.",
         read=lambda value, _place: read_duration(value, 0, 3600),

@@ -147,7 +147,7 @@ def _env(value: object, place: DocumentPlace) -> Mapping[str, str]:
         value,
         place,
         most=256,
-        words="a map of names to texts",
+        words="a map of names to strings",
         key=_variable,
         read=lambda item, _there: read_bounded(item, 32 * KIB, remedy),
     )
@@ -165,7 +165,7 @@ def _variable(name: str) -> None:
 
 def _secrets(value: object, place: DocumentPlace) -> Mapping[str, str]:
     return read_map(
-        value, place, most=64, words="a map of names to texts", key=_variable, read=_secret
+        value, place, most=64, words="a map of names to strings", key=_variable, read=_secret
     )
 
 
@@ -271,7 +271,7 @@ ROLE_FIELDS: Final = (
     ),
     Field(
         name="memory",
-        type="bytes, or text such as 8GiB",
+        type="bytes, or a string such as 8GiB",
         default="share of the devices",
         help="Memory of each instance.",
         read=lambda value, _place: read_memory(value),
@@ -304,7 +304,7 @@ ROLE_FIELDS: Final = (
     ),
     Field(
         name="env",
-        type="map of name to text",
+        type="map of name to string",
         default="none",
         help="Environment variables.",
         read=_env,
@@ -312,7 +312,7 @@ ROLE_FIELDS: Final = (
     ),
     Field(
         name="secrets",
-        type="map of name to text",
+        type="map of name to string",
         default="none",
         help="Secrets; the job reads each from a file in $TESSERA_JOB_SECRETS_DIR.",
         read=_secrets,

@@ -136,7 +136,7 @@ NOTIFY_FIELDS: Final = (
         name="on",
         type="list of words",
         default=", ".join(USUAL_NOTIFY),
-        help=f"Events that send a mail, in place of your choice for all jobs: "
+        help=f"Events that send a mail, instead of your notification settings: "
         f"{', '.join(JOB_WORDS)}; an empty list: no mail.",
         read=lambda value, place: read_list(
             value,
@@ -174,7 +174,7 @@ IDLE_FIELDS: Final = (
     ),
     Field(
         name="warn_after",
-        type="seconds, or text such as 30m",
+        type="seconds, or a string such as 30m",
         default="30m",
         help="Idle time of all devices after which you get a warning.",
         read=lambda value, _place: read_duration(value, 300, 7 * DAY),
@@ -182,7 +182,7 @@ IDLE_FIELDS: Final = (
     ),
     Field(
         name="stop_after",
-        type="seconds, text such as 1h, or never",
+        type="seconds, a string such as 1h, or never",
         default="1h",
         help="Idle time of all devices after which the job is stopped; at least 5 minutes after "
         "the warning.",
@@ -235,7 +235,7 @@ WATCH_FIELDS: Final = (
     Field(
         name="notify",
         type="object",
-        default="your choice for all jobs",
+        default="your notification settings",
         help="Receivers and events of mails about the job.",
         read=_notify,
         schema=OBJECT,

@@ -75,7 +75,7 @@ EVENTS: Final[Mapping[str, Template]] = {
     "ended-saved": fixed("%(reason)s, checkpoint saved"),
     "ended-at-step": fixed("%(reason)s, checkpoint at step %(step)s"),
     # Reports of a training.
-    "one-checkpoint": fixed("checkpoint", "report of a training"),
+    "one-checkpoint": fixed("checkpoint", "report of a training job"),
     "checkpoint-of-step": fixed("checkpoint of step %(step)s"),
     "without-hash": fixed("without a hash"),
     "checkpoint-saved": fixed("%(checkpoint)s saved, %(sha256)s."),
@@ -136,7 +136,7 @@ CHANGES: Final[Mapping[str, Template]] = {
     "starts-now-on-node": fixed("%(how)s it starts now; an instance stays on one node."),
     "starts-now-released": fixed("%(gates)s, it starts now."),
     "gates-and": fixed("%(gates)s and %(how)s"),
-    "released": fixed("released", "a job that was held"),
+    "released": fixed("released", "a job on hold"),
     "without-waiting": fixed("without waiting for other jobs"),
     "without-earliest-start": fixed("without its earliest start"),
     "as-opportunistic": fixed("as an opportunistic job, which may be preempted at any time,"),

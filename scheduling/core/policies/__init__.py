@@ -91,7 +91,7 @@ def policy_class(name: str) -> type[Policy]:
     policy = POLICIES.get(ALIASES.get(name, name))
     if policy is None:
         raise UnknownPolicyError(
-            f"there is no policy {shown(name)}; there are {', '.join(sorted(POLICIES))}"
+            f"policy {shown(name)} not found; known: {', '.join(sorted(POLICIES))}"
         )
     return policy
 

@@ -189,12 +189,12 @@ def read_args(policy: type, pairs: Sequence[str], name: str) -> dict[str, Any]:
 def _require_known(known: Mapping[str, Parameter], key: str, name: str) -> None:
     if key not in known:
         names = ", ".join(sorted(known)) or "nothing"
-        raise UnknownPolicyError(f"policy {name} takes no {shown(key)}; it takes {names}")
+        raise UnknownPolicyError(f"policy {name} has no parameter {shown(key)}; known: {names}")
 
 
 def _parameter(item: Field[Any], kind: type) -> Parameter:
     if item.default is MISSING:
-        raise TypeError(f"{item.name}: a policy's parameter needs a default")
+        raise TypeError(f"{item.name}: each parameter of a policy needs a default")
     return Parameter(
         name=item.name, kind=kind, default=item.default, **item.metadata.get(_KEY, {})
     )

@@ -76,7 +76,7 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> None:
     for job_id, alloc in plan.allocs.items():
         job = jobs.get(job_id)
         if job is None:
-            raise IllegalPlanError(f"job {job_id} is not there to be given anything")
+            raise IllegalPlanError(f"job {job_id} is unknown")
         _check_alloc(snapshot.pool, job, alloc)
     _check_rest(snapshot, plan, jobs)
 
@@ -104,7 +104,7 @@ class PlanChecker:
         jobs = {job.id: job for job in snapshot.jobs}
         if not jobs.keys() >= plan.allocs.keys():
             missing = min(plan.allocs.keys() - jobs.keys())
-            raise IllegalPlanError(f"job {missing} is not there to be given anything")
+            raise IllegalPlanError(f"job {missing} is unknown")
         _check_rest(snapshot, plan, jobs)
         for job_id, alloc in changed:
             _check_alloc(snapshot.pool, jobs[job_id], alloc)
@@ -246,15 +246,15 @@ def _check_rest(snapshot: Snapshot, plan: Plan, jobs: Mapping[int, PolicyJob]) -
     leaving, running = JobPhase.LEAVING, JobPhase.RUNNING
     for job in snapshot.jobs:
         if job.phase is leaving and job.id in plan.allocs:
-            raise IllegalPlanError(f"job {job.id} is not there to be given anything")
+            raise IllegalPlanError(f"job {job.id} is unknown")
         if not job.terms.preemptible and job.phase is running:
             _check_kept(job, plan.allocs.get(job.id))
     for job_id in plan.reject:
         if job_id in plan.allocs:
-            raise IllegalPlanError(f"job {job_id} is rejected and given devices")
+            raise IllegalPlanError(f"job {job_id} is both rejected and allocated devices")
     order = set(plan.order)
     if len(order) != len(plan.order) or not jobs.keys() >= order:
-        raise IllegalPlanError("the order names a job twice, or one that is not there")
+        raise IllegalPlanError("the order contains a job twice, or an unknown job")
     if not plan.offer:
         _check_capacity(snapshot.pool, plan)
         _check_memory(snapshot.pool, plan)
@@ -262,14 +262,14 @@ def _check_rest(snapshot: Snapshot, plan: Plan, jobs: Mapping[int, PolicyJob]) -
 
 def _check_alloc(pool: Pool, job: PolicyJob, alloc: Alloc) -> None:
     if not alloc.parts or any(part.n < 1 for part in alloc.parts):
-        raise IllegalPlanError(f"job {job.id} is given a part without devices")
+        raise IllegalPlanError(f"job {job.id}: an allocated part has no devices")
     if not job.allows(alloc.devices):
         raise IllegalPlanError(f"job {job.id} cannot run on {alloc.devices} devices")
     for part in alloc.parts:
         if part.type is None:
             continue
         if part.type not in pool.capacity and part.type not in pool.borrow:
-            raise IllegalPlanError(f"job {job.id} is given {part.type}, which is not there")
+            raise IllegalPlanError(f"job {job.id}: device type {part.type} does not exist")
         allowed = [kind for member in job.demand.members for kind in member.device_types]
         if allowed and part.type not in allowed:
             raise IllegalPlanError(f"job {job.id} cannot run on {part.type}")
@@ -277,7 +277,7 @@ def _check_alloc(pool: Pool, job: PolicyJob, alloc: Alloc) -> None:
     if share is None:
         return
     if not 0.0 < share.fraction <= 1.0 or not 0 <= share.perf <= 100:
-        raise IllegalPlanError(f"job {job.id} is given a share outside its bounds")
+        raise IllegalPlanError(f"job {job.id}: the allocated share is out of bounds")
     if not job.terms.shareable:
         raise IllegalPlanError(f"job {job.id} cannot share a device")
 
@@ -285,7 +285,7 @@ def _check_alloc(pool: Pool, job: PolicyJob, alloc: Alloc) -> None:
 def _check_kept(job: PolicyJob, alloc: Alloc | None) -> None:
     kept = alloc is not None and (job.alloc is None or alloc.sizes == job.alloc.sizes)
     if not kept:
-        raise IllegalPlanError(f"job {job.id} runs and cannot be preempted")
+        raise IllegalPlanError(f"job {job.id} is running and cannot be preempted")
 
 
 def _check_capacity(pool: Pool, plan: Plan) -> None:
@@ -297,11 +297,13 @@ def _check_capacity(pool: Pool, plan: Plan) -> None:
     for name, devices in used.items():
         if name is not None and devices > pool.room(name) + 1e-6:
             raise IllegalPlanError(
-                f"the plan uses {devices:g} devices of {name}; there are {pool.room(name)}"
+                f"the plan uses {devices:g} devices of {name}; the limit is {pool.room(name)}"
             )
     room = sum(pool.capacity.values()) + sum(pool.borrow.values())
     if sum(used.values()) > room + 1e-6:
-        raise IllegalPlanError(f"the plan uses {sum(used.values()):g} devices; there are {room}")
+        raise IllegalPlanError(
+            f"the plan uses {sum(used.values()):g} devices; the limit is {room}"
+        )
 
 
 def _check_memory(pool: Pool, plan: Plan) -> None:
@@ -316,5 +318,5 @@ def _check_memory(pool: Pool, plan: Plan) -> None:
         there = pool.types[kind].memory if kind in pool.types else None
         if there is not None and memory > there:
             raise IllegalPlanError(
-                f"a device of {kind} is to give {memory} bytes of memory; it has {there}"
+                f"a device of {kind} would provide {memory} bytes of memory; it has {there}"
             )

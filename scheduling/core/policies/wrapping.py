@@ -150,7 +150,7 @@ def read_wraps(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     for text in texts:
         name, _mark, rest = text.partition(":")
         if name in found:
-            raise UnknownPolicyError(f"{name} is put around the policy twice")
+            raise UnknownPolicyError(f"policy rule {name} is used twice")
         pairs = [pair for pair in rest.split(",") if pair]
         found[name] = read_args(_combinator(name), pairs, name)
     return found
@@ -168,7 +168,6 @@ def _combinator(name: str) -> type[Combinator]:
     combinator = COMBINATORS.get(name)
     if combinator is None:
         raise UnknownPolicyError(
-            f"there is no {shown(name)} to put around a policy; there are "
-            f"{', '.join(sorted(COMBINATORS))}"
+            f"policy rule {shown(name)} not found; known: {', '.join(sorted(COMBINATORS))}"
         )
     return combinator

@@ -57,7 +57,7 @@ def _reader(kind: Any) -> _Reader:
             return _value_reader(kind)
         if issubclass(kind, Enum) or kind in (int, float):
             return kind
-    raise TypeError(f"no way to read a {kind}")
+    raise TypeError(f"cannot read a {kind}")
 
 
 def _many_reader(origin: type, args: tuple[Any, ...]) -> _Reader:
@@ -69,7 +69,7 @@ def _many_reader(origin: type, args: tuple[Any, ...]) -> _Reader:
     if issubclass(origin, Mapping):
         key, value_of = _reader(args[0]), _reader(args[1])
         return lambda values: {key(name): value_of(value) for name, value in values.items()}
-    raise TypeError(f"no way to read a {origin}")
+    raise TypeError(f"cannot read a {origin}")
 
 
 def _as_it_is(value: Any) -> Any:

@@ -51,18 +51,18 @@ def read_shares(texts: list[str], cluster: SimCluster) -> Shares:
                 f"--guarantee: {text[:80]!r} is not of the form NAME=TYPE:NODES,..."
             )
         if match[1] in shares:
-            raise SimulationError(f"--guarantee: {match[1]} stands there twice")
+            raise SimulationError(f"--guarantee: {match[1]} is given twice")
         nodes: dict[str, int] = {}
         for part in match[2].split(","):
             kind, _mark, count = part.partition(":")
             if kind not in promised:
-                raise SimulationError(f"--guarantee: {match[1]}: there is no type {kind}")
+                raise SimulationError(f"--guarantee: {match[1]}: device type {kind} not found")
             nodes[kind] = nodes.get(kind, 0) + int(count)
             promised[kind] += int(count)
             if promised[kind] > cluster.groups[kind].nodes:
                 raise SimulationError(
-                    f"--guarantee: {promised[kind]} nodes of {kind} are promised; "
-                    f"there are {cluster.groups[kind].nodes}"
+                    f"--guarantee: {promised[kind]} nodes of {kind} are guaranteed, but the "
+                    f"cluster has {cluster.groups[kind].nodes}"
                 )
         shares[match[1]] = nodes
     return shares
@@ -77,14 +77,15 @@ def assigned(trace: Trace, shares: Shares, cluster: SimCluster, seed: int) -> li
     names = sorted(shares)
     sizes = np.array([sum(guarantee(shares[name], cluster).values()) for name in names], float)
     if not sizes.sum():
-        raise SimulationError("--guarantee: nothing is promised to anybody")
+        raise SimulationError("--guarantee: no guarantees given")
     lots = np.random.default_rng([seed, _ASSIGNING])
     drawn = lots.choice(len(names), size=len(trace.jobs), p=sizes / sizes.sum())
     found: list[str] = []
     for job, lot in zip(trace.jobs, drawn, strict=True):
         if job.tenant and job.tenant not in shares:
             raise SimulationError(
-                f"{job.name}: its tenant {job.tenant} has no virtual cluster; give --guarantee one"
+                f"{job.name}: its tenant {job.tenant} has no virtual cluster; add a "
+                f"--guarantee for it"
             )
         found.append(job.tenant or names[int(lot)])
     return found
@@ -112,7 +113,7 @@ class CellBook:
             SimulationError: the allocation mixes device types.
         """
         if len(alloc.parts) > 1:
-            raise SimulationError("a job on several types at once has no place among cells")
+            raise SimulationError("a job on several device types cannot be placed on cells")
         part = alloc.single
         request = GangRequest(
             group=str(job_id),
@@ -186,7 +187,7 @@ class PerVirtualCluster:
 
     name: ClassVar[str] = "per-vc"
     aliases: ClassVar[tuple[str, ...]] = ()
-    summary: ClassVar[str] = "another policy for each virtual cluster by itself"
+    summary: ClassVar[str] = "one independent policy for each virtual cluster"
     needs: ClassVar[frozenset[Need]] = frozenset(Need)
     stateless: ClassVar[bool] = False
 

@@ -77,7 +77,7 @@ def read_cluster(text: str) -> SimCluster:
             )
         name, nodes, devices = match[1], int(match[2]), int(match[3])
         if name in groups:
-            raise SimulationError(f"cluster: the type {name} stands there twice")
+            raise SimulationError(f"cluster: the type {name} is given twice")
         if not nodes or not devices:
             raise SimulationError(f"cluster: {part.strip()!r} has no devices")
         groups[name] = NodeGroup(nodes=nodes, devices=devices)

@@ -19,8 +19,8 @@ METRICS: Final[Mapping[str, tuple[str, str]]] = {
     "p99_jct_h": ("99th percentile", "h"),
     "makespan_h": ("Makespan", "h"),
     "worst_ftf": ("Worst fairness", "x"),
-    "gpu_hours_per_job": ("Device-hours a job", "h"),
-    "avg_restarts": ("Restarts a job", ""),
+    "gpu_hours_per_job": ("Device-hours per job", "h"),
+    "avg_restarts": ("Restarts per job", ""),
 }
 _LEVEL: Final = 0.95
 _RESAMPLES: Final = 2_000
@@ -142,7 +142,7 @@ def compare(runs: Sequence[ComparisonRun], baseline: str) -> dict[str, Any]:
     """
     policies = list(dict.fromkeys(run.policy for run in runs))
     if baseline not in policies:
-        raise SimulationError(f"the baseline {baseline!r} is none of {', '.join(policies)}")
+        raise SimulationError(f"the baseline {baseline!r} is not one of {', '.join(policies)}")
     return {
         "baseline": baseline,
         "policies": [_summary(runs, policy, baseline) for policy in policies],

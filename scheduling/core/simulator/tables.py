@@ -121,7 +121,9 @@ def read_rows(
                 )
             yield Row(source, reader.line_num, dict(zip(header, cells, strict=True)))
     except csv.Error as error:
-        raise TraceError(source, reader.line_num, f"is not a line of a table ({error})") from error
+        raise TraceError(
+            source, reader.line_num, f"is not a valid row of a table ({error})"
+        ) from error
 
 
 def _header(
@@ -139,7 +141,7 @@ def _header(
         if unknown:
             known = ", ".join([*required, *optional])
             raise TraceError(
-                source, 1, f"has the unknown column {', '.join(unknown)}; it may have {known}"
+                source, 1, f"has the unknown column {', '.join(unknown)}; known columns: {known}"
             )
     return header
 
@@ -168,7 +170,7 @@ def read_jobs(
             continue
         before = lines.setdefault(job.name, row.line)
         if before != row.line:
-            raise row.fault(f"the job {job.name} stands in line {before} already")
+            raise row.fault(f"job {job.name} is already in line {before}")
         jobs.append(job)
     return Trace(
         name=source,

@@ -88,8 +88,8 @@ _EXPLAINED: Final = {
     "bad repetition operator": "{detail} repeats a repetition; put the first one in brackets",
     "invalid repetition size": "{detail} is not a valid count: the smaller number comes first, "
     "and nested counts multiply to at most 1,000",
-    "trailing \\": "nothing follows the \\ at its end",
-    "pattern too large - compile failed": "it is too large; use smaller counts",
+    "trailing \\": "nothing follows the \\ at the end of the pattern",
+    "pattern too large - compile failed": "the pattern is too large; use smaller counts",
 }
 
 
@@ -118,7 +118,7 @@ class Pattern:
         try:
             self._compiled = re2.compile(f"(?m){text}".encode(), options)
         except UnicodeEncodeError:
-            raise PatternError("it holds half of a surrogate pair") from None
+            raise PatternError("the pattern contains half of a surrogate pair") from None
         except re2.error as error:
             raise PatternError(_explained(error)) from None
 

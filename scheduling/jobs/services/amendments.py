@@ -203,7 +203,7 @@ def amended_draft(
     """
     if not isinstance(changes, Mapping) or not 0 < len(changes) <= MOST_CHANGES:
         raise InvalidJobError(
-            f"There are 1 to {MOST_CHANGES} changes by path.",
+            f"A path can have 1 to {MOST_CHANGES} changes.",
             field="changes",
             remedy='Send {"changes": {"roles.worker.devices": 4}}.',
         )

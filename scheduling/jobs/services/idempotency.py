@@ -78,7 +78,11 @@ def refuse_used_key(viewer: Viewer, key: Key) -> None:
     """
     if jobs_of_key(viewer, key):
         raise used_key(
-            key, "The key was used for something else, or for a job that you may not see now."
+            key,
+            (
+                "The key was already used for another request, or for a job that you may not "
+                "see now."
+            ),
         )
 
 

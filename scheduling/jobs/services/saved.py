@@ -103,7 +103,7 @@ def save_template(
         ConflictError: another template has the name.
     """
     if viewer.user_id is None:
-        raise NotFoundError("A template needs a person who keeps it.")
+        raise NotFoundError("A template needs an owner.")
     template = JobTemplate(
         owner_id=viewer.user_id,
         tenant=_home(viewer, tenant),

@@ -285,11 +285,11 @@ def _job_of_key(viewer: Viewer, key: Key, submission: Submission) -> Job | None:
         return None
     if earlier.cloned_from_id != submission.cloned_from:
         raise used_key(
-            key, f"The key was used for job {earlier.pk}, which is no copy of this one."
+            key, f"The key was used for job {earlier.pk}, which is not a copy of this one."
         )
     if not key.is_for(earlier, otherwise=_is_named(earlier, submission.document.get("name"))):
         raise used_key(
-            key, f"The key was used for job {earlier.pk}, which came as another document."
+            key, f"The key was used for job {earlier.pk}, which had a different document."
         )
     return earlier
 

@@ -20,14 +20,14 @@ LOOK_SECONDS: Final = 1.0
 class Command(BaseCommand):
     """Compute what-ifs until none waits, or until another process computes them."""
 
-    help = "Answer questions of what would have been, until none waits or another answers."
+    help = "Run queued what-ifs until the queue is empty or another process runs them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the option to exit together with the parent process."""
         parser.add_argument(
             "--with-parent",
             action="store_true",
-            help="for a worker: with less right to the processor, and end when it ends",
+            help="for a worker: run with lower CPU priority, and exit when the worker exits",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -15,13 +15,13 @@ from tenants.clock import database_now
 class Command(BaseCommand):
     """Write a backup during operation."""
 
-    help = "Write a backup (database, keys, uploads) to FILE while everything goes on."
+    help = "Write a backup (database, keys, uploads) to FILE while the portal is running."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add arguments for the file and the optional content."""
         parser.add_argument("file", type=Path, metavar="FILE", help="must not exist")
-        parser.add_argument("--rounds", action="store_true", help="also the stored rounds")
-        parser.add_argument("--logs", action="store_true", help="also the logs of jobs")
+        parser.add_argument("--rounds", action="store_true", help="include stored rounds")
+        parser.add_argument("--logs", action="store_true", help="include job logs")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Write it, and report its content."""

@@ -12,7 +12,7 @@ from scheduling.maintenance.invariants import violations
 class Command(BaseCommand):
     """Check the rows from scratch."""
 
-    help = "Check what must be true of the rows at every instant; exits with 1 if it is not."
+    help = "Check the invariants of the database; exit with status 1 if one is violated."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print one line for each violation."""

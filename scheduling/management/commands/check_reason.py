@@ -1,4 +1,4 @@
-"""Checks why a job waits against the stored snapshot of its round."""
+"""Checks why a job is queued against the stored snapshot of its round."""
 
 import json
 from argparse import ArgumentParser
@@ -16,7 +16,7 @@ from tenants.errors import NotFoundError
 class Command(BaseCommand):
     """Prints the certificate of a job's reason; fails when it does not hold."""
 
-    help = "Checks why a job waits against the stored snapshot of its round."
+    help = "Checks why a job is queued against the stored snapshot of its round."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add arguments for the job and the round; the default is the newest round."""
@@ -39,5 +39,9 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         self.stdout.write(json.dumps(found.certificate.to_json(), indent=2, ensure_ascii=False))
         if not found.holds:
-            raise CommandError("It does not hold: the round decides otherwise on that snapshot.")
-        self.stdout.write(f"It holds on round {found.certificate.round_number} ({found.file}).")
+            raise CommandError(
+                "The reason is not valid: the round decides differently on that snapshot."
+            )
+        self.stdout.write(
+            f"The reason is valid for round {found.certificate.round_number} ({found.file})."
+        )

@@ -34,7 +34,7 @@ _TABLE = ("avg_jct_h", "p99_jct_h", "makespan_h", "worst_ftf")
 class Command(BaseCommand):
     """Simulate each policy on each workload with each seed, and compare them in pairs."""
 
-    help = "Compare policies on the same workloads: a table, JSON and a report to read offline."
+    help = "Compare policies on the same workloads, as a table, JSON or an offline report."
     requires_system_checks: list[str] = []  # noqa: RUF012 (as the base class declares it)
     requires_migrations_checks = False
 
@@ -50,11 +50,17 @@ class Command(BaseCommand):
             metavar="NAME[:ARG=VALUE,...][+RULE[:ARG=VALUE,...]...]",
             help="as in sia gavel:objective=makespan sia+hysteresis:min_run=600",
         )
-        parser.add_argument("--baseline", metavar="POLICY", help="one of them; the first")
+        parser.add_argument(
+            "--baseline", metavar="POLICY", help="baseline policy; default: the first"
+        )
         parser.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="SEED")
         parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
-        parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-        parser.add_argument("--html", type=Path, metavar="FILE", help="write a report there")
+        parser.add_argument(
+            "--json", type=Path, metavar="FILE", help="write the figures to this file"
+        )
+        parser.add_argument(
+            "--html", type=Path, metavar="FILE", help="write a report to this file"
+        )
         add_world_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -156,7 +162,7 @@ def _check(options: Mapping[str, Any]) -> None:
             raise CommandError(f"{twice[0]} is given twice")
     names = [path.name for path in options["workload"]]
     if len(set(names)) < len(names):
-        raise CommandError("two workloads have one name; rename one of them")
+        raise CommandError("two workloads have the same name; rename one of them")
 
 
 def _outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[TaskOutcome]:

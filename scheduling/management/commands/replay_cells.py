@@ -20,8 +20,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare CASES.json and --case."""
-        parser.add_argument("cases", type=Path, help="a file of cases")
-        parser.add_argument("--case", nargs="+", action="extend", metavar="ID", help="only these")
+        parser.add_argument("cases", type=Path, help="file with cases")
+        parser.add_argument(
+            "--case", nargs="+", action="extend", metavar="ID", help="run only these cases"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the outcomes.
@@ -47,4 +49,4 @@ def _check_names(document: object, wanted: set[str]) -> None:
     cases = sequence(mapping(document, "document").get("cases", []), "cases")
     known = {str(case.get("id")) for case in cases if isinstance(case, dict)}
     if wanted - known:
-        raise CommandError(f"no such case: {', '.join(sorted(wanted - known))}")
+        raise CommandError(f"case not found: {', '.join(sorted(wanted - known))}")

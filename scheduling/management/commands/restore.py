@@ -22,13 +22,16 @@ from scheduling.maintenance.databases import (
 class Command(BaseCommand):
     """Restore a backup. Refused while any process of the installation runs."""
 
-    help = "Put a backup back. Stop everything first; the old SQLite file is kept beside the new."
+    help = (
+        "Restore a backup. Stop all processes first; the old SQLite file is retained next to "
+        "the new one."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add arguments for the file and the confirmation."""
         parser.add_argument("file", type=Path, metavar="FILE")
         parser.add_argument(
-            "--yes", action="store_true", help="replace what is there without asking"
+            "--yes", action="store_true", help="replace existing data without asking"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -45,9 +48,9 @@ class Command(BaseCommand):
         except (UnusableBackupError, StillRunningError, OSError) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(
-            f"Restored the backup of {report.created_at}. New jobs get numbers above"
-            f" {report.newest_job_id}, new tenants Unix user ids above {report.newest_uid}."
-            " Run migrate, then start."
+            f"Restored the backup of {report.created_at}. New jobs get IDs above "
+            f"{report.newest_job_id}, new tenants Unix user IDs above {report.newest_uid}. Run "
+            f"migrate, then start."
         )
 
 
@@ -56,11 +59,11 @@ def _ask(data_dir: Path) -> None:
         answer = input(f"Replace everything in {data_dir}? [yes/no] ")
     except EOFError:
         raise CommandError(
-            "nothing was changed: restore asks before it replaces data, and there is no terminal"
-            " to answer on; add --yes to replace without asking"
+            "no changes were made: restore asks before it replaces data, but there is no "
+            "terminal; use --yes to replace without asking"
         ) from None
     if answer != "yes":
-        raise CommandError("nothing was changed")
+        raise CommandError("no changes were made")
 
 
 @contextmanager
@@ -75,5 +78,5 @@ def _nothing_runs(data_dir: Path, database: DatabaseCopy) -> Iterator[None]:
             raise StillRunningError("a supervisor runs on this data directory; stop it") from error
         users = database.users()
         if users:
-            raise StillRunningError(f"{'; '.join(users[:5])}; stop everything first")
+            raise StillRunningError(f"{'; '.join(users[:5])}; stop all processes first")
         yield

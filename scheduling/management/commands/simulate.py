@@ -54,14 +54,18 @@ class Command(BaseCommand):
             action="append",
             default=[],
             metavar="NAME[:ARG=VALUE,...]",
-            help="a rule around the policy, as in hysteresis:min_run=600; may be given again",
+            help="policy rule around the policy, such as hysteresis:min_run=600; can be repeated",
         )
         parser.add_argument("--seed", type=int, default=0)
-        parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-        parser.add_argument("--timeline", type=Path, metavar="FILE", help="a JSON line per round")
+        parser.add_argument(
+            "--json", type=Path, metavar="FILE", help="write the figures to this file"
+        )
+        parser.add_argument(
+            "--timeline", type=Path, metavar="FILE", help="write one JSON line per round"
+        )
         parser.add_argument("--list-policies", action="store_true")
         parser.add_argument(
-            "--list-rules", action="store_true", help="what --with takes, the innermost first"
+            "--list-rules", action="store_true", help="policy rules for --with, innermost first"
         )
         add_world_arguments(parser)
         add_round_arguments(parser)

@@ -118,7 +118,9 @@ def claim(*, delivery_id: int, now: datetime) -> Parcel | None:
             try:
                 return _for_hook(row)
             except UnreadableSecretError:
-                reason = "the hook's secret cannot be read with this installation's key"
+                reason = (
+                    "the webhook's secret cannot be decrypted with the key of this installation"
+                )
         else:
             reason = sentence("undelivered-hook-disabled")
     elif row.user is not None and row.user.is_active and row.user.email:

@@ -241,7 +241,7 @@ def origin(url: str) -> str:
 
 
 def _require(viewer: Viewer, tenant_id: int | None) -> None:
-    what = "the hooks of the cluster" if tenant_id is None else "the hooks of the tenant"
+    what = "the webhooks of the cluster" if tenant_id is None else "the webhooks of the tenant"
     viewer.require(Permission.MANAGE_HOOKS, tenant_id, what=what)
 
 

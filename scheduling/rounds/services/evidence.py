@@ -127,7 +127,7 @@ def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
         ValueError: the hash of the file differs.
     """
     if not stored.snapshot_path:
-        raise FileNotFoundError(f"round {stored.number} changed nothing and kept no snapshot")
+        raise FileNotFoundError(f"round {stored.number} made no changes and stored no snapshot")
     packed = (data_dir / stored.snapshot_path).read_bytes()
     document = zstandard.ZstdDecompressor().decompress(packed)
     if hashlib.sha256(document).hexdigest() != stored.snapshot_sha256:

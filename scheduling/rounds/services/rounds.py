@@ -132,7 +132,7 @@ def _run_round(
             )
     except IntegrityError as error:
         if Round.objects.filter(number=number).exists():
-            raise LostRoundError(f"round {number} was committed by somebody else") from error
+            raise LostRoundError(f"round {number} was committed by another process") from error
         raise
     return outcome
 

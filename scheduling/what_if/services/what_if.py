@@ -126,7 +126,8 @@ def _guarantee_faults(wanted: Mapping[str, int]) -> list[FieldError]:
             field="guarantee",
             value={kind: devices},
             message=sentence("not-number-devices-type"),
-            remedy=f"Name types of this cluster ({', '.join(sorted(known))}), 0 devices or more.",
+            remedy=f"Name types of this cluster ({', '.join(sorted(known))}), with at least 0 "
+            "devices each.",
         )
         for kind, devices in wanted.items()
         if kind not in known or not 0 <= devices <= MOST_DEVICES
@@ -226,7 +227,7 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
     except TimeoutError:
         fault = sentence("query-timed-out", seconds=format(ANSWER_SECONDS, "g"))
     except Exception as error:  # otherwise the what-if would stay open for a day
-        logger.exception("the question %s could not be answered", pk)
+        logger.exception("what-if %s failed", pk)
         fault = sentence("query-failed", error=type(error).__name__)
     except BaseException:  # terminated: the next worker may take it at once
         WhatIf.objects.unscoped().filter(pk=pk).update(begun_at=None, step=0)

@@ -287,7 +287,7 @@ def test_a_restore_without_a_terminal_says_that_it_needs_yes(tmp_path, data_dir,
     (tmp_path / "b.tar.gz").write_bytes(b"")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
 
-    with pytest.raises(CommandError, match=r"nothing was changed.*--yes") as refused:
+    with pytest.raises(CommandError, match=r"no changes were made.*--yes") as refused:
         call_command("restore", str(tmp_path / "b.tar.gz"))
 
     assert refused.value.returncode == 1

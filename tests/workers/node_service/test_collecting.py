@@ -180,7 +180,7 @@ def test_reports_continue_after_those_that_the_node_has_dropped(world: World) ->
 
 
 def saved(number: int) -> bytes:
-    """The report of a training about a checkpoint."""
+    """The report of a training job about a checkpoint."""
     told = {"event": "checkpoint", "step": number, "sha256": f"{number:064x}", "bytes": 100}
     return json.dumps(told).encode() + b"\n"
 

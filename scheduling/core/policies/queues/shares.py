@@ -1,6 +1,6 @@
 """Dominant resource fairness, and weighted fair shares with decayed usage.
 
-DRF: Ghodsi et al., NSDI '11, section 4, with the types of devices as resources. Fair shares with
+DRF: Ghodsi et al., NSDI '11, section 4, with the device types as resources. Fair shares with
 decayed usage are those of batch systems (Kay and Lauder, CACM 1988): a tenant's recent usage
 counts against it, so that a tenant that has just released a large gang is not at once the first
 again.

@@ -84,11 +84,11 @@ def read_trace(
     known = formats.get(format_name)
     if known is None:
         raise SimulationError(
-            f"there is no format {format_name!r}; there are auto, {', '.join(sorted(formats))}"
+            f"unknown format {format_name!r}; use one of auto, {', '.join(sorted(formats))}"
         )
     trace = known.read(text, source)
     if not trace.jobs:
-        raise TraceError(source, 0, "holds no job" + _reasons(trace))
+        raise TraceError(source, 0, "contains no jobs" + _reasons(trace))
     return trace
 
 
@@ -114,7 +114,7 @@ def _guess(text: str, source: str, formats: Mapping[str, TraceFormat]) -> str:
         raise TraceError(
             source,
             1,
-            f"is of no known format; name one of {', '.join(sorted(formats))}",
+            f"has an unknown format; specify one of {', '.join(sorted(formats))}",
         )
     return max(fitting)[1]
 
@@ -141,7 +141,7 @@ def text_of(content: bytes, source: str, *, most: int) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise TraceError(source, line, "holds bytes that are no UTF-8 text") from error
+        raise TraceError(source, line, "is not valid UTF-8") from error
 
 
 def _gunzipped(content: bytes, source: str, most: int) -> bytes:
@@ -157,10 +157,12 @@ def _gunzipped(content: bytes, source: str, most: int) -> bytes:
                     raise TraceError(source, 0, f"unpacks to more than {most} bytes")
         except zlib.error as error:
             raise TraceError(
-                source, found.count(b"\n") + 1, "the packed file is damaged here"
+                source, found.count(b"\n") + 1, "the compressed file is damaged here"
             ) from error
         if not unpacking.eof:
-            raise TraceError(source, found.count(b"\n") + 1, "the packed file is cut off here")
+            raise TraceError(
+                source, found.count(b"\n") + 1, ("the compressed file is truncated here")
+            )
         content = unpacking.unused_data
     return bytes(found)
 
@@ -171,12 +173,14 @@ def _unzipped(content: bytes, source: str, most: int) -> bytes:
         with zipfile.ZipFile(BytesIO(content)) as archive:
             names = [item for item in archive.infolist() if not item.is_dir()]
             if len(names) != 1:
-                raise TraceError(source, 0, f"holds {len(names)} files; use one")
+                raise TraceError(
+                    source, 0, (f"contains {len(names)} files; use an archive with one file")
+                )
             with archive.open(names[0]) as file:
                 found = file.read(most + 1)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
         raise TraceError(
-            source, 0, f"cannot be unpacked: it is cut off, damaged or locked ({error})"
+            source, 0, f"cannot be unpacked: it is truncated, damaged or encrypted ({error})"
         ) from error
     if len(found) > most:
         raise TraceError(source, 0, f"unpacks to more than {most} bytes")

@@ -92,7 +92,9 @@ def _philly_job(row: Row) -> TraceJob:
     try:
         submitted = (datetime.fromisoformat(stamp) - _PHILLY_START).total_seconds()
     except (TypeError, ValueError):
-        raise row.fault(f"timestamp is {stamp[:40]!r}; use one as 2017-10-09 07:01:55") from None
+        raise row.fault(
+            f"timestamp is {stamp[:40]!r}; use a time such as 2017-10-09 07:01:55"
+        ) from None
     return TraceJob(
         name=f"{tenant}-{row.line}",
         submitted=submitted,
@@ -171,7 +173,7 @@ def _openb_job(row: Row) -> TraceJob | str:
     if deleted < (created if started is None else started):
         raise row.fault("deletion_time is before the pod was created or scheduled")
     if count == 0:
-        return "asks for no device"
+        return "requests no devices"
     if started is None and "scheduled_time" in row.cells:
         return "was never scheduled"
     kinds = row.text("gpu_spec").split("|") if row.has("gpu_spec") else ()
@@ -203,7 +205,7 @@ def read_chronus(text: str, source: str) -> Trace:
 
 def _chronus_job(row: Row) -> TraceJob | str:
     if row.whole("num_gpu", minimum=0, maximum=MOST_DEVICES) == 0:
-        return "asks for no device"
+        return "requests no devices"
     kind = row.text("job_type")
     if kind not in _CHRONUS_TYPES:
         raise row.fault(f"job_type is {kind[:40]!r}; use {', '.join(_CHRONUS_TYPES)}")

@@ -110,7 +110,7 @@ def _rates(name: str, job: TraceJob, files: FileReader) -> Rates:
         except json.JSONDecodeError as error:
             raise TraceError(place, error.lineno, f"is no JSON ({error.msg})") from error
         except (TableError, AttributeError, TypeError, RecursionError) as error:
-            raise TraceError(place, 0, f"is no table of step times ({error})") from error
+            raise TraceError(place, 0, f"is not a table of step times ({error})") from error
     raise SimulationError(
         f"{job.name}: has no duration; give --profiles a directory with {' or '.join(places)}"
     )
@@ -143,7 +143,7 @@ def _rate(cell: Any, place: str) -> float:
     except (TypeError, ValueError):
         value = -1.0
     if not isfinite(value) or value < 0:
-        raise TableError(f"{place}: {cell!r} is not a rate")
+        raise TableError(f"{place}: {cell!r} is not a valid rate")
     return value
 
 
@@ -154,12 +154,12 @@ def _read_crius(document: Mapping[str, Any]) -> Rates:
         model, _mark, batch = key.rpartition("_")
         family, _mark, size = model.rpartition("_")
         if not batch.isdecimal() or not family:
-            raise TableError(f"{key[:60]!r} is no model and batch size")
+            raise TableError(f"{key[:60]!r} is not a model and batch size")
         kinds = rates.setdefault((f"{family}__{size}", int(batch)), {})
         for place, seconds in row.items():
             found = _CRIUS_KEY.fullmatch(place)
             if found is None or not isinstance(seconds, int | float) or not 0 < seconds < 1e9:
-                raise TableError(f"{key}, {place[:60]!r} is no place with a time")
+                raise TableError(f"{key}, {place[:60]!r} is not a placement with a time")
             devices = int(found[1]) * int(found[3])
             sizes = kinds.setdefault(found[2], {})
             sizes[devices] = max(sizes.get(devices, 0.0), 1.0 / seconds)
@@ -234,10 +234,10 @@ def why_never(
         capacity: all devices that it could use, by type.
     """
     if not seconds:
-        return "nothing was measured of it on these types"
+        return "no measurements on these device types"
     kinds = [kind for kind in job.types or capacity if kind in capacity]
     if not kinds:
-        return f"there is no {' or '.join(job.types)[:60]} in the cluster"
+        return f"the cluster has no {' or '.join(job.types)[:60]}"
     least = 1 if job.kind is not Kind.RIGID else job.devices
     most = max(capacity[kind] for kind in kinds)
     if least > most:

@@ -31,7 +31,7 @@ def test_a_line_is_a_training_run_of_a_known_program():
         ("name,time,application,num_replicas\nx,1,ncf,1\n", "w.csv:1: has no column batch_size"),
         (HEADER.strip() + ",colour\n", "w.csv:1: has the unknown column colour"),
         (HEADER.strip() + ",time\n", "w.csv:1: names the column time twice"),
-        (HEADER, "w.csv: holds no job"),
+        (HEADER, "w.csv: contains no jobs"),
         (HEADER + "x,-1,ncf,1,256\n", "w.csv:2: time is -1"),
         (HEADER + "x,soon,ncf,1,256\n", "w.csv:2: time is 'soon'"),
         (HEADER + "x,nan,ncf,1,256\n", "w.csv:2: time is 'nan'"),

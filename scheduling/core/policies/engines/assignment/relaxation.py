@@ -74,8 +74,8 @@ class Problem:
         uses, capacity = np.asarray(uses, dtype=np.int64), np.asarray(capacity, dtype=np.int64)
         if values.ndim != 2 or uses.shape != (values.shape[1], len(capacity)):
             raise ValueError(
-                f"values {values.shape}, uses {uses.shape} and {len(capacity)} capacities do not "
-                "belong together"
+                f"values {values.shape}, uses {uses.shape} and {len(capacity)} capacities have "
+                f"different shapes"
             )
         if (uses < 0).any() or (capacity < 0).any():
             raise ValueError("a use or a capacity is negative")

@@ -106,11 +106,11 @@ def test_lines_that_are_no_job_are_counted_by_reason():
     trace = read_trace(text("openb", lines), "t.csv")
 
     assert [job.name for job in trace.jobs] == ["a"]
-    assert trace.left_out == {"asks for no device": 2, "was never scheduled": 1}
+    assert trace.left_out == {"requests no devices": 2, "was never scheduled": 1}
 
 
 def test_a_file_of_which_nothing_is_left_says_why():
-    with pytest.raises(TraceError, match="holds no job that can be simulated: 1 was never"):
+    with pytest.raises(TraceError, match="contains no jobs that can be simulated: 1 was never"):
         read_trace(text("openb", "c,1,500,,1,2,"), "t.csv")
 
 
@@ -276,14 +276,14 @@ def test_a_file_that_was_cut_off_is_refused_with_the_line_it_reaches():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(b"x" * 90)[:12], "t:1: the packed file is cut off here"),
-        (b"\x1f\x8b\x08\x00" + b"\xff" * 40, "t:1: the packed file is damaged here"),
+        (gzip.compress(b"x" * 90)[:12], "t:1: the compressed file is truncated here"),
+        (b"\x1f\x8b\x08\x00" + b"\xff" * 40, "t:1: the compressed file is damaged here"),
         (packed(b"x" * 90)[:40], "t: cannot be unpacked"),
         (b"PK\x03\x04", "t: cannot be unpacked"),
         (gzip.compress(b"x" * 2000), "t: unpacks to more than 1000 bytes"),
         (packed(b"x" * 2000), "t: unpacks to more than 1000 bytes"),
         (b"x" * 2000, "t: is larger than 1000 bytes"),
-        (b"a,b\n\xff,2\n", "t:2: holds bytes that are no UTF-8 text"),
+        (b"a,b\n\xff,2\n", "t:2: is not valid UTF-8"),
     ],
 )
 def test_a_damaged_file_is_refused_by_name(content, message):

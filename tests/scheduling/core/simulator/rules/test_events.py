@@ -165,8 +165,8 @@ def test_jobs_run_as_fast_as_their_table_says_on_each_type():
         ("{", "simulation_throughputs.json:1: is no JSON"),
         ("[]", "simulation_throughputs.json: is no table of step times"),
         ('{"a": {"LM": {"null": 1}}}', "'LM' is not a job and a number of devices"),
-        ('{"a": {"(\'LM\', 1)": {"null": "fast"}}}', "'fast' is not a rate"),
-        ('{"a": {"(\'LM\', 1)": {"null": -3}}}', "-3 is not a rate"),
+        ('{"a": {"(\'LM\', 1)": {"null": "fast"}}}', "'fast' is not a valid rate"),
+        ('{"a": {"(\'LM\', 1)": {"null": -3}}}', "-3 is not a valid rate"),
     ],
 )
 def test_a_table_of_step_times_that_is_none_is_refused_by_name(text, message):
