@@ -48,7 +48,7 @@ class Head:
         """
         position, _, digest = text.strip().partition(":")
         if len(digest) != len(GENESIS) or set(digest) - set("0123456789abcdef"):
-            raise ValueError(f"not a head of the audit: {text[:100]!r}")
+            raise ValueError(f"not a head of the audit log: {text[:100]!r}")
         return cls(position=int(position), hash=digest)
 
 
@@ -174,7 +174,7 @@ def _other_place(at: Head, link: AuditLink) -> str:
     for key, row in rows.items():
         fitting = (row, {**row, "id": link.entry_id})
         if link.hash in {link_hash(at.hash, link.position, values) for values in fitting}:
-            return f"its place holds the values of row {key}"
+            return f"its position contains the values of row {key}"
     for other in AuditLink.objects.filter(entry_id__in=near).exclude(pk=link.pk):
         values = rows.get(other.entry_id)
         if values and other.hash == link_hash(at.hash, link.position, values):
@@ -198,7 +198,7 @@ def _unlinked() -> Broken | None:
         "pk"
     )
     row = rows.first()
-    return None if row is None else _broken(row.pk, "inserted", "no link was made for it")
+    return None if row is None else _broken(row.pk, "inserted", "it has no link")
 
 
 def _tells_of(values: Mapping[str, Any] | None, start: Head) -> bool:
@@ -222,7 +222,9 @@ def _cut(at: Head, published: Head) -> Broken:
 
 
 def _rewritten(entry_id: int, published: Head) -> Broken:
-    return _broken(entry_id, "changed", f"link {published.position} is not the published one")
+    return _broken(
+        entry_id, "changed", (f"link {published.position} differs from the published link")
+    )
 
 
 def _broken(entry_id: int, what: str, why: str) -> Broken:

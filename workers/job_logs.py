@@ -139,10 +139,10 @@ def search_log(
     """
     if not wanted.strip() or len(wanted) > LONGEST_SEARCH or not wanted.isprintable():
         raise InvalidError(
-            f"A search in a log is for 1 to {LONGEST_SEARCH} printable characters of one line.",
+            f"A log search takes 1 to {LONGEST_SEARCH} printable characters without a line break.",
             field="q",
             value=wanted[:LONGEST_SEARCH],
-            remedy="Search for some words of the line.",
+            remedy="Use a few words of the line.",
         )
     stretch = _Stretch(role=role, rank=rank, attempt=attempt, offset=offset, limit=limit)
     piece, data = _read(viewer, job_id, logs_dir, stretch)

@@ -75,7 +75,7 @@ def _publish(nodes: frozenset[int]) -> None:
     try:
         redis_client().publish(CHANNEL, encode(nodes))
     except redis.RedisError as error:
-        log.warning("no wake-up through Redis, nodes hear it within a second: %s", error)
+        log.warning("no wake-up through Redis; nodes poll within 1 s: %s", error)
 
 
 @cache

@@ -157,7 +157,7 @@ class Inventory:
 def _isolation(take: Fields) -> List[IsolationProbe]:
     found = [IsolationProbe.from_json(item) for item in take.items("isolation", len(LEVELS))]
     if len({probe.level for probe in found}) < len(found):
-        raise take.refuse("isolation", "must name each level at most once")
+        raise take.refuse("isolation", "must contain each level at most once")
     return found
 
 

@@ -59,7 +59,7 @@ class ReasonCode(StrEnum):
         "invalid-spec",
         "BadConstraints",
         "Misconfigured",
-        "never, correct it",
+        "never; correct it",
         "The document is not valid, or its pinned cell was removed.",
         is_final=True,
     )
@@ -67,7 +67,7 @@ class ReasonCode(StrEnum):
         "unknown-vc",
         "InvalidAccount",
         "Misconfigured",
-        "never, correct it",
+        "never; correct it",
         "The virtual cluster does not exist, or you may not use it.",
         is_final=True,
     )
@@ -75,7 +75,7 @@ class ReasonCode(StrEnum):
         "unknown-type",
         "BadConstraints",
         "NoMatchingFlavor",
-        "never, correct it",
+        "never; correct it",
         "The cluster has no devices of that type.",
         is_final=True,
     )
@@ -83,14 +83,14 @@ class ReasonCode(StrEnum):
         "unsupported-field",
         "BadConstraints",
         "",
-        "never, correct it",
+        "never; correct it",
         "A field that is not supported yet.",
     )
     EXCEEDS_VC_MAX = _Row(
         "exceeds-vc-max",
         "AssocMaxGRESPerJob",
         "ExceedsMaxQuota",
-        "never, ask for quota",
+        "never; request a quota",
         "More than the virtual cluster guarantees in total.",
         is_final=True,
     )
@@ -98,8 +98,8 @@ class ReasonCode(StrEnum):
         "exceeds-user-max",
         "QOSMaxGRESPerUser",
         "ExceedsMaxQuota",
-        "never, ask for a cap",
-        "More than the person may ever hold.",
+        "never; request a higher cap",
+        "More than the cap of the user allows.",
         is_final=True,
     )
     DEADLINE_INFEASIBLE = _Row(
@@ -115,21 +115,21 @@ class ReasonCode(StrEnum):
         "AssocGrpGRES",
         "WaitingForQuota",
         "later",
-        "Jobs of the same virtual cluster hold the guarantee.",
+        "Jobs of the same virtual cluster use the guarantee.",
     )
     USER_CAP_REACHED = _Row(
         "user-cap-reached",
         "QOSMaxGRESPerUser",
         "",
         "later",
-        "The person is at the limit of devices.",
+        "The user is at the limit of devices.",
     )
     NO_CELL_OF_LEVEL = _Row(
         "no-cell-of-level",
         "Resources",
         "TopologyPlacementFailed",
         "later",
-        "Enough devices, but not together.",
+        "Enough devices are free, but not close together.",
     )
     CELLS_UNHEALTHY = _Row(
         "cells-unhealthy",
@@ -142,15 +142,15 @@ class ReasonCode(StrEnum):
         "cpu-or-memory",
         "Resources",
         "",
-        "never, correct it",
-        "More CPUs or memory than its devices bring.",
+        "never; correct it",
+        "More CPUs or memory than the share of its devices.",
         is_final=True,
     )
     NO_NODE_WITH_DOCKER = _Row(
         "no-node-with-docker",
         "ReqNodeNotAvail",
         "",
-        "never, ask an admin",
+        "never; ask an admin",
         "It has an image, and no node has a container engine.",
         is_final=True,
     )
@@ -159,7 +159,7 @@ class ReasonCode(StrEnum):
         "ReqNodeNotAvail",
         "",
         "when a node has no other tenant",
-        "It must not share a node with another tenant, or no node reaches its minimum isolation "
+        "It must not share a node with another tenant, or no node has its minimum isolation "
         "level.",
     )
     NODE_DEDICATED = _Row(
@@ -174,7 +174,7 @@ class ReasonCode(StrEnum):
         "Priority",
         "WaitingForQuota",
         "later",
-        "Other jobs are before it in the queue.",
+        "Other jobs are ahead of it in the queue.",
     )
     WAITING_VICTIM_CHECKPOINT = _Row(
         "waiting-victim-checkpoint",
@@ -189,7 +189,7 @@ class ReasonCode(StrEnum):
         "JobHeldUser",
         "Suspended",
         "when released",
-        "A person holds it, or its sweep until its turn.",
+        "A user or its sweep holds it.",
         is_gate=True,
     )
     HELD_BY_POLICY = _Row(
@@ -197,7 +197,7 @@ class ReasonCode(StrEnum):
         "JobHeldAdmin",
         "",
         "by rule",
-        "The policy gives it no devices now, although they exist.",
+        "The policy assigns no devices to it now.",
     )
     NOT_BEFORE = _Row(
         "not-before", "BeginTime", "", "at its time", "It has an earliest start.", is_gate=True
@@ -235,7 +235,7 @@ class ReasonCode(StrEnum):
         "SchedDown",
         "",
         "when it runs again",
-        "No round for three intervals.",
+        "No round for 3 intervals.",
         only_time_helps=True,
     )
     WAITING_FOR_ROUND = _Row(

@@ -192,7 +192,7 @@ class RunSpec:
         take = Fields(data, "run")
         version = take.integer("protocol", PROTOCOL_VERSION, 0, 1 << 30)
         if not OLDEST_VERSION <= version <= PROTOCOL_VERSION:
-            raise take.refuse("protocol", f"this node speaks {KNOWN_VERSIONS}")
+            raise take.refuse("protocol", f"this node supports versions {KNOWN_VERSIONS}")
         git, archive = _source(take)
         spec = cls(
             run_id=take.text("run_id", None, 256),
@@ -268,7 +268,7 @@ def _visible_paths(take: Fields) -> List[VisiblePath]:
     items = take.items("visible_paths", MAX_VISIBLE_PATHS)
     found = [VisiblePath.from_json(item) for item in items]
     if len({visible.path for visible in found}) < len(found):
-        raise take.refuse("visible_paths", "must name each path at most once")
+        raise take.refuse("visible_paths", "must contain each path at most once")
     return found
 
 
@@ -306,7 +306,7 @@ def _consistent(spec: RunSpec, take: Fields) -> RunSpec:
     if parse_run_id(spec.run_id) != (spec.attempt, spec.role, spec.rank):
         raise take.refuse("run_id", "must be <attempt>.<role>.<rank>")
     if spec.workdir.startswith("/") or ".." in spec.workdir.split("/"):
-        raise take.refuse("workdir", "must stay below the working directory")
+        raise take.refuse("workdir", "must be inside the working directory")
     shared = spec.checkpoint_dir
     if shared and (not shared.startswith("/") or ".." in shared.split("/")):
         raise take.refuse("checkpoint_dir", "must be an absolute path")

@@ -65,7 +65,7 @@ def decode_line(line: bytes) -> Json:
     except (ValueError, RecursionError):
         raise ProtocolError("not-json", "the line is not JSON") from None
     if not isinstance(message, dict):
-        raise ProtocolError("not-an-object", "a message is a JSON object")
+        raise ProtocolError("not-an-object", "a message must be a JSON object")
     return message
 
 

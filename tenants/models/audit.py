@@ -17,7 +17,7 @@ class AppendOnlyError(RuntimeError):
 
     def __init__(self) -> None:
         """Name the purpose of the table."""
-        super().__init__("audit rows are only ever added; prune_audit removes old ones")
+        super().__init__("audit rows are append-only; prune_audit deletes old rows")
 
 
 class AuditQuerySet(TenantScopedQuerySet["AuditEntry"]):

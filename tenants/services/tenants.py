@@ -177,7 +177,7 @@ def _next_uid() -> int:
             f"All Unix user ids for tenants ({first}-{last}) are in use.",
             field="uid",
             value=uid,
-            remedy="Set TESSERA_TENANT_UIDS to a larger range, on the nodes too.",
+            remedy="Set TESSERA_TENANT_UIDS to a larger range here and on the nodes.",
         )
     return uid
 

@@ -248,7 +248,7 @@ def _note_use(token: ApiToken, now: datetime) -> None:
             rows.update(last_used_at=now)
     except OperationalError:
         # A busy database must not refuse a reader because of a time stamp.
-        logger.warning("could not note the use of token %s", token.prefix)
+        logger.warning("could not record the use of token %s", token.prefix)
 
 
 def _owned(viewer: Viewer, token_id: int, *, managed: bool = False) -> ApiToken:
@@ -335,7 +335,7 @@ def _scope_errors(viewer: Viewer, scopes: list[str], tenant_id: int | None) -> l
 
 def _scope_error(scope: str, allowed: frozenset[Scope]) -> FieldError:
     is_known = scope in set(Scope)
-    choice = ", ".join(sorted(allowed)) or "none; ask a lead to make you a member of a tenant"
+    choice = ", ".join(sorted(allowed)) or "none; ask a lead to add you to a tenant"
     return FieldError(
         field="scopes",
         value=scope,

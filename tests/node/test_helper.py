@@ -293,7 +293,7 @@ def test_the_program_needs_a_socket_of_the_account_that_uses_sudo(uid: str) -> N
         )
 
     assert done.returncode == 1
-    assert done.stderr == "tessera helper: was not started by its account through sudo\n"
+    assert done.stderr == "tessera helper: was not started through sudo by its account\n"
 
 
 def in_child(helper_work: Callable[[Helper, socket.socket], None]) -> Iterator[bytes]:
@@ -485,7 +485,7 @@ def test_a_helper_of_another_version_is_found_and_not_used(account: Node) -> Non
     used = account.run(script, program=other)
 
     assert found[:2] == [False, isolation.HELPER_DIFFERS]
-    assert used == "check 0 the helper is of another version than the node's program"
+    assert used == "check 0 the version of the helper differs from that of the node program"
 
 
 @NEEDS_ROOT

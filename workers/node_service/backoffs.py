@@ -94,7 +94,7 @@ class Backoffs:
             await asyncio.sleep(pause)
             if await self._answers(address):
                 break
-        log.warning("%s answers this service again", address.name)
+        log.warning("%s responds to this service again", address.name)
         await self._delete([address.node_id])
         self._tasks.pop(address.node_id, None)
 
@@ -126,9 +126,11 @@ class Backoffs:
         try:
             await self._write(call)
         except DatabaseError as error:
-            log.warning("a back-off could not be written; it or the lease runs out: %s", error)
+            log.warning(
+                "a back-off could not be written; it ends by itself or with the lease: %s", error
+            )
         except Exception:
-            log.exception("a back-off could not be written; it or the lease runs out")
+            log.exception("a back-off could not be written; it ends by itself or with the lease")
 
     async def _answers(self, address: NodeAddress) -> bool:
         try:
@@ -140,10 +142,10 @@ class Backoffs:
                 with suppress(TransportError):
                     await transport.close()
         except (TransportError, TimeoutError) as error:
-            log.info("%s does not answer this service yet: %s", address.name, error)
+            log.info("%s does not respond to this service yet: %s", address.name, error)
             return False
         except Exception:
             # A bug here must not end the tries: it would stay unnoticed.
-            log.exception("%s: trying to reach it failed", address.name)
+            log.exception("%s: the connection attempt failed", address.name)
             return False
         return True

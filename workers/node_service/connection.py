@@ -96,7 +96,7 @@ class NodeConnection:
             reason = _first(group)
         except* Exception as group:
             # A mistake of ours about one node must not end the service for all others.
-            log.exception("%s: carrying it failed", self.address.name, exc_info=group)
+            log.exception("%s: its management failed", self.address.name, exc_info=group)
             reason = f"internal error: {_first(group)}"
         finally:
             if self._visit is not None:
@@ -118,7 +118,7 @@ class NodeConnection:
         is_down = now - self._silent_since >= self._service.settings.down_after
         if self._told != is_down:
             self._told = is_down
-            log.warning("%s does not answer: %s", self.address.name, reason)
+            log.warning("%s does not respond: %s", self.address.name, reason)
             self._service.post(ContactLost(node_id=self.node_id, reason=reason, down=is_down))
 
     def _backoff(self) -> float:

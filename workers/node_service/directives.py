@@ -153,7 +153,7 @@ class DirectiveRunner:
         try:
             await self._transport.tune(rank.run_id, directive.settings)
         except RefusedError as error:
-            log.warning("%s keeps working as it does: %s", rank.run_id, error)
+            log.warning("%s keeps its current settings: %s", rank.run_id, error)
         # Confirmed, or the same directive would be derived again before the report is written.
         await self._service.confirm(
             Tuned(

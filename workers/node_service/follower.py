@@ -263,7 +263,7 @@ class Fetching:
                 except NotKeptError as error:
                     # A full disk here is not a fault of the node. Retried with the next event
                     # of the run, or at the next reconciliation.
-                    log.warning("a log stays on its node for now: %s", error)
+                    log.warning("a log could not be fetched yet: %s", error)
                     more = False
             if more:
                 self._queue(run_id)
@@ -283,7 +283,7 @@ class Fetching:
                 try:
                     await self._drain(follower)
                 except NotKeptError as error:
-                    log.warning("a run stays on its node for now: %s", error)
+                    log.warning("a run could not be removed from its node yet: %s", error)
                     return  # it is compared again
                 kept = follower.kept
             else:

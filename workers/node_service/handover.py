@@ -50,7 +50,7 @@ async def bring(*, service: Service, line: Transport, rank: MemberRef, last: Las
             moved, broken = await _Move(service, line, rank, last).newest_after(here)
     except (HandoverError, RefusedError, TimeoutError) as error:
         reason = str(error) or "it takes too long"
-        log.warning("%s: its checkpoint stays on %s: %s", rank.run_id, last.node, reason)
+        log.warning("%s: its checkpoint remains on %s: %s", rank.run_id, last.node, reason)
         _tell(service, rank, CHECKPOINT_LEFT, step=last.step, path=last.node, reason=plain(reason))
         return
     for name, reason in broken:
@@ -85,7 +85,7 @@ class _Move:
         """
         source = self._service.line_to(self._last.node_id)
         if source is None:
-            raise HandoverError("that node cannot be reached from here")
+            raise HandoverError("the node is not reachable from this host")
         broken: list[tuple[str, str]] = []
         while len(broken) < MOST_PASSED_OVER:
             saved = await self._found(source, broken[-1][0] if broken else "")
@@ -100,7 +100,7 @@ class _Move:
                 broken.append((saved.name, str(error)))
             else:
                 return saved, broken
-        raise HandoverError(broken[0][1] if broken else "there is no whole checkpoint any more")
+        raise HandoverError(broken[0][1] if broken else "no complete checkpoint is left")
 
     async def _found(self, source: Transport, before: str) -> Saved | None:
         try:
@@ -141,7 +141,7 @@ class _Move:
             return
         self._looked = now
         if await self._service.read(is_to_leave, self._rank.member_id):
-            raise HandoverError("the job is to leave again")
+            raise HandoverError("the job is being preempted again")
 
 
 class _DamagedError(Exception):

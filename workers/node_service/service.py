@@ -227,13 +227,13 @@ class NodeService:
         refusal = node_leases.CLOCK_SKEW if is_skewed(skew) else ""
         if refusal and not self._refusal:
             log.error(
-                "this host carries no nodes: its clock is %+.1f s off the database's, at most "
-                "%g s are allowed; synchronise it by NTP",
+                "this host manages no nodes: its clock differs from the database clock by "
+                "%+.1f s; at most %g s are allowed; synchronize it with NTP",
                 skew.total_seconds(),
                 MOST_SKEW.total_seconds(),
             )
         elif self._refusal and not refusal:
-            log.warning("this host carries nodes again: its clock agrees with the database's")
+            log.warning("this host manages nodes again: its clock agrees with the database clock")
         return refusal
 
     def _follow(self, look: RowChanges) -> None:
@@ -251,14 +251,14 @@ class NodeService:
             carrier = self._carriers.get(node_id)
             if carrier is not None:
                 log.warning(
-                    "%s has not answered for %.0f s and is left to other services",
+                    "%s has not responded for %.0f s and is released to other services",
                     carrier.address.name,
                     silence.seconds,
                 )
                 self._drop([node_id])
                 self._backoffs.begin(carrier.address, silent=silence.noted)
         if look.surplus:
-            log.warning("gives up nodes %s for other services", look.surplus)
+            log.warning("releases nodes %s to other services", look.surplus)
             self._drop(look.surplus)
             self._releasing = asyncio.create_task(self._release(look.surplus))
 
@@ -270,7 +270,7 @@ class NodeService:
                 )
             )
         except DatabaseError as error:
-            log.warning("nodes could not be given up, their leases run out: %s", error)
+            log.warning("nodes could not be released; their leases expire: %s", error)
 
     def _start(self, address: NodeAddress, *, silent: float | None = None) -> None:
         carrier = NodeConnection(address, self, silent=silent)
@@ -290,7 +290,7 @@ class NodeService:
         for node_id in node_ids:
             self._epochs.pop(node_id, None)
             if self._carriers.pop(node_id, None) is not None:
-                log.warning("node %s is not carried by this service any more", node_id)
+                log.warning("node %s is no longer managed by this service", node_id)
                 self._tasks.pop(node_id).cancel()
         self._carried = frozenset(self._carriers)
 
@@ -300,7 +300,7 @@ class NodeService:
             try:
                 gone = await self._desk.read(self._find_gone, list(self._carriers))
             except DatabaseError as error:
-                log.warning("gone members could not be looked for: %s", error)
+                log.warning("lost members could not be checked: %s", error)
                 continue
             for news in gone:
                 self.post(news)

@@ -261,7 +261,7 @@ class NodeSession:
     async def _act_on_absent(self, verdict: RunVerdict, known: KnownMember) -> None:
         rank = known.rank
         if verdict is RunVerdict.LOST:
-            message = "its run directory is gone from the node"
+            message = "its run directory no longer exists on the node"
             self._service.post(
                 Lost(node_id=rank.node_id, member_id=rank.member_id, message=message)
             )
@@ -287,7 +287,9 @@ class NodeSession:
                 )
                 return
         except RefusedError as error:
-            log.warning("%s: %s stays for now: %s", self._node.name, status.run_id, error)
+            log.warning(
+                "%s: %s could not be ended yet: %s", self._node.name, status.run_id, error
+            )
         self._strays.discard(status.run_id)
 
     def _saw_stray(self, status: RunStatus) -> None:
@@ -315,7 +317,7 @@ class NodeSession:
             try:
                 await self._transport.renew([], self._service.settings.run_lease)
             except RefusedError as error:
-                log.warning("%s renews nothing: %s", self._node.name, error)
+                log.warning("%s: leases could not be renewed: %s", self._node.name, error)
         self._contact_at = time.monotonic()
 
     async def _renew(self) -> None:
@@ -356,7 +358,7 @@ class NodeSession:
             try:
                 reading = await self._transport.telemetry()
             except RefusedError as error:
-                log.warning("%s gives no telemetry: %s", self._node.name, error)
+                log.warning("%s: no telemetry: %s", self._node.name, error)
             else:
                 now = estimated_now()
                 self._service.tell(

@@ -28,7 +28,7 @@ async def listen_to_redis(wake: Callable[[], None]) -> None:
         try:
             await _listen(wake)
         except (redis.RedisError, OSError) as error:
-            log.warning("no wake-up calls through Redis for now: %s", error)
+            log.warning("no wake-ups through Redis for now: %s", error)
         await asyncio.sleep(AGAIN_SECONDS)
 
 

@@ -174,7 +174,7 @@ class ReportWriter:
             except OperationalError as error:
                 pause = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
                 tries += 1
-                log.warning("the database could not be written, again in %g s: %s", pause, error)
+                log.warning("the database could not be written; retry in %g s: %s", pause, error)
                 await asyncio.sleep(pause)
 
     def _settle_doubts(self, news: Sequence[NodeReport], turn: Turn) -> None:

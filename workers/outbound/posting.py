@@ -28,7 +28,7 @@ _WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (TimeoutError, sentence("undelivered-timeout")),
     (ssl.SSLError, sentence("undelivered-no-tls")),
     (ConnectionRefusedError, sentence("undelivered-connection-refused")),
-    (http.client.HTTPException, "the answer is no HTTP"),
+    (http.client.HTTPException, "the response is not valid HTTP"),
 )
 
 
@@ -75,10 +75,12 @@ def resolve(url: str, allowed: Sequence[Network]) -> Target:
         raise RefusedAddressError("the host has no address")
     if not all(is_allowed(address, allowed) for address in addresses):
         raise RefusedAddressError(
-            "the host is in a private network; an admin may allow it by TESSERA_HOOK_NETWORKS"
+            "the host is in a private network; an admin may allow it in TESSERA_HOOK_NETWORKS"
         )
     if not tls and not all(is_in(address, allowed) for address in addresses):
-        raise RefusedAddressError("without TLS only networks that an admin allows are told")
+        raise RefusedAddressError(
+            "without TLS, only networks in TESSERA_HOOK_NETWORKS are allowed"
+        )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(host=host, port=port, ip=str(addresses[0]), tls=tls, path=path)
 

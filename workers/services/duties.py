@@ -130,4 +130,6 @@ class Duty:
         try:
             release_duty(name=self._name, owner=self._owner, now=database_now(), state=state)
         except DatabaseError as error:
-            logger.warning("the lease of duty %s runs out by itself: %s", self._name, error)
+            logger.warning(
+                "the lease of duty %s could not be released; it expires: %s", self._name, error
+            )

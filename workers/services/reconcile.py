@@ -161,7 +161,7 @@ def _reports_of_gone(
 ) -> Iterator[NodeReport]:
     for member in members:
         # Tenants read this: the error of the transport may contain addresses and paths.
-        message = f"{member.node.name} is gone: it does not answer"
+        message = f"{member.node.name} is lost: it does not respond"
         dead = _declared_dead(member)
         if member.step in BEFORE_GO and (dead or member.node.contact == NodeState.DOWN):
             yield NeverBegan(node_id=member.node_id, member_id=member.pk, message=message)

@@ -54,7 +54,7 @@ def keep_current(*, node_id: int, at: datetime, reading: Mapping[str, Any]) -> N
     try:
         redis_client().hset(REDIS_KEY, str(node_id), json.dumps({"at": at.timestamp(), **reading}))
     except redis.RedisError as error:
-        log.warning("the newest telemetry is not kept: %s", error)
+        log.warning("the newest telemetry is not cached: %s", error)
 
 
 def current_readings(*, node_ids: Collection[int], now: datetime) -> dict[int, dict[str, Any]]:

@@ -87,5 +87,5 @@ def _mark(node_id: int, lease: _Lease, now: datetime) -> bool:
     if not as_read.update(owner="", epoch=F("epoch") + 1, expires_at=now):
         return False
     contact_lost(node_id=node_id, reason=REASON, now=now)
-    log.error("node %s is suspect: no node service carries it", node_id)
+    log.error("node %s is suspect: no node service manages it", node_id)
     return True

@@ -112,7 +112,7 @@ class DockerTransport(SshTransport):
         )
         hello = self.hello
         if hello is None:
-            raise UnreachableError("there is no connection to the node")
+            raise UnreachableError("no connection to the node")
         try:
             image = await self._call(
                 obtain, engine, run.run_id, preparation.container, self._progress
@@ -130,7 +130,7 @@ class DockerTransport(SshTransport):
         try:
             await self.cancel(run_id)
         except RefusedError as error:
-            log.warning("%s could not be given up: %s", run_id, error)
+            log.warning("%s could not be cancelled: %s", run_id, error)
 
     async def _open_engine(self) -> docker.APIClient:
         async with self._engine_lock:
@@ -142,7 +142,7 @@ class DockerTransport(SshTransport):
         """Forward the engine's socket to a local one that only this process can open."""
         if not await self._has_engine():
             raise PrepareError(
-                "no-container-engine", "this node runs no containers", protocol.IMAGE
+                "no-container-engine", "this node has no container engine", protocol.IMAGE
             )
         self._socket_dir = Path(tempfile.mkdtemp(prefix="tessera-"))
         here = self._socket_dir / "engine.sock"
@@ -156,7 +156,7 @@ class DockerTransport(SshTransport):
     async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking call to the engine in a thread, with errors of this package."""
         if self._threads is None:
-            raise UnreachableError("there is no connection to the node")
+            raise UnreachableError("no connection to the node")
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
@@ -168,7 +168,7 @@ class DockerTransport(SshTransport):
                 protocol.NODE,
             ) from error
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            raise UnreachableError(f"the container engine does not answer: {error}") from error
+            raise UnreachableError(f"the container engine does not respond: {error}") from error
 
     async def _remove_container(self, run_id: str) -> None:
         if self._engine is None and not await self._has_engine():
@@ -192,7 +192,7 @@ def cause_of(error: docker.errors.APIError, hello: NodeHello | None) -> str:
 
 
 def _connect(socket: Path) -> docker.APIClient:
-    """Create a client of the engine's API version; it is closed if the engine does not answer."""
+    """Create a client of the engine's API version; it is closed if the engine does not respond."""
     address = f"unix://{socket}"
     asking = docker.APIClient(base_url=address, version=ANY_VERSION, timeout=ENGINE_SECONDS)
     try:
@@ -235,7 +235,9 @@ def _create(
             raise
         if owner != run.run_id:
             raise PrepareError(
-                "container-name-taken", "a foreign container has the run's name", protocol.NODE
+                "container-name-taken",
+                "another container already uses the name of the run",
+                protocol.NODE,
             ) from error
     add_account(engine, run.run_id, *job_user(hello, rootless=rootless))
 

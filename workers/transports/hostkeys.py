@@ -31,11 +31,11 @@ async def fetch_host_key(host: str, port: int, *, seconds: float = 10.0) -> str:
         async with asyncio.timeout(seconds):
             key = await asyncssh.get_server_host_key(host, port, config=None)
     except TimeoutError:
-        raise UnreachableError(f"no answer within {seconds:g} s") from None
+        raise UnreachableError(f"no response within {seconds:g} s") from None
     except (OSError, asyncssh.Error) as error:
         raise UnreachableError(_cause(error)) from error
     if key is None:
-        raise UnreachableError("it shows no host key")
+        raise UnreachableError("it presents no host key")
     return " ".join(key.export_public_key("openssh").decode("ascii").split()[:2])
 
 

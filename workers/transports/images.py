@@ -78,7 +78,7 @@ def obtain(engine: docker.APIClient, run_id: str, container: Container, progress
         known = (EVERYBODY, container.tenant)
         if cached is None or not any(_granted(engine, who, cached) for who in known):
             raise _refused(str(error)) from error
-        progress(run_id, f"the registry of {container.image} does not answer: using the cache")
+        progress(run_id, f"the registry of {container.image} does not respond: using the cache")
         return str(cached["Id"])
     found = _inspect(engine, container.image)
     if found is None:

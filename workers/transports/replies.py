@@ -23,7 +23,7 @@ def checked(read: Callable[[protocol.Json], T], reply: protocol.Json) -> T:
     try:
         return read(reply)
     except ProtocolError as error:
-        raise MisbehavedError(f"the node sent a wrong reply: {error.message}") from None
+        raise MisbehavedError(f"the node sent an invalid reply: {error.message}") from None
 
 
 def read_hello(reply: protocol.Json) -> NodeHello:
@@ -76,7 +76,7 @@ def read_chunk(reply: protocol.Json, *, offset: int, limit: int) -> Chunk:
     start = take.integer("offset", None, 0, 1 << 62)
     end = take.integer("end", None, 0, 1 << 62)
     if len(data) > limit or (data and start < offset) or start + len(data) > end:
-        raise ProtocolError("bad-field", "read: the piece does not fit what was asked")
+        raise ProtocolError("bad-field", "read: the returned part does not match the request")
     return Chunk(data=data, offset=start, end=end, closed=take.boolean("closed", default=False))
 
 
@@ -119,5 +119,5 @@ def read_piece(reply: protocol.Json, *, limit: int) -> bytes:
     except (binascii.Error, ValueError):
         raise ProtocolError("bad-field", "piece.data: must be base64") from None
     if len(content) > limit:
-        raise ProtocolError("bad-field", "piece.data: is longer than was asked for")
+        raise ProtocolError("bad-field", "piece.data: is longer than requested")
     return content

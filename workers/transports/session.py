@@ -73,10 +73,10 @@ class ServeSession:
             for line in lines:
                 self._take(protocol.decode_line(bytes(line)))
         except ProtocolError as error:
-            self.end(MisbehavedError(f"the node broke the protocol: {error.message}"))
+            self.end(MisbehavedError(f"protocol error of the node: {error.message}"))
             return
         if len(self._buffer) > protocol.MAX_LINE_BYTES:
-            self.end(MisbehavedError("the node broke the protocol: a line does not end"))
+            self.end(MisbehavedError("protocol error of the node: a line does not end"))
 
     def end(self, error: TransportError) -> None:
         """End the session; all waiting requests raise ``error``."""
@@ -148,7 +148,7 @@ class ServeSession:
         try:
             self._send(line)
         except OSError as error:
-            raise UnreachableError(f"the line broke: {error}") from error
+            raise UnreachableError(f"the connection broke: {error}") from error
         return await future
 
     def _take(self, message: protocol.Json) -> None:
@@ -188,7 +188,7 @@ class ServeSession:
         self._compare_clocks(message, asked=None)
         self._news[type(event).__name__, event.run_id] = event
         if len(self._news) > MOST_RUNS_WITH_NEWS:
-            raise ProtocolError("too-many-events", "events of too many runs at once")
+            raise ProtocolError("too-many-events", "events of too many runs at the same time")
         self._something.set()
 
 

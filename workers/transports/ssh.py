@@ -140,7 +140,7 @@ class SshTransport:
         """
         if preparation.container is not None:
             raise PrepareError(
-                "no-container-engine", "this node runs no containers", protocol.IMAGE
+                "no-container-engine", "this node has no container engine", protocol.IMAGE
             )
         try:
             await self._prepare_run(preparation)
@@ -254,7 +254,7 @@ class SshTransport:
 
     def _open_session(self) -> ServeSession:
         if self._session is None:
-            raise UnreachableError("there is no connection to the node")
+            raise UnreachableError("no connection to the node")
         return self._session
 
     async def _connect(self) -> asyncssh.SSHClientConnection:
@@ -276,13 +276,13 @@ class SshTransport:
                 )
         except TimeoutError:
             raise UnreachableError(
-                f"{where} does not answer within {self._patience.connect:g} s"
+                f"{where} does not respond within {self._patience.connect:g} s"
             ) from None
         except asyncssh.HostKeyNotVerifiable:
-            raise HostKeyError(f"{where} shows another host key than the pinned one") from None
+            raise HostKeyError(f"{where} presents a host key other than the pinned one") from None
         except asyncssh.PermissionDenied:
             raise UnreachableError(
-                f"{where} does not let {address.user} in with the control plane's key"
+                f"{where} rejects the control plane's key for user {address.user}"
             ) from None
         except (OSError, asyncssh.Error) as error:
             raise UnreachableError(f"{where}: {error}") from error
@@ -299,13 +299,13 @@ class SshTransport:
             if line.exit_status is None:
                 raise
             if line.exit_status == 127:
-                raise UnreachableError("the node has no python3") from error
+                raise UnreachableError("python3 is not installed on the node") from error
             raise _NotInstalledError(str(error)) from error
         except RefusedError as error:
             raise UnreachableError(f"the node refused the greeting: {error}") from error
         hello = replies.checked(replies.read_hello, reply)
         if hello.protocol != protocol.PROTOCOL_VERSION:
-            raise UnreachableError(f"the node speaks protocol {hello.protocol}")
+            raise UnreachableError(f"the node uses protocol {hello.protocol}")
         return hello
 
     async def _start_serve(self) -> "_ServeChannel":
@@ -317,7 +317,7 @@ class SshTransport:
                     lambda: line, serve_command(self._bundle.sha256), encoding=None
                 )
         except TimeoutError:
-            raise UnreachableError("the node opens no session in time") from None
+            raise UnreachableError("the node did not open a session in time") from None
         except (OSError, asyncssh.Error) as error:
             raise UnreachableError(f"no session on the node: {error}") from error
         return line
@@ -333,17 +333,17 @@ class SshTransport:
                     INSTALL_COMMAND, input=head + b"\n" + content, encoding=None
                 )
         except TimeoutError:
-            raise UnreachableError("the node takes the bundle too slowly") from None
+            raise UnreachableError("the transfer of the bundle to the node timed out") from None
         except (OSError, asyncssh.Error) as error:
             raise UnreachableError(f"the bundle could not be installed: {error}") from error
         if done.exit_status != 0:
             said = _text(done.stderr)
             raise UnreachableError(f"the bundle could not be installed: {said.strip()}")
-        log.info("installed the node's part on %s", self._address.host)
+        log.info("installed the node program on %s", self._address.host)
 
     def _open_connection(self) -> asyncssh.SSHClientConnection:
         if self._connection is None:
-            raise UnreachableError("there is no connection to the node")
+            raise UnreachableError("no connection to the node")
         return self._connection
 
 
@@ -407,4 +407,4 @@ class _ServeChannel(asyncssh.SSHClientSession[bytes]):
         try:
             self._channel.write(data)
         except OSError as error:
-            self.session.end(UnreachableError(f"the line broke: {error}"))
+            self.session.end(UnreachableError(f"the connection broke: {error}"))

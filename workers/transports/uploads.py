@@ -92,12 +92,12 @@ async def upload(ask: Ask, archive: Path, sha256: str) -> None:
         PrepareError: the archive is missing here, or does not arrive whole.
     """
     if not await asyncio.to_thread(archive.is_file):
-        raise PrepareError("archive-missing", f"the archive {sha256[:12]} is not stored any more")
+        raise PrepareError("archive-missing", f"the archive {sha256[:12]} is no longer stored")
     for _ in range(MOST_ROUNDS):
         have, complete = _progress(await ask(protocol.BLOB, sha256=sha256))
         if complete or await _send(ask, archive, sha256, have):
             return
-    raise PrepareError("archive-broken", f"the archive {sha256[:12]} did not arrive whole")
+    raise PrepareError("archive-broken", f"the archive {sha256[:12]} did not arrive complete")
 
 
 async def _send(ask: Ask, archive: Path, sha256: str, have: int) -> bool:
@@ -137,12 +137,12 @@ async def upload_state(
         data = base64.b64encode(rest).decode("ascii")
         now, complete = _progress(await ask(protocol.BLOB, **whose, data=data, offset=have))
         if now != have + len(rest) and not complete:
-            raise RefusedError("upload-met-another", "somebody else sends the same bytes")
+            raise RefusedError("upload-met-another", "another process is sending the same data")
         have = now
     if not complete:
         _, complete = _progress(await ask(protocol.BLOB, **whose, last=True))
     if not complete:
-        raise RefusedError("upload-broken", "the bytes did not arrive whole")
+        raise RefusedError("upload-broken", "the data did not arrive complete")
 
 
 def _progress(reply: protocol.Json) -> tuple[int, bool]:

@@ -168,7 +168,10 @@ def _in_child(work: Callable[[], List[IsolationProbe]]) -> List[IsolationProbe]:
     os.waitpid(done.pid, 0)
     items = outcome.get("isolation")
     if not isinstance(items, list):
-        return [_missing(level, isolation.NOT_TRIED, "the trial ended early") for level in LEVELS]
+        return [
+            _missing(level, isolation.NOT_TRIED, "the test process ended early")
+            for level in LEVELS
+        ]
     return [IsolationProbe.from_json(item) for item in items]
 
 
@@ -181,7 +184,7 @@ def _container(found: str, gpu_fault: str) -> IsolationProbe:
         return _missing(CONTAINER, isolation.NO_GPUS_IN_CONTAINERS, f"{found}: {gpu_fault}")
     if found:
         return IsolationProbe(CONTAINER, available=True, detail=found)
-    detail = f"no engine answers at {' or '.join(engine.sockets())}"
+    detail = f"no container engine responds at {' or '.join(engine.sockets())}"
     return _missing(CONTAINER, isolation.NO_CONTAINER_ENGINE, detail)
 
 

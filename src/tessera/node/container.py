@@ -35,7 +35,7 @@ class ContainerPayload(Payload):
         try:
             found = engine.inspect(self._ref)
             if found["State"].get("Status") in ("exited", "dead"):
-                raise StartError("the container has run before")
+                raise StartError("the container has already run")
             if self._ref.network:
                 container_network.open_network(self._ref, self._ports)
             engine.order(self._ref, "POST", "/start", 204, 304)

@@ -68,7 +68,7 @@ def open_network(ref: ContainerRef, ports: Sequence[int]) -> None:
     script = firewall.script(firewall.rules_for(ports, attached), firewall.tool())
     code, said = engine.execute(holder, ["/bin/sh", "-c", script])
     if code:
-        raise NoNetworkError(f"the rules of the network cannot be loaded: {said[:500]}")
+        raise NoNetworkError(f"the network rules cannot be loaded: {said[:500]}")
 
 
 def close_network(ref: ContainerRef) -> None:

@@ -160,9 +160,9 @@ def read_whole(answer: Answer, *, timeout: float) -> bytes:
             piece = answer.receive()
             pieces.append(piece)
             if sum(map(len, pieces)) > _MAX_BODY:
-                raise EngineError("the engine's answer is too long")
+                raise EngineError("the engine's response is too long")
             if not piece and not answer.closed and time.monotonic() - since >= timeout:
-                raise EngineError("the engine does not answer")
+                raise EngineError("the engine does not respond")
     finally:
         answer.close()
     if not answer.status:
@@ -247,7 +247,7 @@ def inspect(ref: ContainerRef) -> "dict[str, Any]":
     """
     body = order(ref, "GET", "/json", 200)
     if not isinstance(body, dict) or not isinstance(body.get("State"), dict):
-        raise EngineError("the engine's answer has no State")
+        raise EngineError("the engine's response has no State")
     return body
 
 

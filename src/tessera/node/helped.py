@@ -145,7 +145,7 @@ def _ask(fields: Dict[str, Any], opened: Sequence[int], seconds: float) -> Dict[
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise OSError(f"the helper: {received.decode('utf-8', 'replace')[:300] or 'no answer'}")
+        raise OSError(f"the helper: {received.decode('utf-8', 'replace')[:300] or 'no response'}")
     return found
 
 
@@ -159,7 +159,7 @@ def check() -> None:
         HelperError: the check failed, with the cause.
     """
     if not os.path.lexists(PROGRAM):
-        raise HelperError(isolation.NO_ROOT, f"there is no {PROGRAM}")
+        raise HelperError(isolation.NO_ROOT, f"{PROGRAM} not found")
     part = changeable_part(PROGRAM)
     if part:
         message = f"{part} can be changed by another user than root"
@@ -175,7 +175,7 @@ def check() -> None:
         cause = isolation.HELPER_FAILED if said.startswith("tessera") else isolation.NO_ROOT
         raise HelperError(cause, said or f"{error}") from None
     if found.get("digest") != expected():
-        message = f"{PROGRAM} is of another version than the node's program"
+        message = f"the version of {PROGRAM} differs from that of the node program"
         raise HelperError(isolation.HELPER_DIFFERS, message)
 
 

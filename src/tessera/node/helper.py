@@ -151,7 +151,7 @@ def _rules(line: socket.socket) -> Rules:
         raise RequestError(f"{part} can be changed by another user than root")
     account = peer_of(line)
     if account.uid == 0 or os.environ.get("SUDO_UID") != str(account.uid):
-        raise RequestError("was not started by its account through sudo")
+        raise RequestError("was not started through sudo by its account")
     try:
         home = pwd.getpwuid(account.uid).pw_dir
     except KeyError:
@@ -213,10 +213,10 @@ class Helper:
     def _answer(self, line: socket.socket) -> None:
         account = peer_of(line)
         if account.uid != self._rules.account.uid:
-            raise RequestError("the socket is of another account")
+            raise RequestError("the socket belongs to another account")
         request, descriptors = _receive_request(line)
         if request.get("digest") != self._digest and request.get("verb") != HELLO:
-            raise RequestError("the helper is of another version than the node's program")
+            raise RequestError("the version of the helper differs from that of the node program")
         verb = self._verbs.get(str(request.get("verb")))
         if verb is None:
             raise RequestError("unknown request")
@@ -238,7 +238,7 @@ class Helper:
         """
         plan = helper_requests.plan_of(request.get("plan"), self._rules)
         if len(descriptors) not in (1, 2):
-            raise RequestError("a run needs its output, and at most a network")
+            raise RequestError("a run needs its output and at most one network")
         output, *networks = descriptors
         helper_requests.check_output(output, self._rules.account)
         for network in networks:

@@ -141,8 +141,8 @@ def plan_of(found: object, rules: Rules) -> Plan:
     for path in found["owned"]:
         if not any(f"{path}/".startswith(f"{top}/") for top in rules.directories):
             raise RequestError(
-                f"{path} is not in {' or '.join(rules.directories)}: files in it are not given"
-                f" to jobs ({CONFIGURATION}: directories)"
+                f"{path} is not in {' or '.join(rules.directories)}: jobs may not use files in "
+                f"it ({CONFIGURATION}: directories)"
             )
     account = rules.account
     return Plan(
@@ -194,7 +194,7 @@ def _check_target(target: str) -> None:
         or target in SYSTEM
         or any(f"{place}/".startswith(f"{target}/") for place in _places_of(_RESOLVER))
     ):
-        raise RequestError(f"nothing can be shown at {target}")
+        raise RequestError(f"{target} is not a valid mount point")
 
 
 def _places_of(path: str) -> List[str]:

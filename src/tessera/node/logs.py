@@ -200,4 +200,6 @@ class LogWriter:
             dropped = True
         if dropped and not self._capped:
             self._capped = True
-            self.mark(f"the log is above its cap of {self._cap} bytes: the oldest output goes")
+            self.mark(
+                f"the log exceeds its limit of {self._cap} bytes: the oldest output is deleted"
+            )

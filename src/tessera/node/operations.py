@@ -92,7 +92,7 @@ class Operations:
         version = take.integer("protocol", None, 0, 1 << 30)
         if not protocol.OLDEST_VERSION <= version <= protocol.PROTOCOL_VERSION:
             known = protocol.KNOWN_VERSIONS
-            raise ProtocolError("protocol-mismatch", f"this node speaks {known}")
+            raise ProtocolError("protocol-mismatch", f"this node supports protocol {known}")
         self._sweep()
         hello = NodeHello(
             protocol=version,
@@ -233,7 +233,7 @@ class Operations:
         run = self._run(take)
         settings = tuning.checked(take)
         if run.recorded().phase != protocol.RUNNING:
-            raise ProtocolError("not-running", f"run {run.run_id} does not run")
+            raise ProtocolError("not-running", f"run {run.run_id} is not running")
         try:
             run.tune(settings)
         except OSError as error:

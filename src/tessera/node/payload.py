@@ -174,7 +174,7 @@ class ProcessPayload(Payload):
             box.start(self._output, self._group, lambda pid: self._connect(pid, choice, own))
         except SandboxError as error:
             if spec.memory_bytes and self._group is not None and self._group.oom_kills():
-                message = f"{spec.memory_bytes} bytes of memory are too few for a sandbox"
+                message = f"{spec.memory_bytes} bytes of memory are not enough for a sandbox"
                 raise StartError(message, protocol.RESOURCE_LIMIT) from None
             raise _start_error(error, self.isolation) from None
         if not box.is_held:

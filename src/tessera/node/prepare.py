@@ -124,7 +124,9 @@ def _wait_for_version1(run: Run) -> bool:
 def _same(run: Run, spec: RunSpec) -> RunStatus:
     found = run.stored_spec() or {}
     if {**found, "protocol": spec.protocol} != spec.to_json():
-        raise ProtocolError("spec-differs", f"run {run.run_id} was prepared with another spec")
+        raise ProtocolError(
+            "spec-differs", f"run {run.run_id} was prepared with a different specification"
+        )
     return run.status()
 
 

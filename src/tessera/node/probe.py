@@ -212,7 +212,7 @@ def _gpus(warnings: List[str]) -> Found:
     rows = read_query(text)
     if not rows:
         if os.path.exists("/proc/driver/nvidia/version"):
-            warnings.append("there is an NVIDIA driver, but nvidia-smi does not answer")
+            warnings.append("an NVIDIA driver is installed, but nvidia-smi does not respond")
         return [], list(GPU_LEVELS), 0, 0, ""
     if code != 0:
         others = [line.strip() for line in text.splitlines() if not read_query(line)]

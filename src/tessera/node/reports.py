@@ -221,7 +221,7 @@ class Collector:
     def _reject(self) -> None:
         self._numbers[_REJECTED] += 1
         if self._numbers[_REJECTED] == 1:
-            self._warn(f"{_REJECTION}; further ones are only counted")
+            self._warn(f"{_REJECTION}; further rejections are only counted")
 
     # -- the job's file --------------------------------------------------------------------------
 

@@ -328,7 +328,7 @@ def _sentence(cause: str, ended: Ended, notice: str) -> str:
         protocol.CAUSE_OOM: f"the job ran out of memory ({how})",
         protocol.CAUSE_DISK: f"{notice or 'a file is larger than the disk limit'} ({how})",
         protocol.CAUSE_TIMEOUT: f"the job ran longer than allowed ({how})",
-        protocol.CAUSE_LEASE: f"nobody renewed the run's lease ({how})",
+        protocol.CAUSE_LEASE: f"the run's lease was not renewed ({how})",
         protocol.CAUSE_STOPPED: f"the job was stopped: {notice} ({how})",
     }
     return sentences[cause]

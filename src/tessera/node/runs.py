@@ -234,7 +234,7 @@ class Run:
             raise
         if not still:
             os.close(descriptor)
-            raise ProtocolError("not-prepared", "the run was given up before it could start")
+            raise ProtocolError("not-prepared", "the run was cancelled before it started")
         return descriptor
 
     def claimed(self) -> bool:

@@ -60,7 +60,7 @@ def check_git(source: GitSource) -> None:
     """
     if not any(form.fullmatch(source.url) for form in (_HTTPS, _SSH, _SCP)):
         message = (
-            "a git url is https://host/path, ssh://host/path or user@host:path, no password in it"
+            "use a git URL https://host/path, ssh://host/path or user@host:path without a password"
         )
         raise refused("bad-git-url", message)
     if source.ref and (not _REF.fullmatch(source.ref) or ".." in source.ref):
@@ -114,7 +114,7 @@ def _git(arguments: List[str], work: str) -> None:
             check=False,
         )
     except FileNotFoundError:
-        raise ProtocolError("no-git", "this node has no git", protocol.NODE) from None
+        raise ProtocolError("no-git", "git is not installed on this node", protocol.NODE) from None
     except subprocess.TimeoutExpired:
         message = f"git took longer than {GIT_SECONDS} s"
         raise ProtocolError("git-timeout", message, protocol.NODE) from None
@@ -129,7 +129,7 @@ def _git_error(output: str) -> ProtocolError:
     unreachable = ("Could not resolve host", "Connection timed out", "Connection refused")
     if any(sign in output for sign in (*unreachable, "Network is unreachable")):
         return ProtocolError("git-unreachable", text, protocol.NODE)
-    return refused("git-failed", text or "git failed and said nothing")
+    return refused("git-failed", text or "git failed without a message")
 
 
 def _without_credentials(text: str) -> str:
@@ -226,7 +226,7 @@ class _Writer:
         """Return the checked path of a member; None for the directory itself."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if name.startswith("/") or ".." in parts or "\0" in name or "\\" in name:
-            raise refused("unsafe-archive", f"{name[:200]!r} would leave the directory")
+            raise refused("unsafe-archive", f"{name[:200]!r} is outside the directory")
         self._files += 1
         if self._files > MAX_FILES:
             raise refused("archive-too-large", f"more than {MAX_FILES} files")
@@ -241,9 +241,9 @@ class _Writer:
         try:
             os.makedirs(path, mode=0o755, exist_ok=True)
         except FileExistsError:
-            raise refused("unsafe-archive", "a file and a directory have one name") from None
+            raise refused("unsafe-archive", "a file and a directory have the same name") from None
         except NotADirectoryError:
-            raise refused("unsafe-archive", "a file and a directory have one name") from None
+            raise refused("unsafe-archive", "a file and a directory have the same name") from None
 
     def file(self, name: str, content: IO[bytes], *, executable: bool) -> None:
         path = self._inside(name)
@@ -251,7 +251,7 @@ class _Writer:
             raise refused("unsafe-archive", "a file needs a name")
         self._make(os.path.dirname(path))
         if os.path.isdir(path):
-            raise refused("unsafe-archive", "a file and a directory have one name")
+            raise refused("unsafe-archive", "a file and a directory have the same name")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         mode = 0o755 if executable else 0o644
         with os.fdopen(os.open(path, flags, mode), "wb") as target:
@@ -264,7 +264,7 @@ class _Writer:
                 return
             self._room -= len(chunk)
             if self._room < 0:
-                raise refused("archive-too-large", "the archive unpacks to more than is allowed")
+                raise refused("archive-too-large", "the unpacked archive exceeds the size limit")
             target.write(chunk)
 
     def link(self, name: str, target: str) -> None:
@@ -280,16 +280,16 @@ class _Writer:
         """Create the links, and check that none of them, through others, leads outside."""
         for path in self._links:
             if self._through_a_link(os.path.dirname(path)):
-                raise refused("unsafe-archive", "a link lies below another link")
+                raise refused("unsafe-archive", "a link is inside another link")
         for path, target in self._links.items():
             self._make(os.path.dirname(path))
             if os.path.lexists(path):
-                raise refused("unsafe-archive", "a link and a file have one name")
+                raise refused("unsafe-archive", "a link and a file have the same name")
             os.symlink(target, path)
         work = os.path.realpath(self._work)
         for path in self._links:
             if not _below(os.path.realpath(path), work):
-                raise refused("unsafe-archive", "a link leads outside through another link")
+                raise refused("unsafe-archive", "a link points outside through another link")
 
     def _through_a_link(self, path: str) -> bool:
         while len(path) > len(self._work):

@@ -46,4 +46,4 @@ def _check_member(take: Fields, member: Any) -> None:
     counts: List[Any] = member if isinstance(member, list) else []
     right = all(type(count) is int and 0 <= count <= MOST_WORKERS for count in counts)
     if not 0 < len(counts) <= MOST_PROCESSES or not right:
-        raise take.refuse("layout", "must hold numbers of logical workers")
+        raise take.refuse("layout", "must contain numbers of logical workers")

@@ -86,7 +86,7 @@ def _complete(path: str, sha256: str) -> Json:
             os.rename(path + ".part", path)
     except FileNotFoundError:
         if not os.path.exists(path):
-            raise ProtocolError("no-blob", "nothing was uploaded") from None
+            raise ProtocolError("no-blob", "no data was uploaded") from None
     else:
         if digest.hexdigest() != sha256:
             system.remove_quietly(path + ".part")

@@ -62,7 +62,7 @@ def view_of(root: str, spec: RunSpec, *, with_system: bool) -> View:
     own = os.path.realpath(root)
     for bind in found:
         if is_within(bind.source, own):
-            message = f"{bind.target} lies in the runner's directory"
+            message = f"{bind.target} is in the runner's directory"
             raise ProtocolError("bad-visible-path", message, protocol.NODE)
     binds = [bind._replace(is_exact=True) for bind in found if bind.source not in hidden]
     seen = [(bind.source, bind.target) for bind in binds]
@@ -199,7 +199,7 @@ def check_checkpoints(root: str, spec: RunSpec) -> None:
     remedy = f"ask an admin to add {wanted}:checkpoints to the visible paths of the nodes"
     if tops:
         remedy = f"use {' or '.join(tops[:4])}"
-    message = f"checkpoint_dir: {wanted} is not for checkpoints on this node. Leave it out, or "
+    message = f"checkpoint_dir: {wanted} is not a checkpoint directory on this node. Omit it, or "
     raise ProtocolError("bad-checkpoint-dir", message + remedy, protocol.USER)
 
 
@@ -220,7 +220,7 @@ def make_checkpoints(run: Run, spec: RunSpec) -> str:
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        message = f"{path} is not a directory, or is reached by a link"
+        message = f"{path} is not a directory, or its path contains a link"
         raise ProtocolError("bad-checkpoint-dir", message, protocol.USER) from None
     if is_shared and is_within(found, root):
         message = f"{path} is a directory of the runner"

@@ -88,7 +88,7 @@ class AdaptiveBatch(Elastic):
         saver: Optional[Saver] = None,
     ) -> None:
         if initial_batch < 1 or largest_micro < 1:
-            raise ValueError("initial_batch and largest_micro are 1 at least")
+            raise ValueError("initial_batch and largest_micro must be at least 1")
         rate_factor(rule, NoiseScale(), 1.0)  # names a rule that does not exist
         super().__init__(model, optimizer, scheduler=scheduler, saver=saver)
         self.initial_batch, self.largest_micro, self.rule = initial_batch, largest_micro, rule
@@ -280,7 +280,7 @@ class AdaptiveBatch(Elastic):
     def _take_up(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != VERSION or state.get("initial_batch") != self.initial_batch:
             raise ResumeError(
-                f"the checkpoint is of another training (initial batch"
+                f"the checkpoint belongs to another training job (initial batch"
                 f" {state.get('initial_batch')}, here {self.initial_batch})"
             )
         self.model.load_state_dict(state["model"])

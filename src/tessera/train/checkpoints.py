@@ -54,7 +54,7 @@ class CheckpointStore:
 
     def __init__(self, directory: str, *, keep: int = 2) -> None:
         if keep < 1:
-            raise ValueError(f"keep is {keep}: at least one checkpoint has to stay")
+            raise ValueError(f"keep is {keep}: use at least 1")
         self.directory = directory
         self.keep = keep
         self.broken: List[Tuple[str, str]] = []
@@ -223,14 +223,14 @@ def _read_verified(path: str) -> Tuple[Checkpoint, Any]:
     with open(os.path.join(path, MANIFEST_FILE), encoding="utf-8") as file:
         manifest = json.load(file)
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
-        raise StateError("the manifest is not of this version")
+        raise StateError("the manifest has an unsupported version")
     with open(os.path.join(path, STATE_FILE), "rb") as state:
         hashed, size = hashlib.sha256(), 0
         for block in iter(lambda: state.read(1 << 20), b""):
             hashed.update(block)
             size += len(block)
         if hashed.hexdigest() != manifest.get("sha256"):
-            raise StateError(f"the hash of {size} bytes is not that of the manifest")
+            raise StateError(f"the hash of {size} bytes differs from the manifest")
         state.seek(0)
         found = Checkpoint(int(manifest["step"]), path, hashed.hexdigest(), size)
         return found, read_state(state)

@@ -43,13 +43,13 @@ def read_state(file: BinaryIO) -> Any:
         StateError: the file is not a state, is truncated or has an array that is unsupported here.
     """
     if file.read(len(MAGIC)) != MAGIC:
-        raise StateError("not a state file of this version")
+        raise StateError("not a state file of a supported version")
     digits = file.readline(24)
     if not digits.endswith(b"\n") or not digits[:-1].isdigit():
         raise StateError("the length of the tree is missing")
     length = int(digits)
     if length > MAX_TREE_BYTES:
-        raise StateError(f"the tree has {length} bytes, at most {MAX_TREE_BYTES} are read")
+        raise StateError(f"the tree has {length} bytes; the limit is {MAX_TREE_BYTES}")
     try:
         tree = json.loads(_exactly(file, length))
     except ValueError as error:
@@ -60,7 +60,7 @@ def read_state(file: BinaryIO) -> Any:
 def _exactly(file: BinaryIO, length: int) -> bytes:
     found = file.read(length)
     if len(found) != length:
-        raise StateError(f"cut short: {len(found)} of {length} bytes")
+        raise StateError(f"truncated: {len(found)} of {length} bytes")
     return found
 
 
@@ -90,8 +90,8 @@ class _Writer:
         array = _as_array(value)
         if array is None:
             raise StateError(
-                f"{path} is a {type(value).__name__}: keep numbers, text, bytes, lists, mappings,"
-                " NumPy arrays and torch tensors"
+                f"{path} is a {type(value).__name__}: store only numbers, strings, bytes, "
+                f"lists, mappings, NumPy arrays and torch tensors"
             )
         return self._blob(*array)
 
@@ -139,7 +139,7 @@ class _Reader:
         if not isinstance(tree, dict):
             return tree
         if len(tree) != 1:
-            raise StateError("a node of the tree has not one kind")
+            raise StateError("a node of the tree must have exactly one kind")
         (kind, inner) = next(iter(tree.items()))
         made = _KINDS.get(kind)
         if made is None or not isinstance(inner, list):
@@ -152,7 +152,7 @@ class _Reader:
         except (TypeError, ValueError) as error:
             if isinstance(error, StateError):
                 raise
-            raise StateError(f"a mapping cannot be made: {error}") from None
+            raise StateError(f"a mapping cannot be restored: {error}") from None
 
     def array(self, description: List[Any]) -> Any:
         try:
@@ -162,7 +162,7 @@ class _Reader:
         except StateError:
             raise
         except Exception as error:  # the libraries have many ways to refuse a shape or a type
-            raise StateError(f"an array cannot be made: {error}") from None
+            raise StateError(f"an array cannot be restored: {error}") from None
 
 
 def _numpy_array(content: bytes, dtype: str, shape: Tuple[int, ...]) -> Any:

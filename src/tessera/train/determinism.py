@@ -78,7 +78,7 @@ def settle(level: str, *, threads: int, model: Any, tells: bool = False) -> Dict
 
 def _refusal(found: List[str]) -> str:
     return (
-        "D2 (the same bits on devices of several types) cannot be kept: "
+        "D2 (the same bits on devices of several types) cannot be guaranteed:  "
         + "; ".join(found)
         + ". Use D1, or restrict the job to one device type."
     )
@@ -111,7 +111,7 @@ def _obstacles_of_processors() -> List[str]:
     if is_portable:
         return []
     return [
-        "PyTorch uses this processor's own vector units; set "
+        "PyTorch uses vector instructions specific to this processor; set "
         + " ".join(f"{name}={value}" for name, value in PORTABLE_CPU.items())
         + " before it is imported"
     ]

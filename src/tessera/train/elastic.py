@@ -87,7 +87,7 @@ class Elastic(ABC):
                 number = self.done
                 yield number
                 if self.done != number + 1:
-                    raise RuntimeError("one call of `step` belongs to every turn of the loop")
+                    raise RuntimeError("call `step` exactly once per iteration of the loop")
                 ended = self._leaving or is_enough()
                 if ended or (every and self.done % every == 0):
                     self.save()

@@ -290,10 +290,10 @@ class LogicalWorkers(Elastic):
             if state.get(name) != value:
                 raise ResumeError(
                     f"{name} is {value!r} here and {state.get(name)!r} in the checkpoint;"
-                    " remove the checkpoints to begin anew"
+                    " remove the checkpoints to start from the beginning"
                 )
         if list(state["parameters"]) != self._names:
-            raise ResumeError("the checkpoint is of a model with other parameters")
+            raise ResumeError("the checkpoint belongs to a model with other parameters")
         with torch.no_grad():
             for name, parameter in zip(self._names, self._parameters):
                 parameter.copy_(state["parameters"][name])
@@ -313,7 +313,7 @@ def _workers_of_the_job() -> int:
     """
     said = os.environ.get("TESSERA_JOB_LOGICAL_WORKERS", "")
     if not said.isdigit() or int(said) < 1:
-        raise ValueError("say how many logical workers there are: workers=8")
+        raise ValueError("specify the number of logical workers, such as workers=8")
     return int(said)
 
 

@@ -44,7 +44,7 @@ class NoiseScale:
             ValueError: there are fewer than two parts.
         """
         if parts < 2:
-            raise ValueError(f"noise shows between gradients: two at least, not {parts}")
+            raise ValueError(f"the noise estimate needs at least 2 gradients, not {parts}")
         square = (parts * square_of_mean - mean_of_squares) / (parts - 1)
         variance = (mean_of_squares - square_of_mean) * scale / (parts - 1)
         if not (math.isfinite(square) and math.isfinite(variance)):

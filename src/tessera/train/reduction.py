@@ -129,7 +129,7 @@ def check_counts(counts: Iterable[int], workers: int, processes: int) -> List[in
     found = list(counts)
     if len(found) != processes or sum(found) != workers or min(found) < 0:
         raise ValueError(
-            f"the layout {found} does not spread {workers} logical workers over"
-            f" {processes} processes"
+            f"the layout {found} does not distribute {workers} logical workers over "
+            f"{processes} processes"
         )
     return found

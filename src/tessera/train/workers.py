@@ -68,7 +68,7 @@ class Feed:
         collate: Any = None,
     ) -> None:
         if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}: at least 1")
+            raise ValueError(f"batch_size is {batch_size}; use at least 1")
         self.batch_size = batch_size
         self._dataset = dataset
         self._seed = seed
@@ -86,7 +86,8 @@ class Feed:
         steps = len(self._dataset) // (self.batch_size * workers)
         if steps == 0:
             raise ValueError(
-                f"{len(self._dataset)} samples do not fill one step of {workers} logical workers"
+                f"{len(self._dataset)} samples are not enough for one step of {workers} "
+                f"logical workers"
                 f" with {self.batch_size} samples each"
             )
         return int(steps)

@@ -16,8 +16,8 @@ class Command(BaseCommand):
     """Check every audit row against its link."""
 
     help = (
-        "Check that no audit row was changed, deleted, inserted or reordered; names the first row "
-        "that does not fit and exits with 1."
+        "Check that no audit row was changed, deleted, inserted or reordered. Prints the first "
+        "wrong row and exits with status 1."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -26,7 +26,7 @@ class Command(BaseCommand):
             "--head",
             default="",
             metavar="POSITION:HASH",
-            help="a head from a log or a backup, which the chain must contain",
+            help="head from a log or a backup that the chain must contain",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         if broken is not None:
             self.stdout.write(broken.text)
             sys.exit(1)
-        self.stdout.write(f"The audit is intact. Head {found}")
+        self.stdout.write(f"The audit log is intact. Head {found}")
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def test_a_job_that_is_to_leave_again_waits_for_no_checkpoint(
     gone.keeps_pieces = False
 
     world.wait_for_state(job, JobState.STOPPED)
-    assert "the job is to leave again" in told(job, "checkpoint-left")
+    assert "the job is being preempted again" in told(job, "checkpoint-left")
 
 
 def test_many_jobs_that_go_on_are_looked_up_in_a_few_queries(world: World) -> None:
@@ -186,4 +186,4 @@ def test_a_node_that_does_not_answer_keeps_its_checkpoint_and_nobody_waits(world
     world.run_round()
     world.wait_for_state(job, JobState.RUNNING)
 
-    assert "that node cannot be reached from here" in told(job, "checkpoint-left")
+    assert "the node is not reachable from this host" in told(job, "checkpoint-left")

@@ -205,4 +205,4 @@ def test_what_is_no_http_is_a_failure_in_plain_words():
         outcome = post(parcel(f"http://127.0.0.1:{port}/"), networks=LOOPBACK)
         thread.join()
 
-    assert outcome.error == "the answer is no HTTP"
+    assert outcome.error == "the response is not valid HTTP"
