@@ -51,7 +51,7 @@ def run_directly() -> None:
 
 
 class MissedRounds:
-    """Runs a round in a thread of its own if the newest round is too old.
+    """Runs a round in its own thread if the newest round is too old.
 
     A second runner does no harm: round numbers are unique, so only one commit succeeds.
     """

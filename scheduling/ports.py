@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class RoundRequests(Protocol):
-    """Port for requests of rounds; at most one waits, and one delayed one besides."""
+    """Port for requests of rounds; at most one request and one delayed request are pending."""
 
     def request(self, cause: str) -> None:
         """Request one round unless one is requested already.
@@ -20,7 +20,7 @@ class RoundRequests(Protocol):
         """
 
     def request_at(self, at: datetime) -> None:
-        """Request one round for an instant; the same second twice is one request."""
+        """Request one round at a given time; two requests for the same second are one."""
 
     def is_overtaken(self, after: int) -> bool:
         """Return whether another round began after this request and thus reads its changes.

@@ -65,7 +65,7 @@ def decide_shadows(number: int) -> None:
 
 @shared_task(name="scheduling.tasks.answer_what_if")
 def answer_what_if(pk: int) -> None:
-    """Replay past days under other policies, apart from this worker and its queue."""
+    """Replay past days under other policies, in a separate process."""
     logger.info("what-if %s runs in a separate process", pk)
     what_if.start_answering(project=settings.BASE_DIR)
 

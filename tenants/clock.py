@@ -56,13 +56,13 @@ class ServerClock:
         self._measured: _Measured | None = None
 
     def now(self, ask: Callable[[], float]) -> datetime:
-        """Return the server's time; queries the server if the last answer is too old.
+        """Return the server's time; queries the server if the last response is too old.
 
         Args:
             ask: returns the server's time in seconds since the epoch.
 
         Raises:
-            DatabaseError: the server does not answer and has never answered before.
+            DatabaseError: the server does not respond and has never responded before.
         """
         if self._measured is None or self._ticks() - self._measured.ticks > self._every:
             try:
@@ -73,7 +73,7 @@ class ServerClock:
         return _instant(self._measured, self._ticks())
 
     def estimate(self) -> datetime | None:
-        """Return the server's time from the last answer, however old; None without one."""
+        """Return the server's time computed from the last response; None without a response."""
         return _instant(self._measured, self._ticks()) if self._measured is not None else None
 
     def ahead(self, wall: Callable[[], datetime], ask: Callable[[], float]) -> timedelta:
@@ -84,7 +84,7 @@ class ServerClock:
             ask: as for ``now``.
 
         Raises:
-            DatabaseError: the server does not answer and has never answered before.
+            DatabaseError: the server does not respond and has never responded before.
         """
         before, server, after = wall(), self.now(ask), wall()
         # This process may have been frozen between two of the three readings.
@@ -111,7 +111,7 @@ def database_now() -> datetime:
     """Return the database's time, for callers of services; a query at most every 5 s.
 
     Raises:
-        DatabaseError: the server does not answer and has never answered this process.
+        DatabaseError: the server does not respond and has never responded to this process.
     """
     return _server.now(_ask_server) if _has_server() else timezone.now()
 
@@ -125,7 +125,7 @@ def host_skew() -> timedelta:
     """Return the lead of this host's clock over the database's; negative if it is behind.
 
     Raises:
-        DatabaseError: the server does not answer and has never answered this process.
+        DatabaseError: the server does not respond and has never responded to this process.
     """
     return _server.ahead(timezone.now, _ask_server) if _has_server() else timedelta(0)
 

@@ -30,6 +30,6 @@ class AuditContextMiddleware:
 
 
 def request_id_of(request: HttpRequest) -> str:
-    """Return the caller's id if it is a short plain word, else a new one."""
+    """Return the caller's ID if it is a short plain word, otherwise a new one."""
     given = request.headers.get(HEADER, "")
     return given if _ACCEPTABLE.fullmatch(given) else uuid4().hex

@@ -110,7 +110,7 @@ class AuditPage:
 
 
 def tenants_for(viewer: Viewer, *, with_archived: bool = True) -> QuerySet[Tenant]:
-    """Return the tenants that the viewer may know, in order of creation."""
+    """Return the tenants that the viewer may see, in order of creation."""
     tenants = Tenant.objects.visible_to(viewer)
     return tenants if with_archived else tenants.filter(archived_at=None)
 
@@ -149,7 +149,7 @@ def member_for(viewer: Viewer, membership_id: int) -> Membership:
 
 
 def users_for(viewer: Viewer) -> QuerySet[User]:
-    """Return users that the viewer may know: all for a cluster admin, else of shared tenants."""
+    """Return users that the viewer may see: all for a cluster admin, else of shared tenants."""
     users = User.objects.defer("password").order_by("username")
     if viewer.can(Permission.MANAGE_USERS):
         return users
@@ -169,7 +169,7 @@ def tokens_for(viewer: Viewer) -> tuple[TokenRow, ...]:
 
 
 def tokens_in_tenant(viewer: Viewer, tenant_id: int, *, now: datetime) -> tuple[TokenRow, ...]:
-    """Return the members' valid tokens that open this tenant alone, by owner.
+    """Return the members' valid tokens that are limited to this tenant, by owner.
 
     Tokens that open other tenants too are visible only to their owners.
 

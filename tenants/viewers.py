@@ -32,7 +32,7 @@ class Viewer:
         username: name for the audit and for pages.
         is_cluster_admin: has all rights, in all tenants.
         roles: role in each tenant the user belongs to, by tenant id.
-        tenant_names: slugs of the tenants the viewer may know, by id.
+        tenant_names: slugs of the tenants the viewer may see, by id.
         archived_ids: archived ones, which accept no new work.
         scopes: scopes of the token; None without a token (session, basic auth, system).
         bound_tenant_id: the only tenant of this token; None for no limit.
@@ -114,7 +114,7 @@ class Viewer:
         return self.roles.get(tenant_id)
 
     def name_of(self, tenant_id: int) -> str:
-        """Return the tenant's name, or "another tenant" if the viewer may not know it."""
+        """Return the tenant's name, or "another tenant" if the viewer may not see it."""
         if self.bound_tenant_id not in (None, tenant_id):
             return ANOTHER_TENANT
         return self.tenant_names.get(tenant_id, ANOTHER_TENANT)

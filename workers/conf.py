@@ -35,9 +35,9 @@ class WorkerSettings:
         probe_every: interval between two probes of a node.
         telemetry_every: interval between two readings of a node's telemetry.
         goodput_every: length of the intervals over which reports are summed up.
-        contact_every: interval between two requests that only check that a node answers.
+        contact_every: interval between two requests that only check that a node responds.
         unreached_after: silence after which a node is left to another service, which may reach it.
-        first_contact: this limit for a node that has never answered this service.
+        first_contact: this limit for a node that has never responded to this service.
         down_after: silence after which a node is down.
         first_backoff, longest_backoff: pauses between two attempts to connect.
         first_return: pause before the first try to reach a node left to another service.

@@ -129,7 +129,7 @@ def newest_points(viewer: Viewer, job_id: int) -> tuple[CurvePoint, ...]:
 def trends_of(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, tuple[CurvePoint, ...]]:
     """Return the points of the last minutes by job, oldest first, in one query.
 
-    The caller has checked that the jobs may be seen.
+    The caller has checked that the viewer may see the jobs.
     """
     recent = GoodputSample.objects.filter(job_id__in=list(job_ids), at__gte=now - TREND_WINDOW)
     found: dict[int, list[CurvePoint]] = defaultdict(list)

@@ -175,7 +175,7 @@ class ImportReportOut(TypedDict):
 class ClusterImportOut(ImportReportOut):
     """The result of an import or dry run.
 
-    `conflicts` of a dry run are the errors of the 409 that the import itself answers now.
+    `conflicts` of a dry run are the errors of the 409 that the import itself would return now.
     """
 
     spec: Any

@@ -177,7 +177,7 @@ class UsageViewSet(ApiViewSet):
     }
 
     def list(self, request: Request) -> Response | HttpResponse:
-        """Get device-hours of a period: all for cluster admins, the tenant for leads, else yours.
+        """Get device-hours of a period: of the cluster (admin), of the tenant (lead) or your own.
 
         With `Accept: text/csv` or `format=csv` the response is CSV, with one row per line and
         device kind (GPU or CPU slot).

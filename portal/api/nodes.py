@@ -97,7 +97,7 @@ class HostKeyMismatchError(ConflictError):
 
 
 class NodeUnreachableError(ConflictError):
-    """No SSH server answers at the address; nothing was stored."""
+    """No SSH server responds at the address; nothing was stored."""
 
     code = "node-unreachable"
     title = "The node does not respond"

@@ -42,7 +42,7 @@ def client() -> "redis.Redis[bytes]":
     """Return this process's client; it fails fast, since every message is only a hint.
 
     Raises:
-        redis.ConnectionError: the broker did not answer within the last second. It is not
+        redis.ConnectionError: the broker did not respond within the last second. It is not
             tried again before that second has passed.
     """
     if time.monotonic() < _away_until[0]:

@@ -1,6 +1,6 @@
 """Publishing of live updates to websocket groups from any process, without blocking or errors.
 
-A thread with an event loop of its own owns this process's channel layer. Whole-page topics are
+A thread with its own event loop owns the channel layer of this process. Whole-page topics are
 paced (the newest message of a topic wins, at most four a second); jobs and logs go out at once.
 Messages that cannot be sent are dropped: the socket is a hint, and pages fetch again.
 """

@@ -35,7 +35,7 @@ class TesseraSettings:
         database_idle_seconds: idle time after which PostgreSQL ends a transaction.
         redis_url: ``redis://``, ``rediss://`` or ``unix:///path`` of the broker.
         secret_key: Django's signing key; also derives the key that encrypts job secrets.
-        allowed_hosts: host names that the portal answers to.
+        allowed_hosts: host names to which the portal responds.
         round_seconds: seconds between two scheduling rounds when nothing happens.
         images: ``required`` or ``ignore``: policy for jobs with an image on nodes without
             a container engine.

@@ -71,7 +71,7 @@ class StoppedError(Exception):
 
 
 class Supervisor:
-    """Children, and the one thread that supervises them."""
+    """Child processes, and the thread that supervises them."""
 
     def __init__(self, *, logs: Path, record: Path, signals: SignalWatch, say: Say) -> None:
         self._logs = logs
@@ -189,7 +189,7 @@ class Supervisor:
                 child.ask_to_end(seconds=SILENT_STOP_SECONDS, wanted=True)
 
     def end_all(self) -> None:
-        """End every child, stage by stage; a further request to stop kills all at once."""
+        """Stop all children in stages; another stop request kills all of them at once."""
         before = self._signals.stop_requests
         for stage in sorted({child.program.stage for child in self.children.values()}):
             members = [one for one in self.children.values() if one.program.stage == stage]

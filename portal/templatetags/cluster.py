@@ -47,7 +47,7 @@ def wants(text: str) -> tuple[str, str]:
 
 @register.filter
 def tenant_name(name: str) -> str:
-    """Return the name of a tenant; translated for one that the reader may not know."""
+    """Return the name of a tenant; translated for one that the reader may not see."""
     return tenant(name)
 
 
@@ -61,7 +61,7 @@ def sentence(text: str) -> str:
 
 @register.filter
 def words(text: str) -> list[str]:
-    """Split a text into words for a loop."""
+    """Split a string into words for a loop."""
     return text.split()
 
 

@@ -45,7 +45,7 @@ LINES: Final[tuple[tuple[str, str, Take], ...]] = (
 
 
 def tenants_in_order(viewer: Viewer) -> tuple[str, ...]:
-    """Return the tenants that the viewer may know, each at its index in the order of creation.
+    """Return the tenants that the viewer may see, each at its index in the order of creation.
 
     Other tenants leave an empty name, so that a tenant has one colour for everybody.
     """
@@ -82,7 +82,7 @@ def drawn_cluster(
     Args:
         nodes: as the viewer may see them; other rights give another tuple.
         readings: utilisation now.
-        tenants: names in the order of creation, as the viewer may know them.
+        tenants: names in the order of creation, as the viewer may see them.
         colour: initial meaning of colour.
         in_words: whether to create the table too.
     """

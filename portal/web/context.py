@@ -1,4 +1,4 @@
-"""Context of the frame: navigation, theme, round ticker. It runs no query of its own."""
+"""Context of the page frame: navigation, theme, round ticker. It runs no queries."""
 
 from dataclasses import dataclass
 from typing import Any, Final

@@ -44,7 +44,7 @@ class Frame:
 
 
 def set_frame(request: HttpRequest, frame: Frame) -> None:
-    """Set the frame's facts for the page that answers ``request``."""
+    """Set the facts of the frame for the response to ``request``."""
     setattr(request, ATTRIBUTE, frame)
 
 

@@ -60,7 +60,7 @@ class TruthGroup:
 
 @page
 def nodes(asked: PageRequest) -> HttpResponseBase:
-    """Show the list, or its rows alone."""
+    """Show the list, or only its rows."""
     query = query_of_page(asked.http)
     may = asked.viewer.can(Permission.MANAGE_NODES)
     everything = list_nodes(asked.viewer)
@@ -194,7 +194,7 @@ def _shown(row: NodeRow, tenants: Sequence[str], shares: Sequence[float | None])
 
 
 def state_reason(row: NodeRow) -> str:
-    """Return why the node is not ready, as far as the viewer may know."""
+    """Return why the node is not ready, as far as the viewer may see it."""
     return row.view.state_reason if row.state != "ready" else ""
 
 

@@ -51,7 +51,7 @@ ROLES = [
 
 
 class PersonForm(forms.Form):
-    """A person who is to be able to sign in."""
+    """A new user account."""
 
     username = forms.CharField(label=gettext_lazy("Username"), max_length=64)
     password = forms.CharField(
@@ -267,7 +267,7 @@ def edit(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase
 @posts_from("tenant")
 @page
 def remove(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase:
-    """Remove a person from a tenant; also for leaving it oneself."""
+    """Remove a member from a tenant; a member can also remove themselves."""
     member = _member(asked, tenant_id, member_id)
     try:
         remove_member(viewer=asked.viewer, membership_id=member_id)

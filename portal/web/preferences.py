@@ -1,4 +1,4 @@
-"""Language and time zone of pages: the user's setting, else that of the browser."""
+"""Language and time zone of pages: the user's setting, or that of the browser."""
 
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -32,7 +32,7 @@ _LONGEST: Final = 64
 
 
 class LanguageMiddleware(LocaleMiddleware):
-    """Selects the language: the person's, then that of the cookie, then that of the browser."""
+    """Selects the language: from the user's setting, the cookie, or the browser, in this order."""
 
     def process_request(self, request: HttpRequest) -> None:
         """Choose the language of this request; programming interfaces use English."""

@@ -272,7 +272,7 @@ def _beginning(request: PageRequest, ground: SubmitContext) -> tuple[Typed, tupl
 
 
 def usual_cluster(request: PageRequest, ground: SubmitContext, clusters: Sequence[str]) -> str:
-    """Return the viewer's last virtual cluster, else the one with most idle guaranteed devices."""
+    """Return the viewer's last virtual cluster, or the one with most idle guaranteed devices."""
     if len(clusters) < 2:
         return next(iter(clusters), "")
     last = last_virtual_cluster(request.viewer, clusters)

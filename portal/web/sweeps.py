@@ -42,7 +42,7 @@ GRID: Final = "LR = 0.1, 0.01, 0.001\nSEED = 1, 2, 3\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedSweep:
-    """A sweep as it was typed; ``max_parallel`` is None if there is no limit."""
+    """Input of the sweep form; ``max_parallel`` is None if there is no limit."""
 
     document: Mapping[str, Any]
     grid: Grid

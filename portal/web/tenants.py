@@ -93,7 +93,7 @@ class NewTenantForm(TenantForm):
 
 @page
 def tenants(asked: PageRequest) -> HttpResponseBase:
-    """Show the tenants that the reader may know."""
+    """Show the tenants that the reader may see."""
     found = list(tenants_for(asked.viewer))
     used = use_by_tenant(asked.viewer, now=asked.now)
     vcs = uses_for(asked.viewer)

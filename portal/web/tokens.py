@@ -1,4 +1,4 @@
-"""API tokens, one's own and those of tenant members: a key is shown once, stored nowhere."""
+"""API tokens of the user and of tenant members; a key is shown once and never stored."""
 
 import shlex
 from collections.abc import Iterable
@@ -123,7 +123,7 @@ def revoke(asked: PageRequest, token_id: int) -> HttpResponseBase:
 @posts_from("tenant")
 @page
 def revoke_of_member(asked: PageRequest, tenant_id: int, token_id: int) -> HttpResponseBase:
-    """Revoke a member's token that opens one tenant alone."""
+    """Revoke a member's token that is limited to one tenant."""
     tenant_for(asked.viewer, tenant_id)
     rows = tokens_in_tenant(asked.viewer, tenant_id, now=asked.now)
     if token_id not in {row.id for row in rows}:

@@ -54,7 +54,7 @@ FIT_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitCell:
-    """One result of the fits table: icon and word, never a colour alone."""
+    """One result of the fits table: icon and word, not only a colour."""
 
     word: str
     icon: str

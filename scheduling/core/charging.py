@@ -115,7 +115,7 @@ def charged_seconds(
 
 
 def last_evidence(started: datetime | None, seen: Iterable[datetime | None]) -> datetime | None:
-    """Return the last instant at which a vanished process certainly ran, or None.
+    """Return the last time at which a vanished process certainly ran, or None.
 
     Args:
         started: start of the process.

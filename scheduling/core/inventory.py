@@ -45,7 +45,7 @@ class Proposal:
         new_types: cell types that the cluster does not have yet.
         cell: the node's cell; None if it has no device.
         leaves: one for each used device.
-        warnings: omitted or flattened parts, in words.
+        warnings: descriptions of omitted or flattened parts.
     """
 
     device_type: str

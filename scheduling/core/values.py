@@ -302,7 +302,7 @@ class RoundResult:
         preemptions: running jobs that must leave.
         reasons: reason of every queued job that does not start.
         policy_states: the new state of each virtual cluster's policy, by id.
-        fallbacks: policies that failed and their replacements, in words.
+        fallbacks: descriptions of failed policies and their replacements.
         rebindings: running jobs that are guaranteed from now on, or borrow from now on.
         rejections: queued jobs that are rejected permanently.
         policy_faults: fault by virtual cluster whose policy was called; empty if none.

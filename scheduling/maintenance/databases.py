@@ -86,7 +86,7 @@ class SqliteCopy:
         self._path, self._alias = path, alias
 
     def dump(self, target: Path) -> None:
-        """Copy page by page, a copy of one instant; writers are not blocked."""
+        """Copy the database page by page, as of one instant, without blocking writers."""
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY))
         connection = connections[self._alias]
         connection.ensure_connection()
@@ -145,7 +145,7 @@ class SqliteCopy:
         return int(row[0]) if row else 0
 
     def skip_job_ids(self, upto: int) -> None:
-        """Raise SQLite's own sequence."""
+        """Advance the ID sequence of SQLite."""
         with closing(sqlite3.connect(self._path)) as database, database:
             row = database.execute(_SQLITE_SEQUENCE, (_JOBS,)).fetchone()
             if row is None:

@@ -1,4 +1,4 @@
-"""Invariants of the rows at every instant, checked from scratch."""
+"""Checks of the database invariants from scratch."""
 
 from collections import defaultdict
 from collections.abc import Iterator

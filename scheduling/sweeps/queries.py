@@ -19,7 +19,7 @@ from tenants.viewers import Viewer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepJob:
-    """The job of one point; ``held`` while it is not its turn."""
+    """The job of one point; ``held`` while the concurrency limit holds it."""
 
     id: int
     name: str

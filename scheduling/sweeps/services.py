@@ -110,7 +110,7 @@ def plan_sweep(
     config: RoundConfig,
     now: datetime,
 ) -> SweepPlan:
-    """Plan all jobs of a sweep that start without waiting for their turn; nothing is stored.
+    """Plan all jobs of a sweep that can start now; nothing is stored.
 
     Raises:
         InvalidError: the grid is not valid.
@@ -230,7 +230,7 @@ def keep_sweep(
 def feed_sweeps() -> int:
     """Release held jobs of sweeps with room, before each round; returns their number.
 
-    Jobs held by a person stay held, and take no room.
+    Jobs held by a user remain on hold and do not count towards the limit.
     """
     released = 0
     for sweep in Sweep.objects.unscoped().filter(is_open=True):

@@ -28,7 +28,7 @@ class ClientError(Exception):
 
 
 class UnreachableError(ClientError):
-    """No answer came from the portal."""
+    """The portal did not respond."""
 
     def __init__(self, url: str, cause: str) -> None:
         super().__init__(f"no response from {url}: {cause}")
@@ -404,7 +404,7 @@ def seen_fingerprint(error: ApiError) -> str:
     """Return the host key's fingerprint that the portal saw, or an empty string.
 
     Args:
-        error: the answer to ``add_node`` without a fingerprint.
+        error: the error of ``add_node`` without a fingerprint.
     """
     if error.status != 409:
         return ""

@@ -97,7 +97,7 @@ class Sentence(str):
 
     @property
     def text(self) -> str:
-        """The English text alone."""
+        """The English text."""
         return str.__str__(self)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Answers of the REST API as frozen values; ``body`` has each answer unchanged."""
+"""Responses of the REST API as frozen values; ``body`` is the unchanged response."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Job:
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
-        """Read an answer of ``/jobs/``; fields that a list leaves out become empty."""
+        """Parse a response of ``/jobs/``; fields that are missing in lists become empty."""
         return cls(
             id=int(body["id"]),
             name=_text(body, "name"),
@@ -64,7 +64,7 @@ class Why:
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
-        """Read an answer of ``/jobs/{id}/why/``."""
+        """Parse a response of ``/jobs/{id}/why/``."""
         return cls(
             code=_text(body, "code"),
             text=_text(body, "text"),
@@ -93,7 +93,7 @@ class Plan:
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
-        """Read an answer of ``/jobs/plan/``."""
+        """Parse a response of ``/jobs/plan/``."""
         reason = body.get("reason") or {}
         return cls(
             fits=_text(body, "fits"),
@@ -127,7 +127,7 @@ class LogPart:
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
-        """Read an answer of ``/jobs/{id}/logs/``."""
+        """Parse a response of ``/jobs/{id}/logs/``."""
         return cls(
             text=_text(body, "text"),
             next_offset=int(body["next_offset"]),
@@ -153,7 +153,7 @@ class Node:
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
-        """Read an answer of ``/nodes/``."""
+        """Parse a response of ``/nodes/``."""
         isolation = body.get("isolation") or {}
         return cls(
             id=int(body["id"]),
@@ -182,7 +182,7 @@ class VirtualCluster:
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
-        """Read an answer of ``/virtual-clusters/``."""
+        """Parse a response of ``/virtual-clusters/``."""
         return cls(
             id=int(body["id"]),
             name=_text(body, "name"),
@@ -207,7 +207,7 @@ class Token:
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
-        """Read the answer to a new token."""
+        """Parse the response to the creation of a token."""
         return cls(
             id=int(body["id"]),
             key=_text(body, "key"),
@@ -261,7 +261,7 @@ class Remarks:
 
 
 def remarks_of(answer: Body) -> tuple[Remarks, ...]:
-    """Return the remarks in the answer of an import; headings without entries are missing."""
+    """Return the remarks in the response of an import, without empty headings."""
     return tuple(
         Remarks(
             heading=str(remarks["heading"]),

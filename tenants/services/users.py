@@ -160,7 +160,7 @@ def revoke_cluster_admin(*, viewer: Viewer, user_id: int) -> User:
 
 @transaction.atomic
 def set_user_active(*, viewer: Viewer, user_id: int, is_active: bool) -> User:
-    """Activate or deactivate a person, who is never deleted: the audit names them.
+    """Activate or deactivate a user. Users are never deleted: the audit log refers to them.
 
     Raises:
         ConflictError: the last cluster admin cannot be deactivated.

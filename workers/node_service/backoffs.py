@@ -1,4 +1,4 @@
-"""Retries of nodes that a service has left to others, until they answer again."""
+"""Retries of nodes that a service has released, until they respond again."""
 
 import asyncio
 import itertools

@@ -37,7 +37,7 @@ async def bring(*, service: Service, line: Transport, rank: MemberRef, last: Las
 
     If it is damaged, the one before is tried. The run is prepared only afterwards. A failure
     is recorded in the job's events, and the run starts with the checkpoints of its node:
-    training does not wait for a node that may never answer.
+    training does not wait for a node that may never respond.
 
     Raises:
         UnreachableError: the node behind ``line`` is gone.

@@ -52,7 +52,7 @@ class Service(Protocol):
         """Queue a report and wait for its turn; returns whether it was written."""
 
     def line_to(self, node_id: int) -> Transport | None:
-        """Return the transport of another node, if this service manages it and it answers now."""
+        """Return the transport of another node if this service manages it and it responds now."""
 
     def wake(self) -> None:
         """Request a turn, since directives may be waiting."""

@@ -126,7 +126,7 @@ class NodeService:
         return await self._desk.confirm(news)
 
     def line_to(self, node_id: int) -> Transport | None:
-        """Return the transport of a node that it manages and that answers now, or None."""
+        """Return the transport of a node that it manages and that responds now, or None."""
         carrier = self._carriers.get(node_id)
         return carrier.line if carrier is not None else None
 
@@ -145,7 +145,7 @@ class NodeService:
         return loop.run_in_executor(self._disk, partial(function, *args, **kwargs))
 
     def tell(self, signal: Signal, **arguments: Any) -> None:
-        """Send a signal from a thread of its own; live pages that miss one fetch again."""
+        """Send a signal from a separate thread; live pages that miss one fetch again."""
         if not signal.has_listeners(None) or self._untold >= MOST_UNTOLD:
             return
         self._untold += 1

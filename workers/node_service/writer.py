@@ -1,4 +1,4 @@
-"""Batched database writes of a node service: reports and directives, turn by turn."""
+"""Batched database writes of a node service: reports and directives, one batch per turn."""
 
 import asyncio
 import logging

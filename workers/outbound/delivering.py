@@ -1,4 +1,4 @@
-"""Sends due deliveries by webhook and mail, a few at a time; a failing receiver waits alone."""
+"""Sends due deliveries in small batches; a failing receiver delays only itself."""
 
 import logging
 import smtplib
@@ -106,7 +106,7 @@ def deliver(
     """Try all due deliveries; returns how many were tried.
 
     After a failure the other deliveries of that receiver wait for the next pass, so that one that
-    does not answer delays nobody else.
+    does not respond delays no other receiver.
     """
     begun, tried = time.monotonic(), 0
     failed: set[int] = set()

@@ -38,7 +38,7 @@ class RefusedAddressError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Resolved address of one request: the name is looked up once.
+    """Resolved address of one request: the name is resolved once.
 
     Attributes:
         host: host of the URL, for the certificate and the header.

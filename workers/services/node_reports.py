@@ -317,7 +317,7 @@ class ContactLost(NodeReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContactBack(NodeReport):
-    """The node answers."""
+    """The node responds."""
 
     order = 4
     boot_id: str

@@ -117,7 +117,7 @@ class Container:
         gpu_access: how the node's engine gives GPUs to a container, one of ``GPU_ACCESSES``.
         labels: labels of the container; all begin with ``tessera.``.
         login: ``user:password`` for the image's registry; empty if none. Only the engine gets it.
-        tenant: owner of cached images, for when the registry does not answer.
+        tenant: owner of cached images; used if the registry does not respond.
         local_images: prefixes of images that the node has from no registry.
     """
 

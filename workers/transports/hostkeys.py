@@ -25,7 +25,7 @@ async def fetch_host_key(host: str, port: int, *, seconds: float = 10.0) -> str:
     """Return the public key of a node as one line without comment; it is not trusted yet.
 
     Raises:
-        UnreachableError: no answer, or not SSH; the message omits the address.
+        UnreachableError: no response, or not SSH; the message omits the address.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -65,7 +65,7 @@ class Patience:
 
     Attributes:
         connect: limit of a connection with login.
-        keepalive: interval; after three without an answer the node is unreachable.
+        keepalive: interval; after three without a response, the node is unreachable.
         request: limit of an ordinary reply.
         prepare: limit of a preparation, including the fetch of its source.
     """
@@ -106,7 +106,7 @@ class SshTransport:
         return self.hello
 
     async def close(self) -> None:
-        """Disconnect without waiting for a node that does not answer."""
+        """Disconnect without waiting for a node that does not respond."""
         connection, self._connection = self._connection, None
         session, self._session = self._session, None
         if session is not None:

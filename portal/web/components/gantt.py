@@ -44,7 +44,7 @@ TONES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GanttRun:
-    """A job on devices of one node, as far as the reader may know.
+    """A job on devices of one node, as far as the reader may see it.
 
     Attributes:
         lanes: positions of its devices on the node, from 0.
@@ -52,7 +52,7 @@ class GanttRun:
         ahead: latest end of a running job; None if unknown.
         text: number and name, empty for a job of another tenant.
         whose: owner and virtual cluster, or the placeholder for another tenant.
-        tenant, vc: categories 1 to 8; None if the reader may not know it.
+        tenant, vc: categories 1 to 8; None if the reader may not see it.
     """
 
     lanes: tuple[int, ...]

@@ -33,11 +33,11 @@ class MapCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapOccupant:
-    """The user of a device, as far as the viewer may know.
+    """The user of a device, as far as the viewer may see it.
 
     Attributes:
         allocation: opaque id of the allocation, never shown.
-        tenant: name of the tenant; empty when the viewer may not know it.
+        tenant: name of the tenant; empty when the viewer may not see it.
         job_id: None when the viewer may not see the job; then only the tenant is shown.
         name: name of the job.
         user: submitter of the job.

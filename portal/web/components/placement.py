@@ -52,7 +52,7 @@ class Placement:
 
 
 def placement(*, node: str, tree: MapCell, ranks: Mapping[int, str], url: str = "") -> Placement:
-    """Draw the cells of ``node`` that hold a job.
+    """Draw the cells of ``node`` that a job uses.
 
     Args:
         node: name of the node.

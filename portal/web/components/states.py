@@ -1,4 +1,4 @@
-"""Appearance of states: icon, word and tone, never one of them alone."""
+"""Appearance of states: icon, word and tone together."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -73,7 +73,7 @@ def plural(number: int, one: str, many: str) -> str:
 
 
 def tenant(name: str) -> str:
-    """Return the name of a tenant, or a placeholder for one that the reader may not know."""
+    """Return the name of a tenant, or a placeholder for one that the reader may not see."""
     return str(translated(name)) if name == ANOTHER_TENANT else name
 
 

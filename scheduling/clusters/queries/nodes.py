@@ -93,7 +93,7 @@ class NodeRow:
 
     @property
     def can_drain(self) -> bool:
-        """Return whether a drain has an effect: a cordoned node without jobs is drained."""
+        """Return whether a drain has an effect; a cordoned node without jobs needs none."""
         return self.held == "" or (self.held == "cordoned" and self.in_use > 0)
 
     @property

@@ -29,7 +29,7 @@ def node_refusal(
         request: the gang.
         chains: its candidate chains.
         nodes: the allowed nodes; None for all.
-        where: the searched cells in words, for the HiveD reason.
+        where: description of the searched cells, for the HiveD reason.
     """
     found = _unhealthy_nodes_needed(books, request, chains, nodes)
     if found is not None:

@@ -17,7 +17,7 @@ AMENDABLE: Final = re.compile(
 
 
 class AmendError(ValueError):
-    """A change that cannot be made.
+    """A change that is not possible.
 
     Attributes:
         path: path of the field.

@@ -56,7 +56,7 @@ def _parse(document: object, place: DocumentPlace) -> JobSpec:
 
 
 def check_size(document: object) -> None:
-    """Refuse a document that is too large to be looked at, however it is nested.
+    """Reject a document that is too large to parse, regardless of its nesting.
 
     Raises:
         RefusalError: the document exceeds 256 KiB.

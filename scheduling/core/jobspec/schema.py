@@ -15,8 +15,8 @@ class FieldInfo:
 
     Attributes:
         path: path of the field, such as ``roles.<name>.devices``.
-        type: type of the value, in words.
-        default: default value, in words; empty for a required field.
+        type: description of the type of the value.
+        default: description of the default value; empty for a required field.
         help: purpose of the field, as a sentence.
         required: whether the document is refused without it.
         unsupported: whether the field is defined but still refused.

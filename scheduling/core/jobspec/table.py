@@ -1,4 +1,4 @@
-"""Objects described by tables of fields, and the one loop that reads them."""
+"""Objects described by tables of fields, and the loop that parses them."""
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
@@ -62,11 +62,11 @@ class Field:
 
     Attributes:
         name: the key.
-        type: type of its value, in words.
+        type: description of the type of its value.
         help: purpose of the key, as a sentence.
         read: checks one value; raises ``RefusalError`` or notes errors below its place.
         schema: the JSON schema of the value.
-        default: default value, in words; empty for a required field.
+        default: description of the default value; empty for a required field.
         required: whether the document is refused without it.
         unsupported: whether the key is defined but still refused.
         hidden: whether values are secrets.

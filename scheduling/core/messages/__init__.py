@@ -1,6 +1,6 @@
-"""The messages of this room: which code has which English words.
+"""Message templates of this package: the English text of each code.
 
-``message`` makes a message, and refuses a code or a parameter without a template. ``english`` and
+``message`` builds a message, and rejects unknown codes and parameters. ``english`` and
 ``sentence`` are for stored rows, REST and logs; pages translate.
 """
 

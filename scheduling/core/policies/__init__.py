@@ -1,4 +1,4 @@
-"""The policies by name, each with the parameters that it takes."""
+"""The policies by name, each with its parameters."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

@@ -98,7 +98,7 @@ def guarded_plan(
 
     Returns:
         The plan and the policy's new state; or, if the policy raises, exceeds its time or returns
-        an illegal plan, one that leaves running jobs alone, the old state, and the fault.
+        an illegal plan, a plan that keeps running jobs unchanged, the old state, and the error.
     """
     try:
         with limit():

@@ -43,8 +43,8 @@ class Parameter:
         kind: ``bool``, ``int``, ``float`` or ``str``.
         low: the smallest value, for numbers.
         high: the largest value, for numbers.
-        choices: all values, for words.
-        reads: parses a word; a ``ValueError`` names the valid ones.
+        choices: all values, for string parameters.
+        reads: parses a value; a ``ValueError`` lists the valid ones.
         text: one line for forms and help.
     """
 
@@ -94,7 +94,7 @@ class Parameter:
 
     @property
     def range_text(self) -> str:
-        """The bounds in words."""
+        """The bounds as text."""
         if self.low is None and self.high is None:
             return _WORDS[self.kind]
         kind = _WORDS[self.kind]

@@ -1,4 +1,4 @@
-"""Caps on persons and virtual clusters, applied to policies' plans."""
+"""Caps of users and virtual clusters, applied to the plans of policies."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

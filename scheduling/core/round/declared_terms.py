@@ -1,4 +1,4 @@
-"""An owner's declarations for a job besides its gang, converted for policies."""
+"""Declarations of a job's owner other than the gang, converted for policies."""
 
 from collections.abc import Mapping
 from typing import Any, Final

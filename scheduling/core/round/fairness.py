@@ -23,7 +23,7 @@ def in_turn(
     weights: Mapping[K, int],
     offer: Callable[[J], int],
 ) -> None:
-    """Offer each tenant the first of its queue in turn, always the one with least per weight.
+    """Offer devices to the first job of each tenant, lowest share per weight first.
 
     Args:
         lines: queue of each; every entry is offered once.

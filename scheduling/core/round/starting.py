@@ -118,7 +118,7 @@ def kept_off(
     requests: Sequence[GangRequest],
     restriction: Restriction,
 ) -> Reason | None:
-    """Return the rule about tenants and nodes that alone blocks a job, or None."""
+    """Return the tenancy rule that is the only obstacle to a start of the job, or None."""
     tenancies = state.tenancies
     if tenancies.owners and _fits(state.engine, requests, restriction.nodes):
         return tenancies.not_isolated(job)

@@ -25,7 +25,7 @@ class EventView:
         kind: a stable code (``submit``, ``admit``, ``preempt``, ...).
         state: state after the event; empty if the event did not change it.
         attempt: number of the attempt of the event.
-        detail: further values, in which a text replaces hidden jobs.
+        detail: other values; a text replaces each hidden job.
     """
 
     id: int

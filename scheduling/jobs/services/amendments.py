@@ -51,7 +51,7 @@ def hold_job(*, job: Job, viewer: Viewer) -> bool:
 def release_hold(*, job: Job, viewer: Viewer) -> bool:
     """Release a held job, so that rounds try it again; return False if it was not held.
 
-    The owner may release the own hold and that of the specification. The hold of another person
+    The owner may release their own hold and that of the specification. The hold of another person
     may be released by that person, and by users who may act for all tenant members.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Submission of jobs: one, many at once, or a copy of an earlier one."""
+"""Submission of one job, of several jobs, or of a copy of an earlier job."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -49,7 +49,7 @@ class DeviceHours:
 def hours_of_jobs(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, DeviceHours]:
     """Return the hours of each job up to ``now``, in one query.
 
-    The caller has checked that the jobs may be seen.
+    The caller has checked that the viewer may see the jobs.
     """
     found: dict[int, dict[bool, float]] = defaultdict(dict)
     for job_id, is_gpu, total in (

@@ -146,7 +146,7 @@ def follow(
 
 
 def harmless(text: str) -> str:
-    """Return ``text`` with every control character that could drive a terminal made visible.
+    """Return ``text`` with terminal control characters made visible.
 
     Line ends, tabs, returns to the line's start (progress bars) and colours stay.
     """

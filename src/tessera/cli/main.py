@@ -1,4 +1,4 @@
-"""The program ``tessera``: puts the commands together and turns errors into exit statuses."""
+"""The program ``tessera``: registers the commands and converts errors to exit statuses."""
 
 import os
 from functools import partial

@@ -35,7 +35,7 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Create the console for remarks on stderr, which must not mix with results."""
+    """Create the console for remarks on stderr, separate from the results."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 

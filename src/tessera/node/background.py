@@ -39,7 +39,7 @@ class SessionPort(Protocol):
         """Answer a request."""
 
     def work(self, number: int, task: Callable[[], Json], then: Callable[[Json], None]) -> None:
-        """Run a long task in a child and answer the request with its outcome."""
+        """Run a long task in a child process and reply to the request with its result."""
 
     def start(self, run: Run, lock: int, then: Callable[[], None]) -> None:
         """Fork the runner of a claimed run; ``then`` is called once the job runs or has failed."""

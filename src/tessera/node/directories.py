@@ -60,7 +60,7 @@ class Directories:
         self.trash = os.path.join(root, protocol.TRASH_DIR)
 
     def create(self) -> None:
-        """Create the directories, readable by their owner alone."""
+        """Create the directories, readable only by their owner."""
         for path in (self.root, self.runs, self.blobs, self.notify, self.trash):
             os.makedirs(path, mode=0o700, exist_ok=True)
 
@@ -103,7 +103,7 @@ class Directories:
             share_seconds: limit for one directory, while others wait.
 
         Returns:
-            Whether the time was enough; entries that cannot be removed stay.
+            Return whether the time was sufficient; entries that cannot be removed remain.
         """
         deadline = time.monotonic() + seconds
         is_done = True

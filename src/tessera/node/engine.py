@@ -37,7 +37,7 @@ class EngineError(Exception):
 
 
 class Answer:
-    """An answer that arrives in pieces over a socket that can be polled."""
+    """A response that arrives in parts over a socket that can be polled."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -89,7 +89,7 @@ def open_request(
     body: bytes = b"",
     content_type: str = "application/json",
 ) -> Answer:
-    """Send a request and return at once; the answer is received by the caller.
+    """Send a request and return at once; the caller receives the response.
 
     Raises:
         EngineError: the socket cannot be reached.
@@ -110,7 +110,7 @@ def open_request(
 
 
 def open_call(ref: ContainerRef, method: str, verb: str) -> Answer:
-    """Call a method of a container; the answer never blocks.
+    """Call a method of a container; receiving the response never blocks.
 
     Raises:
         EngineError: the engine cannot be reached.
@@ -129,13 +129,13 @@ def call(
     timeout: float = ANSWER_SECONDS,
     body: Optional[Json] = None,
 ) -> Tuple[int, Any]:
-    """Send a request and read the whole answer.
+    """Send a request and read the complete response.
 
     Returns:
         HTTP status and the JSON of the body (None when there is none).
 
     Raises:
-        EngineError: the engine cannot be reached or answers too late or too much.
+        EngineError: the engine is unreachable, or its response is late or too long.
     """
     content = b"" if body is None else json.dumps(body).encode("ascii")
     answer = open_request(ref_socket, method, path, timeout=timeout, body=content)
@@ -144,14 +144,14 @@ def call(
 
 
 def read_whole(answer: Answer, *, timeout: float) -> bytes:
-    """Read the body of an answer, up to the end of the connection.
+    """Read the body of a response, up to the end of the connection.
 
     Args:
-        answer: answer to a request that was sent with the same timeout.
+        answer: response to a request that was sent with the same timeout.
         timeout: seconds without new data after which the read fails.
 
     Raises:
-        EngineError: the engine answers too late, too much, or without a status.
+        EngineError: the response is late, too long, or has no status.
     """
     pieces: List[bytes] = []
     try:
@@ -190,7 +190,7 @@ def order(ref: ContainerRef, method: str, verb: str, *good: int) -> Any:
 
 
 def message_of(status: int, body: Any) -> str:
-    """Return the engine's own message in an answer, or its status."""
+    """Return the engine's message in a response, or its status."""
     message = body.get("message") if isinstance(body, dict) else None
     return str(message or f"status {status}")[:2000]
 
@@ -275,7 +275,7 @@ def remove(ref: ContainerRef) -> None:
 
 
 class Engine(NamedTuple):
-    """A container engine that answers on this node.
+    """A container engine that responds on this node.
 
     Attributes:
         kind: ``docker`` or ``podman``.
@@ -311,7 +311,7 @@ def sockets() -> List[str]:
 
 
 def find_engines(places: Sequence[str]) -> List[Engine]:
-    """Return the engines that answer at some sockets, in that order, each once."""
+    """Return the engines that respond at the given sockets, in that order, without duplicates."""
     found: Dict[str, Engine] = {}
     for place in places:
         one = identify(place) if os.path.exists(place) else None
@@ -321,7 +321,7 @@ def find_engines(places: Sequence[str]) -> List[Engine]:
 
 
 def identify(socket_path: str) -> Optional[Engine]:
-    """Return kind and version of the engine at a socket; None without an answer."""
+    """Return kind and version of the engine at a socket; None if it does not respond."""
     try:
         _, about = call(socket_path, "GET", "/version", timeout=PROBE_SECONDS)
         _, state = call(socket_path, "GET", "/info", timeout=PROBE_SECONDS)

@@ -34,7 +34,7 @@ CONTAINER_SECONDS = LAST_OUTPUT_SECONDS + REST_SECONDS + WRITER_SECONDS
 def settle(run: Run) -> RunStatus:
     """Return the true state of a run; one without its runner is fenced and recorded as lost.
 
-    A run whose processes cannot be ended yet stays as it is, to be settled later.
+    A run whose processes cannot be ended yet is unchanged and settled later.
     """
     status = run.recorded()
     if status.phase in (protocol.EXITED, protocol.UNKNOWN, protocol.PREPARING):

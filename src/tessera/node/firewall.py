@@ -35,7 +35,7 @@ class Rules(NamedTuple):
 
     Attributes:
         blocked: networks in CIDR notation to which the job opens no connection.
-        resolvers: addresses at which port 53 stays allowed though they are blocked.
+        resolvers: blocked addresses at which port 53 is still allowed.
         ports: TCP ports on which the job accepts connections from outside.
     """
 

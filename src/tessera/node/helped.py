@@ -283,7 +283,7 @@ def size_of(directories: Sequence[str], enough: int, uid: int) -> int:
     """Return the size of a job's directories, see ``sizes.size_of``.
 
     Raises:
-        OSError: the helper does not answer.
+        OSError: the helper does not respond.
     """
     opened = _opened(directories)
     try:

@@ -238,7 +238,7 @@ class LogProcess(Sink):
     def finish(self) -> None:
         """Drain the pipe through the writer, and close the log.
 
-        A writer that does not answer in time is killed, and this process does its work.
+        A writer that does not respond in time is killed, and this process does its work.
         """
         if self._waiting:
             self._is_stuck = False

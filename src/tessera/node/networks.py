@@ -68,7 +68,7 @@ class Choice(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Return whether the run has a network namespace of its own."""
+        """Return whether the run has its own network namespace."""
         return self.network == OWN_NETWORK
 
 

@@ -36,7 +36,7 @@ STATUS_PAGE = 500
 
 
 class Operations:
-    """The operations of a session: most answer at once, some from a child, ``go`` when it runs."""
+    """The operations of a session; some reply from a child process, ``go`` once the job runs."""
 
     def __init__(self, session: SessionPort) -> None:
         self._session = session
@@ -64,7 +64,7 @@ class Operations:
         }
 
     def handle(self, number: int, request: Json) -> None:
-        """Execute one request, and answer it exactly once."""
+        """Execute one request, and reply to it exactly once."""
         name = str(request.pop("op", None))
         take = Fields(request, name[:40])
 

@@ -112,7 +112,7 @@ def granted_environment() -> Dict[str, str]:
 
 
 class ProcessPayload(Payload):
-    """A shell script in a session of its own, its output in a pipe."""
+    """A shell script in its own session, with its output in a pipe."""
 
     def __init__(self, run: Run, spec: RunSpec, output: int, bundle: str) -> None:
         """Args: output: descriptor for standard output and standard error."""

@@ -273,7 +273,7 @@ class Server:
     # -- children --------------------------------------------------------------------------------
 
     def work(self, number: int, task: Callable[[], Json], then: Callable[[Json], None]) -> None:
-        """Run a long task in a child and answer the request with its outcome."""
+        """Run a long task in a child process and reply to the request with its result."""
         done = background.fork_work(task, self._keep_out)
         pieces: List[bytes] = []
         self.wait_for(done.descriptor, lambda: self._take_outcome(done, pieces, number, then))

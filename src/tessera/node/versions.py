@@ -61,7 +61,7 @@ def _version_of(root: str, bundle: str) -> Optional[str]:
 
 
 def put_away(store: Store, bundle: str, now: Optional[float] = None) -> List[str]:
-    """Move unused versions into the trash; the newest two always stay.
+    """Move unused versions to the trash, except the newest two.
 
     Args:
         store: the node's runs.

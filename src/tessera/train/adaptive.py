@@ -125,7 +125,7 @@ class AdaptiveBatch(Elastic):
         """Compute one batch and update the parameters; to be called in the loop of `steps`.
 
         Args:
-            forward: gives the mean loss of one micro-batch.
+            forward: returns the mean loss of one micro-batch.
 
         Returns:
             The mean loss over the whole batch, the same in all processes.

@@ -63,7 +63,7 @@ class CheckpointStore:
     # -- saving ----------------------------------------------------------------------------------
 
     def save(self, step: int, state: Any) -> Checkpoint:
-        """Write a checkpoint; it is durable on return, and older ones than `keep` are gone.
+        """Write a checkpoint; it is durable on return. All but the newest `keep` are deleted.
 
         Raises:
             StateError: the state has an unsupported value; nothing has changed.

@@ -147,7 +147,7 @@ def _control(path: str) -> _Control:
 
 
 def should_yield() -> bool:
-    """Return whether the job has been asked to end: it should save its state and exit.
+    """Return whether the job has a notice to leave: it should save its state and exit.
 
     Call it once a step. A job that has called it gets its whole grace period before SIGTERM.
     Costs a few microseconds. Always False outside a job.
@@ -156,7 +156,7 @@ def should_yield() -> bool:
 
 
 def notice() -> str:
-    """Return why the job has been asked to end (``preempted``, ``timeout`` ...), or empty."""
+    """Return the reason of the notice to leave (``preempted``, ``timeout`` ...), or empty."""
     path = os.environ.get("TESSERA_JOB_CONTROL")
     if not path:
         return ""

@@ -1,4 +1,4 @@
-"""Determinism settings: equal work gives equal bits; with a check for obstacles.
+"""Settings for bitwise reproducible training, and a check for operations that prevent it.
 
 Levels as in EasyScale (SC'23, section 3.3): D0, the same bits on the same devices; D1, on any
 number of devices of one type; D2, on devices of several types.

@@ -19,7 +19,7 @@ from tessera.train.peers import Peers, newest
 
 
 class ResumeError(ValueError):
-    """A checkpoint belongs to another training than the one to be resumed."""
+    """A checkpoint belongs to another training job than the one to be resumed."""
 
 
 class Elastic(ABC):

@@ -156,7 +156,7 @@ class LogicalWorkers(Elastic):
         """Run every worker once and update the parameters; to be called in the loop of `steps`.
 
         Args:
-            forward: gives the mean loss of one worker's batch; called once for each worker held.
+            forward: returns the mean loss of one worker's batch; called once per local worker.
 
         Returns:
             The mean loss over all logical workers, the same in all processes.

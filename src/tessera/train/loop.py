@@ -33,7 +33,7 @@ class Loop:
             None, the processes of PyTorch's process group exchange it.
 
     Attributes:
-        left: whether the loop ended because the job was asked to leave.
+        left: whether the loop ended because of a notice to leave.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Group of the processes that train one model; one process alone needs no group.
+"""Group of the processes that train one model; a single process needs no group.
 
 Needs PyTorch.
 """

@@ -76,7 +76,7 @@ def roots(held: Span, workers: int) -> List[Span]:
 
 
 class Accumulator(Generic[Value]):
-    """Sums the values of the workers of one range, one after the other.
+    """Sums the values of the workers of one range in sequence.
 
     Args:
         workers: number of workers of the whole tree.

@@ -19,7 +19,7 @@ Key = Tuple[int, int]
 
 
 class Order:
-    """Samples in an order drawn for each epoch from seed and epoch alone."""
+    """Samples in an order that depends only on the seed and the epoch."""
 
     def __init__(self, samples: int, seed: int) -> None:
         self._samples, self._seed = samples, seed
@@ -43,7 +43,7 @@ class Order:
 class Feed:
     """The samples of every logical worker, epoch after epoch, infinite.
 
-    Each epoch's order is drawn from the seed and the epoch alone. Step ``k`` gives worker ``v``
+    The order of each epoch depends only on the seed and the epoch. Step ``k`` gives worker ``v``
     the ``v``-th of ``workers`` consecutive batches; samples that do not fill a whole step are left
     out of their epoch. Random draws of the dataset for a sample depend on seed, epoch and
     sample only: not on loading processes, the calling process or restarts.
@@ -242,7 +242,7 @@ class Contexts:
         self.take_up(contexts)
 
     def take_up(self, contexts: Sequence[Dict[str, Any]]) -> None:
-        """Load the contexts of the held workers from those of a checkpoint."""
+        """Load the contexts of the local workers from a checkpoint."""
         present = self._present()
         for worker in self._held:
             context = contexts[worker]

@@ -1,4 +1,4 @@
-"""What a tenant and its people have used, as far as the viewer may know."""
+"""What a tenant and its people have used, as far as the viewer may see it."""
 
 import pytest
 from django.utils import timezone

@@ -36,7 +36,7 @@ def is_pinned(job: PolicyJob) -> bool:
 
 
 def one_type(job: PolicyJob, kinds: Iterable[str]) -> list[str]:
-    """Select the ``kinds`` that can hold the complete gang, in the job's order of preference."""
+    """Select the ``kinds`` that can contain the complete gang, in the job's order."""
     able = [
         kind
         for kind in kinds

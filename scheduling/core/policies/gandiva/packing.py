@@ -130,7 +130,7 @@ class Seat:
 def seat(
     gangs: Sequence[PackedGang], capacity: Mapping[str, int], before: Mapping[int, Seat]
 ) -> dict[int, Seat]:
-    """Assign each gang that can fit a seat, in as few rows as first fit needs.
+    """Assign a seat to each gang that can fit, in as few rows as first-fit packing needs.
 
     Existing gangs retain their seats; new ones take the first row with room. Then gangs of the
     last row move to other rows as far as there is room, and empty rows are removed.

@@ -31,8 +31,8 @@ class Backfill:
 
     Attributes:
         reservations: the jobs whose start must not be delayed.
-        depth: jobs that hold a reservation at most, with ``all``.
-        padding: an estimate is taken to be this much too short.
+        depth: maximum number of jobs with a reservation, with ``all``.
+        padding: factor on run time estimates.
     """
 
     reservations: str = parameter("head", sentence("param-protected"), choices=("head", "all"))

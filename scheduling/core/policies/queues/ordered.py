@@ -29,7 +29,7 @@ class Arrived(Protocol):
 
     @property
     def priority(self) -> int:
-        """The higher comes first."""
+        """Jobs with a higher value come first."""
 
     @property
     def submitted(self) -> float:
@@ -56,7 +56,7 @@ class Fifo:
     stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """Leave running jobs alone, and try all waiting ones in order."""
+        """Keep running jobs unchanged, and try all waiting jobs in order."""
         queued, leaving = JobPhase.QUEUED, JobPhase.LEAVING
         ordered = self.in_order(job for job in snapshot.jobs if job.phase is queued)
         allocs = {

@@ -62,7 +62,7 @@ def steps_left(
         rates: rates of the jobs.
         sizes: sorted totals of past jobs by application.
         growth: remaining steps of a job for each finished one.
-        start: seconds at its least size, on its best type, that every job is taken to need.
+        start: minimum assumed run time of a job at its smallest size on its best type, in seconds.
         first: seconds at its best size that are before a job that has never run.
     """
     left, guessed = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.bool_)
@@ -258,7 +258,7 @@ def weights(jobs: Sequence[PolicyJob], unfair: Floats, *, bound: float, rise: fl
 
 
 def believed(work: Floats, guessed: Flags, belief: float) -> Floats:
-    """Work left as the order of jobs takes it: guesses are drawn towards an hour.
+    """Remaining work for the order of jobs; guesses are shifted towards one hour.
 
     Args:
         work: seconds at the least size, by job.

@@ -1,4 +1,4 @@
-"""``tessera slurm sbatch ...``: Slurm's commands as words of the command line."""
+"""``tessera slurm sbatch ...``: Slurm's commands as subcommands."""
 
 import os
 import shlex

@@ -57,7 +57,7 @@ sbatch are accepted; those that Tessera does not support give a warning, see --t
 
 @dataclass(slots=True)
 class Asked:
-    """A command line, taken apart.
+    """A parsed command line.
 
     Attributes:
         options: options by long name, in order; a flag has an empty value.

@@ -1,4 +1,4 @@
-"""Slurm's words for states and reasons, and its way to write times."""
+"""Slurm's names of states and reasons, and its time formats."""
 
 import os
 import re
@@ -83,7 +83,7 @@ def reason_of(body: Mapping[str, Any]) -> str:
 
 
 def node_state(body: Mapping[str, Any]) -> str:
-    """Return a node's state in ``sinfo``'s words: idle, mix or alloc while it is ready."""
+    """Return a node's state as in ``sinfo``: idle, mix or alloc while it is ready."""
     state = NODE_STATES.get(str(body.get("state")), "unk")
     in_use, devices = int(body.get("in_use") or 0), int(body.get("devices") or 0)
     if state == "idle" and in_use:

@@ -1,6 +1,6 @@
 """The assignment problem as arrays, and its Lagrangian dual by cutting planes.
 
-Every tried point gives one column (the total use of all jobs there, and its value); a linear
+Each point tried gives one column (the total use of all jobs there, and its value); a linear
 program over those columns, with one row per capacity and one for their weights, gives the next
 prices. It is solved by revised simplex steps on a basis of that size. Points between the best
 prices so far and the program's damp its oscillation.

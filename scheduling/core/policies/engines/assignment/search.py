@@ -1,6 +1,6 @@
 """Answers close to the relaxation: an exact search of the core, and a quick repair.
 
-At given prices the value of any answer is the relaxation's bound, less each job's loss by
+At given prices, the value of any solution is the relaxation's bound, less each job's loss by
 departing from its best column, less the price of the unused capacity. So the best answer departs
 only in jobs and columns whose loss is within the distance between bound and optimum: the core. It
 is searched job by job, with the least loss for each use of the capacities. The repair blends
@@ -57,7 +57,7 @@ class Found:
     Attributes:
         loss: against the bound; infinite: none within the allowed loss.
         picks: the column of each job.
-        complete: nothing was cut off, so no better answer exists.
+        complete: no branch was pruned, so no better solution exists.
     """
 
     loss: float
@@ -91,11 +91,11 @@ class _Stages(NamedTuple):
 
 
 def search(core: Core, allowed: float, beam: int) -> Found:
-    """Return the answer that loses least, if it loses no more than ``allowed``.
+    """Return the solution with the smallest loss, if the loss is at most ``allowed``.
 
     Args:
         core: the losses at the prices.
-        allowed: the most that an answer may lose against the bound.
+        allowed: maximum loss of a solution against the bound.
         beam: maximum number of uses at a time; beyond it those near the relaxation's blend stay.
     """
     problem, prices = core.problem, core.priced.prices

@@ -122,7 +122,7 @@ def assign(
             values above 0 are chosen.
         uses: shape ``(choices, capacities)``: use of each choice.
         capacity: total of each.
-        prices: start values from an earlier answer; any give the same bounds, near ones sooner.
+        prices: start values from an earlier solution; they affect only the speed, not the bounds.
         gap: relative; the search continues until it is this close, or the answer is proved best.
         thrift: value of a device, as a part of the largest value.
 
