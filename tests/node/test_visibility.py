@@ -228,7 +228,7 @@ def test_a_home_that_is_declared_hides_the_directory_of_the_runner(
 def test_a_path_in_the_directory_of_the_runner_is_refused_also_by_a_link(
     view_of: Callable[..., ContainerView], name: str
 ) -> None:
-    with pytest.raises(ProtocolError, match="lies in the runner's directory") as refused:
+    with pytest.raises(ProtocolError, match="is in the runner's directory") as refused:
         view_of(name)
 
     assert (refused.value.code, refused.value.failure) == ("bad-visible-path", "node")

@@ -186,7 +186,7 @@ def test_sweeps_that_cannot_be_fed_stop_no_round(caplog: pytest.LogCaptureFixtur
         run_round(cause="exit")
 
     assert causes() == ["exit"]
-    assert "no sweep was fed" in caplog.text
+    assert "no sweep jobs were released" in caplog.text
 
 
 def test_new_jobs_rest_after_a_costly_round(cluster: Requested) -> None:

@@ -114,7 +114,7 @@ def tampering(keys: list[int]) -> dict[str, tuple[list[str], int]]:
 @pytest.mark.parametrize("way", tampering(list(range(10))))
 def test_each_way_of_tampering_is_found_and_the_first_row_named(way: str) -> None:
     keys = [note(f"row {number}").pk for number in range(10)]
-    assert verified() == (0, f"The audit is intact. Head {head()}\n")
+    assert verified() == (0, f"The audit log is intact. Head {head()}\n")
     statements, first = tampering(keys)[way]
 
     sql(*statements)

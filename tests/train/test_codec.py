@@ -90,7 +90,7 @@ def test_no_bytes_end_in_another_error(noise: bytes, cut: int) -> None:
 def test_a_file_that_is_cut_short_is_told() -> None:
     content = written({"weights": np.zeros(4)})
 
-    with pytest.raises(StateError, match="cut short"):
+    with pytest.raises(StateError, match="truncated"):
         codec.read_state(io.BytesIO(content[:-1]))
 
 

@@ -102,7 +102,7 @@ def test_what_overflowed_changes_nothing() -> None:
 
 
 def test_one_gradient_alone_is_refused() -> None:
-    with pytest.raises(ValueError, match="two at least"):
+    with pytest.raises(ValueError, match="at least 2 gradients"):
         NoiseScale().update(parts=1, mean_of_squares=1.0, square_of_mean=1.0, scale=1.0)
 
 

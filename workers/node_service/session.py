@@ -287,9 +287,7 @@ class NodeSession:
                 )
                 return
         except RefusedError as error:
-            log.warning(
-                "%s: %s could not be ended yet: %s", self._node.name, status.run_id, error
-            )
+            log.warning("%s: %s could not be ended yet: %s", self._node.name, status.run_id, error)
         self._strays.discard(status.run_id)
 
     def _saw_stray(self, status: RunStatus) -> None:

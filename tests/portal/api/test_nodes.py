@@ -103,7 +103,7 @@ def test_a_machine_that_does_not_answer_is_said_so(
 
     assert body["code"] == "node-unreachable"
     (fault,) = body["errors"]
-    assert fault["message"] == "No SSH server answers there: connection refused."
+    assert fault["message"] == "No SSH server responds there: connection refused."
     assert fault["value"].endswith(f":{port}")
 
 

@@ -121,7 +121,9 @@ def test_a_job_for_a_pinned_cell_is_told_what_starts_outside_it(
         ("class", {"class": "opportunistic", "roles.worker.pinned_cell": None}),
     ]
     assert larger["fits"] == "never"
-    assert larger["reason"]["text"] == "The job needs 4 devices; the pinned cell lab has 2 in all."
+    assert (
+        larger["reason"]["text"] == "The job needs 4 devices; the pinned cell lab has 2 in total."
+    )
 
 
 def test_jobs_that_wait_already_come_first(api: Any) -> None:

@@ -22,7 +22,7 @@ def test_the_command_prunes_by_its_options(tmp_path, settings):
     call_command("prune", "--rounds-days=0", "--jobs-days=-1", stdout=out)
 
     assert "1 round rows" in out.getvalue()
-    assert "0 rows of telemetry" in out.getvalue()
+    assert "0 telemetry rows" in out.getvalue()
     assert Round.objects.get().number == 2
 
 

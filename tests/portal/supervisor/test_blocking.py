@@ -80,9 +80,7 @@ def test_a_child_that_hangs_within_a_write_is_started_again_and_others_write(
     finally:
         watch.stop()
 
-    assert said[0] == (
-        "hanging has kept the database from being written for 0.5 s; starting it again"
-    )
+    assert said[0] == "hanging has blocked writes to the database for 0.5 s; starting it again"
     assert bystander.failures == 0
     write(database)
     with closing(sqlite3.connect(database)) as line:

@@ -204,5 +204,5 @@ def test_a_supervisor_that_is_killed_leaves_nobody_and_the_next_start_keeps_ever
     killed.process.wait()
 
     wait_until(lambda: not any(map(is_alive, killed.seen)), 30, "the children's end")
-    assert "Sign in as admin with the password you have" in killed.said
+    assert "Sign in as admin with your existing password" in killed.said
     assert not re.search(r"alice +\S{12}", killed.said)

@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_said_at_the_device(root: Client, stage: Stage) -> 
     said = words_of(read(root, f"/nodes/{node.pk}/"))
 
     assert "leased, but the device is gone" in said
-    assert "devices do not agree" in said
+    assert "inconsistent devices" in said
 
 
 def test_a_device_that_is_out_says_why(root: Client, stage: Stage) -> None:

@@ -107,7 +107,7 @@ def test_a_lead_adds_a_member(lena: Client, stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        ({"username": "nobody", "role": "member"}, "No active user has that name"),
+        ({"username": "nobody", "role": "member"}, "No active user has this name"),
         ({"username": "alice", "role": "member"}, "is a member of vision already"),
         ({"username": "alice", "role": "king"}, "Select a valid choice"),
         ({"username": "alice", "role": "member", "max_devices": "0"}, "greater than or equal"),

@@ -326,7 +326,7 @@ def test_the_fields_of_a_policy_are_a_part(root: Client, stage: Stage) -> None:
 
 
 def test_each_policy_says_what_it_does_beside_the_choice(root: Client, stage: Stage) -> None:
-    first, quotas = "Higher priority first", "Quotas as in capacity, with a locality"
+    first, quotas = "Runs jobs by priority; within", "Queue quotas as in capacity; a job"
 
     for page in (read(root, address(stage)), read(root, "/virtual-clusters/new/")):
         said = words_of(page)

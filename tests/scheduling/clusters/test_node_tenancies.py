@@ -94,7 +94,7 @@ def test_an_admin_resets_a_node_and_the_next_tenant_gets_it():
     entry = AuditEntry.objects.unscoped().get(action="node.reset_isolation")
     assert entry.before["tenant"] == "vision"
     assert reason_of(borrower) in {"node-not-isolated", ""}
-    with pytest.raises(ConflictError, match="belongs to no tenant"):
+    with pytest.raises(ConflictError, match="is not assigned to a tenant"):
         reset_isolation(viewer=ADMIN, node_id=node.pk, reason="again", now=NOW)
 
 

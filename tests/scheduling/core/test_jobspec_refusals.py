@@ -34,7 +34,7 @@ REFUSED = [
     ("labels", {1: "c"}, "wrong-type", "quotes"),
     ("labels", {"a": 1}, "wrong-type", "0 to 63"),
     ("labels", {"a": "b" * 64}, "too-long", "0 to 63"),
-    ("virtual_cluster", None, "missing-field", "Give virtual_cluster"),
+    ("virtual_cluster", None, "missing-field", "Specify virtual_cluster"),
     ("virtual_cluster", "", "malformed", "vision-a"),
     ("virtual_cluster", "../x", "malformed", "vision-a"),
     ("virtual_cluster", 3, "wrong-type", "vision-a"),

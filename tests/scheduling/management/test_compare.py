@@ -141,8 +141,8 @@ def test_every_chart_of_the_report_has_a_sentence_and_a_table(workloads, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"policy": ["lottery"]}, "there is no policy 'lottery'"),
-        ({"policy": ["fifo:colour=red"]}, "policy fifo takes no 'colour'"),
+        ({"policy": ["lottery"]}, "policy 'lottery' not found"),
+        ({"policy": ["fifo:colour=red"]}, "policy fifo has no parameter 'colour'"),
         ({"policy": ["fifo", "fifo"]}, "fifo is given twice"),
         ({"baseline": "sia"}, "--baseline is 'sia'; use one of the policies given"),
         ({"cluster": "a:2"}, "'a:2' is not of the form"),
@@ -153,7 +153,7 @@ def test_every_chart_of_the_report_has_a_sentence_and_a_table(workloads, tmp_pat
         ({"estimate_noise": float("nan")}, "--estimate-noise is nan"),
         ({"rules": "sia", "node_mtbf": 5.0}, "need --rules events"),
         ({"guarantee": ["x"]}, "--guarantee: 'x' is not of the form"),
-        ({"guarantee": ["x=a:9"]}, "9 nodes of a are promised; there are 2"),
+        ({"guarantee": ["x=a:9"]}, "9 nodes of a are guaranteed, but the cluster has 2"),
         ({"guarantee": ["x=a:1"], "rules": "sia"}, "--guarantee needs --rules events"),
         ({"workload": [Path("nowhere.csv")]}, "cannot read or write"),
     ],

@@ -82,9 +82,9 @@ def test_rules_around_the_policy_are_part_of_its_name(given):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"policy": "lottery"}, "there is no policy 'lottery'"),
-        ({"policy_arg": ["colour=red"]}, "policy sia takes no 'colour'"),
-        ({"wraps": ["luck"]}, "there is no 'luck' to put around a policy"),
+        ({"policy": "lottery"}, "policy 'lottery' not found"),
+        ({"policy_arg": ["colour=red"]}, "policy sia has no parameter 'colour'"),
+        ({"wraps": ["luck"]}, "policy rule 'luck' not found"),
         ({"wraps": ["quota:most=0"]}, "most is 0; use a whole number from 1 to 100000"),
         ({"policy_arg": ["growth=1"]}, "growth is 1; use a whole number from 2 to 64"),
         ({"policy_arg": ["fairness=0"]}, "fairness is 0"),

@@ -41,7 +41,7 @@ def test_winners_and_losers_go_to_the_terminal_and_to_a_file(
 
     document = json.loads(figures.read_text())
     assert (document["winner"], document["loser"]) == (2, 1)
-    assert "2 win, 1 lose, 0 as before, 0 not ended" in text
+    assert "2 faster, 1 slower, 0 unchanged, 0 not finished" in text
     assert "left out: 1 jobs (opportunistic)" in text
     assert text == again
     (loser,) = (line for line in text.splitlines() if line.endswith("loser"))
@@ -58,9 +58,9 @@ def test_winners_and_losers_go_to_the_terminal_and_to_a_file(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policy": "srtf"}, "give --vc; there are language-a, vision-a"),
-        ({"policy": "srtf", "vc": "no-such"}, "there is no virtual cluster 'no-such'"),
-        ({"policy": "lottery", "vc": "vision-a"}, "there is no policy 'lottery'"),
+        ({"policy": "srtf"}, "specify --vc; known: language-a, vision-a"),
+        ({"policy": "srtf", "vc": "no-such"}, "virtual cluster 'no-such' not found"),
+        ({"policy": "lottery", "vc": "vision-a"}, "policy 'lottery' not found"),
         ({"vc": "vision-a"}, "give --policy"),
         (
             {"policy": "srtf", "vc": "vision-a", "since": "noon"},

@@ -56,5 +56,5 @@ def test_what_is_wrong_is_named_by_its_line(text, said):
 
 
 def test_a_format_that_is_not_there_is_named():
-    with pytest.raises(SimulationError, match="no format 'polux'; there are auto, pollux"):
+    with pytest.raises(SimulationError, match="unknown format 'polux'; use one of auto, pollux"):
         read_trace(HEADER, "w.csv", "polux", KNOWN)

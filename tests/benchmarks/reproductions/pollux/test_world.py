@@ -253,7 +253,7 @@ def next_round_or_end(world: PolluxWorld) -> None:
         ("placements", STEP + "1,16,-1,0\n", "cifar10/placements.csv:2: step_time is -1"),
         ("placements", STEP + "10,16,1,0\n", "cifar10/placements.csv:2: placement is '10'"),
         ("placements", STEP, "cifar10/placements.csv: has no placements"),
-        ("validation-128", None, "there is no file cifar10/validation-128.csv"),
+        ("validation-128", None, "file not found: cifar10/validation-128.csv"),
         (
             "validation-256",
             "progress,iteration,metric,grad_sqr,grad_var\n1,x,1,1,1\n",

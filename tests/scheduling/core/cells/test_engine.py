@@ -661,11 +661,11 @@ def test_a_gang_larger_than_a_rack_is_told_so() -> None:
 
     assert isinstance(wait, Wait)
     assert wait.code is WaitCode.EXCEEDS_VC_MAX
-    assert wait.text == "The job needs 24 devices in one rack; one has 16."
+    assert wait.text == "The job needs 24 devices in one rack; the largest has 16."
 
 
 def test_a_level_that_no_chain_has_is_named() -> None:
     wait = racks(("node", 6)).schedule(gang("lost", 1, within="pod"))
 
     assert isinstance(wait, Wait)
-    assert wait.text == "No chain in question has a level pod."
+    assert wait.text == "No suitable chain has the level pod."

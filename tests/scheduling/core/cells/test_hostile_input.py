@@ -241,7 +241,7 @@ def test_pinned_cells_that_spoil_a_rack_have_a_witness() -> None:
     answer = feasible(spec_from_hived(document))
 
     assert not answer.ok
-    assert "beside the pinned cells" in answer.witness
+    assert "in addition to the pinned cells" in answer.witness
 
 
 @QUIET

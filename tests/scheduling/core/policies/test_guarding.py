@@ -117,7 +117,7 @@ def test_devices_of_a_job_that_cannot_be_preempted_are_not_taken():
     pinned = replace(RUNNING, terms=replace(RUNNING.terms, preemptible=False))
     view = make_view([pinned, WAITING], {"a": 4})
 
-    with pytest.raises(IllegalPlanError, match="job 1 runs and cannot be preempted"):
+    with pytest.raises(IllegalPlanError, match="job 1 is running and cannot be preempted"):
         check_plan(view, Plan(allocs=given(2, 2), order=(2,)))
 
 

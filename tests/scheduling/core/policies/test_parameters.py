@@ -41,7 +41,7 @@ def test_a_whole_number_will_do_for_a_number():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"speed": 1}, "policy sia takes no 'speed'; it takes bootstrap, fairness, gap"),
+        ({"speed": 1}, "policy sia has no parameter 'speed'; known: bootstrap, fairness, gap"),
         ({"growth": 2.5}, "growth is 2.5; use a whole number"),
         ({"growth": True}, "growth is True; use a whole number"),
         ({"growth": 1}, "growth is 1; use a whole number from 2 to 64"),
@@ -62,7 +62,7 @@ def test_wrong_values_are_refused_with_what_will_do(args, message):
         ("growth=two", "growth is 'two'; use a whole number"),
         ("fairness=", "fairness is ''; use a number"),
         ("request_caps_batch=perhaps", "request_caps_batch is 'perhaps'; use true or false"),
-        ("colour=red", "takes no 'colour'"),
+        ("colour=red", "has no parameter 'colour'"),
     ],
 )
 def test_wrong_pairs_on_a_command_line_are_refused(pair, message):
@@ -103,7 +103,9 @@ def test_a_power_of_nothing_is_refused():
 
 def test_an_alias_is_the_policy_and_an_unknown_name_lists_what_there_is():
     assert policy_class("fcfs") is Fifo
-    with pytest.raises(UnknownPolicyError, match=r"no policy 'lottery'; there are .*fifo.*sia"):
+    with pytest.raises(
+        UnknownPolicyError, match=r"policy 'lottery' not found; known: .*fifo.*sia"
+    ):
         policy_class("lottery")
 
 

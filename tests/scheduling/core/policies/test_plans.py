@@ -84,7 +84,7 @@ def test_what_was_found_right_is_not_looked_at_again_until_it_or_the_pool_change
         check(snapshot, replace(right, allocs={1: ASKED[2], 2: ASKED[2]}))
     typed = replace(right, allocs={1: Alloc(parts=(Part(n=2, type="b"),))})
     check(snapshot, typed)
-    with pytest.raises(IllegalPlanError, match="job 1 is given b, which is not there"):
+    with pytest.raises(IllegalPlanError, match="job 1: device type b does not exist"):
         check(replace(snapshot, pool=Pool(capacity={"a": 8})), typed)
 
 

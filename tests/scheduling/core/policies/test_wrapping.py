@@ -146,10 +146,10 @@ def test_the_order_in_which_it_is_written_does_not_matter():
         ({"hysteresis": {"min_run": -1.0}}, "min_run is -1.0"),
         ({"hysteresis": {"min_run": True}}, "min_run is True"),
         ({"hysteresis": {"min_run": 10**400}}, "use a number from 0"),
-        ({"hysteresis": {"inner": 1}}, "hysteresis takes no 'inner'"),
-        ({"quota": {"ceilings": {}}}, "quota takes no 'ceilings'"),
+        ({"hysteresis": {"inner": 1}}, "hysteresis has no parameter 'inner'"),
+        ({"quota": {"ceilings": {}}}, "quota has no parameter 'ceilings'"),
         ({"guarded": {"fallback": "sia"}}, "use one of"),
-        ({"luck": {}}, "there is no 'luck'"),
+        ({"luck": {}}, "policy rule 'luck' not found"),
         ({"quota": 3}, "use a mapping"),
         (["quota"], "use a mapping"),
         ("quota", "use a mapping"),
@@ -179,7 +179,7 @@ def test_a_command_line_says_it_in_words():
         (["quota", "quota:most=3"], "twice"),
         (["quota:most"], "not of the form"),
         (["quota:most=many"], "a whole number"),
-        (["luck"], "there is no 'luck'"),
+        (["luck"], "policy rule 'luck' not found"),
     ],
 )
 def test_a_command_line_that_is_wrong_is_refused_by_name(wraps, says):

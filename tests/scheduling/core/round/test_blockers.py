@@ -29,7 +29,10 @@ KEEPS_WAITING = Plan(allocs={}, order=(), why={1: "Not now."})
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize(
     ("count", "devices", "words"),
-    [(1, 16, "One instance needs 16 devices; a node has 8."), (2, 8, "vision-a has 8 of one")],
+    [
+        (1, 16, "One instance needs 16 devices; a node has at most 8."),
+        (2, 8, "vision-a has at most 8 of one"),
+    ],
 )
 def test_under_every_policy_a_job_that_is_too_large_is_told_so(policy, count, devices, words):
     vc = replace(VISION, policy=policy)

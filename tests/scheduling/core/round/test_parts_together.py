@@ -108,7 +108,7 @@ def test_nobody_has_to_leave_for_a_role_beside_which_another_one_never_fits():
     result = decide(cluster_snapshot(strong, holding=jobs_started_by(weak)))
 
     assert not result.preemptions
-    assert result.reasons[1].text == "One instance needs 12 devices; a node has 8."
+    assert result.reasons[1].text == "One instance needs 12 devices; a node has at most 8."
 
 
 def test_roles_of_a_virtual_cluster_without_any_guarantee_are_told_so():

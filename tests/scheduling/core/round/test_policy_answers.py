@@ -178,7 +178,7 @@ def test_a_job_that_must_not_be_preempted_is_safe_from_its_policy():
     result = decide_with_policy(plan_of_devices(), holding=(held_job(4, ran=1e6),), known=known)
 
     assert result.preemptions == ()
-    assert "runs and cannot be preempted" in result.policy_faults[VISION_MINE.id]
+    assert "is running and cannot be preempted" in result.policy_faults[VISION_MINE.id]
 
 
 def test_policies_are_asked_while_something_runs_though_nobody_waits():

@@ -11,17 +11,17 @@ HEADER = "job_id,submission_time,duration,num_gpu\n"
 
 @pytest.mark.parametrize("text", ["", "name,colour\n"])
 def test_a_header_of_no_format_is_refused_with_its_line(text):
-    with pytest.raises(TraceError, match=r"w.csv:1: is of no known format; name one of chronus"):
+    with pytest.raises(TraceError, match=r"w.csv:1: has an unknown format; specify one of chronus"):
         read_trace(text, "w.csv")
 
 
 def test_a_line_that_is_not_of_a_table_is_named():
-    with pytest.raises(TraceError, match=r"w.csv:2: is not a line of a table"):
+    with pytest.raises(TraceError, match=r"w.csv:2: is not a valid row of a table"):
         read_trace(HEADER + '"x,5,60,1\n', "w.csv")
 
 
 def test_an_unknown_format_lists_what_there_is():
-    with pytest.raises(SimulationError, match=r"no format 'xls'; there are auto, .*philly"):
+    with pytest.raises(SimulationError, match=r"unknown format 'xls'; use one of auto, .*philly"):
         read_trace(HEADER + "x,5,60,1\n", "w.csv", "xls")
 
 
@@ -47,7 +47,7 @@ def test_a_cluster_is_read_in_its_order():
         ("aws:6x", "'aws:6x' is not of the form"),
         ("aws:-1x4", "'aws:-1x4' is not of the form"),
         ("aws:0x4", "'aws:0x4' has no devices"),
-        ("aws:1x4,aws:2x4", "the type aws stands there twice"),
+        ("aws:1x4,aws:2x4", "the type aws is given twice"),
     ],
 )
 def test_a_malformed_cluster_is_refused(text, message):

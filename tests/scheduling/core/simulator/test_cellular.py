@@ -135,8 +135,8 @@ def test_no_device_is_used_twice_no_guarantee_is_exceeded_and_all_work_is_done(
         ("vision", "'vision' is not of the form NAME=TYPE:NODES"),
         ("vision=a", "is not of the form"),
         ("a/b=a:1", "is not of the form"),
-        ("vision=c:1", "vision: there is no type c"),
-        ("vision=a:4", "4 nodes of a are promised; there are 3"),
+        ("vision=c:1", "vision: device type c not found"),
+        ("vision=a:4", "4 nodes of a are guaranteed, but the cluster has 3"),
     ],
 )
 def test_a_guarantee_that_cannot_be_is_refused_by_name(text, message):

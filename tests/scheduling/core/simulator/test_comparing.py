@@ -66,7 +66,7 @@ def test_without_both_figures_there_is_no_ratio():
 
 
 def test_the_baseline_must_be_one_of_the_policies():
-    with pytest.raises(SimulationError, match="the baseline 'c' is none of a"):
+    with pytest.raises(SimulationError, match="the baseline 'c' is not one of a"):
         compare([run("a", "w", [1.0])], "c")
 
 

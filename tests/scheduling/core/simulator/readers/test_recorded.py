@@ -173,7 +173,7 @@ def test_negative_times_and_sizes_are_refused(name):
 
 @pytest.mark.parametrize("name", sorted({*LINES} - {"philly", "gavel"}))
 def test_an_id_that_stands_there_twice_is_named_with_both_lines(name):
-    with pytest.raises(TraceError, match=r"t.csv:4: the job a stands in line 2 already"):
+    with pytest.raises(TraceError, match=r"t.csv:4: job a is already in line 2"):
         read_trace(text(name, f"{LINES[name]}\n\n{LINES[name]}"), "t.csv")
 
 
@@ -267,7 +267,7 @@ def test_a_file_that_was_cut_off_is_refused_with_the_line_it_reaches():
     lines = "".join(f"job-{number},{number},60,1\n" for number in range(20_000))
     whole = gzip.compress(lines.encode())
 
-    with pytest.raises(TraceError, match="is cut off here") as caught:
+    with pytest.raises(TraceError, match="is truncated here") as caught:
         text_of(whole[: len(whole) // 2], "t.gz", most=1 << 20)
 
     assert 1_000 < caught.value.line < 20_000
@@ -299,7 +299,7 @@ def test_a_packed_file_holds_one_file_alone():
         archive.writestr("a.csv", "a")
         archive.writestr("b.csv", "b")
 
-    with pytest.raises(SimulationError, match="holds 2 files; use one"):
+    with pytest.raises(SimulationError, match="contains 2 files; use an archive with one file"):
         text_of(file.getvalue(), "t.zip", most=1000)
 
 
