@@ -63,12 +63,12 @@ class Demo:
             StartupError: no process responds in time.
         """
         child = supervisor.children[PROGRAM]
-        if not supervisor.wait_until(partial(nodes_answer, self.source), CONTENT_SECONDS):
+        if not supervisor.wait_until(partial(nodes_respond, self.source), CONTENT_SECONDS):
             raise StartupError("the demo nodes do not accept connections", last_lines(child.log))
 
     def probes(self) -> Mapping[str, Probe]:
         """Return the health check of the process of the nodes."""
-        return {PROGRAM: partial(nodes_answer, self.source)}
+        return {PROGRAM: partial(nodes_respond, self.source)}
 
     def lines(self) -> list[str]:
         """Return lines for the console about the isolation of demo jobs."""
@@ -94,7 +94,7 @@ class Demo:
         ]
 
 
-def nodes_answer(listing: Path) -> bool:
+def nodes_respond(listing: Path) -> bool:
     """Return whether at least one node sends an SSH greeting.
 
     A stopped process still accepts connections, so the greeting is checked. One unreachable node

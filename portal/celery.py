@@ -7,7 +7,7 @@ from typing import Any, Final
 from celery import Celery, Task
 from celery.signals import task_prerun, worker_process_init, worker_ready
 
-from portal.memory import keep_connections, look_at_connections, settle
+from portal.memory import check_connections, keep_connections, settle
 from tenants.clock import estimated_now
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
@@ -55,4 +55,4 @@ app.steps["worker"].add("workers.celery_steps:NodeServiceStep")
 for started in (worker_process_init, worker_ready):
     started.connect(settle)
     started.connect(keep_connections)
-task_prerun.connect(look_at_connections)
+task_prerun.connect(check_connections)

@@ -146,7 +146,7 @@ def host_rows(now: datetime) -> tuple[HostRow, ...]:
 def _broker_answers() -> bool:
     if not broker.has_broker():
         return False
-    return broker.broker_answers()
+    return broker.broker_responds()
 
 
 def _database() -> HealthPart:

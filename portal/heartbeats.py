@@ -177,7 +177,7 @@ class HeartbeatScheduler(Scheduler):
         close_old_connections()
         if not self._is_active():
             return LOOK_SECONDS
-        has_broker = broker.broker_answers()
+        has_broker = broker.broker_responds()
         self._missed.look(has_broker=has_broker)
         if not has_broker:
             return LOOK_SECONDS

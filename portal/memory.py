@@ -31,7 +31,7 @@ def keep_connections(**_: Any) -> None:
         connections.settings[alias]["CONN_MAX_AGE"] = KEPT_SECONDS
 
 
-def look_at_connections(sender: Any = None, **_: Any) -> None:
+def check_connections(sender: Any = None, **_: Any) -> None:
     """Close connections before a task that are too old or broken by a database restart.
 
     Celery checks connections only after hundreds of tasks, all of which would fail.

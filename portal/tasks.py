@@ -11,7 +11,7 @@ from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
-from scheduling.estimates.services.corrections import forget_estimates
+from scheduling.estimates.services.corrections import prune_estimates
 from scheduling.maintenance.retention import Retention, prune
 from scheduling.notices.services import deliveries
 from scheduling.usage.services import usage
@@ -19,7 +19,7 @@ from scheduling.what_if.services.what_if import forget_what_ifs
 from tenants import audit_chain
 from tenants.audit import Actor
 from tenants.clock import database_now
-from tenants.services import forget_attempts, forget_forms, forget_password_links
+from tenants.services import forget_attempts, forget_password_links, prune_forms
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
 from workers.services import telemetry
@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 KEEP_DELIVERIES: Final = timedelta(days=30)
 
 
-def kept() -> Retention:
+def retention() -> Retention:
     set_here: dict[str, Any] = _ages(Retention)
     if settings.TESSERA.keep_round_bytes is not None:
         set_here["round_bytes"] = settings.TESSERA.keep_round_bytes
     return replace(Retention(), **set_here)
 
 
-def kept_of_nodes() -> WorkerRetention:
+def node_retention() -> WorkerRetention:
     return replace(WorkerRetention(), **_ages(WorkerRetention))
 
 
@@ -58,20 +58,20 @@ def keep_house() -> None:
     telemetry.roll_up(now=now)
     # Logs first: deleting the jobs deletes the rows with the paths of their logs.
     workers_retention.prune(
-        retention=kept_of_nodes(),
+        retention=node_retention(),
         logs_dir=worker_settings().logs_dir,
         now=now,
     )
     prune(
-        retention=kept(),
+        retention=retention(),
         data_dir=Path(settings.TESSERA.data_dir),
         now=now,
         actor=Actor.system("housekeeping"),
     )
     forget_what_ifs(now=now)
-    forget_estimates(now=now)
+    prune_estimates(now=now)
     deliveries.prune(before=now - KEEP_DELIVERIES)
-    forget_forms(now=now)
+    prune_forms(now=now)
     forget_password_links(now=now)
     forget_attempts(now=now)
     SessionStore.clear_expired()

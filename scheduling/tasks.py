@@ -10,7 +10,7 @@ from django.conf import settings
 
 from scheduling import ports
 from scheduling.clusters.services import nodes
-from scheduling.common.on_commit import want_round
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.values import RoundResult
 from scheduling.rounds.services import evidence, rounds
 from scheduling.rounds.snapshot import Reading, RoundConfig
@@ -49,7 +49,7 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
         logger.info("%s", lost)
         # The faster one may have read before the change that requested this one. No one else
         # requests another: requests since then were merged into this one.
-        want_round("lost")
+        request_round_on_commit("lost")
     else:
         requests.finish()
         tuning.choose_batches(now=database_now())

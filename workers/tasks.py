@@ -30,7 +30,9 @@ def notify() -> None:
 
 def _notify() -> None:
     outbound = current_outbound()
-    outbox.tell(now=database_now(), sends_mail=bool(outbound.sender), base_url=outbound.base_url)
+    outbox.create_deliveries(
+        now=database_now(), sends_mail=bool(outbound.sender), base_url=outbound.base_url
+    )
     deliver(outbound, now=database_now)
 
 

@@ -26,7 +26,7 @@ def has_broker() -> bool:
     return urlsplit(settings.TESSERA.redis_url).scheme != "memory"
 
 
-def broker_answers() -> bool:
+def broker_responds() -> bool:
     """Return whether the broker is reachable; True where none is configured."""
     if not has_broker():
         return True

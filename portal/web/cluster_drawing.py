@@ -250,7 +250,7 @@ def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
         "tickvals": ticks,
         "ticktext": [words.percent(tick / 100) for tick in ticks],
     }
-    return {"data": traces, "layout": {"yaxis": axis}, "says": day_says(points)}
+    return {"data": traces, "layout": {"yaxis": axis}, "says": describe_day(points)}
 
 
 def _since_known(points: Sequence[DayPoint]) -> Sequence[DayPoint]:
@@ -266,7 +266,7 @@ def _since_known(points: Sequence[DayPoint]) -> Sequence[DayPoint]:
     return points[max(0, min(first, len(points) - FEW)) :]
 
 
-def day_says(points: Sequence[DayPoint]) -> str:
+def describe_day(points: Sequence[DayPoint]) -> str:
     """Describe the chart in a sentence."""
     parts = []
     for name, _colour, take in LINES:

@@ -44,7 +44,7 @@ TITLES: Final = {
 @require_POST
 @page
 def stop(request: PageRequest, job_id: int) -> HttpResponse:
-    stop_and_say(request, job_id)
+    stop_and_report(request, job_id)
     return _to_job(job_id)
 
 
@@ -123,7 +123,7 @@ def download_log(request: PageRequest, job_id: int, role: str, rank: int) -> Str
     )
 
 
-def stop_and_say(request: PageRequest, job_id: int) -> None:
+def stop_and_report(request: PageRequest, job_id: int) -> None:
     """Stop a job, and show the result on the next page."""
     job = visible_job(request.viewer, job_id)
     before = job.state
@@ -167,7 +167,7 @@ class ActionResult:
 def stop_one(request: PageRequest) -> HttpResponse:
     """Stop the job of one row of the list, and show the list again."""
     form = request.http.POST
-    stop_and_say(request, _number(form.get("only", "")))
+    stop_and_report(request, _number(form.get("only", "")))
     return HttpResponseRedirect(_back(form.get("next", "")))
 
 

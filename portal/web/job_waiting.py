@@ -52,7 +52,7 @@ def amend(request: PageRequest, job_id: int) -> HttpResponse:
     job = visible_job(request.viewer, job_id)
     changes = _changes(request.http.POST.get("changes", ""))
     try:
-        done = amend_and_say(request, job, changes, seen=request.http.POST.get("seen", ""))
+        done = amend_and_report(request, job, changes, seen=request.http.POST.get("seen", ""))
     except DomainError as error:
         if error.status in (403, 404):
             raise
@@ -68,7 +68,7 @@ def amend(request: PageRequest, job_id: int) -> HttpResponse:
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
 
 
-def amend_and_say(
+def amend_and_report(
     request: PageRequest, job: Job, changes: Mapping[str, Any], *, seen: str = ""
 ) -> str:
     """Change the job as the viewer, if unchanged since ``seen``; return the message."""
@@ -206,7 +206,7 @@ def _change(request: PageRequest, job: Job, form: JobEditForm) -> str:
     if not changes:
         return _("Job %(pk)s not changed: the values are the same.") % {"pk": job.pk}
     # Sent twice, the second finds the job already changed, and changes nothing.
-    return amend_and_say(request, job, changes, seen=seen)
+    return amend_and_report(request, job, changes, seen=seen)
 
 
 def _form(

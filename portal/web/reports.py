@@ -176,7 +176,7 @@ def estimates(request: PageRequest) -> HttpResponse:
     context = {
         "rows": found,
         "figure": calibration_figure(found),
-        "says": calibration_says(found),
+        "says": describe_calibration(found),
     }
     return request.render("estimates/estimates.html", context)
 
@@ -198,7 +198,7 @@ def calibration_figure(rows: Sequence[EstimateAccuracy]) -> dict[str, Any]:
         "xaxis": {**axis, "title": {"text": gettext("estimated wait")}},
         "yaxis": {**axis, "title": {"text": gettext("actual wait")}},
     }
-    return {"data": traces, "layout": layout, "says": calibration_says(rows)}
+    return {"data": traces, "layout": layout, "says": describe_calibration(rows)}
 
 
 def _starts(row: EstimateAccuracy, place: int) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def _as_estimated(longest: float) -> dict[str, Any]:
     }
 
 
-def calibration_says(rows: Sequence[EstimateAccuracy]) -> str:
+def describe_calibration(rows: Sequence[EstimateAccuracy]) -> str:
     """Describe the chart in a sentence."""
     number = sum(row.estimates for row in rows)
     if not number:

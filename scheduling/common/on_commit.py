@@ -9,12 +9,12 @@ from scheduling import ports
 from scheduling.signals import answers_found, cluster_changed, node_changed, orders_changed
 
 
-def want_round(cause: str) -> None:
+def request_round_on_commit(cause: str) -> None:
     """Request a round once the current transaction has committed."""
     transaction.on_commit(partial(_request_round, cause))
 
 
-def tell_nodes(node_ids: Iterable[int]) -> None:
+def wake_node_services(node_ids: Iterable[int]) -> None:
     """Wake the services that carry these nodes once the current transaction has committed."""
     ids = frozenset(node_ids)
     if ids:
@@ -26,7 +26,7 @@ def node_has_changed(node_id: int) -> None:
     transaction.on_commit(partial(node_changed.send_robust, sender=None, node_id=node_id))
 
 
-def tell_answers(job_ids: Iterable[int]) -> None:
+def signal_new_estimates(job_ids: Iterable[int]) -> None:
     """Send the signal ``answers_found`` for these jobs after the commit."""
     ids = tuple(job_ids)
     if ids:

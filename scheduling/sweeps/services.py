@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
-from scheduling.common.on_commit import want_round
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.lifecycle import HOLDING, JobEventKind, JobState
 from scheduling.core.messages import sentence
 from scheduling.core.sweeps import LABEL, Grid, GridError, documents, label_of
@@ -308,5 +308,5 @@ def _stop_waiting(sweep: Sweep, viewer: Viewer, now: datetime) -> int:
             ],
         )
         if stopped:
-            want_round("stop")
+            request_round_on_commit("stop")
     return len(stopped)

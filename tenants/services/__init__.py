@@ -6,7 +6,7 @@ from tenants.services.announcements import (
     dismiss_announcement,
     update_announcement,
 )
-from tenants.services.forms import FormSentError, act_once, forget_forms
+from tenants.services.forms import FormSentError, act_once, prune_forms
 from tenants.services.members import (
     UNCHANGED,
     LastLeadError,
@@ -64,13 +64,13 @@ __all__ = [
     "delete_announcement",
     "dismiss_announcement",
     "forget_attempts",
-    "forget_forms",
     "forget_password_links",
     "grant_cluster_admin",
     "issue_password_link",
     "issue_token",
     "newest_uid",
     "prune_audit",
+    "prune_forms",
     "remember_source",
     "remove_member",
     "restore_tenant",

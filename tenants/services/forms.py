@@ -88,7 +88,7 @@ def act_once(
     return made
 
 
-def forget_forms(*, now: datetime) -> int:
+def prune_forms(*, now: datetime) -> int:
     """Delete forms that were sent long ago; return their number."""
     gone, _ = FormToken.objects.filter(at__lt=now - KEPT).delete()
     return gone

@@ -433,7 +433,8 @@ def test_reports_leave_a_container_by_the_socket_and_by_the_file(
     docker: Engine, session: Session
 ) -> None:
     spec = docker.spec(
-        "python3 -c 'from tessera.train import reports; reports.tell(\"line\", number=1)'; "
+        "python3 -c 'from tessera.train import reports; "
+        'reports.report_event("line", number=1)\'; '
         "ls $TESSERA_JOB_RUN_DIR/job; echo '{\"number\": 2}' >> $TESSERA_JOB_REPORTS"
     )
     shown = [

@@ -382,7 +382,7 @@ import os, time
 from tessera.train import reports
 n = 0
 while n < COUNT:
-    reports.tell("line", number=n)
+    reports.report_event("line", number=n)
     n += 1
     time.sleep(PAUSE)
 reports._reporter().close()
@@ -416,7 +416,8 @@ def test_at_every_level_the_library_uses_the_socket_and_scripts_the_file(
 ) -> None:
     with node(level, account) as session:
         spec = make_spec(
-            "python3 -c 'from tessera.train import reports; reports.tell(\"line\", number=1)'; "
+            "python3 -c 'from tessera.train import reports; "
+            'reports.report_event("line", number=1)\'; '
             "ls -A $TESSERA_JOB_SECRETS_DIR $(dirname $TESSERA_JOB_REPORTS); "
             "echo '{\"number\": 2}' >> $TESSERA_JOB_REPORTS; "
             "while [ ! -e GO ]; do sleep 0.05; done; : > $TESSERA_JOB_REPORTS",

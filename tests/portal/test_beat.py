@@ -90,11 +90,11 @@ def test_without_a_reachable_broker_it_retains_the_lease_and_sends_nothing(
     first = Beat("a")
     long_ago(first)
     # The tests run without a broker.
-    monkeypatch.setattr(connection, "broker_answers", lambda: False)
+    monkeypatch.setattr(connection, "broker_responds", lambda: False)
     assert first.work() == []
     assert DutyLease.objects.get().owner == "beat@a"
 
-    monkeypatch.setattr(connection, "broker_answers", lambda: True)
+    monkeypatch.setattr(connection, "broker_responds", lambda: True)
 
     assert first.work() == sorted(app.conf.beat_schedule)
 

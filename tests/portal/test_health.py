@@ -54,7 +54,7 @@ def whole(without_broker: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A control plane of which every part works."""
     # The tests run without a broker.
     monkeypatch.setattr(broker, "has_broker", lambda: True)
-    monkeypatch.setattr(broker, "broker_answers", lambda: True)
+    monkeypatch.setattr(broker, "broker_responds", lambda: True)
 
 
 @pytest.fixture

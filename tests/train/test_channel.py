@@ -57,7 +57,7 @@ def numbered(count: int) -> list[bytes]:
 
 def test_a_line_is_one_datagram_with_the_token(a_node: Node) -> None:
     reporter = Reporter(str(a_node.path))
-    reporter.tell("line", {"number": 1})
+    reporter.report_event("line", {"number": 1})
 
     (line,) = a_node.lines()
 
@@ -84,7 +84,7 @@ def test_lines_wait_in_order_while_the_queue_is_full(a_node: Node) -> None:
 def test_lines_that_are_not_received_go_to_the_file(a_node: Node) -> None:
     reporter = Reporter(str(a_node.path))
     for number in range(reports.MOST_WAITING + 100):
-        reporter.tell("line", {"number": number})
+        reporter.report_event("line", {"number": number})
     reporter.close()
 
     sent, in_file = a_node.lines(), a_node.path.read_bytes().splitlines()

@@ -38,7 +38,7 @@ class NodeConnection:
         self._visit: NodeSession | None = None
         self._failures = 0
         self._silent_since = None if silent is None else time.monotonic() - silent
-        self._told: bool | None = None
+        self._signal_sent: bool | None = None
         self._heard_at = time.monotonic()
         self._was_heard = False
 
@@ -108,7 +108,7 @@ class NodeConnection:
         """Mark the node as reachable after its first reconciliation."""
         self._failures = 0
         self._silent_since = None
-        self._told = None
+        self._signal_sent = None
 
     def _note_silence(self, reason: str) -> None:
         self._failures += 1
@@ -116,8 +116,8 @@ class NodeConnection:
         if self._silent_since is None:
             self._silent_since = now
         is_down = now - self._silent_since >= self._service.settings.down_after
-        if self._told != is_down:
-            self._told = is_down
+        if self._signal_sent != is_down:
+            self._signal_sent = is_down
             log.warning("%s does not respond: %s", self.address.name, reason)
             self._service.post(ContactLost(node_id=self.node_id, reason=reason, down=is_down))
 
@@ -130,7 +130,7 @@ class NodeConnection:
     def _tell_progress(self, run_id: str, text: str) -> None:
         rank = self._visit.rank(run_id) if self._visit is not None else None
         if rank is not None:
-            self._service.tell(
+            self._service.send_signal(
                 image_progress,
                 job_id=rank.job_id,
                 attempt=rank.attempt_number,

@@ -125,8 +125,8 @@ class StreamFollower:
             service.post(
                 Happened(node_id=self.rank.node_id, rank=self.rank, happenings=happenings)
             )
-        if self.kept != self._told and not last:
-            self._told = self.kept
+        if self.kept != self._signal_sent and not last:
+            self._signal_sent = self.kept
             service.post(
                 LogKept(
                     node_id=self.rank.node_id,
@@ -200,7 +200,7 @@ class StreamFollower:
         if not whole and not end:
             return
         next_offset = self.kept.end - rest
-        service.tell(
+        service.send_signal(
             log_grew,
             job_id=self.rank.job_id,
             attempt=self.rank.attempt_number,

@@ -66,5 +66,5 @@ class Service(Protocol):
     def on_disk(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         """Read or write files in a thread."""
 
-    def tell(self, signal: Signal, **arguments: Any) -> None:
+    def send_signal(self, signal: Signal, **arguments: Any) -> None:
         """Send a signal from a thread; dropped without receivers or when they lag."""

@@ -33,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DISK_THREADS: Final = 2
-MOST_UNTOLD: Final = 512
+MOST_UNSENT: Final = 512
 FROZEN_SECONDS: Final = 2.0
 """Excess length of a pause from which on the process counts as frozen."""
 
@@ -85,8 +85,8 @@ class NodeService:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._desk = ReportWriter(owner=self.owner, settings=settings, lost=self._drop)
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
-        self._teller = ThreadPoolExecutor(1, thread_name_prefix="teller")
-        self._untold = 0
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="signals")
+        self._unsent = 0
         self._releasing: asyncio.Task[None] | None = None
         self._backoffs = Backoffs(
             owner=self.owner,
@@ -144,19 +144,19 @@ class NodeService:
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._disk, partial(function, *args, **kwargs))
 
-    def tell(self, signal: Signal, **arguments: Any) -> None:
+    def send_signal(self, signal: Signal, **arguments: Any) -> None:
         """Send a signal from a separate thread; live pages that miss one fetch again."""
-        if not signal.has_listeners(None) or self._untold >= MOST_UNTOLD:
+        if not signal.has_listeners(None) or self._unsent >= MOST_UNSENT:
             return
-        self._untold += 1
+        self._unsent += 1
         loop = asyncio.get_running_loop()
         sent = loop.run_in_executor(
-            self._teller, partial(signal.send_robust, sender=None, **arguments)
+            self._sender, partial(signal.send_robust, sender=None, **arguments)
         )
-        sent.add_done_callback(self._told)
+        sent.add_done_callback(self._signal_sent)
 
-    def _told(self, _: object) -> None:
-        self._untold -= 1
+    def _signal_sent(self, _: object) -> None:
+        self._unsent -= 1
 
     # -- the service -------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class NodeService:
         self._carriers.clear()
         await self._desk.close()
         self._disk.shutdown(wait=True)
-        await asyncio.to_thread(end_threads, self._teller, 1)
+        await asyncio.to_thread(end_threads, self._sender, 1)
 
     def _sign_off(self, node_ids: Collection[int]) -> None:
         node_leases.release(owner=self.owner, node_ids=node_ids, now=database_now())

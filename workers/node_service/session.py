@@ -359,7 +359,7 @@ class NodeSession:
                 log.warning("%s: no telemetry: %s", self._node.name, error)
             else:
                 now = estimated_now()
-                self._service.tell(
+                self._service.send_signal(
                     telemetry_seen,
                     node_id=self._node.node_id,
                     at=now,

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from portal.tasks import age, kept, kept_of_nodes
+from portal.tasks import age, node_retention, retention
 from scheduling.maintenance.retention import Retention, prune
 from tenants.audit import Actor
 from tenants.clock import database_now
@@ -38,7 +38,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add one option for the retention of each kind of rows."""
-        for keep, ages in ((kept(), AGES), (kept_of_nodes(), AGES_OF_NODES)):
+        for keep, ages in ((retention(), AGES), (node_retention(), AGES_OF_NODES)):
             for name, words in ages.items():
                 until: timedelta | None = getattr(keep, name)
                 parser.add_argument(
@@ -51,7 +51,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--round-bytes",
             type=int,
-            default=kept().round_bytes,
+            default=retention().round_bytes,
             metavar="N",
             help="maximum total size of snapshots in bytes (default %(default)d)",
         )

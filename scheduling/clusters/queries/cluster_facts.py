@@ -120,7 +120,7 @@ class ClusterFacts:
         self._made: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = Lock()
 
-    def says_the_same_as(self, other: "ClusterFacts") -> bool:
+    def has_equal_rows(self, other: "ClusterFacts") -> bool:
         """Return whether both have equal rows."""
         return self.topology is other.topology and self.rows == other.rows
 
@@ -275,7 +275,7 @@ class _Newest:
     def shared(self, facts: ClusterFacts) -> ClusterFacts:
         """Return the cached facts if they equal ``facts``, else ``facts``."""
         known = self._facts
-        if known is not None and known.says_the_same_as(facts):
+        if known is not None and known.has_equal_rows(facts):
             return known
         self._facts = facts
         return facts

@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from scheduling.clusters.models import ClusterRules
-from scheduling.clusters.services.topology import in_turn, places_kept
-from scheduling.common.on_commit import want_round
+from scheduling.clusters.services.topology import in_turn, require_places
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.messages import sentence
 from tenants.audit import record
 from tenants.errors import FieldError, InvalidError, StaleEditError
@@ -57,7 +57,7 @@ def _set(viewer: Viewer, level: str, now: datetime, expected_version: int | None
         return rules
     before = {"least_isolation": rules.least_isolation}
     reason = "minimum isolation level"
-    with places_kept(field="least_isolation", reason=reason, user_id=viewer.user_id, now=now):
+    with require_places(field="least_isolation", reason=reason, user_id=viewer.user_id, now=now):
         rules.least_isolation, rules.version = level, rules.version + 1
         rules.save(update_fields=["least_isolation", "version"])
     record(
@@ -67,5 +67,5 @@ def _set(viewer: Viewer, level: str, now: datetime, expected_version: int | None
         before=before,
         after={"least_isolation": level},
     )
-    want_round("isolation")
+    request_round_on_commit("isolation")
     return rules

@@ -36,7 +36,7 @@ from scheduling.clusters.services.topology import (
     require_version,
     retire_devices,
 )
-from scheduling.common.on_commit import want_round
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.cells import ClusterSpec, SpecError, VcSpec
 from scheduling.core.cells.hived import spec_from_hived
 from scheduling.core.messages import sentence
@@ -327,7 +327,7 @@ class _Importing:
                 "virtual_clusters_emptied": report.virtual_clusters_emptied,
             },
         )
-        want_round("import")
+        request_round_on_commit("import")
 
 
 _SHARE_KEYS = (

@@ -15,7 +15,7 @@ from scheduling.clusters.services.topology import (
     move_devices,
     retire_devices,
 )
-from scheduling.common.on_commit import node_has_changed, want_round
+from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.cells import CellError, ClusterSpec, PhysicalCell, feasible
 from scheduling.core.cells.topology import ClusterTopology
 from scheduling.core.inventory import Proposal, propose
@@ -85,7 +85,7 @@ def _apply(node_id: int, inventory: Inventory, now: datetime) -> Applied:
         written, is_new_version=spec is not None, warnings=(*proposal.warnings, *warnings)
     )
     if has_changed or applied.is_new_version:
-        _tell(node, applied)
+        _signal_change(node, applied)
     return applied
 
 
@@ -234,7 +234,7 @@ def _fill(row: Device, found: Found | None, cpus: float, memory: int) -> None:
         row.healthy, row.health_reason = True, ""
 
 
-def _tell(node: Node, applied: Applied) -> None:
+def _signal_change(node: Node, applied: Applied) -> None:
     record(
         actor=_SYSTEM,
         action="node.inventory",
@@ -248,7 +248,7 @@ def _tell(node: Node, applied: Applied) -> None:
         },
     )
     node_has_changed(node.pk)
-    want_round("inventory")
+    request_round_on_commit("inventory")
 
 
 def _words(indices: Iterable[int]) -> list[int]:

@@ -9,7 +9,7 @@ from django.db import transaction
 from scheduling.clusters.models import Node
 from scheduling.clusters.models.nodes import PLAIN_LEVELS
 from scheduling.clusters.services.inventory import apply_inventory
-from scheduling.common.on_commit import node_has_changed, want_round
+from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.enums import MemberStep, NodeState
 from scheduling.jobs.services.lifecycle import Note, try_job_event
@@ -112,7 +112,7 @@ def record_probe(
         and not (found.devices and all(device.declared for device in found.devices)),
     )
     node_has_changed(node_id)
-    want_round("probe")
+    request_round_on_commit("probe")
 
 
 def plain_level(probes: Sequence[IsolationProbe]) -> str:
@@ -141,7 +141,7 @@ def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -
     if state != node.state:
         put_node_state(node_id=node_id, name=node.name, state=state, now=now)
     node_has_changed(node_id)
-    want_round("node")
+    request_round_on_commit("node")
     return True
 
 

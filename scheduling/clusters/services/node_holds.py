@@ -8,7 +8,7 @@ from django.db import transaction
 from scheduling.clusters.models import Device, Node
 from scheduling.clusters.services.node_rows import node_to_edit, open_members_on, write_node
 from scheduling.common.edits import reason_errors
-from scheduling.common.on_commit import node_has_changed, want_round
+from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
@@ -248,7 +248,7 @@ def set_device_health(
         device.save(update_fields=["healthy", "health_reason"])
         record(actor=viewer, action="device.health", obj=device, before=before, after=after)
         node_has_changed(node.pk)
-        want_round("device")
+        request_round_on_commit("device")
     return device
 
 

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from scheduling.clusters.models import Node
 from scheduling.clusters.services.node_contact import state_of
 from scheduling.common.edits import compare_and_set
-from scheduling.common.on_commit import node_has_changed, want_round
+from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.messages import sentence
 from scheduling.enums import MemberStep, NodeState
 from scheduling.notices.services.outbox import put_node_state
@@ -85,7 +85,7 @@ def write_node(
             message=message,
         )
     node.refresh_from_db()
-    tell(node)
+    signal_change(node)
 
 
 def _state_with(node: Node, changes: Mapping[str, Any]) -> tuple[NodeState, str]:
@@ -115,10 +115,10 @@ def shown(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def tell(node: Node) -> None:
+def signal_change(node: Node) -> None:
     """Send the signal of a changed node after the commit, and request a round."""
     node_has_changed(node.pk)
-    want_round("node")
+    request_round_on_commit("node")
 
 
 def removal_values(node: Node, now: datetime) -> dict[str, Any]:

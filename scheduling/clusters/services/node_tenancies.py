@@ -9,7 +9,7 @@ from django.db.models import Q
 from scheduling.clusters.models import Node, NodeTenancy
 from scheduling.clusters.services.node_rows import address_of, node_to_edit, require_empty
 from scheduling.common.edits import reason_errors
-from scheduling.common.on_commit import node_has_changed, want_round
+from scheduling.common.on_commit import node_has_changed, request_round_on_commit
 from scheduling.core.values import Start
 from scheduling.jobs.models import Job
 from tenants.audit import record
@@ -143,5 +143,5 @@ def reset_isolation(
             message=reason.strip(),
         )
         node_has_changed(node.pk)
-        want_round("node")
+        request_round_on_commit("node")
     return node

@@ -27,12 +27,12 @@ from scheduling.clusters.services.node_rows import (
     removal_values,
     require_empty,
     shown,
-    tell,
+    signal_change,
     write_node,
 )
 from scheduling.clusters.services.node_tenancies import keep_tenancy
 from scheduling.clusters.services.node_values import fingerprint_of, in_rows, node_faults
-from scheduling.clusters.services.topology import in_turn, places_kept
+from scheduling.clusters.services.topology import in_turn, require_places
 from scheduling.core.messages import sentence
 from scheduling.enums import NodeState
 from tenants.audit import record
@@ -204,7 +204,7 @@ def _dedicated(
     if values.get("dedicated_to", node.dedicated_to) == node.dedicated_to:
         return nullcontext()
     reason = f"tenants of {node.name}"
-    return places_kept(field="dedicated_to", reason=reason, user_id=viewer.user_id, now=now)
+    return require_places(field="dedicated_to", reason=reason, user_id=viewer.user_id, now=now)
 
 
 def remove_node(
@@ -254,7 +254,7 @@ def _store(viewer: Viewer, values: dict[str, Any], now: datetime) -> Node:
     )
     record(actor=viewer, action="node.add", obj=node, after=shown(values))
     keep_tenancy(viewer=viewer, node=node, now=now)
-    tell(node)
+    signal_change(node)
     return node
 
 

@@ -44,7 +44,7 @@ from scheduling.clusters.services.virtual_clusters import (
     write_virtual_clusters,
 )
 from scheduling.common.edits import reason_errors
-from scheduling.common.on_commit import want_round
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.cells import ClusterSpec, SpecError
 from scheduling.core.cells.reconfiguration import Reconfiguration
 from scheduling.core.messages import sentence
@@ -194,7 +194,7 @@ class _Run:
         for edit in self.edits:
             self._hold(edit)
         if draft.edited:
-            want_round("virtual-cluster")
+            request_round_on_commit("virtual-cluster")
         shown = topology.version if self.dry_run else version
         return Reconfigured(dry_run=self.dry_run, version=shown, effect=effect)
 
@@ -303,7 +303,7 @@ class _Run:
             },
             message=self.reason,
         )
-        want_round("reconfigure")
+        request_round_on_commit("reconfigure")
 
 
 def _request_faults(edits: Sequence[Edit], reason: str) -> list[FieldError]:

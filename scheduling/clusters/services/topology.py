@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from scheduling.clusters.models import Device, Topology
 from scheduling.clusters.queries.isolation_fit import lost_places, missing_places, places_lost
 from scheduling.clusters.queries.virtual_clusters import spec_in_force
-from scheduling.common.on_commit import want_round
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.cells import ClusterSpec, Feasibility, SpecError, feasible
 from scheduling.core.messages import sentence
 from scheduling.runs.models import Lease
@@ -136,7 +136,7 @@ def append_version(
             )
     except IntegrityError as error:
         raise TopologyMovedError(f"version {before + 1} exists") from error
-    want_round("topology")
+    request_round_on_commit("topology")
     return Appended(version=before + 1, spec=spec)
 
 
@@ -183,7 +183,9 @@ def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells")
 
 
 @contextmanager
-def places_kept(*, field: str, reason: str, user_id: int | None, now: datetime) -> Iterator[None]:
+def require_places(
+    *, field: str, reason: str, user_id: int | None, now: datetime
+) -> Iterator[None]:
     """Reject an edit of node access in the block if a quota would not fit any more.
 
     Call it inside ``in_turn``: it appends a version, so that of two concurrent edits the second is

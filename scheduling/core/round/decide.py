@@ -26,7 +26,7 @@ from scheduling.core.round.engine_setup import engine_for
 from scheduling.core.round.gang_requests import requests_of
 from scheduling.core.round.placement import never_together, refused, wait_reason
 from scheduling.core.round.policy_answers import MakePolicy
-from scheduling.core.round.starting import kept_off
+from scheduling.core.round.starting import tenancy_refusal
 from scheduling.core.round.state import TRIALS, RoundState
 from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
 from tessera.reasons import ReasonCode
@@ -182,7 +182,7 @@ def _by_search(deciding: RoundState, job: QueuedJob) -> tuple[Reason | None, int
         cost += EVICTION if isinstance(decision, Preempt) else 1
         if not isinstance(decision, Wait):
             continue
-        reason = kept_off(deciding, job, requests, restriction)
+        reason = tenancy_refusal(deciding, job, requests, restriction)
         if reason is not None:
             return reason, cost
         found = deciding.engine.hindrance(decision, suggested=nodes)

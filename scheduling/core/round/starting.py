@@ -74,7 +74,7 @@ def place(state: RoundBooks, job: QueuedJob, question: Hashable) -> Reason | Non
             if answer is None or isinstance(answer, Reason):
                 return answer
             wait = answer.wait
-        reason = kept_off(state, job, requests, restriction)
+        reason = tenancy_refusal(state, job, requests, restriction)
         if reason is None and wait is not None:
             found = state.remedies(wait, tier.nodes)
             reason = wait_reason(wait, found)
@@ -100,7 +100,7 @@ def refusal(state: RoundBooks, job: QueuedJob, restriction: Restriction) -> Reas
             wait = decision
         elif tier.cells is not None or _would_keep_promises(state, job, decision):
             return None if _starts_alone(state, job, decision) else _WAITS
-    reason = kept_off(state, job, [request], restriction)
+    reason = tenancy_refusal(state, job, [request], restriction)
     if reason is None and wait is not None:
         reason = wait_reason(wait, Remedies(unblock=wait.unblock))
     return reason or state.tenancies.not_isolated(job)
@@ -112,7 +112,7 @@ _WAITS = Reason(
 )
 
 
-def kept_off(
+def tenancy_refusal(
     state: RoundBooks,
     job: QueuedJob,
     requests: Sequence[GangRequest],

@@ -82,7 +82,7 @@ def close_records(*, now: datetime) -> None:
     EstimateRecord.objects.bulk_update(closed, ["wait", "closed_at"], batch_size=_CHUNK)
 
 
-def forget_estimates(*, now: datetime, kept: timedelta = timedelta(days=90)) -> int:
+def prune_estimates(*, now: datetime, kept: timedelta = timedelta(days=90)) -> int:
     """Delete estimate records older than ``kept``, and return their number."""
     gone, _ = EstimateRecord.objects.filter(made_at__lt=now - kept).delete()
     return gone

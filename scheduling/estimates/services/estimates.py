@@ -15,7 +15,7 @@ from typing import Final
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
-from scheduling.common.on_commit import tell_answers
+from scheduling.common.on_commit import signal_new_estimates
 from scheduling.common.time_limits import time_limit
 from scheduling.core.forecast.calibration import Basis, Forecast
 from scheduling.core.forecast.forward import ForecastCourse
@@ -162,7 +162,7 @@ def _estimate(
     )
     rows = EstimateRows(reading, seen, budget, now, only, amended=amended, pasts=pasts)
     rows.store(result)
-    tell_answers(rows.answered)
+    signal_new_estimates(rows.answered)
     return rows.estimated
 
 

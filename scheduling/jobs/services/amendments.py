@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import BigIntegerField, Case, F, Q, Value, When
 
 from scheduling.clusters.models import VcLimit
-from scheduling.common.on_commit import want_round
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.jobspec import InvalidJobSpecError, JobClass
 from scheduling.core.jobspec.amending import AmendError, amended, version_of
 from scheduling.core.jobspec.parsing import parse_stored
@@ -63,7 +63,7 @@ def release_hold(*, job: Job, viewer: Viewer) -> bool:
         freed = held.filter(_own_holds(job, viewer)).update(held=False, held_by=None)
         if freed:
             _record(job, viewer, "job.release", before=True, after=False)
-            want_round("release")
+            request_round_on_commit("release")
         elif held.exists():
             raise _held_by_another(job)
     return bool(freed)
@@ -167,7 +167,7 @@ def amend_job(
             JobDependency.objects.filter(job_id=job.pk).exclude(after__in=draft.after).delete()
         StartEstimate.objects.filter(pk=job.pk).delete()
         _write_down(job, before, changes, viewer, now)
-        want_round("amend")
+        request_round_on_commit("amend")
     job.refresh_from_db()
     return job
 

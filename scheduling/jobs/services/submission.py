@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 
-from scheduling.common.on_commit import want_round
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.jobspec import JobClass, parse_stored, part_name
 from scheduling.core.lifecycle import JobState
 from scheduling.core.messages import sentence
@@ -168,7 +168,7 @@ def _store(
         require_room(viewer.user_id, viewer.username, tenants)
         jobs = Job.objects.bulk_create(rows)
         _write_what_belongs_to(jobs, [draft for draft, _ in accepted], viewer, now)
-        want_round("submit")
+        request_round_on_commit("submit")
     return jobs
 
 

@@ -61,7 +61,7 @@ def put(
 
 
 @transaction.atomic
-def tell(*, now: datetime, sends_mail: bool, base_url: str = "") -> int:
+def create_deliveries(*, now: datetime, sends_mail: bool, base_url: str = "") -> int:
     """Create deliveries of pending events, oldest first, for at most ``AT_ONCE`` events of a kind.
 
     Concurrent calls create each delivery once.

@@ -26,22 +26,22 @@ SLACK: Final = 10
 MOST_HOURS: Final = 1e9
 
 
-def level_of(percent: float, told: int) -> int:
+def level_of(percent: float, last_level: int) -> int:
     """Return the level that counts as notified.
 
     Args:
         percent: current use of the quota.
-        told: last notified level: 0, 80 or 100.
+        last_level: last notified level: 0, 80 or 100.
     """
     reached = max((step for step in STEPS if percent >= step), default=0)
-    kept = max((step for step in STEPS if step <= told and percent >= step - SLACK), default=0)
-    return max(reached, kept)
+    retained = [step for step in STEPS if step <= last_level and percent >= step - SLACK]
+    return max([reached, *retained])
 
 
 def look_at_quotas(*, now: datetime) -> int:
     """Record quotas that have newly reached 80 or 100 percent, and return their number."""
     uses = [use for use in vc_uses(Viewer.system("quotas")) if use.guarantee]
-    return _look_at_guarantees(uses, now) + _look_at_budgets(now)
+    return _check_guarantees(uses, now) + _check_budgets(now)
 
 
 @transaction.atomic
@@ -106,12 +106,12 @@ def month_start(now: datetime) -> datetime:
 
 
 @transaction.atomic
-def _look_at_guarantees(uses: list[VcUse], now: datetime) -> int:
+def _check_guarantees(uses: list[VcUse], now: datetime) -> int:
     marks = {
         mark.virtual_cluster_id: mark
         for mark in QuotaMark.objects.unscoped().filter(virtual_cluster__isnull=False)
     }
-    told = 0
+    notified = 0
     for use in uses:
         mark = marks.get(use.id) or _new_mark(use.tenant_id, use.id)
         percent = 100 * use.used / use.guarantee
@@ -121,7 +121,7 @@ def _look_at_guarantees(uses: list[VcUse], now: datetime) -> int:
             "guaranteed_devices": use.guarantee,
         }
         path = f"/virtual-clusters/{use.id}/"
-        told += _mark(
+        notified += _mark(
             mark,
             percent=percent,
             event=NoticeEvent.QUOTA_GUARANTEE,
@@ -129,25 +129,25 @@ def _look_at_guarantees(uses: list[VcUse], now: datetime) -> int:
             path=path,
             now=now,
         )
-    return told
+    return notified
 
 
 @transaction.atomic
-def _look_at_budgets(now: datetime) -> int:
+def _check_budgets(now: datetime) -> int:
     budgets = dict(GpuHourBudget.objects.unscoped().values_list("tenant_id", "hours"))
     if not budgets:
         return 0
     used = gpu_hours_since(month_start(now), now=now, tenant_ids=set(budgets))
     rows = QuotaMark.objects.unscoped().filter(virtual_cluster=None, tenant__in=list(budgets))
     marks = {mark.tenant_id: mark for mark in rows}
-    told = 0
+    notified = 0
     for tenant_id, hours in budgets.items():
         mark = marks.get(tenant_id) or _new_mark(tenant_id)
         period = f"{now:%Y-%m}"
         spent = used.get(tenant_id, 0.0)
         facts = {"used_gpu_hours": round(spent, 1), "gpu_hours_per_month": hours, "month": period}
         path = f"/tenants/{tenant_id}/"
-        told += _mark(
+        notified += _mark(
             mark,
             percent=100 * spent / hours,
             event=NoticeEvent.QUOTA_GPU_HOURS,
@@ -156,7 +156,7 @@ def _look_at_budgets(now: datetime) -> int:
             now=now,
             period=period,
         )
-    return told
+    return notified
 
 
 def _mark(
@@ -173,12 +173,12 @@ def _mark(
 
     Of two concurrent calls, only the one that updates the row writes the notice.
     """
-    told = mark.level if mark.period == period else 0
-    level = level_of(percent, told)
+    last_level = mark.level if mark.period == period else 0
+    level = level_of(percent, last_level)
     if level == mark.level and mark.period == period:
         return 0
     as_read = QuotaMark.objects.unscoped().filter(pk=mark.pk, level=mark.level, period=mark.period)
-    if not as_read.update(level=level, period=period) or level <= told:
+    if not as_read.update(level=level, period=period) or level <= last_level:
         return 0
     quota = {"percent": level, **facts}
     put(event=event, facts={"quota": quota, "path": path}, now=now, tenant_id=mark.tenant_id)

@@ -200,12 +200,14 @@ def write_rebindings(
     Lease.objects.bulk_update(leases, ["virtual_cell"], batch_size=500)
     lost = {lease.job_id for lease in leases if not lease.virtual_cell}
     found = {lease.job_id for lease in leases}
-    _tell(lost, borrows=True, round_number=round_number, now=now)
-    _tell(found - lost, borrows=False, round_number=round_number, now=now)
+    _record_guarantee_change(lost, borrows=True, round_number=round_number, now=now)
+    _record_guarantee_change(found - lost, borrows=False, round_number=round_number, now=now)
     return tuple(sorted(found))
 
 
-def _tell(jobs: set[int], *, borrows: bool, round_number: int, now: datetime) -> None:
+def _record_guarantee_change(
+    jobs: set[int], *, borrows: bool, round_number: int, now: datetime
+) -> None:
     if not jobs:
         return
     attempts = Attempt.objects.filter(job_id__in=jobs, ended_at=None)

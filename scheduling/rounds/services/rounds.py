@@ -12,7 +12,7 @@ from typing import Final
 from django.db import IntegrityError, transaction
 
 from scheduling.clusters.models import VirtualCluster
-from scheduling.common.on_commit import want_round
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.common.time_limits import time_limit
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.policies import make_policy
@@ -201,7 +201,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
     _write_policy_states(reading, result)
     dropped = tuple(start.job_id for start in result.starts if start.job_id not in started)
     if dropped:
-        want_round("dropped")
+        request_round_on_commit("dropped")
     return RoundOutcome(
         number=number,
         started=tuple(start.job_id for start in starts if start.job_id in started),

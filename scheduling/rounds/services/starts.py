@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from scheduling.clusters.services.node_tenancies import take_nodes
-from scheduling.common.on_commit import tell_nodes
+from scheduling.common.on_commit import wake_node_services
 from scheduling.core.jobspec import Demand
 from scheduling.core.messages import message, sentence
 from scheduling.core.round.gang_sizes import on_type
@@ -71,7 +71,7 @@ def create_attempts(
     admit_jobs(
         jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now
     )
-    tell_nodes(member.node_id for member in members)
+    wake_node_services(member.node_id for member in members)
     return frozenset(start.job_id for start in starts)
 
 

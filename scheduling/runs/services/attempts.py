@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.db.models import DateTimeField, F
 from django.db.models.functions import Coalesce
 
-from scheduling.common.on_commit import tell_nodes
+from scheduling.common.on_commit import wake_node_services
 from scheduling.core.charging import last_evidence, limited
 from scheduling.core.lifecycle import FailureClass, JobEventKind, JobState
 from scheduling.enums import MemberStep
@@ -131,7 +131,7 @@ def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]
         Member.objects.filter(attempt_id__in=ready).update(
             step=MemberStep.STARTING, step_since=now
         )
-        tell_nodes(node_id for attempt_id in ready for node_id in gangs[attempt_id])
+        wake_node_services(node_id for attempt_id in ready for node_id in gangs[attempt_id])
     return ready
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.db.models import Case, DateTimeField, F, Field, FloatField, Value, When
 
-from scheduling.common.on_commit import tell_nodes, want_round
+from scheduling.common.on_commit import request_round_on_commit, wake_node_services
 from scheduling.core.charging import charged_seconds
 from scheduling.core.gang_outcomes import GangOutcome, MemberEnd, MemberFate, judge
 from scheduling.core.jobspec import Completion, parse_stored
@@ -87,7 +87,7 @@ def ask_members_to_stop(*, attempt_id: int, cause: StopCause, now: datetime) -> 
         removed_at=now,
     )
     open_members.update(stop_asked_at=now, stop_cause=cause)
-    tell_nodes(node_ids)
+    wake_node_services(node_ids)
 
 
 def finish_when_gone(*, attempt_id: int, now: datetime) -> bool:
@@ -165,7 +165,7 @@ def _end_attempts(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> N
     over = _end_or_retry_jobs(attempts, used, evicted_by, now)
     if over:
         JobSecret.objects.filter(job_id__in=over).delete()
-    want_round("exit")
+    request_round_on_commit("exit")
 
 
 def _end_or_retry_jobs(

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from django.db import connection, transaction
 
-from scheduling.common.on_commit import want_round
+from scheduling.common.on_commit import request_round_on_commit
 from scheduling.core.lifecycle import JobEventKind, JobState, PreemptionRule
 from scheduling.core.messages import sentence
 from scheduling.enums import StopCause
@@ -60,7 +60,7 @@ def _stop(*, job: Job, viewer: Viewer, now: datetime, message: str) -> JobState:
         _ask_to_stop(job_id=job.pk, cause=StopCause.STOP, now=now)
     else:
         JobSecret.objects.filter(job_id=job.pk).delete()
-        want_round("stop")
+        request_round_on_commit("stop")
     return after
 
 

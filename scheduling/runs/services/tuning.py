@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import transaction
 from django.db.models import F
 
-from scheduling.common.on_commit import tell_nodes
+from scheduling.common.on_commit import wake_node_services
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import JobState
 from scheduling.core.messages import message, sentence
@@ -143,5 +143,5 @@ def _send(
             },
         ),
     )
-    tell_nodes({leader.node_id})
+    wake_node_services({leader.node_id})
     return True

@@ -30,7 +30,7 @@ def _number() -> str:
         return "checkout"
 
 
-def _say_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(f"tessera {_number()}")
         raise typer.Exit
@@ -46,7 +46,7 @@ def options(
         bool,
         typer.Option(
             "--version",
-            callback=_say_version,
+            callback=_print_version,
             is_eager=True,
             help="Show the version.",
         ),

@@ -223,9 +223,9 @@ class Operations:
         try:
             run.request_stop(grace, reason)
         except OSError:
-            runner.tell(status, signal.SIGUSR2)  # a full disk must not prolong a run
+            runner.wake(status, signal.SIGUSR2)  # a full disk must not prolong a run
         else:
-            runner.tell(status)
+            runner.wake(status)
         return {"run": run.status().to_json()}
 
     def _tune(self, take: Fields) -> Json:

@@ -334,7 +334,7 @@ def _sentence(cause: str, ended: Ended, notice: str) -> str:
     return sentences[cause]
 
 
-def tell(status: RunStatus, number: signal.Signals = signal.SIGUSR1) -> None:
+def wake(status: RunStatus, number: signal.Signals = signal.SIGUSR1) -> None:
     """Wake a live runner to read its requests at once; SIGUSR2 requests the end of the runner."""
     pid = status.runner_pid
     if pid is not None and system.start_ticks(pid) == status.runner_start:

@@ -18,7 +18,7 @@ from tessera.train import control, randomness
 from tessera.train.checkpoints import Saver
 from tessera.train.elastic import Elastic, ResumeError
 from tessera.train.noise import NoiseScale, rate_factor
-from tessera.train.reports import report, tell
+from tessera.train.reports import report, report_event
 from tessera.train.workers import Order
 
 VERSION = 1
@@ -236,7 +236,7 @@ class AdaptiveBatch(Elastic):
             self._open()
             if self.peers.rank == 0:
                 accumulation = chosen.accumulation
-                tell("batch", step=self.done, batch=self.batch, accumulation=accumulation)
+                report_event("batch", step=self.done, batch=self.batch, accumulation=accumulation)
 
     def _open(self) -> None:
         """Start loading from the current sample, in pieces of the current size."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
 
 from tessera.train.codec import StateError, read_state, write_state
-from tessera.train.reports import tell
+from tessera.train.reports import report_event
 
 VERSION = 1
 KEEP = 2
@@ -270,9 +270,9 @@ class Saver:
         try:
             saved = self._store.save(step, state)
         except OSError as error:
-            tell("checkpoint-failed", step=step, reason=error.strerror or str(error))
+            report_event("checkpoint-failed", step=step, reason=error.strerror or str(error))
             return None
-        tell(
+        report_event(
             "checkpoint",
             step=step,
             sha256=saved.sha256,
@@ -287,9 +287,9 @@ class Saver:
         found = self._store.load()
         if self._leads:
             for path, reason in self._store.broken:
-                tell("checkpoint-broken", path=os.path.basename(path), reason=reason)
+                report_event("checkpoint-broken", path=os.path.basename(path), reason=reason)
             if found is not None:
-                tell("resumed", step=found[0].step, sha256=found[0].sha256)
+                report_event("resumed", step=found[0].step, sha256=found[0].sha256)
         return found
 
 

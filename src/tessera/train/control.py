@@ -34,7 +34,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
-from tessera.train.reports import tell
+from tessera.train.reports import report_event
 
 Layout = List[List[int]]
 """Logical workers of each process, in one list for each member of the gang."""
@@ -117,7 +117,7 @@ class _Control:
         if not self.heard and self.orders.look(path) and self.orders.stamp is not None:
             self.heard = _reason(self.orders.content)
             if self.heard:
-                tell("acknowledged", reason=self.heard)
+                report_event("acknowledged", reason=self.heard)
         return self.heard
 
     def look(self) -> Settings:

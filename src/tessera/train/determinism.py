@@ -13,7 +13,7 @@ import os
 from contextlib import contextmanager
 from typing import Any, Callable, ContextManager, Dict, Iterator, List
 
-from tessera.train.reports import tell
+from tessera.train.reports import report_event
 
 LEVELS = ("D0", "D1", "D2")
 PORTABLE_CPU = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
@@ -35,14 +35,16 @@ class NotDeterministicError(RuntimeError):
     """The requested level is not possible; the message names every obstacle."""
 
 
-def settle(level: str, *, threads: int, model: Any, tells: bool = False) -> Dict[str, Any]:
+def settle(
+    level: str, *, threads: int, model: Any, reports_result: bool = False
+) -> Dict[str, Any]:
     """Make PyTorch deterministic in this process.
 
     Args:
         level: one of `LEVELS`.
         threads: threads of each operation, by which kernels split their sums.
         model: the ``torch.nn.Module``, checked for D2.
-        tells: whether this process reports the result, as an event ``determinism``.
+        reports_result: whether this process reports the result, as an event ``determinism``.
 
     Returns:
         The settings for a receipt.
@@ -57,8 +59,8 @@ def settle(level: str, *, threads: int, model: Any, tells: bool = False) -> Dict
         raise ValueError(f"determinism is {level!r}: one of {', '.join(LEVELS)}")
     found = obstacles(model)
     is_refused = level == "D2" and bool(found)
-    if tells:
-        tell("determinism", level=level, refused=is_refused, obstacles=found[:20])
+    if reports_result:
+        report_event("determinism", level=level, refused=is_refused, obstacles=found[:20])
     if is_refused:
         raise NotDeterministicError(_refusal(found))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -117,12 +119,12 @@ def _obstacles_of_processors() -> List[str]:
     ]
 
 
-def watch(level: str, *, tells: bool = False) -> Callable[[], ContextManager[None]]:
+def watch(level: str, *, reports_result: bool = False) -> Callable[[], ContextManager[None]]:
     """Return a context for each step; under D2 the first one refuses tuned operations.
 
     Args:
         level: level of determinism.
-        tells: whether this process reports a refusal.
+        reports_result: whether this process reports a refusal.
     """
     steps = 0
 
@@ -138,8 +140,8 @@ def watch(level: str, *, tells: bool = False) -> Callable[[], ContextManager[Non
             yield
         found = [f"the operation {name} depends on the device" for name in _tuned(called)]
         if found:
-            if tells:
-                tell("determinism", level=level, refused=True, obstacles=found)
+            if reports_result:
+                report_event("determinism", level=level, refused=True, obstacles=found)
             raise NotDeterministicError(_refusal(found))
 
     return watching

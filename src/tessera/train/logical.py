@@ -20,7 +20,7 @@ from tessera.train import control, determinism, randomness, reduction
 from tessera.train.checkpoints import Saver
 from tessera.train.codec import read_state, write_state
 from tessera.train.elastic import Elastic, ResumeError
-from tessera.train.reports import report, tell
+from tessera.train.reports import report, report_event
 from tessera.train.workers import Contexts, Feed
 
 VERSION = 1
@@ -74,12 +74,12 @@ class LogicalWorkers(Elastic):
         self.extra: Dict[str, Any] = {} if extra is None else extra
         level = level or os.environ.get("TESSERA_JOB_DETERMINISM") or "D1"
         self.settings = determinism.settle(
-            level, threads=threads, model=model, tells=self.peers.rank == 0
+            level, threads=threads, model=model, reports_result=self.peers.rank == 0
         )
         self._next_counts: List[int] = []
         self._hold(self._first_counts(layout))
         self._contexts = Contexts(model, self.held, seed)
-        self._watch = determinism.watch(level, tells=self.peers.rank == 0)
+        self._watch = determinism.watch(level, reports_result=self.peers.rank == 0)
         self._start()
         self._tell_layout()
 
@@ -119,7 +119,7 @@ class LogicalWorkers(Elastic):
 
     def _tell_layout(self) -> None:
         if self.peers.rank == 0:
-            tell("layout", step=self.done, counts=self._counts)
+            report_event("layout", step=self.done, counts=self._counts)
 
     # -- steps -----------------------------------------------------------------------------------
 

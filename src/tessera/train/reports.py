@@ -197,7 +197,7 @@ class Reporter:
         self._written_at = time.monotonic()
         self._write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
 
-    def tell(self, event: str, facts: Dict[str, Any]) -> None:
+    def report_event(self, event: str, facts: Dict[str, Any]) -> None:
         """Write a line about an event, after the pending one."""
         self.flush()
         line = {"time": round(time.time(), 3), "event": event, **facts}
@@ -293,7 +293,7 @@ def report(
         )
 
 
-def tell(event: str, **facts: Any) -> None:
+def report_event(event: str, **facts: Any) -> None:
     """Report an event of the training, with facts as JSON values.
 
     Args:
@@ -306,7 +306,7 @@ def tell(event: str, **facts: Any) -> None:
     """
     reporter = _reporter()
     if reporter is not None:
-        reporter.tell(event, facts)
+        reporter.report_event(event, facts)
 
 
 def _reporter() -> Optional[Reporter]:

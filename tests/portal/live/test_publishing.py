@@ -8,7 +8,7 @@ from channels.layers import InMemoryChannelLayer
 
 from portal.live.access import job_group, overview_group, rounds_group
 from portal.live.publishing import MOST_WAITING, Publisher
-from scheduling.common.on_commit import tell_answers
+from scheduling.common.on_commit import signal_new_estimates
 from scheduling.jobs.queries.submit_context import read_submit_context
 from scheduling.jobs.services.amendments import amend_job
 from tests.factories.scheduling import NOW, make_two_tenants, run_round, start, submit
@@ -66,8 +66,8 @@ def test_what_was_found_for_waiting_jobs_is_news_of_each_and_of_the_overview(
     jobs = [submit(devices=8).pk for _ in range(2)]
 
     with django_capture_on_commit_callbacks(execute=True):
-        tell_answers(jobs)
-        tell_answers([])
+        signal_new_estimates(jobs)
+        signal_new_estimates([])
 
     assert news.heard == {**{job_group(job): 1 for job in jobs}, overview_group(): 1}
 

@@ -53,7 +53,9 @@ def make_hook(who: str = "ada", tenant: str | None = "vision", events: list[str]
 
 
 def tell(*, sends_mail: bool = True, now: datetime = NOW) -> int:
-    return outbox.tell(now=now, sends_mail=sends_mail, base_url="https://tessera.example.org")
+    return outbox.create_deliveries(
+        now=now, sends_mail=sends_mail, base_url="https://tessera.example.org"
+    )
 
 
 def mailed() -> list[tuple[str, str]]:

@@ -62,7 +62,7 @@ def put_failures(count: int) -> None:
     JobEvent.objects.bulk_create(
         JobEvent(job=job, at=now, kind="fail", state="failed", untold=True) for _ in range(count)
     )
-    outbox.tell(now=now, sends_mail=True)
+    outbox.create_deliveries(now=now, sends_mail=True)
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +177,7 @@ def test_an_address_that_is_refused_holds_no_other_mail_up(post_office):
     post_office.refuses = {"alice@example.org"}
     job = submit(notify={"on": ["failed"], "to": ["ada"]})
     JobEvent.objects.create(job=job, at=timezone.now(), kind="fail", state="failed", untold=True)
-    outbox.tell(now=timezone.now(), sends_mail=True)
+    outbox.create_deliveries(now=timezone.now(), sends_mail=True)
     refused, _ = Delivery.objects.order_by("id").values_list("user__username", flat=True)
     assert refused == "alice"
 

@@ -104,7 +104,7 @@ def test_admins_get_a_mail_and_the_clusters_hooks_a_request(node: Node) -> None:
     beat("a", FULL)
     disks.look_at_hosts(now=NOW)
 
-    outbox.tell(now=NOW, sends_mail=True, base_url="https://t.example.org")
+    outbox.create_deliveries(now=NOW, sends_mail=True, base_url="https://t.example.org")
 
     rows = Delivery.objects.order_by("pk")
     assert {(row.event, row.user_id, row.hook_id is None) for row in rows} == {
