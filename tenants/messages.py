@@ -88,7 +88,7 @@ TENANTS: Final[Mapping[str, Template]] = {
     "token-cannot-lifetime": fixed("A token cannot have this lifetime."),
     "give-lifetime": fixed("Use 1 to %(days)s days, or leave it empty for no expiry."),
     "not-your-tenant": fixed("You are not a member of this tenant."),
-    "name-your-tenant": fixed("Give one of your tenants, or none."),
+    "name-your-tenant": fixed("Use one of your tenants, or omit it."),
     "roles-not-allow-scope": fixed("Your roles do not allow this scope."),
     "no-such-scope": fixed("This is not a valid scope."),
     "token-without-scope": fixed("A token needs at least one scope."),

@@ -61,7 +61,7 @@ PHRASES: Final = (
     ),
     _("moment"),
     _("Network shared with its node"),
-    _("No network connection to the outside"),
+    _("No external network connection"),
     _("Admits waiting jobs, then grows the job that gains most per GPU; never shrinks a job."),
     _("Not isolated from other jobs on its node"),
     _("Gives each further device to the job that gains most from it."),

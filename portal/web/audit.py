@@ -115,7 +115,7 @@ def changes_between(
 
 
 def value_words(value: object) -> str:
-    """Format a stored value for people; long texts are cut."""
+    """Format a stored value for display; long texts are truncated."""
     if value is None or value in ("", [], {}):
         return _("none")
     if isinstance(value, bool):

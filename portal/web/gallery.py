@@ -101,7 +101,7 @@ def _stats() -> tuple[Stat, ...]:
         Stat(label="Utilisation", value="81", unit="%", context="83 % a day ago", trend=trend),
         Stat(label="Goodput per device in use", value="0.74", context="0.71 a day ago"),
         Stat(label="Jobs", value="11", unit="running", context="5 queued, 1 starting, 1 suspect"),
-        Stat(label="Wait for a start, 24 h", context="no job has started yet"),
+        Stat(label="Queue wait, last 24 h", context="no job has started yet"),
     )
 
 

@@ -117,7 +117,7 @@ def spec(request: PageRequest, job_id: int) -> HttpResponse:
 @require_safe
 @page
 def calls(request: PageRequest, job_id: int) -> HttpResponse:
-    """Show the same as REST and CLI calls."""
+    """Show the REST and CLI calls for this job."""
     context = head_context(request, job_id, "job-calls")
     if request.wants_part:
         return request.render("job/_head_parts.html", context)

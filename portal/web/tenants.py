@@ -63,7 +63,7 @@ class MemberRow:
 
 
 class TenantForm(forms.Form):
-    """Texts of a tenant for people."""
+    """Display name and note of a tenant."""
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     display_name = forms.CharField(
@@ -86,14 +86,14 @@ class EditTenantForm(TenantForm):
 
 
 class NewTenantForm(TenantForm):
-    """A new tenant: its name is for good."""
+    """A new tenant; its name cannot be changed later."""
 
     name = forms.CharField(label=gettext_lazy("Name"), max_length=40)
 
 
 @page
 def tenants(asked: PageRequest) -> HttpResponseBase:
-    """Show the tenants that the reader may see."""
+    """Show the tenants that the user may see."""
     found = list(tenants_for(asked.viewer))
     used = use_by_tenant(asked.viewer, now=asked.now)
     vcs = uses_for(asked.viewer)

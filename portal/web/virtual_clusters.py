@@ -99,7 +99,7 @@ def virtual_cluster(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 
 @page
 def past(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Show the shape that past jobs needed: a part that is fetched after the page."""
+    """Show the shape that past jobs needed; loaded after the rest of the page."""
     cluster = virtual_cluster_for(asked.viewer, vc_id)
     topology = current_topology()
     shape = shape_rows(topology, spec_in_force(topology), cluster.name)
@@ -114,7 +114,7 @@ def past(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 
 @page
 def room(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Show cells and the jobs that fit them, from the engine: a part as well."""
+    """Show cells and the jobs that fit them, from the engine; loaded after the page."""
     found = virtual_cluster_room(asked.viewer, vc_id)
     sizes, fits = fits_table(found.fits)
     context = {"room": found, "sizes": sizes, "fits": fits, "trees": _trees(asked, found)}

@@ -60,7 +60,7 @@ class DatabaseCopy(Protocol):
         ...
 
     def skip_job_ids(self, upto: int) -> None:
-        """Give new jobs numbers above ``upto``."""
+        """Assign IDs above ``upto`` to new jobs."""
         ...
 
 

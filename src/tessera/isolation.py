@@ -29,7 +29,7 @@ RUN_WARNINGS: Dict[str, str] = {
     NOT_ISOLATED: "Not isolated from other jobs on its node",
     LIMITS_NOT_ENFORCED: "CPU and memory limits are not enforced",
     NETWORK_SHARED: "Network shared with its node",
-    NETWORK_ISOLATED: "No network connection to the outside",
+    NETWORK_ISOLATED: "No external network connection",
 }
 """Texts of warnings by code; other codes are shown unchanged."""
 

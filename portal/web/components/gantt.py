@@ -196,7 +196,7 @@ def gantt(
 
 
 def ticks(since: datetime, until: datetime) -> tuple[AxisTick, ...]:
-    """Round moments between the edges, eight at most."""
+    """Return at most 8 round times between the edges."""
     seconds = (until - since).total_seconds()
     step = next((s for s in GRID_SECONDS if seconds / s <= MOST_GRID_LINES), GRID_SECONDS[-1])
     form = "%H:%M:%S" if step < 60 else "%H:%M"
@@ -233,7 +233,7 @@ def used_share(
 
 
 def tone_of(state: str) -> str:
-    """Return the tone of a run: of its job while it runs, else of its end."""
+    """Return the tone of a run: that of its job while it runs, otherwise that of its end."""
     return TONES.get(state) or job_state(state).tone
 
 

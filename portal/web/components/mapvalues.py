@@ -27,7 +27,7 @@ class MapCell:
 
     @cached_property
     def height(self) -> int:
-        """Levels below: 0 for a device."""
+        """Number of levels below; 0 for a device."""
         return 1 + max(child.height for child in self.children) if self.children else 0
 
 

@@ -18,7 +18,7 @@ GAPS: Final = (4.0, 6.0, 11.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedCell:
-    """One cell; ``look`` is ``on`` (whole and the job's), ``part`` (partly), or empty."""
+    """One cell; ``look`` is ``on`` (used completely by the job), ``part`` (partly), or empty."""
 
     x: str
     y: str

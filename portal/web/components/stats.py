@@ -1,4 +1,4 @@
-"""Stat tiles: the numbers a page opens with."""
+"""Stat tiles: the key numbers at the top of a page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -78,7 +78,7 @@ class ChainTopology:
 
     @property
     def leaf_count(self) -> int:
-        """The number of devices."""
+        """Number of devices."""
         return self.base[2]
 
     @property

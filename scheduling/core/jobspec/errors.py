@@ -129,7 +129,7 @@ class DocumentPlace:
         self.note(value, RefusalError(message, remedy, code))
 
     def note(self, value: object, refusal: RefusalError) -> None:
-        """Note what a reader refused here."""
+        """Record the error of a value reader at this place."""
         if self.is_full:
             return
         shown = refusal.shown if refusal.shown is not None else show(value)

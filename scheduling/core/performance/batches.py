@@ -121,7 +121,7 @@ class BatchedJob:
     """A running job whose batch may change.
 
     Attributes:
-        type, nodes, devices: of its allocation.
+        type, nodes, devices: those of its allocation.
         batch, accumulation: its present values.
         steps: steps of the attempt.
         unchanged: seconds since its batch was last chosen.

@@ -67,7 +67,7 @@ def executors_on(workers: int, devices: int, paces: Sequence[float]) -> int:
     """Return the number of processes per device with the shortest step; the smaller in a tie.
 
     Args:
-        workers: logical workers; each process has one at least.
+        workers: logical workers; each process has at least one.
         devices: number of devices.
         paces: pace of one of n processes on a device, from ``sharing_of``.
     """

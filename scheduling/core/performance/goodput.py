@@ -86,9 +86,9 @@ class BatchLimits:
 
     Attributes:
         initial: the total batch for which its learning rate was chosen; never less.
-        largest: total.
-        local_min: per device and pass.
-        local_max: per device and pass.
+        largest: maximum total batch.
+        local_min: minimum batch per device and pass.
+        local_max: maximum batch per device and pass.
         fixed: the total batch never changes: it is ``largest``.
     """
 

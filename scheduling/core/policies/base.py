@@ -49,11 +49,11 @@ class Policy(Protocol):
     """Decides the devices of each job, without placement, clock, I/O or unseeded randomness.
 
     Attributes:
-        name: for the setting of a virtual cluster.
+        name: name in the setting of a virtual cluster.
         aliases: alternative names.
         summary: one line for lists.
         needs: its required inputs.
-        stateless: whether its plan depends on the snapshot alone; replanning changes nothing.
+        stateless: whether its plan depends only on the snapshot.
     """
 
     name: ClassVar[str]
@@ -120,7 +120,7 @@ class Combinator:
     """A policy rule around another policy.
 
     Attributes:
-        inner: its decisions apply but for one rule; not a parameter.
+        inner: the policy that the rule modifies; not a parameter.
     """
 
     inner: Policy = field(metadata=NO_PARAMETER)

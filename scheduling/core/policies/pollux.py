@@ -39,7 +39,7 @@ class Pollux:
     """Searches with a genetic algorithm for the allocation with the best mean speed-up.
 
     Attributes:
-        fairness: power of the mean (the paper's p); the lower, the more equal.
+        fairness: power of the mean (the paper's p); lower values give more equal results.
         population: matrices of each generation.
         generations: maximum number; fewer for matrices that would take minutes.
         growth: maximum ratio of a job's devices to the most that it has been measured on.

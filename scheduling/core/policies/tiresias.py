@@ -32,7 +32,7 @@ class Tiresias:
         form: ``las``, or ``gittins`` for the order by the Gittins index of past jobs.
         queues: number of queues.
         threshold: device-seconds after which a job leaves the first queue.
-        factor: each threshold over the one before.
+        factor: ratio of each threshold to the previous one.
         promote: a job that has waited this many times as long as it has run starts again in the
             first queue (the paper's PromoteKnob); 0 for never.
         least_history: number of past jobs below which ``gittins`` behaves like ``las``.

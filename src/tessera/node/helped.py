@@ -162,7 +162,7 @@ def check() -> None:
         raise HelperError(isolation.NO_ROOT, f"{PROGRAM} not found")
     part = changeable_part(PROGRAM)
     if part:
-        message = f"{part} can be changed by another user than root"
+        message = f"{part} is writable by users other than root"
         raise HelperError(isolation.HELPER_UNSAFE, message)
     if not system.which("sudo", _SEARCH):
         raise HelperError(isolation.NO_ROOT, f"sudo is not in {', '.join(_SEARCH)}")

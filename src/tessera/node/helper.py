@@ -148,7 +148,7 @@ def _rules(line: socket.socket) -> Rules:
         raise RequestError("needs root")
     part = changeable_part(sys.argv[0])
     if part:
-        raise RequestError(f"{part} can be changed by another user than root")
+        raise RequestError(f"{part} is writable by users other than root")
     account = peer_of(line)
     if account.uid == 0 or os.environ.get("SUDO_UID") != str(account.uid):
         raise RequestError("was not started through sudo by its account")

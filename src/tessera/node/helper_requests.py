@@ -68,7 +68,7 @@ def read_rules(account: Account, home: str, path: str = CONFIGURATION) -> Rules:
     if os.path.lexists(path):
         part = changeable_part(path)
         if part:
-            raise RequestError(f"{path}: {part} can be changed by another user than root")
+            raise RequestError(f"{path}: {part} is writable by users other than root")
         with open(path, encoding="utf-8") as file:
             try:
                 found = json.loads(file.read(1 << 16))

@@ -105,7 +105,7 @@ class ReserveHead(Combinator):
 
     Attributes:
         patience: seconds that a job waits before devices are reserved for it.
-        longest: seconds of a turn.
+        longest: maximum seconds of one reservation.
     """
 
     patience: float = parameter(3600.0, sentence("param-patience"), low=0.0, high=604_800.0)

@@ -27,7 +27,7 @@ class EasyScale:
     """Admits waiting jobs, then grows the job that gains most per GPU; never shrinks a job.
 
     Attributes:
-        most_waste: configurations that lose a greater part of their devices' power are left out.
+        most_waste: maximum fraction of a configuration's computing power that may be lost.
         mix: a job may use several types at once.
         revert: a growth that has made a job slower is reverted and not tried again.
     """

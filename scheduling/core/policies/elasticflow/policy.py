@@ -40,8 +40,8 @@ class ElasticFlow:
         slot: seconds between changes of size.
         slack: factor on the work, against errors of the estimate.
         restarts: factor on restart costs.
-        reject: a job whose deadline cannot be met is rejected; else it is best effort.
-        exact_jobs: maximum number of jobs with a deadline for an exact admission.
+        reject: a job whose deadline cannot be met is rejected; otherwise it is best effort.
+        exact_jobs: maximum number of jobs with a deadline for which admission is exact.
     """
 
     slot: float = parameter(60.0, sentence("param-resize-interval"), low=1.0, high=86_400.0)

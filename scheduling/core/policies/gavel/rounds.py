@@ -24,7 +24,7 @@ class TimeShare:
         type: the type of the devices.
         share: the fraction of time, above 0.
         received: seconds on this type since the fractions were set.
-        deficit: seconds that it was owed when the fractions were set.
+        deficit: seconds that it was missing when the fractions were set.
         n: devices while it runs.
     """
 
@@ -46,10 +46,10 @@ def choose_round(
     """Return the claims that are served in this round, the most urgent first.
 
     Args:
-        claims: all of them; a claim without a share is never served.
+        claims: all claims; a claim without a share is never served.
         free: devices by type.
         totals: seconds received by all combinations together by type.
-        taken: jobs that run already for another reason.
+        taken: jobs that already run for another reason.
 
     Returns:
         Claims that fit together, each job in at most one of them. A claim that does not fit is

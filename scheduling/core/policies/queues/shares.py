@@ -27,7 +27,7 @@ class DominantShare:
     """Serves the tenant with the smallest dominant share first.
 
     Attributes:
-        preempt: shares are filled from nothing in every round; else running jobs retain theirs.
+        preempt: whether shares are filled from zero in every round, ignoring running jobs.
     """
 
     preempt: bool = parameter(False, sentence("param-preempt-tenants"))

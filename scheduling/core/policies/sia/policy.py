@@ -96,7 +96,7 @@ class Market:
         """Solve the program; of equal jobs the one with the smaller id gets more.
 
         Raises:
-            NoSolutionError: the solver gave up.
+            NoSolutionError: the solver found no solution.
         """
         if self._offers:
             program = self.program()

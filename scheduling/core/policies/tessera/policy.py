@@ -45,15 +45,15 @@ class Tessera:
 
     Attributes:
         power: power of the speed in the objective.
-        order: weight of less remaining work.
-        belief: factor on a guess of it.
+        order: exponent of the remaining work.
+        belief: factor on a guess of the remaining work.
         horizon: seconds over which a restart must pay.
         trust: spans of the horizon that are added to a job's own time between restarts.
         caution: factor on the restart seconds of a running job.
-        growth: steps before a job of unknown size, for each one behind it.
+        growth: assumed remaining steps of a job of unknown size for each finished step.
         start: minimum assumed seconds on its least size for a job of unknown size.
         first: assumed seconds of a job that has never run.
-        scaling: power of the size with which a job speeds up before it has ever run.
+        scaling: exponent of the assumed speed-up by size before the first run.
         unseen: power by which untried sizes are discounted.
         spread: factor for several nodes if a job was only measured on one.
         fairness: finish-time fairness above which a job counts more.

@@ -63,7 +63,7 @@ def steps_left(
         sizes: sorted totals of past jobs by application.
         growth: remaining steps of a job for each finished one.
         start: minimum assumed run time of a job at its smallest size on its best type, in seconds.
-        first: seconds at its best size that are before a job that has never run.
+        first: assumed remaining seconds at its best size of a job that has never run.
     """
     left, guessed = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.bool_)
     best = rates.table.max(axis=1, initial=0.0)
@@ -136,7 +136,7 @@ def restart_costs(
         snapshot: snapshot with the model and the time.
         jobs: one row each.
         columns: one column each.
-        factor: on the restart of a running job, since a job that is moved for another's sake will
+        factor: factor on restarts of running jobs, since a job that is moved for another job will
             often be moved back.
     """
     model = snapshot.model
@@ -176,7 +176,7 @@ def net_speeds(rates: Floats, left: Floats, costs: Floats, horizon: Floats) -> F
     Args:
         rates: steps per second, shape ``(jobs, columns)``.
         left: steps until completion, by job.
-        costs: seconds without progress to begin with, shape of the rates.
+        costs: initial seconds without progress, with the shape of the rates.
         horizon: seconds, by job.
     """
     horizon = horizon[:, None]
@@ -240,10 +240,10 @@ def weights(jobs: Sequence[PolicyJob], unfair: Floats, *, bound: float, rise: fl
     """Weight of each job: from its owner's weight, its priority, and its unfairness.
 
     Args:
-        jobs: one each.
-        unfair: finish-time fairness that they are headed for.
-        bound: above which a job counts more.
-        rise: the power of how far above.
+        jobs: jobs in the order of the result.
+        unfair: expected finish-time fairness of each job.
+        bound: finish-time fairness above which a job gets more weight.
+        rise: exponent of the ratio to ``bound``.
     """
     given = np.array(
         [
@@ -263,7 +263,7 @@ def believed(work: Floats, guessed: Flags, belief: float) -> Floats:
     Args:
         work: seconds at the least size, by job.
         guessed: jobs of unknown work.
-        belief: the power with which a guess's distance from an hour counts.
+        belief: exponent of a guess's distance from one hour.
     """
     drawn: Floats = _TYPICAL * (work / _TYPICAL) ** belief
     return np.where(guessed, drawn, work)

@@ -55,7 +55,7 @@ class Found:
     """The best solution of one search.
 
     Attributes:
-        loss: against the bound; infinite: none within the allowed loss.
+        loss: loss against the bound; infinite if no solution has an allowed loss.
         picks: the column of each job.
         complete: no branch was pruned, so no better solution exists.
     """
@@ -96,7 +96,7 @@ def search(core: Core, allowed: float, beam: int) -> Found:
     Args:
         core: the losses at the prices.
         allowed: maximum loss of a solution against the bound.
-        beam: maximum number of uses at a time; beyond it those near the relaxation's blend stay.
+        beam: maximum number of uses at a time; those near the relaxation's mean are retained.
     """
     problem, prices = core.problem, core.priced.prices
     stages = _stages(core, allowed)

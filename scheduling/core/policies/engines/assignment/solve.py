@@ -44,7 +44,7 @@ def solve_whole(
         gap: relative gap to the optimum at which the search may stop.
 
     Raises:
-        NoSolutionError: the solver gave up.
+        NoSolutionError: the solver found no solution.
     """
     chosen: Ints = np.full(len(values), -1, dtype=np.int64)
     jobs, choices = np.nonzero((values > 0.0) & (uses <= capacity).all(axis=1))
@@ -121,9 +121,9 @@ def assign(
         values: shape ``(jobs, choices)``; -inf or nan where a job cannot have a choice, and only
             values above 0 are chosen.
         uses: shape ``(choices, capacities)``: use of each choice.
-        capacity: total of each.
+        capacity: total of each resource.
         prices: start values from an earlier solution; they affect only the speed, not the bounds.
-        gap: relative; the search continues until it is this close, or the answer is proved best.
+        gap: relative gap to the optimum at which the search stops.
         thrift: value of a device, as a part of the largest value.
 
     Raises:
