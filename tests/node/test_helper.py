@@ -242,7 +242,7 @@ def test_a_configuration_that_others_may_change_is_refused() -> None:
         path.write_text('{"uids": [80000, 80999], "directories": ["/shared"]}')
         found = helper_requests.read_rules(RULES.account, "/home/t", str(path))
         path.chmod(0o664)
-        with pytest.raises(RequestError, match="can be changed by another user"):
+        with pytest.raises(RequestError, match="is writable by users other"):
             helper_requests.read_rules(RULES.account, "/home/t", str(path))
 
     assert found == Rules(RULES.account, 80_000, 80_999, ("/home/t/.tessera", "/shared"))
