@@ -80,7 +80,7 @@ def test_workers_are_spread_evenly(workers: int, processes: int) -> None:
 
 @pytest.mark.parametrize("counts", [[1, 2], [2, 2, 0], [5, -1], [4]])
 def test_a_layout_that_does_not_fit_is_refused(counts: list[int]) -> None:
-    with pytest.raises(ValueError, match="does not spread 4 logical workers"):
+    with pytest.raises(ValueError, match="does not distribute 4 logical workers"):
         reduction.check_counts(counts, 4, 2)
 
 

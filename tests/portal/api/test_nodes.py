@@ -478,6 +478,6 @@ def test_the_minimum_isolation_level_is_read_by_all_and_set_by_admins(
     after = api("root").patch(url, {"least_isolation": "user"})
 
     assert before == {"least_isolation": "none", "version": 0}
-    assert "has no place" in str(refused)
+    assert "has no room" in str(refused)
     assert after.json() == {"least_isolation": "user", "version": 1}
     assert after.headers["ETag"] == '"1"'

@@ -139,7 +139,7 @@ def test_a_dry_run_on_a_busy_cluster_reports_the_import_and_the_jobs_in_its_way(
 
     assert picture() == before
     (conflict,) = tried.conflicts
-    assert "1 job holds 8 of the devices that would vanish" in conflict.message
+    assert "1 job holds 8 of the devices that would be removed" in conflict.message
     assert [replace(conflict, code="")] == list(refused.value.errors)
     assert conflict.code == refused.value.code == "devices-in-use"
     end(job)

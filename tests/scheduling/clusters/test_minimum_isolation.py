@@ -80,7 +80,7 @@ def test_only_admins_set_levels_and_only_those_that_exist():
 def test_a_level_that_leaves_a_guarantee_without_a_place_is_refused_with_the_nodes():
     with pytest.raises(DoesNotFitError, match=r"vision-a has no place .* node-1, node-2 is"):
         require_level("vision-a", "container")
-    with pytest.raises(DoesNotFitError, match=r"-a has no place for 1 .* node-1 is dedicated"):
+    with pytest.raises(DoesNotFitError, match=r"-a has no room for 1 .* node-1 is dedicated"):
         set_least_isolation(viewer=ADMIN, level="user", now=NOW)
 
     assert VirtualCluster.objects.unscoped().exclude(least_isolation="none").count() == 0

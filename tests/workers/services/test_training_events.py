@@ -69,7 +69,10 @@ def test_the_others_say_what_happened(kind: str, text: str) -> None:
             {"event": "acknowledged", "reason": "preempt"},
             "The job has acknowledged the notice to leave",
         ),
-        ({"event": "batch", "step": 1200, "batch": 512}, "It trains with 512 samples a step from"),
+        (
+            {"event": "batch", "step": 1200, "batch": 512},
+            "It trains with 512 samples per step from",
+        ),
         ({"event": "layout", "counts": [2, 2, 1]}, "Logical workers by process: 2, 2, 1."),
         (
             {"event": "determinism", "level": "D2", "refused": True, "obstacles": ["a Conv2d"]},

@@ -44,8 +44,8 @@ def test_a_line_is_a_training_run_of_a_known_program():
         (HEADER + ",1,ncf,1,256\n", "w.csv:2: name is empty"),
         (HEADER + "x,1,ncf,1\n", "w.csv:2: has 4 cells"),
         (HEADER + "x,1,ncf,1,256,7\n", "w.csv:2: has 6 cells"),
-        (HEADER + 'x,1,"ncf,1,256\n', "w.csv:2: is not a line of a table"),
-        (HEADER + "x,1,ncf,1,256\n\nx,2,ncf,1,256\n", "w.csv:4: the job x stands in line 2"),
+        (HEADER + 'x,1,"ncf,1,256\n', "w.csv:2: is not a valid row of a table"),
+        (HEADER + "x,1,ncf,1,256\n\nx,2,ncf,1,256\n", "w.csv:4: job x is already in line 2"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_line(text, said):

@@ -275,7 +275,7 @@ def test_a_profile_that_is_wrong_is_named(path, text, said):
 @pytest.mark.parametrize(
     ("bad", "cluster", "said"),
     [
-        (job(application="gpt9"), "t4:2x4", "no application 'gpt9'"),
+        (job(application="gpt9"), "t4:2x4", "unknown application 'gpt9'"),
         (job(batch=512), "t4:2x4", "a: batch_size is 512; cifar10 takes 128 to 256"),
         (job(), "t4:2x4,v100:1x8", "one device type"),
     ],

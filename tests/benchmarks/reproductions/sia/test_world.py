@@ -206,7 +206,7 @@ def test_jobs_that_nobody_can_run_are_censored_and_not_waited_for():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (replace(job(), application="tetris"), "no application 'tetris' under the rules sia"),
+        (replace(job(), application="tetris"), "unknown application 'tetris' for the sia rules"),
         (replace(job(), batch=64), "batch_size is 64; cifar10 takes 128 to 1024"),
     ],
 )

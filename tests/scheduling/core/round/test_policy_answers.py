@@ -56,8 +56,8 @@ def hanging(_view: Snapshot) -> Plan:
         (failing, "failed with RuntimeError: no idea"),
         (hanging, "took too long"),
         (plan_of_devices(j1=99), "illegal plan: job 1 cannot run on 99 devices"),
-        (plan_of_devices(j77=1), "illegal plan: job 77 is not there"),
-        (Plan(allocs={}, order=(1, 1)), "illegal plan: the order names a job twice"),
+        (plan_of_devices(j77=1), "illegal plan: job 77 is unknown"),
+        (Plan(allocs={}, order=(1, 1)), "illegal plan: the order contains a job twice"),
     ],
 )
 def test_a_policy_that_fails_is_replaced_by_first_in_first_out_in_the_same_round(answer, words):

@@ -204,7 +204,9 @@ def test_what_only_one_format_can_get_wrong_is_named(name, line, message):
 def test_unknown_and_missing_columns_are_named(name):
     columns = HEADERS[name].split(",")
 
-    with pytest.raises(TraceError, match=r"t.csv:1: has the unknown column colour; it may have"):
+    with pytest.raises(
+        TraceError, match=r"t.csv:1: has the unknown column colour; known columns:"
+    ):
         read_trace(f"{HEADERS[name]},colour\n{LINES[name]},red\n", "t.csv", name)
     with pytest.raises(TraceError, match=r"t.csv:1: has no column "):
         read_trace(",".join(columns[2:4]) + "\n", "t.csv", name)

@@ -163,7 +163,7 @@ def test_jobs_run_as_fast_as_their_table_says_on_each_type():
     [
         (None, "has no duration; give --profiles a directory with simulation_throughputs.json"),
         ("{", "simulation_throughputs.json:1: is no JSON"),
-        ("[]", "simulation_throughputs.json: is no table of step times"),
+        ("[]", "simulation_throughputs.json: is not a table of step times"),
         ('{"a": {"LM": {"null": 1}}}', "'LM' is not a job and a number of devices"),
         ('{"a": {"(\'LM\', 1)": {"null": "fast"}}}', "'fast' is not a valid rate"),
         ('{"a": {"(\'LM\', 1)": {"null": -3}}}', "-3 is not a valid rate"),
