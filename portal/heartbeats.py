@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 MOST_SECONDS_WITHOUT_BROKER: Final = 10.0
 """Interval between rounds without a broker; below 15 s including the poll and the round."""
 PATIENCE_SECONDS: Final = 5.0
-"""Patience while the broker answers: above 1.5 intervals, for workers that start or work."""
+"""Patience while the broker responds: above 1.5 intervals, for workers that start or work."""
 CAUSE: Final = "no-round"
 EVERY_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 2.0

@@ -125,7 +125,7 @@ def record(
     """Add one audit row; call it in the transaction that makes the change.
 
     Args:
-        actor: by default the actor of the current request, else ``system``.
+        actor: by default the actor of the current request, otherwise ``system``.
         action: ``<object>.<verb>``, for example ``tenant.archive``.
         obj: the changed row; provides the next three where empty.
         object_type: kind of object, for objects that are not rows.

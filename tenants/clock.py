@@ -18,7 +18,7 @@ MOST_SKEW: Final = timedelta(seconds=2)
 """Largest clock difference from the database with which a host manages nodes."""
 MEASURE_EVERY: Final = 5.0
 LONGEST_TRIP: Final = 0.25
-"""Limit in seconds; a slower answer is requested again, since its error may be half of it."""
+"""Limit in seconds; a slower response is requested again, since its error may be half of it."""
 TRIES: Final = 3
 
 
@@ -94,7 +94,7 @@ class ServerClock:
         return certain if ahead > timedelta(0) else -certain
 
     def _measure(self, ask: Callable[[], float]) -> _Measured:
-        """Query until an answer is fast enough; the fastest one counts."""
+        """Query until a response is fast enough; the fastest one is used."""
         answers: list[_Measured] = []
         while len(answers) < TRIES and all(one.error > LONGEST_TRIP / 2 for one in answers):
             begun = self._ticks()

@@ -17,7 +17,7 @@ _Compiled = tuple[str, tuple[tuple[Any, bool], ...], tuple[_Column, ...]]
 class CompiledQuery:
     """A query of values whose SQL is cached for each kind of database.
 
-    Django takes longer to compile a small query than the database to answer it. ``rows`` has the
+    Django takes longer to compile a small query than the database to execute it. ``rows`` has the
     values of the driver: no datetimes, no JSON, and booleans as 0 and 1.
     """
 

@@ -18,7 +18,7 @@ class AuditContextMiddleware:
     """Accepts the caller's ``X-Request-ID`` if harmless, else creates one, and returns it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        """Wrap the next handler; requests are answered in threads (``portal.serving``)."""
+        """Wrap the next handler; requests are handled in threads (``portal.serving``)."""
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:

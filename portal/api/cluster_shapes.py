@@ -218,7 +218,7 @@ class PinChangeOut(TypedDict):
 class ReconfigurationOut(TypedDict):
     """The result of a reconfiguration or dry run; no job is preempted.
 
-    `version` is a version of the topology: the current one for a dry run, else the new one. Jobs
+    `version` is a version of the topology: the current one for a dry run, or the new one. Jobs
     in `become_opportunistic` continue on borrowed devices from the next round on.
     """
 

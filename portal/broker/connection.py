@@ -60,7 +60,7 @@ def tolerated(consequence: str) -> Iterator[None]:
 
 
 class _AwayError(redis.ConnectionError):
-    """The broker did not answer a moment ago, and was not retried."""
+    """The broker did not respond recently, and was not called again."""
 
 
 @cache

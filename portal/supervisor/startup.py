@@ -153,7 +153,7 @@ def await_ready(supervisor: Supervisor, address: tuple[str, int], name: str) -> 
     Raises:
         StartupError: a process ends repeatedly.
     """
-    last: dict[str, Any] = {"web": "does not answer"}
+    last: dict[str, Any] = {"web": "does not respond"}
     asked_at = float("-inf")
 
     def is_ready() -> bool:

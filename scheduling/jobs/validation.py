@@ -270,7 +270,7 @@ def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
 
 
 def parts_of_draft(draft: ValidatedJob) -> tuple[ValidatedJob, ...]:
-    """Return the draft itself for a gang, else one draft per instance."""
+    """Return the draft itself for a gang, otherwise one draft per instance."""
     parts = split(draft.spec, uuid.uuid4().hex)
     if parts == (draft.spec,):
         return (draft,)

@@ -118,7 +118,7 @@ def _leases_on_retired_devices(using: str) -> Iterator[Violation]:
     for address, job_id in rows.values_list("device__address", "job_id")[:MOST_SHOWN]:
         yield Violation(
             rule="lease-on-retired-device",
-            text=f"device {address} has left the topology and is leased to job {job_id}",
+            text=f"device {address} is no longer in the topology but is leased to job {job_id}",
         )
 
 
@@ -184,7 +184,7 @@ def _devices_against_topology(using: str) -> Iterator[Violation]:
     for address in sorted(leaves - rows)[:MOST_SHOWN]:
         yield Violation(rule="leaf-without-device", text=f"no device row for leaf {address}")
     for address in sorted(rows - leaves)[:MOST_SHOWN]:
-        yield Violation(rule="device-without-leaf", text=f"device {address} is no leaf")
+        yield Violation(rule="device-without-leaf", text=f"device {address} is not a leaf")
 
 
 def _promises_that_do_not_fit(using: str) -> Iterator[Violation]:

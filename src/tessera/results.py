@@ -196,7 +196,7 @@ class VirtualCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A new token; ``key`` is shown this once."""
+    """A new token; ``key`` is shown only once."""
 
     id: int
     key: str

@@ -1,4 +1,4 @@
-"""Fetching of a node's streams, a few runs at a time: logs into files, reports into sums."""
+"""Fetches the streams of a node, a few runs at a time: logs into files, and sums of reports."""
 
 import asyncio
 import logging

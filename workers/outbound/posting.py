@@ -21,7 +21,7 @@ from scheduling.notices.services.deliveries import Outcome, Parcel
 CONNECT_SECONDS: Final = 5.0
 WHOLE_SECONDS: Final = 15.0
 MOST_BYTES: Final = 64 << 10
-"""Bytes read of an answer; its content is not stored."""
+"""Bytes read of a response; its content is not stored."""
 LARGEST_BODY: Final = 64 << 10
 GONE: Final = 410
 _WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
@@ -136,7 +136,7 @@ def _request(parcel: Parcel, timestamp: int) -> tuple[bytes, Mapping[str, str]]:
 
 
 def _send(target: Target, body: bytes, headers: Mapping[str, str], *, whole_seconds: float) -> int:
-    """Return the status of the answer; the connection is closed at the time limit."""
+    """Return the status of the response; the connection is closed at the time limit."""
     connection = _Pinned(target)
     watch = threading.Timer(whole_seconds, connection.cut)
     watch.daemon = True

@@ -208,7 +208,7 @@ def _prepare(member: Member, rank: MemberRef, preparations: Preparations) -> Dir
         preparation = preparations.of(member)
     except Exception as error:
         # One job with an invalid preparation must not block all others.
-        log.exception("no preparation for %s", rank.run_id)
+        log.exception("the preparation of %s failed", rank.run_id)
         # The owner reads it: of unexpected errors only the type is shown.
         foreseen = isinstance(error, (UnreadableSecretError, NoHostNetworkError))
         said = str(error) if foreseen else type(error).__name__

@@ -1,4 +1,4 @@
-"""Access to images that a node has cached: the registry decides, and its answers are recorded.
+"""Access to images that a node has cached: the registry decides, and its responses are recorded.
 
 An engine's cache belongs to the whole node, and images in it to the tenants that could pull them:
 
@@ -47,7 +47,7 @@ UNREACHABLE: Final = (
     *("toomanyrequests", "too many requests", "internal server error", "bad gateway"),
     *("service unavailable", "gateway timeout"),
 )
-"""Texts in the engine's errors that mean no answer of the registry; all others are refusals."""
+"""Texts in the engine's errors that mean no response of the registry; all others are refusals."""
 
 
 def obtain(engine: docker.APIClient, run_id: str, container: Container, progress: Progress) -> str:

@@ -99,7 +99,7 @@ class NodeIsolation:
             viewers without the right.
         owned_since: start of that tenancy.
         dedicated_to: the only tenants whose jobs may use the node; empty for all.
-        visible_paths: paths of all tenants for node managers, else of the viewer's tenants.
+        visible_paths: paths of all tenants for node managers, otherwise of the viewer's tenants.
         job_network: setting for plain jobs of one instance; if empty, the file of the node
             applies.
         plain_network: network of these jobs; empty if unknown.

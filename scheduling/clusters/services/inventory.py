@@ -138,7 +138,7 @@ def _with(
 
 
 def _imported_words(node: Node, topology: TopologyNow, proposal: Proposal) -> tuple[str, ...]:
-    """Return the differences between import and report; equal device indices are no difference."""
+    """Return the differences between import and report; ignore equal device indices."""
     imported = {index for name, index in topology.cells.devices if name == node.name}
     found = {leaf.device.index for leaf in proposal.leaves}
     if imported >= found:

@@ -61,7 +61,7 @@ class Reconfigured:
     """The result of a reconfiguration, or of its dry run.
 
     Attributes:
-        version: topology version: the current one for a dry run, else the new one.
+        version: topology version: the current one for a dry run, otherwise the new one.
         effect: the changes, and jobs that would borrow, regain their guarantee or not fit any
             more.
     """

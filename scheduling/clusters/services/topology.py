@@ -155,7 +155,7 @@ def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells")
 
     Args:
         spec: the new specification.
-        before: the current specification; a quota that does not fit in it is no error.
+        before: the current specification; a quota that does not fit in it is not an error.
         field: field name for the error.
 
     Raises:

@@ -114,7 +114,7 @@ class CellEngine(Books):
         """Schedule a gang and commit it at once if it can start; faster than two calls.
 
         Returns:
-            A ``Bind`` that is already committed (its placements have virtual addresses), else the
+            A ``Bind`` that is already committed (its placements have virtual addresses), or the
             decision of ``schedule``.
         """
         if request.group in self.gangs:

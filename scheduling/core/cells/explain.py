@@ -289,7 +289,7 @@ def _quota_refusal(
 
 
 def _level_of(books: Books, chain: str, request: GangRequest) -> str:
-    """Return the level that must contain the gang, else the lowest that can hold its instances."""
+    """Return the level that must contain the gang, or the lowest that can hold its instances."""
     topology = books.topology.chains[chain]
     whole = topology.level_named(request.within) if request.within is not None else None
     if whole is not None:

@@ -136,7 +136,7 @@ def _wanted(spec: ClusterSpec, chain: ChainTopology, name: str) -> list[tuple[in
 
 
 def _free_cell(buddy: BuddyAllocator, level: int) -> int:
-    """Return the first free cell of the level, else the first inside the smallest larger one.
+    """Return the first free cell of the level, otherwise the first inside the smallest larger one.
 
     Such a cell exists, since all quotas fit and larger cells were assigned before smaller ones.
     """

@@ -85,7 +85,7 @@ class Gang:
 
     @property
     def priority(self) -> int:
-        """The priority of the request while the gang has quota, else opportunistic."""
+        """The priority of the request while the gang has quota, otherwise opportunistic."""
         return self.request.priority if self.guaranteed else -1
 
 

@@ -139,7 +139,7 @@ class GuaranteedSearch:
         return spots
 
     def _place(self, item: Item) -> Spot | None:
-        """Place an item in the fullest used bin with room, else in the smallest empty bin."""
+        """Place an item in the fullest used bin with room, otherwise in the smallest empty bin."""
         key, count = self._best_used(item)
         # An empty bin is never better than a used one with exactly the wanted devices.
         if key < 0 or (count > item.size and count > self._least_empty(item.size)):

@@ -37,7 +37,7 @@ class Remedies:
 
     Attributes:
         ends: names of gangs whose end is sufficient; none can be left out.
-        cells: addresses of their owned cells, else of their nodes.
+        cells: addresses of their owned cells, otherwise of their nodes.
         unblock: all remedies, most useful first.
         now: the remedies of ``unblock`` that are valid only until something else starts.
     """
@@ -144,7 +144,7 @@ class _EndTrial:
         self.lower = [g for g in gangs if g not in self.holders] if self.searches and few else []
 
     def smallest(self) -> list[Gang]:
-        """Return a single sufficient gang, else a minimal set of gangs, else an empty list."""
+        """Return one sufficient gang, or a minimal set of gangs, or an empty list."""
         enough = (gang for gang in self.holders if gang.size >= self.least)
         for gang in islice(enough, MAX_SINGLE_TRIALS):
             if self.fits([gang]):
@@ -179,7 +179,7 @@ class _EndTrial:
 def _largest_smaller_request(
     books: Books, wait: Wait, nodes: frozenset[str] | None
 ) -> GangRequest | None:
-    """Find the largest smaller request that starts now: fewer instances, else smaller ones."""
+    """Find the largest smaller request that starts now: fewer instances, or smaller ones."""
     request = wait.request
     if len(request.members) != 1:
         return None

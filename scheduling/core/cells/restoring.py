@@ -125,7 +125,7 @@ def _locate(
 
 
 def _find_leaves(books: Books, placed: Placed) -> list[tuple[str, int]]:
-    """Find leaves by node and device index (stable across topologies), else by address."""
+    """Find leaves by node and device index (stable across topologies), otherwise by address."""
     by_address, by_device = books.topology.leaves, books.topology.devices
     found = [by_address.get(address, _UNKNOWN_LEAF) for address in placed.leaves]
     for i, device in enumerate(placed.devices[: len(found)]):

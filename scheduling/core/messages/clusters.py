@@ -32,7 +32,7 @@ CLUSTERS: Final[Mapping[str, Template]] = {
     "name-cluster": fixed("Give a virtual cluster."),
     "name-class": fixed("Give a priority class."),
     "import-rule-exists": fixed("A rule for %(kind)s %(name)s already exists."),
-    "none-of-this-name": fixed("Nothing has this name."),
+    "none-of-this-name": fixed("Name not found."),
     "delete-that-first": fixed("Delete that rule first."),
     "import-lacks-devices": fixed(
         "The imported topology of %(node)s does not have its devices %(extra)s."

@@ -56,7 +56,7 @@ class LiveModel:
         return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
-        """Return steps per second: measured on this shape, else fitted, else proportional."""
+        """Return steps per second: measured on this shape, or fitted, or proportional."""
         if job.types and shape.type not in job.types:
             return 0.0
         useful = self._goodput(job, shape)
@@ -88,7 +88,7 @@ class LiveModel:
         return self._speed(kind) / self._speed(first)
 
     def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
-        """Return the remaining steps: declared, else until the loss is flat, else None."""
+        """Return the remaining steps: declared, otherwise until the loss is flat, else None."""
         if job.facts.steps_left is not None:
             return job.facts.steps_left
         return steps_until_flat(job.facts.losses)

@@ -145,7 +145,7 @@ class Pollux:
 
 
 def _kinds(snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> dict[int, str]:
-    """Return each job's fixed type: the present one, else the one with most devices per job."""
+    """Return each job's fixed type: the present one, or the one with most devices per job."""
     kinds: dict[int, str] = {}
     count = dict.fromkeys(sorted(snapshot.capacity), 0)
     held = {job.id: job.alloc.parts[0].type for job in jobs if job.alloc}

@@ -73,7 +73,7 @@ class DeviceUse:
 
 
 def cut_down(job: QueuedJob, known: JobFacts, before: QueuedJob, left: int) -> QueuedJob:
-    """Shrink ``job`` to its largest size within the caps, else to its smallest.
+    """Shrink ``job`` to its largest size within the caps, otherwise to its smallest.
 
     Gangs of several members (roles, or a mix of types) keep the size from the policy.
 

@@ -182,7 +182,7 @@ NO_FILTER: Final = JobFilter()
 
 
 def shown_state(state: str, *, held: bool) -> str:
-    """Return the displayed state: ``held`` for a queued job on hold, else ``state``."""
+    """Return the displayed state: ``held`` for a queued job on hold, otherwise ``state``."""
     return "held" if held and state == JobState.QUEUED else state
 
 

@@ -295,7 +295,7 @@ def in_words(seconds: Mapping[str, Any], now: datetime, *, utc: bool = False) ->
         seconds: ``p10`` and ``p90`` from now; ``open``: ``p90`` is only as far as was looked;
             ``gate``: for how long a gate stays closed.
         now: the present.
-        utc: show times of the day in UTC, else in the local time zone.
+        utc: show times of the day in UTC, otherwise in the local time zone.
     """
     found = start_range(
         float(seconds["p10"]),

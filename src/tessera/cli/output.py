@@ -75,7 +75,7 @@ def moment(value: Any) -> datetime | None:
 
 
 def shown(at: datetime, *, utc: bool) -> datetime:
-    """Convert a time to UTC or to the local time zone (variable ``TZ``, else the machine's)."""
+    """Convert a time to UTC or to the local time zone (``TZ``, or that of the machine)."""
     return at.astimezone(UTC) if utc else at.astimezone()
 
 

@@ -48,7 +48,7 @@ def newest(store: Store, take: Fields) -> Json:
     """
     before = take.text("before", "", 64)
     if before and not _NAME.fullmatch(before):
-        raise take.refuse("before", "is no checkpoint's")
+        raise take.refuse("before", "is not the name of a checkpoint")
     last = _order(before) if before else None
     found = None
     try:
@@ -144,7 +144,7 @@ def _directory(store: Store, take: Fields) -> str:
 def _name(take: Fields) -> str:
     name = take.text("name", None, 64)
     if not _NAME.fullmatch(name):
-        raise take.refuse("name", "is no checkpoint's")
+        raise take.refuse("name", "is not the name of a checkpoint")
     return name
 
 

@@ -50,7 +50,7 @@ def create(ref: ContainerRef, ports: Sequence[int]) -> None:
     image = _image(ref.socket)
     path = f"/containers/create?name={ref.network}"
     status, body = engine.call(ref.socket, "POST", path, body=_config(ref, image, ports))
-    # Docker answers 409 where the name is taken, and Podman 500.
+    # Docker returns 409 where the name is taken, and Podman 500.
     if status != 201 and _owner(ref) != ref.name:
         raise EngineError(engine.message_of(status, body), status)
 

@@ -1,6 +1,6 @@
 """Client of the container engine's API over its local Unix socket.
 
-Requests are HTTP/1.0: an answer ends with the connection, also one
+Requests are HTTP/1.0: a response ends with the connection, also one
 that lasts for days (the log, the wait for the end).
 """
 

@@ -127,7 +127,7 @@ def _ask(fields: Dict[str, Any], opened: Sequence[int], seconds: float) -> Dict[
     """Send a request and wait for its answer.
 
     Raises:
-        OSError: the helper has ended, refuses, or does not answer in time.
+        OSError: the helper has ended, refuses, or does not respond in time.
     """
     ours, theirs = _connected()
     with ours, theirs:

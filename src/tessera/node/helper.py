@@ -2,7 +2,7 @@
 
 It only creates sandboxes for users of a configured range. The node's owner installs it
 where only root can change it. It takes requests over its standard input, a socket of the account:
-each message carries one end of a pair of sockets, over which a request and its answer go. A child
+each message carries one end of a pair of sockets, for a request and its reply. A child
 handles each request; ``remove`` and ``size`` are done with the rights of the job's user alone.
 
 ``python3 -I -S helper.pyz`` is all that the rule allows: no argument, no environment.

@@ -5,7 +5,7 @@ The namespace has no routes to the node itself and to metadata services. It has 
 ports are published by ``publishing``.
 
 A job can bind a socket to the interface, and the kernel then takes every address without a route
-for a neighbour. Only the gateway and the resolver answer; ``slirp4netns`` connects the one
+for a neighbour. Only the gateway and the resolver respond; ``slirp4netns`` connects the one
 to nothing (``--disable-host-loopback``), and the other to port 53 only (libslirp 4.3).
 """
 

@@ -1,7 +1,7 @@
 """Inventory of a node: devices and their tree, memory, processors, driver, container engine.
 
 Devices come from a declaration (``~/.tessera/devices.json``) if it exists, else from
-``nvidia-smi``, else the list is empty. A declaration is for machines without GPUs:
+``nvidia-smi``, otherwise the list is empty. A declaration is for machines without GPUs:
 
     {"levels": ["node", "socket", "pcie", "device"], "cpus": 16, "memory_bytes": 34359738368,
      "devices": [{"type": "cpu-small", "path": [0, 0]}, {"type": "cpu-small", "path": [0, 1]}]}

@@ -338,7 +338,7 @@ def _open_place(path: str, *, is_directory: bool, devices: AbstractSet[int]) -> 
 
     Args:
         path: absolute and normalised.
-        is_directory: a directory, else a file.
+        is_directory: a directory, otherwise a file.
         devices: the file systems in which it may be created.
 
     Raises:

@@ -68,7 +68,7 @@ class DeviceCeiling(Combinator):
     """Limits the devices of each account, regardless of the inner policy.
 
     Attributes:
-        most: maximum devices of an account (a tenant, else an owner) without its own limit.
+        most: maximum devices of an account (a tenant, otherwise an owner) without its own limit.
         ceilings: devices by account (a tenant, or below -1 an owner); tenants' own limits apply
             too. Set by code; not a parameter.
     """

@@ -155,7 +155,7 @@ def _gain(rates: Mapping[int, float], n: int, m: int) -> float:
 def _best_effort(
     snapshot: Snapshot, job: PolicyJob, room: FreeDevices
 ) -> tuple[str, Mapping[int, float]] | None:
-    """Choose the type for a job without a promise: its present one, else that with most room."""
+    """Choose the type for a job without a promise: its present one, or that with most room."""
     held = {part.type for part in job.alloc.parts} if job.alloc else set()
     kinds = sorted(
         one_type(job, room.kinds), key=lambda kind: (kind not in held, -room.free(kind), kind)

@@ -129,7 +129,7 @@ class Gavel:
     def _give_out(
         self, snapshot: Snapshot, turns: Turns, able: Sequence[PolicyJob], room: FreeDevices
     ) -> list[TimeShare]:
-        """Choose jobs to run: all again after the quantum, else running jobs and further ones."""
+        """Choose jobs to run: all again after the quantum, or running and further ones."""
         claims = turns.claims({job.id: job.gang for job in able}, snapshot.round_seconds / 2)
         free = {kind: room.free(kind) for kind in room.kinds}
         totals: dict[str, float] = {}

@@ -99,7 +99,7 @@ class UserLimits:
 
 
 def _guarantees(snapshot: Snapshot) -> dict[int, float]:
-    """Return the guaranteed devices by queue: as declared, else by weight."""
+    """Return the guaranteed devices by queue: as declared, otherwise by weight."""
     devices = float(snapshot.pool.devices)
     weights = sum(tenant.weight for tenant in snapshot.tenants)
     found = {_POOL: devices}

@@ -108,7 +108,7 @@ class Singularity:
         return frozenset(refused)
 
     def _promise(self, job: PolicyJob, room: FreeDevices, allocs: dict[int, Alloc]) -> None:
-        """Allocate the smallest size that meets the guarantee, else the largest that fits."""
+        """Allocate the smallest size that meets the guarantee, otherwise the largest that fits."""
         sizes = splices(job)
         enough = [size for size in sizes if size >= self._target(job) * job.gang]
         fewer = [size for size in reversed(sizes) if size not in enough]

@@ -31,7 +31,7 @@ from scheduling.core.policy_interface import Alloc, Kind, Part, Plan, PolicyJob,
 
 Floats = NDArray[np.float64]
 _CLIP: Final = 3_000.0
-#: Of equal answers the one that moves fewer jobs; costs differ by hundredths.
+#: Among equal solutions, prefer the one that moves fewer jobs; costs differ by hundredths.
 _STAYING: Final = 1e-5
 #: Checkpoint costs in seconds that the artefact measured on a real cluster, by application.
 _MEASURED_RESTARTS: Final = MappingProxyType(

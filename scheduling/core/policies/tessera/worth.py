@@ -80,7 +80,7 @@ def steps_left(
 
 
 def _told(job: PolicyJob, asked: float, sizes: Mapping[str, Sequence[float]]) -> float | None:
-    """Return the declared remaining steps, else the usual ones for the application."""
+    """Return the declared remaining steps, otherwise the usual ones for the application."""
     done = job.facts.steps_done
     if job.facts.steps_left is not None:
         return job.facts.steps_left

@@ -49,7 +49,7 @@ class Problem:
     time, and up to 2**53 nothing is lost.
 
     Attributes:
-        values: array ``(jobs, 1 + choices)``; column 0 is no allocation, -inf is impossible.
+        values: array ``(jobs, 1 + choices)``; column 0: no allocation; -inf: impossible.
         uses: shape ``(1 + choices, capacities)``.
         capacity: capacity of each resource.
         thrift: deduction from the values for each device used.

@@ -1,7 +1,7 @@
 """Answers close to the relaxation: an exact search of the core, and a quick repair.
 
 At given prices, the value of any solution is the relaxation's bound, less each job's loss by
-departing from its best column, less the price of the unused capacity. So the best answer departs
+departing from its best column, less the price of the unused capacity. So the best solution departs
 only in jobs and columns whose loss is within the distance between bound and optimum: the core. It
 is searched job by job, with the least loss for each use of the capacities. The repair blends
 relaxations job by job, makes them fit, and fills up the rest.
