@@ -149,7 +149,7 @@ def member_for(viewer: Viewer, membership_id: int) -> Membership:
 
 
 def users_for(viewer: Viewer) -> QuerySet[User]:
-    """Return users that the viewer may see: all for a cluster admin, or those of shared tenants."""
+    """Return users that the viewer may see: all for a cluster admin, or of shared tenants."""
     users = User.objects.defer("password").order_by("username")
     if viewer.can(Permission.MANAGE_USERS):
         return users
