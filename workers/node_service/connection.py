@@ -38,7 +38,7 @@ class NodeConnection:
         self._visit: NodeSession | None = None
         self._failures = 0
         self._silent_since = None if silent is None else time.monotonic() - silent
-        self._signal_sent: bool | None = None
+        self._reported_down: bool | None = None
         self._heard_at = time.monotonic()
         self._was_heard = False
 
@@ -108,7 +108,7 @@ class NodeConnection:
         """Mark the node as reachable after its first reconciliation."""
         self._failures = 0
         self._silent_since = None
-        self._signal_sent = None
+        self._reported_down = None
 
     def _note_silence(self, reason: str) -> None:
         self._failures += 1
@@ -116,8 +116,8 @@ class NodeConnection:
         if self._silent_since is None:
             self._silent_since = now
         is_down = now - self._silent_since >= self._service.settings.down_after
-        if self._signal_sent != is_down:
-            self._signal_sent = is_down
+        if self._reported_down != is_down:
+            self._reported_down = is_down
             log.warning("%s does not respond: %s", self.address.name, reason)
             self._service.post(ContactLost(node_id=self.node_id, reason=reason, down=is_down))
 

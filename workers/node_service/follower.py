@@ -125,8 +125,8 @@ class StreamFollower:
             service.post(
                 Happened(node_id=self.rank.node_id, rank=self.rank, happenings=happenings)
             )
-        if self.kept != self._signal_sent and not last:
-            self._signal_sent = self.kept
+        if self.kept != self._told and not last:
+            self._told = self.kept
             service.post(
                 LogKept(
                     node_id=self.rank.node_id,
