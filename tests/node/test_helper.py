@@ -456,8 +456,8 @@ def test_the_probe_tries_the_helper(account: Node) -> None:
         ({"rule": f"{installed.ACCOUNT} ALL=(root) NOPASSWD: /bin/true\n"}, isolation.NO_ROOT, ""),
         ({"program": b""}, isolation.NO_ROOT, ""),
         ({"configuration": {"uids": [0, 1]}}, isolation.HELPER_FAILED, "uids must be"),
-        ({"mode": 0o775}, isolation.HELPER_UNSAFE, "helper.pyz can be changed"),
-        ({"owner": RUNNER}, isolation.HELPER_UNSAFE, "helper.pyz can be changed"),
+        ({"mode": 0o775}, isolation.HELPER_UNSAFE, "helper.pyz is writable"),
+        ({"owner": RUNNER}, isolation.HELPER_UNSAFE, "helper.pyz is writable"),
     ],
     ids=["no-rule", "another-rule", "empty", "configuration", "mode", "owner"],
 )

@@ -141,7 +141,7 @@ def test_a_directory_for_checkpoints_has_to_be_declared(
     assert (refused.value.code, refused.value.failure) == ("bad-checkpoint-dir", "user")
     remedy = "use /opt/saved" if shared and shared[0].checkpoints else "/opt/saved/x:checkpoints"
     assert remedy in refused.value.message
-    assert "Leave it out" in refused.value.message
+    assert "Omit it" in refused.value.message
     assert not Path("/opt/saved").exists()
 
 
@@ -275,7 +275,7 @@ def test_nothing_is_made_through_a_link_in_place_of_the_checkpoints(
     top.mkdir()
     (top / "local").symlink_to(tmp_path / "victim")
 
-    with pytest.raises(ProtocolError, match="reached by a link"):
+    with pytest.raises(ProtocolError, match="its path contains a link"):
         view_of()
 
     assert not list((tmp_path / "victim").iterdir())

@@ -108,7 +108,7 @@ def test_a_lead_adds_a_member(lena: Client, stage: Stage) -> None:
     ("sent", "said"),
     [
         ({"username": "nobody", "role": "member"}, "No active user has this name"),
-        ({"username": "alice", "role": "member"}, "is a member of vision already"),
+        ({"username": "alice", "role": "member"}, "is already a member of vision"),
         ({"username": "alice", "role": "king"}, "Select a valid choice"),
         ({"username": "alice", "role": "member", "max_devices": "0"}, "greater than or equal"),
     ],

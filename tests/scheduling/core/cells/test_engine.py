@@ -167,7 +167,7 @@ def test_instances_larger_than_a_node_never_fit() -> None:
 
     assert isinstance(decision, Wait)
     assert decision.code is WaitCode.EXCEEDS_VC_MAX
-    assert "a node has 8" in decision.text
+    assert "a node has at most 8" in decision.text
 
 
 def test_a_gang_larger_than_the_share_is_told_so() -> None:
