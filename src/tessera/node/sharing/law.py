@@ -1,0 +1,294 @@
+"""Control law: opens and closes the gate of a holder's guests, and sets their compute.
+
+The law keeps the holder within its slowdown by the ``account``. Inside that limit, ``compute`` is
+the delay that a guest may cause in a second, so that the loss of the holder is about right from
+the first opening on, and corrections are only needed where guests cost more or less than their
+own working time. The gate also closes to measure the baseline again.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from statistics import median, stdev
+from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
+
+from tessera.node.sharing.account import (
+    LONGEST_STEP,
+    PAID_IN,
+    Account,
+    Gate,
+    clipped,
+    forget,
+    observe,
+    reserve,
+)
+
+LEAST_BASELINE_STEPS = 8
+_AFTER_OVERDRAFT_STEPS = 3
+_PROBE_SECONDS = (10.0, 30.0)
+_PROBE_STEPS = 80  # a probe takes at least 8 steps, so at most about a tenth of the time
+_STALE_STEPS = (3, 8)
+_LEAST_COMPUTE, _MOST_COMPUTE = 0.05, 4 * PAID_IN  # in multiples of the slowdown
+_RECENT_STEPS = 8
+_LONG_WITHIN = 20
+_SHUT_SECONDS = (60.0, 900.0)
+_MISFITS = 3
+_MISFIT_SECONDS = 60.0
+
+
+class Step(NamedTuple):
+    """A step that a holder reported: its times in seconds on the node's boot clock."""
+
+    start: float
+    end: float
+
+
+class Limits(NamedTuple):
+    """Parameters of a holder.
+
+    Attributes:
+        slowdown: allowed loss as a fraction of the holder's baseline, 0.01 to 0.2.
+        settle_seconds: longest time from a move of the gate until guests obey it: the delivery
+            of the bound and the module in flight. Steps that begin earlier are settling.
+    """
+
+    slowdown: float
+    settle_seconds: float
+
+
+class Cause(enum.Enum):
+    """Cause of the latest move of the gate."""
+
+    START = "start"
+    READY = "ready"
+    OVERDRAWN = "overdrawn"
+    PROBE = "probe"
+    FASTER = "faster"  # than the baseline, which is therefore too long
+    LONG_STEPS = "long-steps"
+    MISFIT = "misfit"
+
+
+class State(NamedTuple):
+    """State of the law for one holder.
+
+    Attributes:
+        account: the delay account.
+        compute: seconds of delay that a guest may cause in a second of open time.
+        is_open: whether guests may run.
+        cause: cause of the latest move of the gate.
+        moved_at: time of that move.
+        closed_steps: closed steps since that move.
+        needed_steps: closed steps that are needed before the gate opens.
+        last_closed: end of the newest closed step.
+        window: counted seconds of the open steps since ``window_start``.
+        window_start: time of the latest change or check of ``compute``.
+        open_steps: seconds of the newest open steps since the latest close.
+        baselines: baselines at the latest openings, at most 3.
+        probe_seconds: longest open time before the baseline is measured again.
+        shut_until: time before which the gate stays closed.
+        shut_seconds: length of the next closure of a pair that does not fit.
+        misfits: times of the latest overdrafts with the least compute.
+    """
+
+    account: Account
+    compute: float
+    is_open: bool = False
+    cause: Cause = Cause.START
+    moved_at: float = -math.inf
+    closed_steps: int = 0
+    needed_steps: int = LEAST_BASELINE_STEPS
+    last_closed: float = -math.inf
+    window: Tuple[float, ...] = ()
+    window_start: float = 0.0
+    open_steps: Tuple[float, ...] = ()
+    baselines: Tuple[float, ...] = ()
+    probe_seconds: float = _PROBE_SECONDS[0]
+    shut_until: float = -math.inf
+    shut_seconds: float = _SHUT_SECONDS[0]
+    misfits: Tuple[float, ...] = ()
+
+
+def initial(limits: Limits) -> State:
+    """Return the state before the first step: closed, without a baseline."""
+    return State(account=Account(), compute=PAID_IN * limits.slowdown)
+
+
+def look(state: State, steps: Iterable[Step], now: float, limits: Limits) -> State:
+    """Book the steps that ended since the previous look, then move the gate if it must move.
+
+    Args:
+        state: the state after the previous look.
+        steps: steps in order, each with ``end <= now``.
+        now: the node's boot clock, in seconds.
+        limits: parameters of the holder.
+    """
+    for step in steps:
+        state = _book(state, step, limits)
+    if state.account.baseline is None:
+        return state
+    if not state.is_open:
+        return _opened(state, now) if _may_open(state, now, limits) else state
+    cause = _cause_to_close(state, now)
+    if cause is None:
+        return _adjusted(state, now, limits)
+    return _closed(state, now, cause, limits)
+
+
+def _book(state: State, step: Step, limits: Limits) -> State:
+    gate = _gate_during(step, state, limits)
+    seconds = step.end - step.start
+    account = observe(state.account, seconds, gate, limits.slowdown)
+    state = state._replace(account=account)
+    if gate is Gate.CLOSED:
+        count = state.closed_steps + 1
+        return _without_stale(state._replace(closed_steps=count, last_closed=step.end), limits)
+    if gate is Gate.OPEN and account.baseline is not None:
+        counted = clipped(seconds, account.baseline)
+        newest = (*state.open_steps, seconds)[-_LONG_WITHIN:]
+        return state._replace(window=(*state.window, counted), open_steps=newest)
+    return state
+
+
+def _gate_during(step: Step, state: State, limits: Limits) -> Gate:
+    if step.start < state.moved_at + limits.settle_seconds:
+        return Gate.SETTLING
+    return Gate.OPEN if state.is_open else Gate.CLOSED
+
+
+def _without_stale(state: State, limits: Limits) -> State:
+    """Forget old closed steps if the newest ones show that the holder itself has changed."""
+    newest = state.closed_steps
+    closed = state.account.closed
+    if newest not in _STALE_STEPS or len(closed) - newest < _AFTER_OVERDRAFT_STEPS:
+        return state
+    old = closed[:-newest]
+    change = abs(median(closed[-newest:]) - median(old))
+    if change <= max(0.1 * median(old), 2.5 * stdev(old) / math.sqrt(newest)):
+        return state
+    return state._replace(
+        account=forget(state.account, newest),
+        compute=PAID_IN * limits.slowdown,
+        baselines=(),
+        probe_seconds=_PROBE_SECONDS[0],
+    )
+
+
+def _may_open(state: State, now: float, limits: Limits) -> bool:
+    account = state.account
+    return (
+        account.baseline is not None
+        and now >= state.shut_until
+        and len(account.closed) >= LEAST_BASELINE_STEPS
+        and state.closed_steps >= state.needed_steps
+        and account.balance >= reserve(account.baseline, limits.slowdown) / 4
+    )
+
+
+def _opened(state: State, now: float) -> State:
+    baselines = (*state.baselines, state.account.baseline or 0.0)[-3:]
+    probe, longest = state.probe_seconds, _PROBE_SECONDS[1]
+    if len(baselines) == 3:
+        agree = max(baselines) < 1.02 * min(baselines)
+        probe = min(2 * probe, longest) if agree else _PROBE_SECONDS[0]
+    return state._replace(
+        is_open=True,
+        cause=Cause.READY,
+        moved_at=now,
+        window=(),
+        window_start=now,
+        open_steps=(),
+        baselines=baselines,
+        probe_seconds=probe,
+    )
+
+
+def _cause_to_close(state: State, now: float) -> Optional[Cause]:
+    account = state.account
+    if account.overdrawn or account.baseline is None:
+        return Cause.OVERDRAWN
+    if now - state.last_closed > max(state.probe_seconds, _PROBE_STEPS * account.baseline):
+        return Cause.PROBE
+    if _is_faster(state, account.baseline):
+        return Cause.FASTER
+    if _has_long_steps(state, account.baseline):
+        return Cause.LONG_STEPS
+    return None
+
+
+def _is_faster(state: State, baseline: float) -> bool:
+    newest = [clipped(seconds, baseline) for seconds in state.open_steps[-_RECENT_STEPS:]]
+    if len(newest) < _RECENT_STEPS:
+        return False
+    scatter = max(stdev(newest), state.account.scatter)
+    error = scatter * math.sqrt(1 / len(newest) + 1 / len(state.account.closed))
+    return baseline - sum(newest) / len(newest) > max(0.03 * baseline, 2 * error)
+
+
+def _has_long_steps(state: State, baseline: float) -> bool:
+    """Whether clipping hides delays: long open steps of a holder that has none by itself."""
+    longest = LONGEST_STEP * baseline
+    closed = state.account.closed
+    if max(closed) > LONGEST_STEP * median(closed):
+        return False
+    return sum(seconds > longest for seconds in state.open_steps) >= 2
+
+
+def _closed(state: State, now: float, cause: Cause, limits: Limits) -> State:
+    shut_until = state.shut_until
+    if cause is Cause.LONG_STEPS:
+        shut_until = now + _SHUT_SECONDS[0]
+    if cause is Cause.OVERDRAWN:
+        state, cause = _after_overdraft(state, now, limits)
+        if cause is Cause.MISFIT:
+            shut_until = now + state.shut_seconds
+            longer = min(2 * state.shut_seconds, _SHUT_SECONDS[1])
+            state = state._replace(shut_seconds=longer, misfits=())
+    overdrawn = cause is Cause.OVERDRAWN
+    return state._replace(
+        is_open=False,
+        cause=cause,
+        moved_at=now,
+        closed_steps=0,
+        needed_steps=_AFTER_OVERDRAFT_STEPS if overdrawn else LEAST_BASELINE_STEPS,
+        window=(),
+        open_steps=(),
+        shut_until=shut_until,
+    )
+
+
+def _after_overdraft(state: State, now: float, limits: Limits) -> Tuple[State, Cause]:
+    """Halve compute after a loss above the slowdown; count overdrafts that compute cannot cure."""
+    least = _LEAST_COMPUTE * limits.slowdown
+    if state.compute <= least:
+        recent = [then for then in state.misfits if now - then <= _MISFIT_SECONDS]
+        misfits = (*recent, now)
+        cause = Cause.MISFIT if len(misfits) >= _MISFITS else Cause.OVERDRAWN
+        return state._replace(misfits=misfits), cause
+    loss = _loss(state.window, state.account)
+    if loss is not None and loss[0] > limits.slowdown:
+        state = state._replace(compute=max(state.compute / 2, least))
+    return state, Cause.OVERDRAWN
+
+
+def _adjusted(state: State, now: float, limits: Limits) -> State:
+    """Correct compute where guests cost clearly more or less than their own working time."""
+    count, seconds = len(state.window), now - state.window_start
+    if not ((count >= 20 and seconds >= 1) or (count >= 5 and seconds >= 4)):
+        return state
+    compute = state.compute
+    loss, error = _loss(state.window, state.account) or (0.0, math.inf)
+    if loss - error > limits.slowdown:
+        compute = max(compute / 2, _LEAST_COMPUTE * limits.slowdown)
+    elif loss + error < limits.slowdown / 2:
+        compute = min(compute * 1.5, _MOST_COMPUTE * limits.slowdown)
+    return state._replace(compute=compute, window=(), window_start=now)
+
+
+def _loss(window: Sequence[float], account: Account) -> Optional[Tuple[float, float]]:
+    """Return the loss in open steps and its standard error, both relative to the baseline."""
+    if len(window) < 5 or account.baseline is None:
+        return None
+    mean = sum(window) / len(window)
+    variance = stdev(window) ** 2 / len(window) + account.scatter**2 / len(account.closed)
+    return mean / account.baseline - 1, math.sqrt(variance) / account.baseline
