@@ -1,4 +1,4 @@
-"""Leaf cells that virtual clusters are charged for guaranteed parts of devices; guests are free."""
+"""Leaf cells that virtual clusters are charged for parts of devices; guests are free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds of guests: decisions of the coordinator that expire, so that a dead one closes the gate."""
+"""Bounds of guests: decisions of the coordinator; they expire, so a dead one closes the gate."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ _PROBE_STEPS = 80  # a probe takes at least 8 steps, so at most about a tenth of
 _STALE_STEPS = (3, 8)
 _LEAST_COMPUTE, _MOST_COMPUTE = 0.05, 4 * PAID_IN  # in multiples of the slowdown
 _RECENT_STEPS = 8
+_FEW_STEPS = 5
 _LONG_WITHIN = 20
 _SHUT_SECONDS = (60.0, 900.0)
 _MISFITS = 3
@@ -265,8 +266,8 @@ def _after_overdraft(state: State, now: float, limits: Limits) -> Tuple[State, C
         misfits = (*recent, now)
         cause = Cause.MISFIT if len(misfits) >= _MISFITS else Cause.OVERDRAWN
         return state._replace(misfits=misfits), cause
-    loss = _loss(state.window, state.account)
-    if loss is not None and loss[0] > limits.slowdown:
+    loss, _ = _loss(state.window, state.account)
+    if loss > limits.slowdown:
         state = state._replace(compute=max(state.compute / 2, least))
     return state, Cause.OVERDRAWN
 
@@ -274,10 +275,10 @@ def _after_overdraft(state: State, now: float, limits: Limits) -> Tuple[State, C
 def _adjusted(state: State, now: float, limits: Limits) -> State:
     """Correct compute where guests cost clearly more or less than their own working time."""
     count, seconds = len(state.window), now - state.window_start
-    if not ((count >= 20 and seconds >= 1) or (count >= 5 and seconds >= 4)):
+    if not ((count >= 20 and seconds >= 1) or (count >= _FEW_STEPS and seconds >= 4)):
         return state
     compute = state.compute
-    loss, error = _loss(state.window, state.account) or (0.0, math.inf)
+    loss, error = _loss(state.window, state.account)
     if loss - error > limits.slowdown:
         compute = max(compute / 2, _LEAST_COMPUTE * limits.slowdown)
     elif loss + error < limits.slowdown / 2:
@@ -285,10 +286,13 @@ def _adjusted(state: State, now: float, limits: Limits) -> State:
     return state._replace(compute=compute, window=(), window_start=now)
 
 
-def _loss(window: Sequence[float], account: Account) -> Optional[Tuple[float, float]]:
-    """Return the loss in open steps and its standard error, both relative to the baseline."""
-    if len(window) < 5 or account.baseline is None:
-        return None
+def _loss(window: Sequence[float], account: Account) -> Tuple[float, float]:
+    """Return the loss in open steps and its standard error, both relative to the baseline.
+
+    An account that was overdrawn before 5 open steps is evidence of a loss without a measurement.
+    """
+    if len(window) < _FEW_STEPS or account.baseline is None:
+        return math.inf, math.inf
     mean = sum(window) / len(window)
     variance = stdev(window) ** 2 / len(window) + account.scatter**2 / len(account.closed)
     return mean / account.baseline - 1, math.sqrt(variance) / account.baseline

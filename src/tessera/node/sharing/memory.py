@@ -1,4 +1,4 @@
-"""Device memory of guests: an upper bound that falls at once and rises only under a stable holder."""
+"""Device memory of guests: a bound that falls at once and rises only under a stable holder."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def holder_bound(peaks: Sequence[int], device: int) -> int:
 
 
 def room(device: int, contexts: int, holder: int) -> int:
-    """Return the bytes for all guests together; negative if the holder needs more than there is."""
+    """Return the bytes for all guests together; negative if the holder needs more."""
     return device - headroom(device) - contexts - holder
 
 

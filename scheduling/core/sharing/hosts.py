@@ -1,0 +1,235 @@
+"""Rules of holders and guests: valid leases of one device, hosts for a guest, promotion.
+
+A device has one holder in slot 0 and up to 3 guests in slots 1 to 3. A guest binds no cell and is
+charged nothing, so these rules never concern guaranteed jobs or the cell engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tessera.isolation import CONTAINER, NAMESPACE, USER
+
+MOST_GUESTS: Final = 3
+_STEADY_SECONDS: Final = 60.0
+_STEADY_STEPS: Final = 50
+
+
+class Consent(StrEnum):
+    """Guests that a holder allows on its devices."""
+
+    NONE = "none"
+    SAME_TENANT = "same-tenant"
+    ANY = "any"
+
+
+class SharingMode(StrEnum):
+    """How memory and compute of jobs on one device are limited, as probed on the node."""
+
+    EXCLUSIVE = "exclusive"
+    MIG = "mig"  # each instance is a device of its own: whole leaves, no guests
+    MPS = "mps"
+    LIMITED = "limited"
+    COOPERATIVE = "cooperative"
+    TIME_SLICE = "time-slice"
+    SLOT = "slot"
+
+
+class LeaseKind(StrEnum):
+    """Kind of a lease of a device."""
+
+    USING = "using"
+    GUEST = "guest"
+
+
+class Violation(StrEnum):
+    """A rule that the leases of a device break."""
+
+    GUEST_IS_GUARANTEED = "lease_guest_is_opportunistic"
+    SLOT_OUT_OF_RANGE = "lease_guest_slot_is_in_range"
+    SLOT_TAKEN = "lease_one_live_per_slot"
+    WITHOUT_HOLDER = "guest-without-holder"
+    AGAINST_CONSENT = "guest-against-consent"
+
+
+class Refusal(StrEnum):
+    """Why a device cannot be the host of a guest."""
+
+    TYPE = "type"
+    MODE = "mode"
+    CONSENT = "consent"
+    TENANT = "tenant"
+    EXCLUDED = "excluded"
+    FULL = "full"
+    UNSTEADY = "unsteady"
+    ACCOUNT = "account"
+    MEMORY = "memory"
+
+
+_WITHOUT_GUESTS: Final = frozenset({SharingMode.EXCLUSIVE, SharingMode.MIG})
+# An MPS server does not clear device memory between its clients.
+_WITHIN_A_TENANT: Final = frozenset({SharingMode.MPS})
+_APART: Final = frozenset({CONTAINER, USER, NAMESPACE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedLease:
+    """A live lease of a device.
+
+    Attributes:
+        job: ID of the job.
+        tenant: name of the job's tenant.
+        kind: whether the job is the holder or a guest.
+        slot: 0 for the holder, 1 to 3 for guests.
+        guaranteed: whether the job is guaranteed.
+        leaving: whether the job has its notice to leave.
+    """
+
+    job: int
+    tenant: str
+    kind: LeaseKind
+    slot: int
+    guaranteed: bool
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A device with a holder, as a place for guests.
+
+    Attributes:
+        address: address of the device.
+        type: device type.
+        mode: sharing mode of the device.
+        isolation: isolation level of its node.
+        tenant: tenant of the holder.
+        consent: guests that the holder allows.
+        guests: number of guests on the device.
+        most_guests: most guests that the virtual cluster allows on a device.
+        memory_free: bytes that are left for another guest.
+        steady_seconds: time for which the holder has reported steps.
+        steps: steps that it has reported.
+        account_empty: whether the holder's delay account is empty.
+        excluded: applications that may not be guests here.
+        pace: expected pace of the guest on this device, as a fraction of its pace alone.
+        seconds_left: expected time that the holder still runs.
+    """
+
+    address: str
+    type: str
+    mode: SharingMode
+    isolation: str
+    tenant: str
+    consent: Consent
+    guests: int
+    most_guests: int
+    memory_free: int
+    steady_seconds: float
+    steps: int
+    account_empty: bool
+    pace: float
+    seconds_left: float
+    excluded: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestRequest:
+    """What an opportunistic job needs as a guest.
+
+    Attributes:
+        tenant: the job's tenant.
+        application: name by which pairs are excluded.
+        types: device types that it can use; empty for all.
+        floor: least bytes of device memory with which it can work, positive.
+        wants: bytes that it would use, at least ``floor``.
+    """
+
+    tenant: str
+    application: str
+    types: Collection[str]
+    floor: int
+    wants: int
+
+    def __post_init__(self) -> None:
+        """Reject impossible sizes.
+
+        Raises:
+            ValueError: the floor is not positive, or above ``wants``.
+        """
+        if not 0 < self.floor <= self.wants:
+            raise ValueError(f"memory {self.floor} must be positive and at most {self.wants}")
+
+
+def violations(leases: Sequence[SharedLease], consent: Consent) -> tuple[Violation, ...]:
+    """Return the rules that the live leases of one device break, in a fixed order."""
+    holder = next((lease for lease in leases if lease.kind is LeaseKind.USING), None)
+    guests = [lease for lease in leases if lease.kind is LeaseKind.GUEST]
+    slots = [(lease.kind, lease.slot) for lease in leases]
+    broken = {
+        Violation.GUEST_IS_GUARANTEED: any(guest.guaranteed for guest in guests),
+        Violation.SLOT_OUT_OF_RANGE: any(not 1 <= guest.slot <= MOST_GUESTS for guest in guests),
+        Violation.SLOT_TAKEN: len(set(slots)) < len(slots),
+        Violation.WITHOUT_HOLDER: holder is None and not all(guest.leaving for guest in guests),
+        Violation.AGAINST_CONSENT: holder is not None
+        and not all(g.leaving or consents(consent, holder.tenant, g.tenant) for g in guests),
+    }
+    return tuple(rule for rule, is_broken in broken.items() if is_broken)
+
+
+def consents(consent: Consent, holder_tenant: str, guest_tenant: str) -> bool:
+    """Whether a holder allows guests of a tenant."""
+    if consent is Consent.SAME_TENANT:
+        return holder_tenant == guest_tenant
+    return consent is Consent.ANY
+
+
+def refusal(guest: GuestRequest, host: Host) -> Refusal | None:
+    """Return the first rule by which a device cannot be the guest's host, or None."""
+    rules = {
+        Refusal.TYPE: bool(guest.types) and host.type not in guest.types,
+        Refusal.MODE: host.mode in _WITHOUT_GUESTS,
+        Refusal.CONSENT: not consents(host.consent, host.tenant, guest.tenant),
+        Refusal.TENANT: guest.tenant != host.tenant and not _may_meet(host),
+        Refusal.EXCLUDED: guest.application in host.excluded,
+        Refusal.FULL: host.guests >= min(host.most_guests, MOST_GUESTS),
+        Refusal.UNSTEADY: host.steady_seconds < _STEADY_SECONDS or host.steps < _STEADY_STEPS,
+        Refusal.ACCOUNT: host.account_empty,
+        Refusal.MEMORY: host.memory_free < guest.floor,
+    }
+    return next((rule for rule, applies in rules.items() if applies), None)
+
+
+def _may_meet(host: Host) -> bool:
+    """Whether jobs of two tenants may be on this device at one time."""
+    return host.isolation in _APART and host.mode not in _WITHIN_A_TENANT
+
+
+def best_host(guest: GuestRequest, hosts: Iterable[Host]) -> Host | None:
+    """Return the host with the highest expected pace, lower where memory is short.
+
+    Ties are decided by fewer guests, then by the time that the holder still runs, then by address.
+    """
+    possible = [host for host in hosts if refusal(guest, host) is None]
+    return min(possible, key=lambda host: _rank(guest, host), default=None)
+
+
+def _rank(guest: GuestRequest, host: Host) -> tuple[float, int, float, str]:
+    score = host.pace * min(1.0, host.memory_free / guest.wants)
+    return -score, host.guests, -host.seconds_left, host.address
+
+
+def may_promote(guest: int, turn: Sequence[int], fits: Callable[[int], bool]) -> bool:
+    """Whether a guest becomes the holder of its device, which has become idle.
+
+    Args:
+        guest: ID of the guest's job.
+        turn: IDs of the opportunistic jobs in the order of the round, with the guest.
+        fits: whether a waiting job could start on the idle devices.
+
+    Returns:
+        False if a job earlier in the turn fits, so that a promotion never delays it.
+    """
+    return not any(fits(job) for job in turn[: turn.index(guest)])

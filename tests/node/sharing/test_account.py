@@ -1,0 +1,117 @@
+"""The delay account: its arithmetic, and the guarantee that follows from it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.node.sharing.account import (
+    BASELINE_STEPS,
+    LONGEST_STEP,
+    PAID_IN,
+    Account,
+    Gate,
+    clipped,
+    forget,
+    observe,
+    reserve,
+)
+
+SECONDS = st.one_of(st.floats(0.001, 2.0), st.sampled_from([0.01, 0.02, 0.04, 4.0]))
+STEPS = st.lists(st.tuples(SECONDS, st.sampled_from(Gate)), min_size=1, max_size=120)
+SLOWDOWNS = st.floats(0.01, 0.2)
+
+
+def booked(steps, slowdown: float) -> list[Account]:
+    """The account before the first step and after each one."""
+    accounts = [Account()]
+    for seconds, gate in steps:
+        accounts.append(observe(accounts[-1], seconds, gate, slowdown))
+    return accounts
+
+
+@given(steps=STEPS, slowdown=SLOWDOWNS, span=st.tuples(st.integers(0, 120), st.integers(0, 120)))
+def test_the_delay_of_any_span_is_at_most_payments_reserve_and_overshoot(
+    steps, slowdown, span
+) -> None:
+    accounts = booked(steps, slowdown)
+    first, last = sorted(min(end, len(steps)) for end in span)
+
+    paid = delay = 0.0
+    for (seconds, _), after in zip(steps[first:last], accounts[first + 1 : last + 1], strict=True):
+        if after.baseline is not None:
+            paid += PAID_IN * slowdown * after.baseline
+            delay += clipped(seconds, after.baseline) - after.baseline
+
+    most = max(
+        (reserve(a.baseline, slowdown) for a in accounts[: last + 1] if a.baseline), default=0.0
+    )
+    overshoot = max(0.0, -accounts[last].balance)
+    assert delay <= paid + most + overshoot + 1e-9
+
+
+@given(steps=STEPS, slowdown=SLOWDOWNS)
+def test_no_balance_is_above_the_reserve(steps, slowdown) -> None:
+    for account in booked(steps, slowdown)[1:]:
+        if account.baseline is not None:
+            assert account.balance <= reserve(account.baseline, slowdown)
+
+
+@given(steps=STEPS, slowdown=SLOWDOWNS, shorter=SECONDS, longer=SECONDS)
+def test_a_longer_step_never_leaves_more(steps, slowdown, shorter, longer) -> None:
+    account = booked(steps, slowdown)[-1]
+    shorter, longer = sorted((shorter, longer))
+
+    after_shorter = observe(account, shorter, Gate.OPEN, slowdown)
+    after_longer = observe(account, longer, Gate.OPEN, slowdown)
+
+    assert after_longer.balance <= after_shorter.balance
+
+
+@given(steps=STEPS, low=SLOWDOWNS, high=SLOWDOWNS)
+def test_a_wider_slowdown_never_leaves_less(steps, low, high) -> None:
+    low, high = sorted((low, high))
+
+    narrow, wide = booked(steps, low), booked(steps, high)
+
+    assert all(n.balance <= w.balance + 1e-12 for n, w in zip(narrow, wide, strict=True))
+
+
+@given(steps=STEPS, slowdown=SLOWDOWNS)
+def test_only_closed_steps_form_the_baseline(steps, slowdown) -> None:
+    closed = [seconds for seconds, gate in steps if gate is Gate.CLOSED]
+
+    account = booked(steps, slowdown)[-1]
+
+    assert account.closed == tuple(closed[-BASELINE_STEPS:])
+    assert (account.baseline is None) == (not closed)
+    if account.baseline is not None:
+        assert min(account.closed) - 1e-9 <= account.baseline <= max(account.closed) + 1e-9
+
+
+def test_a_step_with_a_hundredfold_length_counts_as_four_baselines() -> None:
+    account = booked([(0.02, Gate.CLOSED)] * 20, 0.05)[-1]
+
+    long = observe(account, 2.0, Gate.OPEN, 0.05)
+
+    assert account.balance - long.balance == pytest.approx((LONGEST_STEP - 1) * 0.02 - 0.0008)
+
+
+def test_a_long_closed_step_counts_as_four_medians_in_the_baseline() -> None:
+    account = booked([(0.02, Gate.CLOSED)] * 9 + [(5.0, Gate.CLOSED)], 0.05)[-1]
+
+    assert account.baseline == pytest.approx((9 * 0.02 + 0.08) / 10)
+
+
+def test_an_account_without_a_baseline_is_overdrawn() -> None:
+    account = observe(Account(), 0.02, Gate.OPEN, 0.05)
+
+    assert account == Account()
+    assert account.overdrawn
+
+
+def test_forgetting_leaves_the_newest_closed_steps_and_no_balance() -> None:
+    account = booked([(0.02, Gate.CLOSED)] * 20 + [(0.04, Gate.CLOSED)] * 3, 0.05)[-1]
+
+    fresh = forget(account, 3)
+
+    assert (fresh.closed, fresh.baseline, fresh.balance) == ((0.04,) * 3, 0.04, 0.0)
