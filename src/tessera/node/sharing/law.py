@@ -221,9 +221,8 @@ def _is_faster(state: State, baseline: float) -> bool:
     newest = [clipped(seconds, baseline) for seconds in state.open_steps[-_RECENT_STEPS:]]
     if len(newest) < _RECENT_STEPS:
         return False
-    scatter = max(stdev(newest), state.account.scatter)
-    error = scatter * math.sqrt(1 / len(newest) + 1 / len(state.account.closed))
-    return baseline - sum(newest) / len(newest) > max(0.03 * baseline, 2 * error)
+    change = baseline - sum(newest) / len(newest)
+    return change > max(0.03 * baseline, 2 * _error(newest, state.account))
 
 
 def _has_long_steps(state: State, baseline: float) -> bool:
@@ -294,5 +293,13 @@ def _loss(window: Sequence[float], account: Account) -> Tuple[float, float]:
     if len(window) < _FEW_STEPS or account.baseline is None:
         return math.inf, math.inf
     mean = sum(window) / len(window)
-    variance = stdev(window) ** 2 / len(window) + account.scatter**2 / len(account.closed)
-    return mean / account.baseline - 1, math.sqrt(variance) / account.baseline
+    return mean / account.baseline - 1, _error(window, account) / account.baseline
+
+
+def _error(window: Sequence[float], account: Account) -> float:
+    """Return the standard error of the difference of the means of open and closed steps.
+
+    A few open steps may lack the rare late ones, so their scatter is at least that of the closed.
+    """
+    scatter = max(stdev(window), account.scatter)
+    return scatter * math.sqrt(1 / len(window) + 1 / len(account.closed))

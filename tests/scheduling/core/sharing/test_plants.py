@@ -1,0 +1,195 @@
+"""The control law in closed loop with plants: the holder's loss, the guest's share, reactions."""
+
+from dataclasses import replace
+from statistics import mean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduling.core.sharing.device import Device, Serving
+from scheduling.core.sharing.plants import Outcome, Plant, Turn, run_plant
+from tessera.node.sharing.law import Cause
+
+BUSY = Plant(
+    kernels=10,
+    kernel_seconds=0.002,
+    gap_seconds=0.0,
+    guest_kernel_seconds=0.002,
+    slowdown=0.05,
+    seconds=30.0,
+    noise=0.03,
+)
+HALF = replace(BUSY, gap_seconds=0.02)
+SEEDS = (101, 102, 103)
+
+
+def runs(plant: Plant) -> list[Outcome]:
+    return [run_plant(plant, seed) for seed in SEEDS]
+
+
+def loss(outcomes: list[Outcome]) -> float:
+    return mean(outcome.loss for outcome in outcomes)
+
+
+def worst(outcomes: list[Outcome]) -> float:
+    return mean(outcome.worst_loss for outcome in outcomes)
+
+
+def share(outcomes: list[Outcome]) -> float:
+    return mean(outcome.guest_share for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("plant", "least_share"),
+    [
+        (BUSY, 0.03),
+        (HALF, 0.4),
+        (replace(BUSY, gap_seconds=0.18), 0.65),
+        (replace(HALF, serving=Serving.FIRST_COME), 0.4),
+        (replace(HALF, guest_kernel_seconds=0.02), 0.35),
+        (replace(HALF, slowdown=0.02), 0.38),
+        (replace(BUSY, slowdown=0.1), 0.06),
+        (replace(HALF, kernel_seconds=0.05, gap_seconds=0.5), 0.15),
+        (replace(HALF, noise=0.1), 0.35),
+    ],
+    ids="busy half tenth first-come long-kernels narrow wide long-steps noise".split(),
+)
+def test_the_holder_keeps_its_pace_and_the_guest_gets_the_gaps(plant, least_share) -> None:
+    outcomes = runs(plant)
+
+    assert loss(outcomes) <= plant.slowdown
+    assert worst(outcomes) <= 1.2 * plant.slowdown
+    assert share(outcomes) >= least_share
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        replace(HALF, turn=Turn(at=12, gap_seconds=0.0)),
+        replace(BUSY, turn=Turn(at=12, kernel_seconds=0.004)),
+        replace(HALF, turn=Turn(at=12, kernel_seconds=0.006)),
+        replace(HALF, turn=Turn(at=12, back=20, gap_seconds=0.0)),
+    ],
+    ids="gap-vanishes doubles trebles back".split(),
+)
+def test_after_a_turn_the_holder_is_within_its_slowdown_at_once(plant) -> None:
+    outcomes = runs(plant)
+
+    assert max(outcome.back_in_bounds for outcome in outcomes) <= 0.5
+    assert loss(outcomes) <= 0.05
+    assert worst(outcomes) <= 0.06
+
+
+@pytest.mark.parametrize("contention", [3.0, 8.0])
+@pytest.mark.parametrize("plant", [BUSY, HALF], ids=["busy", "half"])
+def test_the_account_limits_the_loss_where_guests_cost_more_than_they_work(
+    plant, contention
+) -> None:
+    outcomes = runs(replace(plant, contention=contention))
+
+    assert loss(outcomes) <= 0.05
+    assert worst(outcomes) <= 0.06
+
+
+def test_a_holder_whose_wait_has_ended_is_measured_again() -> None:
+    for outcome in runs(replace(HALF, turn=Turn(at=12, gap_seconds=0.0))):
+        assert Cause.FASTER in outcome.moves
+
+
+def test_late_steps_cost_the_guest_and_not_the_holder() -> None:
+    outcomes = runs(replace(HALF, turn=Turn(tail=0.05)))
+
+    assert loss(outcomes) <= 0.05
+    assert share(outcomes) >= 0.2
+
+
+def test_without_the_phase_a_guest_gets_only_its_compute() -> None:
+    outcomes = runs(replace(HALF, follows_gaps=False))
+
+    assert loss(outcomes) <= 0.05
+    assert 0.02 <= share(outcomes) <= 0.2
+
+
+def test_a_holder_alone_loses_nothing_and_draws_the_same() -> None:
+    alone, shared = run_plant(HALF, 7, guest=False), run_plant(HALF, 7)
+
+    assert alone.loss == pytest.approx(0, abs=1e-12)
+    assert alone.guest_share == 0
+    both = zip(alone.steps, shared.steps, strict=False)
+    assert all(one.alone == pytest.approx(two.alone) for one, two in both)
+
+
+def test_a_run_depends_on_its_seed_alone() -> None:
+    short = replace(HALF, seconds=8.0)
+
+    assert run_plant(short, 3) == run_plant(short, 3)
+    assert run_plant(short, 3) != run_plant(short, 4)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    kernels=st.integers(1, 12),
+    kernel=st.sampled_from([0.001, 0.002, 0.01]),
+    gap=st.sampled_from([0.0, 0.005, 0.05]),
+    guest=st.sampled_from([0.001, 0.004, 0.03]),
+    slowdown=st.sampled_from([0.02, 0.05, 0.1]),
+    serving=st.sampled_from(Serving),
+    seed=st.integers(0, 99),
+)
+def test_no_shape_of_holder_and_guest_breaks_the_bound(
+    kernels, kernel, gap, guest, slowdown, serving, seed
+) -> None:
+    plant = Plant(
+        kernels=kernels,
+        kernel_seconds=kernel,
+        gap_seconds=gap,
+        guest_kernel_seconds=guest,
+        slowdown=slowdown,
+        seconds=25.0,
+        serving=serving,
+        noise=0.03,
+    )
+
+    outcome = run_plant(plant, seed)
+
+    overshoot = 2 * (guest + 0.12) / 20
+    assert outcome.loss <= slowdown + overshoot
+    assert 0 <= outcome.guest_share < 1
+
+
+@pytest.mark.parametrize("serving", Serving)
+def test_a_device_serves_both_and_loses_no_work(serving) -> None:
+    device = Device(serving)
+    device.submit_holder(2.0)
+    device.submit_guest(1.0)
+    passed = 0.0
+    while device.holder is not None or device.guest is not None:
+        end = device.next_end()
+        device.advance(end)
+        passed += end
+        device.take_holder()
+        device.take_guest()
+
+    assert passed == pytest.approx(3.0)
+    assert device.guest_work == pytest.approx(1.0)
+
+
+def test_equal_parts_and_first_come_serve_in_different_order() -> None:
+    ends = {}
+    for serving in Serving:
+        device = Device(serving)
+        device.submit_guest(1.0)
+        device.submit_holder(1.5)
+        device.advance(device.next_end())
+        ends[serving] = (device.take_guest(), device.holder)
+
+    assert ends == {Serving.EQUAL_PARTS: (True, 0.5), Serving.FIRST_COME: (True, 1.5)}
+
+
+@pytest.mark.parametrize(
+    "change", [{"kernels": 0}, {"kernel_seconds": 0.0}, {"slowdown": 1.0}, {"noise": -0.1}]
+)
+def test_plants_that_cannot_run_are_refused(change) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        replace(BUSY, **change)
