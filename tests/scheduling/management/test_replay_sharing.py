@@ -53,9 +53,7 @@ def test_it_runs_from_any_directory_without_settings(tmp_path: Path, plants: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["plants.json"]
 
 
-@pytest.mark.parametrize(
-    ("text", "seeds"), [("1-3", [1, 2, 3]), ("5", [5]), ("1,7-8", [1, 7, 8])]
-)
+@pytest.mark.parametrize(("text", "seeds"), [("1-3", [1, 2, 3]), ("5", [5]), ("1,7-8", [1, 7, 8])])
 def test_seeds_are_numbers_and_ranges(plants: Path, text, seeds) -> None:
     assert seeds_of(plants, "--seeds", text) == seeds
 

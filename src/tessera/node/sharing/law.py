@@ -258,17 +258,21 @@ def _closed(state: State, now: float, cause: Cause, limits: Limits) -> State:
 
 
 def _after_overdraft(state: State, now: float, limits: Limits) -> Tuple[State, Cause]:
-    """Halve compute after a loss above the slowdown; count overdrafts that compute cannot cure."""
+    """Halve compute if guests are the cause; count overdrafts that the least compute cannot cure.
+
+    Late steps of the holder itself overdraw the account, too: that closes the gate and no more.
+    """
+    loss, error = _loss(state.window, state.account)
+    if loss - error <= limits.slowdown:
+        return state, Cause.OVERDRAWN
     least = _LEAST_COMPUTE * limits.slowdown
-    if state.compute <= least:
-        recent = [then for then in state.misfits if now - then <= _MISFIT_SECONDS]
-        misfits = (*recent, now)
-        cause = Cause.MISFIT if len(misfits) >= _MISFITS else Cause.OVERDRAWN
-        return state._replace(misfits=misfits), cause
-    loss, _ = _loss(state.window, state.account)
-    if loss > limits.slowdown:
-        state = state._replace(compute=max(state.compute / 2, least))
-    return state, Cause.OVERDRAWN
+    if state.compute > least:
+        halved = max(state.compute / 2, least)
+        return state._replace(compute=halved), Cause.OVERDRAWN
+    recent = [then for then in state.misfits if now - then <= _MISFIT_SECONDS]
+    misfits = (*recent, now)
+    cause = Cause.MISFIT if len(misfits) >= _MISFITS else Cause.OVERDRAWN
+    return state._replace(misfits=misfits), cause
 
 
 def _adjusted(state: State, now: float, limits: Limits) -> State:
@@ -291,7 +295,7 @@ def _loss(window: Sequence[float], account: Account) -> Tuple[float, float]:
     An account that was overdrawn before 5 open steps is evidence of a loss without a measurement.
     """
     if len(window) < _FEW_STEPS or account.baseline is None:
-        return math.inf, math.inf
+        return math.inf, 0.0
     mean = sum(window) / len(window)
     return mean / account.baseline - 1, _error(window, account) / account.baseline
 

@@ -105,10 +105,7 @@ def test_lines_have_the_fields_of_their_kind() -> None:
         {
             "case": "m",
             "holder_bound": 105 * (4 << 30) // 100,
-            "guest_bound": (24 << 30)
-            - 3 * (24 << 30) // 100
-            - (1 << 30)
-            - 105 * (4 << 30) // 100,
+            "guest_bound": (24 << 30) - 3 * (24 << 30) // 100 - (1 << 30) - 105 * (4 << 30) // 100,
             "action": "keep",
         }
     ]
