@@ -154,7 +154,7 @@ def test_a_case_that_is_not_valid_names_case_and_field(kind, change, message) ->
 
 @pytest.mark.parametrize("document", [[], {}, {"version": 2, "cases": []}, {"version": 1}, 3])
 def test_a_document_needs_version_and_cases(document) -> None:
-    with pytest.raises(CaseError, match="version 1|list of mappings"):
+    with pytest.raises(CaseError, match=r"version 1|list of mappings"):
         list(replay("memory", document))
 
 
