@@ -122,7 +122,7 @@ class Outcome:
         back_in_bounds: seconds after a turn until the loss of the next second is within the
             slowdown, the longer one of both turns; 0 without a turn.
         steps: the holder's steps.
-        moves: causes of the moves of the gate, in order.
+        moves: rules that moved the gate, in order.
     """
 
     loss: float
@@ -130,7 +130,7 @@ class Outcome:
     guest_share: float
     back_in_bounds: float
     steps: tuple[HolderStep, ...]
-    moves: tuple[law.Cause, ...]
+    moves: tuple[law.Rule, ...]
 
 
 def run_plant(plant: Plant, seed: int, *, guest: bool = True) -> Outcome:
@@ -161,7 +161,7 @@ class _Run:
         self.plant = plant
         self.device = Device(plant.serving, plant.contention)
         self.steps: list[HolderStep] = []
-        self.moves: list[law.Cause] = []
+        self.moves: list[law.Rule] = []
         self._now = 0.0
         self._draws, self._guest_draws = Random(seed), Random(f"guest {seed}")  # noqa: S311 tests
         self._limits = law.Limits(plant.slowdown, HEARING_SECONDS + 2 * plant.guest_kernel_seconds)
@@ -282,7 +282,7 @@ class _Run:
         before = self._state
         self._state = law.look(before, new, now, self._limits)
         if self._state.is_open != before.is_open:
-            self.moves.append(self._state.cause)
+            self.moves.append(self._state.rule)
         compute = self._state.compute if self._state.is_open else 0.0
         sent = self._sent
         left = 0.0 if sent is None else sent.until - now

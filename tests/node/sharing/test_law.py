@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tessera.node.sharing import law
 from tessera.node.sharing.account import PAID_IN, reserve
-from tessera.node.sharing.law import Cause, Limits, State, Step
+from tessera.node.sharing.law import Rule, Limits, State, Step
 
 LIMITS = Limits(slowdown=0.05, settle_seconds=0.02)
 LOOK = 0.1
@@ -100,7 +100,7 @@ def test_the_first_opening_takes_a_second_of_undisturbed_work() -> None:
     holder = opened(0.02)
 
     assert 0.99 <= holder.now <= 1.05
-    assert holder.state.cause is Cause.READY
+    assert holder.state.rule is Rule.READY
     assert holder.state.compute == PAID_IN * LIMITS.slowdown
 
 
@@ -123,7 +123,7 @@ def test_an_overdrawn_account_closes_the_gate_and_halves_compute() -> None:
 
     state = holder.until(0.06, is_open=False)
 
-    assert state.cause is Cause.OVERDRAWN
+    assert state.rule is Rule.OVERDRAWN
     assert state.compute == before / 2
     holder.until(0.04, is_open=True)
     assert holder.state.account.balance >= reserve(0.04, 0.05) / 4
@@ -136,7 +136,7 @@ def test_a_probe_closes_the_gate_for_eight_steps() -> None:
     closed_at = holder.now
     holder.until(0.04, is_open=True)
 
-    assert state.cause is Cause.PROBE
+    assert state.rule is Rule.PROBE
     assert 8 * 0.04 <= holder.now - closed_at <= 10 * 0.04
 
 
@@ -168,7 +168,7 @@ def test_open_steps_that_are_faster_than_the_baseline_close_the_gate() -> None:
     state = holder.until(0.02, is_open=False, most=12)
     balance = holder.work(0.02, count=4).account
 
-    assert state.cause is Cause.FASTER
+    assert state.rule is Rule.FASTER
     assert balance.baseline == pytest.approx(0.02)
     assert balance.balance <= 0.05 * PAID_IN * 0.02 * 2
 
@@ -204,7 +204,7 @@ def test_two_very_long_open_steps_close_the_gate_for_a_minute() -> None:
     closed_at = holder.now
     holder.until(0.02, is_open=True)
 
-    assert state.cause is Cause.LONG_STEPS
+    assert state.rule is Rule.LONG_STEPS
     assert holder.now - closed_at >= 60
 
 
@@ -217,17 +217,17 @@ def test_a_holder_with_long_steps_of_its_own_is_not_protected_from_them() -> Non
     holder.work(1.0)
     holder.work(0.02, count=4)
 
-    assert holder.work(1.0).cause is not Cause.LONG_STEPS
+    assert holder.work(1.0).rule is not Rule.LONG_STEPS
 
 
 def test_a_pair_that_does_not_fit_is_shut_out_longer_each_time() -> None:
     holder = opened()
-    closures = []
+    closures: list[float] = []
     while len(closures) < 2:
         state = holder.until(0.12, is_open=False)
         since = holder.now
         holder.until(0.04, is_open=True)
-        if state.cause is Cause.MISFIT:
+        if state.rule is Rule.MISFIT:
             closures.append(holder.now - since)
 
     assert holder.state.compute == pytest.approx(0.05 * LIMITS.slowdown)

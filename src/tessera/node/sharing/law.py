@@ -58,8 +58,8 @@ class Limits(NamedTuple):
     settle_seconds: float
 
 
-class Cause(enum.Enum):
-    """Cause of the latest move of the gate."""
+class Rule(enum.Enum):
+    """Rule that moved the gate; ``START`` before the first move."""
 
     START = "start"
     READY = "ready"
@@ -77,8 +77,8 @@ class State(NamedTuple):
         account: the delay account.
         compute: seconds of delay that a guest may cause in a second of open time.
         is_open: whether guests may run.
-        cause: cause of the latest move of the gate.
-        moved_at: time of that move.
+        rule: rule that moved the gate last.
+        moved_at: time of the latest move of the gate.
         closed_steps: closed steps since that move.
         needed_steps: closed steps that are needed before the gate opens.
         last_closed: end of the newest closed step.
@@ -95,7 +95,7 @@ class State(NamedTuple):
     account: Account
     compute: float
     is_open: bool = False
-    cause: Cause = Cause.START
+    rule: Rule = Rule.START
     moved_at: float = -math.inf
     closed_steps: int = 0
     needed_steps: int = LEAST_BASELINE_STEPS
@@ -130,10 +130,10 @@ def look(state: State, steps: Iterable[Step], now: float, limits: Limits) -> Sta
         return state
     if not state.is_open:
         return _opened(state, now) if _may_open(state, now, limits) else state
-    cause = _cause_to_close(state, now)
-    if cause is None:
+    rule = _rule_to_close(state, now)
+    if rule is None:
         return _adjusted(state, now, limits)
-    return _closed(state, now, cause, limits)
+    return _closed(state, now, rule, limits)
 
 
 def _book(state: State, step: Step, limits: Limits) -> State:
@@ -194,7 +194,7 @@ def _opened(state: State, now: float) -> State:
         probe = min(2 * probe, longest) if agree else _PROBE_SECONDS[0]
     return state._replace(
         is_open=True,
-        cause=Cause.READY,
+        rule=Rule.READY,
         moved_at=now,
         window=(),
         window_start=now,
@@ -204,16 +204,16 @@ def _opened(state: State, now: float) -> State:
     )
 
 
-def _cause_to_close(state: State, now: float) -> Optional[Cause]:
+def _rule_to_close(state: State, now: float) -> Optional[Rule]:
     account = state.account
     if account.overdrawn or account.baseline is None:
-        return Cause.OVERDRAWN
+        return Rule.OVERDRAWN
     if now - state.last_closed > max(state.probe_seconds, _PROBE_STEPS * account.baseline):
-        return Cause.PROBE
+        return Rule.PROBE
     if _is_faster(state, account.baseline):
-        return Cause.FASTER
+        return Rule.FASTER
     if _has_long_steps(state, account.baseline):
-        return Cause.LONG_STEPS
+        return Rule.LONG_STEPS
     return None
 
 
@@ -234,20 +234,20 @@ def _has_long_steps(state: State, baseline: float) -> bool:
     return sum(seconds > longest for seconds in state.open_steps) >= 2
 
 
-def _closed(state: State, now: float, cause: Cause, limits: Limits) -> State:
+def _closed(state: State, now: float, rule: Rule, limits: Limits) -> State:
     shut_until = state.shut_until
-    if cause is Cause.LONG_STEPS:
+    if rule is Rule.LONG_STEPS:
         shut_until = now + _SHUT_SECONDS[0]
-    if cause is Cause.OVERDRAWN:
-        state, cause = _after_overdraft(state, now, limits)
-        if cause is Cause.MISFIT:
+    if rule is Rule.OVERDRAWN:
+        state, rule = _after_overdraft(state, now, limits)
+        if rule is Rule.MISFIT:
             shut_until = now + state.shut_seconds
             longer = min(2 * state.shut_seconds, _SHUT_SECONDS[1])
             state = state._replace(shut_seconds=longer, misfits=())
-    overdrawn = cause is Cause.OVERDRAWN
+    overdrawn = rule is Rule.OVERDRAWN
     return state._replace(
         is_open=False,
-        cause=cause,
+        rule=rule,
         moved_at=now,
         closed_steps=0,
         needed_steps=_AFTER_OVERDRAFT_STEPS if overdrawn else LEAST_BASELINE_STEPS,
@@ -257,22 +257,22 @@ def _closed(state: State, now: float, cause: Cause, limits: Limits) -> State:
     )
 
 
-def _after_overdraft(state: State, now: float, limits: Limits) -> Tuple[State, Cause]:
+def _after_overdraft(state: State, now: float, limits: Limits) -> Tuple[State, Rule]:
     """Halve compute if guests are the cause; count overdrafts that the least compute cannot cure.
 
     Late steps of the holder itself overdraw the account, too: that closes the gate and no more.
     """
     loss, error = _loss(state.window, state.account)
     if loss - error <= limits.slowdown:
-        return state, Cause.OVERDRAWN
+        return state, Rule.OVERDRAWN
     least = _LEAST_COMPUTE * limits.slowdown
     if state.compute > least:
         halved = max(state.compute / 2, least)
-        return state._replace(compute=halved), Cause.OVERDRAWN
+        return state._replace(compute=halved), Rule.OVERDRAWN
     recent = [then for then in state.misfits if now - then <= _MISFIT_SECONDS]
     misfits = (*recent, now)
-    cause = Cause.MISFIT if len(misfits) >= _MISFITS else Cause.OVERDRAWN
-    return state._replace(misfits=misfits), cause
+    rule = Rule.MISFIT if len(misfits) >= _MISFITS else Rule.OVERDRAWN
+    return state._replace(misfits=misfits), rule
 
 
 def _adjusted(state: State, now: float, limits: Limits) -> State:
@@ -284,7 +284,7 @@ def _adjusted(state: State, now: float, limits: Limits) -> State:
     loss, error = _loss(state.window, state.account)
     if loss - error > limits.slowdown:
         compute = max(compute / 2, _LEAST_COMPUTE * limits.slowdown)
-    elif loss + error < limits.slowdown / 2:
+    elif loss + 2 * error < limits.slowdown / 2:
         compute = min(compute * 1.5, _MOST_COMPUTE * limits.slowdown)
     return state._replace(compute=compute, window=(), window_start=now)
 

@@ -23,7 +23,7 @@ PARTS = st.lists(
 
 
 def part(memory: int | None, compute: str | None = None, vc: str = "a", **more: bool) -> Part:
-    return Part(vc=vc, memory=memory, compute=compute and Fraction(compute), **more)
+    return Part(vc=vc, memory=memory, compute=Fraction(compute) if compute else None, **more)
 
 
 @given(parts=PARTS)

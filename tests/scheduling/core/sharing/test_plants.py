@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scheduling.core.sharing.device import Device, Serving
 from scheduling.core.sharing.plants import Outcome, Plant, Turn, run_plant
-from tessera.node.sharing.law import Cause
+from tessera.node.sharing.law import Rule
 
 BUSY = Plant(
     kernels=10,
@@ -34,6 +34,12 @@ def loss(outcomes: list[Outcome]) -> float:
 
 def worst(outcomes: list[Outcome]) -> float:
     return mean(outcome.worst_loss for outcome in outcomes)
+
+
+def delay_after(outcome: Outcome, turn: float) -> float:
+    """Seconds of delay within the 2 s after a turn."""
+    steps = [step for step in outcome.steps if step.end > turn and step.start < turn + 2]
+    return sum(step.end - step.start - step.alone for step in steps)
 
 
 def share(outcomes: list[Outcome]) -> float:
@@ -87,6 +93,7 @@ def test_after_a_turn_the_holder_is_within_its_slowdown_at_once(plant) -> None:
     outcomes = runs(plant)
 
     assert max(outcome.back_in_bounds for outcome in outcomes) <= 0.5
+    assert max(delay_after(outcome, 12.0) for outcome in outcomes) <= 0.15
     assert loss(outcomes) <= 0.05
     assert worst(outcomes) <= 0.06
 
@@ -104,7 +111,7 @@ def test_the_account_limits_the_loss_where_guests_cost_more_than_they_work(
 
 def test_a_holder_whose_wait_has_ended_is_measured_again() -> None:
     for outcome in runs(replace(HALF, turn=Turn(at=12, gap_seconds=0.0))):
-        assert Cause.FASTER in outcome.moves
+        assert Rule.FASTER in outcome.moves
 
 
 def test_late_steps_cost_the_guest_and_not_the_holder() -> None:
