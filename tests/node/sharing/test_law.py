@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tessera.node.sharing import law
 from tessera.node.sharing.account import PAID_IN, reserve
-from tessera.node.sharing.law import Rule, Limits, State, Step
+from tessera.node.sharing.law import Limits, Rule, State, Step
 
 LIMITS = Limits(slowdown=0.05, settle_seconds=0.02)
 LOOK = 0.1
