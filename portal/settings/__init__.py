@@ -223,6 +223,7 @@ TENANT_UIDS = TESSERA.tenant_uids
 # Rule sets of `simulate` by name (``Setup`` -> ``World``), and trace formats that only they need
 # (``TraceFormat``). Reproductions of published artefacts are not part of every installation.
 SIMULATION_RULES: dict[str, str] = {
+    "crius": "benchmarks.reproductions.crius.world.CriusWorld",
     "events": "scheduling.core.simulator.rules.events.EventWorld",
     "pollux": "benchmarks.reproductions.pollux.world.PolluxWorld",
     "sia": "benchmarks.reproductions.sia.world.SiaWorld",

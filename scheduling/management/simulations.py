@@ -3,7 +3,7 @@
 import sys
 import time
 from argparse import ArgumentParser, BooleanOptionalAction
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -13,6 +13,7 @@ from django.utils.module_loading import import_string
 
 from scheduling.core.policies import read_policy
 from scheduling.core.policies.base import Policy, label_of
+from scheduling.core.policies.parameters import UnknownPolicyError, checked, read_args, shown
 from scheduling.core.simulator import (
     Conditions,
     Knowledge,
@@ -57,6 +58,12 @@ def add_world_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--rules", choices=sorted(settings.SIMULATION_RULES), default="sia")
     formats = sorted({*FORMATS, *settings.SIMULATION_FORMATS})
     parser.add_argument("--format", choices=["auto", *formats], default="auto")
+    parser.add_argument(
+        "--types",
+        choices=["any", "asked"],
+        default="any",
+        help="types of a job that names one: any, or only the asked one (default: any)",
+    )
     parser.add_argument("--interval", type=float, metavar="SECONDS", help="between rounds")
     parser.add_argument("--knowledge", choices=["observed", "oracle"], default="observed")
     parser.add_argument("--size-aware", action=BooleanOptionalAction, default=False)
@@ -145,8 +152,13 @@ def planner(policy: Policy, options: Mapping[str, Any]) -> Policy:
     return split(policy, read_guarantees(options), read_cluster(options["cluster"]))
 
 
-def read_workload(path: Path, format_name: str) -> Trace:
+def read_workload(path: Path, format_name: str, types: str = "any") -> Trace:
     """Read the trace in a file, compressed or not.
+
+    Args:
+        path: the file.
+        format_name: its format, or ``auto``.
+        types: ``asked`` if a job's wished device type excludes all others.
 
     Raises:
         SimulationError: the file is too large, malformed, or of an unknown format.
@@ -154,7 +166,11 @@ def read_workload(path: Path, format_name: str) -> Trace:
     if path.stat().st_size > _MOST_BYTES:
         raise SimulationError(f"{path} is larger than {_MOST_BYTES} bytes")
     text = text_of(path.read_bytes(), path.name, most=_MOST_BYTES)
-    return read_trace(text, path.name, format_name, _formats(format_name))
+    trace = read_trace(text, path.name, format_name, _formats(format_name))
+    if types == "any":
+        return trace
+    jobs = tuple(replace(job, types=(job.wish,)) if job.wish else job for job in trace.jobs)
+    return replace(trace, jobs=jobs)
 
 
 def _formats(wanted: str) -> Mapping[str, TraceFormat]:
@@ -195,6 +211,25 @@ def _imported(path: str, option: str) -> Any:
         ) from error
 
 
+def find_policy(rules: str, name: str, args: Sequence[str], wraps: Sequence[str]) -> Policy:
+    """Create a policy for a run; rules with policies of their own (``policies``) run only these.
+
+    Raises:
+        SimulationError: the rules are not part of this installation.
+        UnknownPolicyError: the name or a parameter is not valid.
+    """
+    own: Mapping[str, type[Policy]] | None = getattr(find_rules(rules), "policies", None)
+    if own is None:
+        return read_policy(name, args, wraps)
+    if name not in own:
+        raise UnknownPolicyError(
+            f"the rules {rules} have no policy {shown(name)}; they have {', '.join(sorted(own))}"
+        )
+    if wraps:
+        raise UnknownPolicyError(f"--with does not apply to policies of the rules {rules}")
+    return own[name](**checked(own[name], read_args(own[name], args, name), name))
+
+
 def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: int) -> World:
     """Build the simulated cluster and rules from the options.
 
@@ -203,8 +238,7 @@ def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
     """
     if options["interval"] is not None and not 1.0 <= options["interval"] <= 86_400.0:
         raise SimulationError(f"--interval is {options['interval']:g}; use 1 to 86400 seconds")
-    rules = find_rules(options["rules"])
-    return rules(
+    return find_rules(options["rules"])(
         Setup(
             trace=trace,
             cluster=read_cluster(options["cluster"]),
@@ -219,6 +253,7 @@ def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
             ),
             conditions=read_conditions(options),
             needs=policy.needs,
+            policy=policy,
         )
     )
 
@@ -268,8 +303,8 @@ def run_task(task: Task) -> TaskOutcome:
     Raises:
         SimulationError: an argument is not valid; the message names it.
     """
-    policy = read_policy(task.name, task.args, task.wraps)
-    trace = read_workload(task.workload, task.options["format"])
+    policy = find_policy(task.options["rules"], task.name, task.args, task.wraps)
+    trace = read_workload(task.workload, task.options["format"], task.options["types"])
     world = build_world(trace, policy, task.options, task.seed)
     recorder = Recorder() if task.record else None
     result = simulate(

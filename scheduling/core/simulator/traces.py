@@ -49,6 +49,7 @@ class TraceJob:
         estimate: declared run time in seconds.
         deadline: seconds from the trace's start.
         types: usable device types; empty for any.
+        wish: requested device type of a job that can use others, too; empty for none.
         scale: sizes of an elastic job; None if the rules set them.
         priority: higher ones come first under policies that use it.
         extra: fields that only one format has.
@@ -67,6 +68,7 @@ class TraceJob:
     estimate: float | None = None
     deadline: float | None = None
     types: tuple[str, ...] = ()
+    wish: str = ""
     scale: Scale | None = None
     priority: int = 0
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))

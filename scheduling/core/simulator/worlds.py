@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
 
-from scheduling.core.policies.base import Need
+from scheduling.core.policies.base import Need, Policy
 from scheduling.core.policy_interface import Plan, Snapshot
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.traces import NO_KNOWLEDGE, FileReader, Knowledge, Trace
@@ -44,6 +44,7 @@ class Setup:
         interval: seconds between two rounds; None for the default of the rules.
         shares: guaranteed nodes by virtual cluster and type; empty for one common pool.
         needs: required inputs of the policy, so that others are skipped; None for all.
+        policy: the policy of the run, for rules whose policies have switches of the rules.
     """
 
     trace: Trace
@@ -55,6 +56,7 @@ class Setup:
     conditions: Conditions = FAIR_WEATHER
     shares: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     needs: frozenset[Need] | None = None
+    policy: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.core.policies import UnknownPolicyError, read_policy
+from scheduling.core.policies import UnknownPolicyError
 from scheduling.core.simulator import SimulationError, read_cluster
 from scheduling.core.simulator.comparing import METRICS, ComparisonRun, compare
 from scheduling.management.reports import render_report
@@ -19,6 +19,7 @@ from scheduling.management.simulations import (
     Task,
     TaskOutcome,
     add_world_arguments,
+    find_policy,
     find_rules,
     read_conditions,
     read_guarantees,
@@ -120,12 +121,12 @@ def _tasks(options: Mapping[str, Any]) -> list[Task]:
         own, *around = _RULES.split(spec)
         name, _mark, rest = own.partition(":")
         specs[spec] = name, tuple(item for item in rest.split(",") if item), tuple(around)
-        read_policy(*specs[spec])
+        find_policy(options["rules"], *specs[spec])
     world = {
         key: options[key]
         for key in (
-            *("profiles", "cluster", "rules", "format", "interval", "knowledge", "size_aware"),
-            *("shared_history", "node_mtbf", "node_repair", "restart_seconds"),
+            *("profiles", "cluster", "rules", "format", "types", "interval", "knowledge"),
+            *("size_aware", "shared_history", "node_mtbf", "node_repair", "restart_seconds"),
             *("checkpoint_seconds", "estimate_noise", "guarantee"),
         )
     }

@@ -18,7 +18,6 @@ from scheduling.core.policies import (
     POLICIES,
     UnknownPolicyError,
     parameters_of,
-    read_policy,
 )
 from scheduling.core.policies.base import Policy, label_of
 from scheduling.core.simulator import Result, SimulationError, simulate
@@ -27,6 +26,7 @@ from scheduling.management.simulations import (
     ProgressBar,
     add_world_arguments,
     build_world,
+    find_policy,
     find_rules,
     planner,
     read_workload,
@@ -90,7 +90,9 @@ class Command(BaseCommand):
             if options["from_rounds"]:
                 replay_rounds(options, self.stdout)
                 return
-            policy = read_policy(options["policy"], options["policy_arg"], options["wraps"])
+            policy = find_policy(
+                options["rules"], options["policy"], options["policy_arg"], options["wraps"]
+            )
             result = self._run(policy, options)
         except (SimulationError, UnknownPolicyError, ValueError) as error:
             raise CommandError(str(error)) from error
@@ -104,7 +106,7 @@ class Command(BaseCommand):
     def _run(self, policy: Policy, options: Mapping[str, Any]) -> Result:
         path: Path = options["workload"]
         find_rules(options["rules"])  # missing rules are reported before an unknown format
-        trace = read_workload(path, options["format"])
+        trace = read_workload(path, options["format"], options["types"])
         for reason, count in trace.left_out.items():
             self.stderr.write(f"left out: {count} lines that {reason}")
         world = build_world(trace, policy, options, options["seed"])

@@ -105,7 +105,8 @@ def _gavel_job(row: Row) -> TraceJob:
 def read_crius(text: str, source: str) -> Trace:
     """Read jobs of Crius (EuroSys '26): models of billions of parameters, with iterations.
 
-    Their durations come from the artefact's table of iteration times, among the profiles.
+    Their durations come from the artefact's table of iteration times, among the profiles. The type
+    of a line is a wish: the artefact drew it at random, and Crius moves jobs to other types.
 
     Raises:
         TraceError: a column is missing or unknown, a value is out of bounds, or an id is repeated.
@@ -123,5 +124,5 @@ def _crius_job(row: Row) -> TraceJob:
         application=row.text("model_name"),
         batch=row.whole("batch_size", minimum=1),
         deadline=row.optional_seconds("deadline"),
-        types=(row.text("gpu_type"),),
+        wish=row.text("gpu_type"),
     )

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import exp, isfinite, log2
 from typing import Any, Final, TypeAlias
 
@@ -34,6 +35,8 @@ from scheduling.core.simulator.worlds import Setup
 _GAVEL: Final = ("simulation_throughputs.json", "physical_cluster_throughputs.json")
 _CRIUS: Final = "prof_database.json"
 _CRIUS_KEY: Final = re.compile(r"(\d{1,4})_([A-Za-z0-9-]+)_\1_n_(\d{1,4})_d")
+#: Stands in Crius' table for a measurement that failed.
+_FAILED: Final = -1.0
 _GAVEL_KEY: Final = re.compile(r"\('(?P<name>.+)', (?P<scale>\d+)\)")
 #: Ends the names of types whose devices are on more nodes than are needed.
 _GAVEL_SPREAD: Final = "_unconsolidated"
@@ -157,6 +160,8 @@ def _read_crius(document: Mapping[str, Any]) -> Rates:
             raise TableError(f"{key[:60]!r} is not a model and batch size")
         kinds = rates.setdefault((f"{family}__{size}", int(batch)), {})
         for place, seconds in row.items():
+            if seconds == _FAILED:
+                continue
             found = _CRIUS_KEY.fullmatch(place)
             if found is None or not isinstance(seconds, int | float) or not 0 < seconds < 1e9:
                 raise TableError(f"{key}, {place[:60]!r} is not a placement with a time")
@@ -170,11 +175,11 @@ class Asking:
     """Cached demands of jobs; jobs with equal requests share one demand."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, tuple[str, ...], int | None], tuple[Demand, Alloc]] = {}
+        self._known: dict[tuple[int, tuple[str, ...], str, int | None], tuple[Demand, Alloc]] = {}
 
     def of(self, job: TraceJob) -> tuple[Demand, Alloc]:
         """Return a job's demand, and the allocation that meets it."""
-        key = job.devices, job.types, job.batch
+        key = job.devices, job.types, job.wish, job.batch
         if key not in self._known:
             member = MemberDemand(
                 role="worker",
@@ -185,7 +190,7 @@ class Asking:
             )
             part = Part(
                 n=job.devices,
-                type=job.types[0] if job.types else None,
+                type=job.types[0] if job.types else job.wish or None,
                 level=Within.RACK.value,
             )
             self._known[key] = Demand(members=(member,)), Alloc(parts=(part,), batch=job.batch)
@@ -261,6 +266,8 @@ def event_jobs(setup: Setup, vcs: list[str]) -> Iterator[EventJob]:
     stream = np.random.default_rng([setup.seed, _NOISE_STREAM])
     asking = Asking()
     for index, job in enumerate(setup.trace.jobs):
+        if job.wish and job.wish not in seconds[index]:
+            job = replace(job, wish="")  # noqa: PLW2901
         wrong = exp(noise * float(stream.standard_normal())) if noise else 1.0
         estimate = job.estimate
         if setup.knowledge.size_aware and estimate is None and seconds[index]:

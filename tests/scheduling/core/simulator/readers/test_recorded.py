@@ -66,7 +66,8 @@ def test_what_only_one_format_knows_is_kept():
     assert read["openb"].extra["gpu_milli"] == 1000
     assert (read["chronus"].tenant, read["chronus"].deadline) == ("c1", 102.5)
     assert read["chronus"].extra["expected"] == (90.0, 120.0)
-    assert (read["crius"].types, read["crius"].deadline) == (("a40",), 90.0)
+    assert (read["crius"].types, read["crius"].wish) == ((), "a40")
+    assert read["crius"].deadline == 90.0
     assert (read["muri"].application, read["muri"].batch) == ("lm", 5)
     assert (read["gavel"].name, read["gavel"].batch) == ("line-1", 5)
 
