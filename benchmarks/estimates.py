@@ -30,17 +30,20 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.estimate_cases import CASES, Case, empty_cluster, jobs_of, queued_jobs
+from scheduling.core.forecast import HORIZON
 from scheduling.core.forecast.calibration import Calibration, PastEstimate, pinball
 from scheduling.core.forecast.durations import RunTime, RunTimes, lineage_of
-from scheduling.core.forecast.forward import ForecastCourse, SimulatedCluster
 from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.forecast.usual import Quantiles
 from scheduling.core.policy_interface import Terms
+from scheduling.core.simulation import SimulatedCluster, SimulationSettings
 from scheduling.core.simulator.traces import TraceJob
 from scheduling.core.values import JobFacts
 
 TEACHES: Final = 0.4
-COURSE: Final = ForecastCourse(coarse=0.1, most_waiting=100)
+SETTINGS: Final = SimulationSettings(
+    horizon=HORIZON, coarse=0.1, most_waiting=100, eviction_costs=False
+)
 TOGETHER: Final = 4
 """Number of newly waiting jobs that are estimated at once; more in crowds:"""
 
@@ -122,7 +125,7 @@ def collect(case: Case, jobs: Sequence[TraceJob], *, futures: int) -> list[Asked
         for one, quantiles in _estimate(replay, fresh, futures).items():
             drawn.append((one, replay.world.now, quantiles))
         fresh = []
-    starts, queued = replay.world.starts, replay.queued
+    starts, queued = replay.world.record.starts, replay.queued
     teaching = jobs[int(len(jobs) * TEACHES)].submitted
     return [
         Asked(
@@ -208,7 +211,7 @@ class _Replay:
         self.world = SimulatedCluster(
             empty_cluster(case, jobs),
             lambda job_id: self.seconds[job_id - 1],
-            course=ForecastCourse(horizon=1e12),
+            settings=SimulationSettings(horizon=1e12, eviction_costs=False),
             arrivals=[
                 (job, JobFacts(terms=Terms(tenant=job.tenant), asked=job.demand))
                 for job in self.queued
@@ -230,7 +233,7 @@ class _Replay:
 
     def runs(self) -> Iterator[RunTime]:
         """Observed run times up to now."""
-        for job_id in self.world.ended:
+        for job_id in self.world.record.ends:
             yield RunTime(lineage=self.lineages[job_id - 1], seconds=self.seconds[job_id - 1])
         for job_id in self.world.holding:
             ran = self.world.ran(job_id)
@@ -248,7 +251,7 @@ def _estimate(replay: _Replay, jobs: Sequence[int], futures: int) -> dict[int, Q
         pasts,
         futures=futures,
         seed=jobs[-1],
-        course=COURSE,
+        settings=SETTINGS,
         wanted=waiting,
     )
     return {job: _within_horizon(found.quantiles(job)) for job in waiting}
@@ -258,7 +261,7 @@ def _within_horizon(raw: Quantiles | None) -> Quantiles | None:
     """The quantiles to be shown, by the rule of ``scheduling.estimates.services.estimates``."""
     if raw is None or isinf(raw[1]):
         return None
-    p10, p50, p90 = (min(seconds, COURSE.horizon) for seconds in raw)
+    p10, p50, p90 = (min(seconds, SETTINGS.horizon) for seconds in raw)
     return p10, p50, p90
 
 

@@ -180,6 +180,11 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
     names = rows_of_jobs(asked.viewer, [row["job"] for row in rows[:MOST_SHOWN]])
     return {
         "result": result,
+        "accuracy": [
+            _accuracy(name, result["accuracy"][key], result["accuracy"]["round_s"])
+            for key, name in (("starts", gettext("Start times")), ("ends", gettext("End times")))
+        ],
+        "others": _others(result["others"]),
         "stats": _stats(result),
         "measures": _measures(result["was"], result["would_be"]),
         "tabs": [
@@ -197,6 +202,30 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
             for why, count in result["left_out"].items()
         ),
     }
+
+
+def _accuracy(name: str, facts: Mapping[str, Any], round_seconds: float) -> dict[str, str]:
+    """Return a line of the comparison of the replay with the facts."""
+    share, middle, high = facts["within_one_round"], facts["median_s"], facts["p90_s"]
+    return {
+        "name": name,
+        "jobs": words.count(facts["jobs"]),
+        "within": words.DASH if share is None else words.percent(share),
+        "round": words.duration(round_seconds),
+        "median": words.DASH if middle is None else words.duration(middle),
+        "p90": words.DASH if high is None else words.duration(high),
+        "missing": words.count(facts["missing"]),
+    }
+
+
+def _others(counts: Mapping[str, int]) -> str:
+    """Return the numbers of jobs of other tenants by result; empty without such jobs."""
+    return gettext(", ").join(
+        gettext("%(count)s %(state)s")
+        % {"count": words.count(counts[key]), "state": str(several).lower()}
+        for key, (_one, several, _tone, _icon) in VERDICTS.items()
+        if counts[key]
+    )
 
 
 def _stats(result: Mapping[str, Any]) -> tuple[Stat, ...]:

@@ -92,8 +92,11 @@ def _moment(name: str, given: str | None) -> datetime | None:
 def _print(answer: Mapping[str, Any], out: OutputWrapper) -> None:
     was, would_be = answer["was"], answer["would_be"]
     out.write(f"{answer['span']}: {answer['rounds']} stored rounds, {was['jobs']} jobs")
+    if answer["assumed"]:
+        out.write(f"{answer['assumed']} jobs never ran; if started, they run for the median time")
     for reason, count in answer["left_out"].items():
         out.write(f"left out: {count} jobs ({reason})")
+    _print_accuracy(answer["accuracy"], out)
     out.write(f"{'':<18}{was['policy']:>14}{would_be['policy']:>14}")
     for name in _FIGURES:
         out.write(f"{name:<18}{_number(was[name]):>14}{_number(would_be[name]):>14}")
@@ -101,11 +104,31 @@ def _print(answer: Mapping[str, Any], out: OutputWrapper) -> None:
         f"{answer['winner']} faster, {answer['loser']} slower, {answer['same']} unchanged, "
         f"{answer['unknown']} not finished"
     )
+    others = answer["others"]
+    if any(others.values()):
+        out.write(
+            f"jobs of other tenants: {others['winner']} faster, {others['loser']} slower, "
+            f"{others['same']} unchanged, {others['unknown']} not finished"
+        )
     out.write(f"{'job':>10}{'in fact':>12}{'was':>12}{'would be':>12}{'change':>12}  verdict")
     for row in answer["jobs"][:_SHOWN]:
         cells = (row[key] for key in ("in_fact_s", "was_s", "would_be_s", "change_s"))
         numbers = "".join(f"{_number(cell):>12}" for cell in cells)
         out.write(f"{row['job']:>10}{numbers}  {row['verdict']}")
+
+
+def _print_accuracy(accuracy: Mapping[str, Any], out: OutputWrapper) -> None:
+    """Print how far the replay of the days as they were is from the facts."""
+    for name in ("starts", "ends"):
+        facts = accuracy[name]
+        if not facts["jobs"]:
+            out.write(f"replayed {name}: no jobs to compare")
+            continue
+        out.write(
+            f"replayed {name}: {facts['jobs']} jobs, {facts['within_one_round']:.1%} within "
+            f"{accuracy['round_s']:g} s, median difference {_number(facts['median_s'])} s, "
+            f"p90 {_number(facts['p90_s'])} s, {facts['missing']} not reached"
+        )
 
 
 def _number(value: float | None) -> str:

@@ -11,12 +11,12 @@ from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, Vc
 from scheduling.core.explanations.trials import Trials
 from scheduling.core.explanations.unblocking import Sought, seek
 from scheduling.core.explanations.variants import JobChange, OwnerOptions
-from scheduling.core.forecast.forward import SimulatedCluster
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.policy_interface import Kind, Terms
 from scheduling.core.reasons import Reason
 from scheduling.core.round.decide import decide
 from scheduling.core.round.gang_sizes import scale_of
+from scheduling.core.simulation import SimulatedCluster
 from scheduling.core.values import ClusterSnapshot, JobFacts, NodeFacts, QueuedJob, VcFacts
 from tessera.reasons import ReasonCode
 

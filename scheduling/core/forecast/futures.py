@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 
 from scheduling.core.forecast.durations import Lineage, RunTimes, stratified
-from scheduling.core.forecast.forward import ForecastCourse, SimulatedCluster
 from scheduling.core.jobspec import JobClass
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.base import TimeLimit
 from scheduling.core.round.policy_answers import MakePolicy
+from scheduling.core.simulation import SimulatedCluster, SimulationSettings
 from scheduling.core.values import ClusterSnapshot, QueuedJob
 
 LEVELS: Final = (0.1, 0.5, 0.9)
@@ -87,7 +87,7 @@ def try_futures(
     *,
     futures: int,
     seed: int,
-    course: ForecastCourse,
+    settings: SimulationSettings,
     wanted: Collection[int] | None = None,
     go_on: Callable[[], bool] = lambda: True,
     limit: TimeLimit = nullcontext,
@@ -101,7 +101,7 @@ def try_futures(
         pasts: observed facts of the live jobs.
         futures: maximum number of futures.
         seed: seed of the random draws; equal seeds draw equal futures.
-        course: runs each future.
+        settings: settings of each future.
         wanted: jobs whose starts are estimated; None for all waiting jobs.
         go_on: called between steps; if it returns False, the running future is dropped, or cut off
             there if it is the first.
@@ -118,12 +118,12 @@ def try_futures(
         def left(job_id: int, future: int = future) -> float:
             return float(drawn(job_id)[future])
 
-        world = SimulatedCluster(snapshot, left, course=course, limit=limit, make=make)
+        world = SimulatedCluster(snapshot, left, settings=settings, limit=limit, make=make)
         is_whole = _walk(world, targets, go_on)
         if not is_whole and tried:
             break
         for job_id in targets:
-            start = world.starts.get(job_id)
+            start = world.record.starts.get(job_id)
             if start is not None:
                 waits[job_id].append(start - snapshot.now)
             elif is_whole:

@@ -58,18 +58,16 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "ask-owner-lead-tenant": fixed("Ask its owner or a lead of the tenant."),
     "more-than-stored-rounds": fixed("The span has more than %(most)s stored rounds."),
     "no-round-of-cluster": fixed("No stored round in the span contains this virtual cluster."),
-    "nothing-guaranteed-virtual-cluster": fixed(
-        "The virtual cluster had no guarantee in the span."
-    ),
     "more-than-jobs": fixed("The span has more than %(most)s jobs."),
     "choose-another-span": fixed(
         "Choose another span; stored rounds are deleted after some days (see the settings)."
     ),
-    "nothing-would-be-guaranteed": fixed("The virtual cluster would have no guarantee."),
-    "leave-least-one-device": fixed("Leave at least one device."),
+    "guarantee-does-not-fit": fixed(
+        "The cluster cannot guarantee %(devices)s devices of type %(type)s (%(witness)s)."
+    ),
+    "guarantee-at-most": fixed("Use at most %(most)s devices of type %(type)s."),
     "too-many-questions": fixed("%(most)s of your what-if queries are still waiting."),
     "no-such-question": fixed("What-if query not found, or older than a day."),
-    "days-cannot-be-simulated": fixed("The days cannot be simulated: %(error)s"),
     "query-timed-out": fixed("It took longer than %(seconds)s seconds; choose a shorter span."),
     "query-failed": fixed("It failed with %(error)s."),
     "not-past-span": fixed("This is not a valid span of the past."),

@@ -2,8 +2,8 @@
 
 The policy of each virtual cluster decides which jobs run and in which order; the cell engine
 decides where. Guaranteed jobs come first, since opportunistic ones may only use the rest;
-opportunistic jobs take turns by tenant, weighted max-min fair. Both drivers, the production rounds
-and the simulator, call ``decide``.
+opportunistic jobs take turns by tenant, weighted max-min fair. Both drivers, live rounds and
+``core.simulation``, call ``decide``.
 
 A policy only has numbers of devices, and allocates nothing to an impossible job. Its reason
 ("others come first") would be wrong, since such a job would wait forever. So a job to which its
@@ -30,6 +30,9 @@ from scheduling.core.round.starting import tenancy_refusal
 from scheduling.core.round.state import TRIALS, RoundState
 from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
 from tessera.reasons import ReasonCode
+
+DECISION_VERSION: Final = 1
+"""Version of decisions: increases with each change after which a snapshot may give another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

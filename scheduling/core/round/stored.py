@@ -39,6 +39,19 @@ def read_stored(document: Mapping[str, Any]) -> tuple[ClusterSnapshot, RoundResu
         raise UnreadableRoundError(f"not a stored round: {error!r}") from error
 
 
+def read_value(kind: Callable[..., T], document: Any) -> T:
+    """Parse a part of a stored round, such as one job.
+
+    Raises:
+        UnreadableRoundError: the document is not such a value.
+    """
+    try:
+        value: T = _reader(kind)(document)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableRoundError(f"not a stored value: {error!r}") from error
+    return value
+
+
 @lru_cache(maxsize=256)
 def _reader(kind: Any) -> _Reader:
     """Build the parser of a type's values."""

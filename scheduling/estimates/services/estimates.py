@@ -17,12 +17,13 @@ from django.db.models import F, Q, QuerySet
 
 from scheduling.common.on_commit import signal_new_estimates
 from scheduling.common.time_limits import time_limit
+from scheduling.core.forecast import HORIZON
 from scheduling.core.forecast.calibration import Basis, Forecast
-from scheduling.core.forecast.forward import ForecastCourse
 from scheduling.core.forecast.futures import Futures, Past, jobs_without_limit, try_futures
 from scheduling.core.lifecycle import JobState
 from scheduling.core.round.decide import decide
 from scheduling.core.round.gates import seconds_closed
+from scheduling.core.simulation import SimulationSettings
 from scheduling.core.values import QueuedJob, RoundResult
 from scheduling.estimates.models import EstimateRecord, StartEstimate
 from scheduling.estimates.services.corrections import close_records, lessons_of
@@ -32,7 +33,9 @@ from scheduling.jobs.models import Job
 from scheduling.rounds.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
 
 FUTURES: Final = 20
-COURSE: Final = ForecastCourse(coarse=0.02, most_waiting=200)
+SETTINGS: Final = SimulationSettings(
+    horizon=HORIZON, coarse=0.02, most_waiting=200, eviction_costs=False
+)
 SECONDS: Final = 8.0
 STEP_SECONDS: Final = 4.0
 NEW_SECONDS: Final = 1.5
@@ -155,7 +158,7 @@ def _estimate(
         pasts,
         futures=budget.futures if wanted else 0,
         seed=number,
-        course=COURSE,
+        settings=SETTINGS,
         wanted=wanted,
         go_on=lambda: time.monotonic() < deadline,
         limit=limit,
@@ -181,7 +184,7 @@ def _may_start(job: QueuedJob, result: RoundResult) -> bool:
 
 def _within_horizon(quantiles: tuple[float, float, float]) -> tuple[float, float, float]:
     """Return quantiles limited to the horizon of estimates."""
-    p10, p50, p90 = (min(seconds, COURSE.horizon) for seconds in quantiles)
+    p10, p50, p90 = (min(seconds, SETTINGS.horizon) for seconds in quantiles)
     return p10, p50, p90
 
 

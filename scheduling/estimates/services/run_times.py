@@ -13,11 +13,12 @@ from django.db.models import F
 
 from scheduling.common.time_limits import time_limit
 from scheduling.core.charging import charged_seconds
+from scheduling.core.forecast import HORIZON
 from scheduling.core.forecast.durations import RunTime, RunTimes, lineage_of
-from scheduling.core.forecast.forward import ForecastCourse
 from scheduling.core.forecast.futures import Past, jobs_without_limit, try_futures
 from scheduling.core.lifecycle import EVICTED, end_reason
 from scheduling.core.round.declared_terms import APPLICATION_LABEL
+from scheduling.core.simulation import SimulationSettings
 from scheduling.core.values import ClusterSnapshot, QueuedJob
 from scheduling.jobs.models import LIVE_STATES, Job
 from scheduling.runs.models import Attempt
@@ -116,7 +117,9 @@ def _lineage(
 
 
 FUTURES: Final = 10
-COURSE: Final = ForecastCourse(coarse=0.04, most_waiting=200)
+SETTINGS: Final = SimulationSettings(
+    horizon=HORIZON, coarse=0.04, most_waiting=200, eviction_costs=False
+)
 POLICY_SECONDS: Final = 2.0
 
 
@@ -154,12 +157,12 @@ def wait_of_draft(
         {**pasts, job.id: Past(lineage=lineage)},
         futures=FUTURES,
         seed=snapshot.round_number,
-        course=COURSE,
+        settings=SETTINGS,
         wanted={job.id},
         go_on=lambda: time.monotonic() < deadline,
         limit=time_limit(POLICY_SECONDS),
     )
     raw = found.quantiles(job.id)
-    if raw is None or max(raw) > COURSE.horizon:
+    if raw is None or max(raw) > SETTINGS.horizon:
         return None
     return DraftWait(raw, jobs_without_limit(snapshot, job, pasts))

@@ -13,6 +13,7 @@ import zstandard
 from django.db.models import F
 
 from scheduling.common.canonical_json import canonical_json
+from scheduling.core.round.decide import DECISION_VERSION
 from scheduling.core.values import ClusterSnapshot, RoundResult
 from scheduling.rounds.models import Round
 from scheduling.rounds.snapshot import Reading
@@ -54,7 +55,12 @@ def spelled_round(snapshot: ClusterSnapshot, result: RoundResult) -> bytes:
     spelled = {at: orjson.Fragment(canonical_json(reason)) for at, reason in reasons.items()}
     decided["reasons"] = {job_id: spelled[id(reason)] for job_id, reason in result.reasons.items()}
     return canonical_json(
-        {"format": FORMAT, "result": _in_order(decided), "snapshot": _in_order(read)}
+        {
+            "decision_version": DECISION_VERSION,
+            "format": FORMAT,
+            "result": _in_order(decided),
+            "snapshot": _in_order(read),
+        }
     )
 
 

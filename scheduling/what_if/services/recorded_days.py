@@ -1,82 +1,108 @@
-"""Past days of a virtual cluster as a trace, from stored rounds and attempts.
+"""Past days of the whole cluster, from stored rounds and attempts, as input of a simulation.
 
-The stored rounds contain the jobs and guarantees, the attempts the work of each job. Jobs that had
-not ended count with their work so far.
+The stored rounds contain the jobs, virtual clusters, nodes and guarantees. The attempts contain
+the work of each job. Jobs that had not ended count with their work so far.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from statistics import median
+from typing import Final
 
 from scheduling.clusters.models import VirtualCluster
-from scheduling.core.cells import CellEngine
 from scheduling.core.charging import charged_seconds
-from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import TERMINAL
 from scheduling.core.messages import sentence
 from scheduling.core.round.declared_terms import read_terms
-from scheduling.core.round.engine_setup import guaranteed_devices
-from scheduling.core.round.stored import read_stored
-from scheduling.core.simulator import NodeGroup, SimCluster, Trace, TraceJob
+from scheduling.core.simulation import ModelSpeedup, Overhead, QueueChange
+from scheduling.core.simulation.events import Event
+from scheduling.core.simulation.speedup import HeldShape
+from scheduling.core.values import ClusterSnapshot, HoldingJob, JobFacts, QueuedJob
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
-from scheduling.rounds.services.evidence import read_round
 from scheduling.runs.models import Attempt
+from scheduling.what_if.services.recorded_rounds import RecordedRounds, recorded_rounds
 from tenants.errors import InvalidError
 
 MOST_ROUNDS: Final = 20_000
 MOST_JOBS: Final = 5_000
-_OPPORTUNISTIC: Final = "opportunistic"
-_FORGOTTEN: Final = "deleted"
-_NEVER_RAN: Final = "never ran"
+_DELETED: Final = "deleted"
+_DEFAULT_WORK: Final = 3600.0
+"""Assumed work in seconds of a job that never ran, if no job of the period ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lived:
-    """Actual history of a job, in seconds from the start of the period.
+class RecordedJob:
+    """A job of the period and its actual history; times in seconds since the epoch.
 
     Attributes:
-        finished: time of its end; None if it has not ended.
+        vc: ID of its virtual cluster.
+        submitted: submission, or the start of the period if that is later.
+        started: first start within the period; None without one, or if it ran at its start.
+        finished: end; None if it has not ended.
         has_ended: whether its work is complete.
+        work: seconds of work within the period and after it, at the requested size.
+        assumed: whether the work is assumed, since the job never ran.
+        overhead: costs of its starts.
     """
 
-    job_id: int
+    id: int
+    vc: int
+    tenant: int
+    devices: int
+    submitted: float
     started: float | None
     finished: float | None
-    restarts: int
     has_ended: bool
+    work: float
+    assumed: bool
+    overhead: Overhead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedDays:
-    """A period of a virtual cluster's history, ready for a simulation.
+    """A period of the cluster's history, ready for simulations.
 
     Attributes:
-        trace: the guaranteed jobs, named by their job IDs.
-        cluster: the guarantee in the newest round of the period.
-        policy: the policy of the newest round.
-        lived: actual history by the job's name in the trace.
+        vc: ID of the virtual cluster that a what-if changes.
+        snapshot: the cluster at the start of the period.
+        arrivals: jobs that were submitted in the period, with their facts.
+        events: changes of the cluster and of the queue.
+        jobs: all jobs of the period by ID.
+        speedup: speeds of jobs at other sizes, from their reports.
         rounds: number of stored rounds in the period.
+        left_out: jobs that are not simulated, by reason.
     """
 
-    trace: Trace
-    cluster: SimCluster
-    policy: str
-    policy_args: Mapping[str, Any]
-    lived: Mapping[str, Lived]
+    name: str
+    vc: int
+    snapshot: ClusterSnapshot
+    arrivals: tuple[tuple[QueuedJob, JobFacts], ...]
+    events: tuple[Event, ...]
+    jobs: Mapping[int, RecordedJob]
+    speedup: ModelSpeedup
     rounds: int
+    left_out: Mapping[str, int]
 
 
 def recorded_days(
     *, vc: VirtualCluster, since: datetime, until: datetime, data_dir: Path, now: datetime
 ) -> RecordedDays:
-    """Return the stored rounds and attempts of a virtual cluster in a period, as a trace.
+    """Return the history of the cluster in a period.
+
+    Args:
+        vc: the virtual cluster that a what-if changes.
+        since: start of the period.
+        until: end of the period.
+        data_dir: has the files of stored rounds.
+        now: the current time.
 
     Raises:
-        InvalidError: the period has no stored rounds, or too many.
+        InvalidError: the period has no stored rounds with this virtual cluster, or too many.
     """
     stored = list(
         Round.objects.filter(started_at__gte=since, started_at__lte=until)
@@ -87,143 +113,153 @@ def recorded_days(
         raise _span_error(
             sentence("more-than-stored-rounds", most=format(MOST_ROUNDS, ",")), since
         )
-    seen, newest = _seen(vc.pk, stored, data_dir)
-    if newest is None:
+    found = recorded_rounds(stored, data_dir)
+    if found is None or vc.pk not in _virtual_clusters(found):
         raise _span_error(sentence("no-round-of-cluster"), since)
-    cluster, policy, args = newest
-    if not cluster.groups:
-        raise _span_error(sentence("nothing-guaranteed-virtual-cluster"), since)
-    reading = _Reading(vc=vc, since=since, now=now)
-    jobs = list(reading.jobs(seen))
-    if len(jobs) > MOST_JOBS:
+    reading = _Reading(found, now)
+    if len(reading.queued) > MOST_JOBS:
         raise _span_error(sentence("more-than-jobs", most=format(MOST_JOBS, ",")), since)
-    jobs.sort(key=lambda pair: (pair[0].submitted, pair[1].job_id))
+    jobs = reading.jobs()
+    known = reading.known(jobs)
+    snapshot = found.start
     return RecordedDays(
-        trace=Trace(
-            name=f"{vc.name} from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M}",
-            format="rounds",
-            jobs=tuple(job for job, _ in jobs),
-            left_out=dict(sorted(reading.left_out.items())),
+        name=f"{vc.name} from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M}",
+        vc=vc.pk,
+        snapshot=replace(
+            snapshot,
+            queued=tuple(job for job in snapshot.queued if job.id in jobs),
+            holding=tuple(job for job in snapshot.holding if job.id in jobs),
+            known={job_id: facts for job_id, facts in known.items() if job_id in jobs},
         ),
-        cluster=cluster,
-        policy=policy,
-        policy_args=args,
-        lived={job.name: lived for job, lived in jobs},
+        arrivals=tuple(
+            (job, known[job_id]) for job_id, job in found.arrivals.items() if job_id in jobs
+        ),
+        events=(*found.events, *reading.withdrawals(jobs)),
+        jobs=jobs,
+        speedup=reading.speedup,
         rounds=len(stored),
+        left_out={_DELETED: len(reading.queued) - len(jobs)} if reading.is_incomplete else {},
     )
 
 
-_Newest = tuple[SimCluster, str, Mapping[str, Any]]
-
-
-def _seen(
-    vc_id: int, stored: list[Round], data_dir: Path
-) -> tuple[dict[int, str], _Newest | None]:
-    """Return the class of each job in stored rounds by job ID, and the newest guarantee."""
-    found: dict[int, str] = {}
-    newest: Mapping[str, Any] | None = None
-    for row in stored:
-        try:
-            document = read_round(data_dir=data_dir, stored=row)
-        except (FileNotFoundError, ValueError):
-            continue  # pruned meanwhile, or damaged: the other rounds are still valid
-        snapshot = document["snapshot"]
-        if any(vc["id"] == vc_id for vc in snapshot["vcs"]):
-            newest = document
-        for job in (*snapshot["queued"], *snapshot["holding"]):
-            if job["vc"] == vc_id:
-                found[job["id"]] = job["job_class"]
-    return found, None if newest is None else _guarantee(vc_id, newest)
-
-
-def _guarantee(vc_id: int, document: Mapping[str, Any]) -> _Newest:
-    snapshot, _ = read_stored(document)
-    (vc,) = (vc for vc in snapshot.vcs if vc.id == vc_id)
-    engine = CellEngine(snapshot.spec)
-    largest: dict[str, int] = {}
-    for chain in engine.topology.chains.values():
-        on_node = Counter(chain.node_of_leaf)
-        most = max(on_node.values(), default=1)
-        largest[chain.leaf_type] = max(largest.get(chain.leaf_type, 1), most)
-    groups: dict[str, NodeGroup] = {}
-    for kind, devices in sorted(guaranteed_devices(engine, vc.name).items()):
-        # The largest equal nodes that add up to the guarantee exactly.
-        per_node = max(n for n in range(1, largest[kind] + 1) if devices % n == 0)
-        if devices:
-            groups[kind] = NodeGroup(nodes=devices // per_node, devices=per_node)
-    return SimCluster(groups=groups), vc.policy, vc.policy_args
+def _virtual_clusters(found: RecordedRounds) -> set[int]:
+    return {vc.id for vc in found.start.vcs}
 
 
 class _Reading:
-    """Reads jobs and attempts of one period; ``left_out`` counts jobs that cannot be simulated."""
+    """Joins the jobs of stored rounds with their rows and attempts."""
 
-    def __init__(self, *, vc: VirtualCluster, since: datetime, now: datetime) -> None:
-        self._vc = vc
-        self._since = since
-        self._now = now
-        self.left_out: Counter[str] = Counter()
+    def __init__(self, found: RecordedRounds, now: datetime) -> None:
+        self._found, self._now = found, now
+        self._begin = datetime.fromtimestamp(found.start.now, tz=UTC)
+        self._was_holding = {job.id for job in found.start.holding}
+        self.queued = {job.id: job for job in found.start.queued}
+        self.queued.update((job.id, _as_queued(job)) for job in found.start.holding)
+        self.queued.update(found.arrivals)
+        self.speedup = ModelSpeedup(self.queued, found.latest)
+        self._rows: dict[int, Job] = {}
+        attempts: dict[int, list[Attempt]] = defaultdict(list)
+        for chunk in _chunks(sorted(self.queued)):
+            self._rows.update(Job.objects.unscoped().in_bulk(chunk))
+            rows = Attempt.objects.filter(job__in=chunk).order_by("job_id", "number")
+            for attempt in rows.defer("demand", "layout", "message"):
+                attempts[attempt.job_id].append(attempt)
+        self._attempts = attempts
 
-    def jobs(self, seen: Mapping[int, str]) -> Iterator[tuple[TraceJob, Lived]]:
-        wanted = [pk for pk, kind in seen.items() if kind == JobClass.GUARANTEED.value]
-        self.left_out[_OPPORTUNISTIC] = len(seen) - len(wanted)
-        rows = {
-            job.pk: job
-            for chunk in _chunks(sorted(wanted))
-            for job in Job.objects.unscoped().filter(pk__in=chunk, virtual_cluster=self._vc)
-        }
-        self.left_out[_FORGOTTEN] = len(wanted) - len(rows)
-        attempts: dict[int, list[Attempt]] = {}
-        for chunk in _chunks(sorted(rows)):
-            for attempt in Attempt.objects.filter(job__in=chunk).order_by("job_id", "number"):
-                attempts.setdefault(attempt.job_id, []).append(attempt)
-        for job_id, row in sorted(rows.items()):
-            pair = self._job(row, attempts.get(job_id, []))
-            if pair is None:
-                self.left_out[_NEVER_RAN] += 1
-            else:
-                yield pair
-        self.left_out = +self.left_out
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether rows of jobs have been deleted."""
+        return len(self._rows) < len(self.queued)
 
-    def _job(self, row: Job, attempts: list[Attempt]) -> tuple[TraceJob, Lived] | None:
-        """Return one job with its work in the period and after it."""
-        work = sum(
-            charged_seconds(
-                attempt.running_at, attempt.ended_at, since=self._since, until=self._now
-            )
-            * (attempt.devices or row.devices)
-            for attempt in attempts
-        )
-        if work <= 0.0:
-            return None
+    def jobs(self) -> dict[int, RecordedJob]:
+        """Return the jobs that still have a row."""
+        works = {job_id: self._work(job_id) for job_id in sorted(self._rows)}
+        usual = median([work for work in works.values() if work > 0.0] or [_DEFAULT_WORK])
+        return {job_id: self._job(job_id, work, usual) for job_id, work in works.items()}
+
+    def known(self, jobs: Mapping[int, RecordedJob]) -> dict[int, JobFacts]:
+        """Return the facts of each job when it was seen first, from rows if no round has them."""
+        return {job_id: self._found.known.get(job_id) or self._declared(job_id) for job_id in jobs}
+
+    def withdrawals(self, jobs: Mapping[int, RecordedJob]) -> Iterator[QueueChange]:
+        """Yield the ends of jobs that ended without a start."""
+        for job in jobs.values():
+            if job.assumed and job.finished is not None:
+                yield QueueChange(at=job.finished, job_id=job.id, job=None)
+
+    def _declared(self, job_id: int) -> JobFacts:
+        row = self._rows[job_id]
         demand = Demand.from_json(row.demand)
-        terms = read_terms(row.terms, demand, row.tenant_id)
-        allowed = {kind for member in demand.members for kind in member.device_types}
-        job = TraceJob(
-            name=str(row.pk),
-            submitted=max(0.0, self._offset(row.submitted_at)),
-            devices=row.devices,
-            duration=work / row.devices,
-            application=terms.application or "",
-            kind=terms.kind,
-            scale=terms.scale,
-            priority=max(0, row.priority),
-            tenant=str(row.owner_id),
-            estimate=terms.estimate,
-            deadline=None if terms.deadline is None else terms.deadline - self._since.timestamp(),
-            types=tuple(sorted(allowed)),
-        )
-        has_ended = row.state in {state.value for state in TERMINAL}
-        lived = Lived(
-            job_id=row.pk,
-            started=self._offset(attempts[0].created_at),
-            finished=self._offset(row.finished_at) if row.finished_at is not None else None,
-            restarts=len(attempts) - 1,
-            has_ended=has_ended,
-        )
-        return job, lived
+        return JobFacts(terms=read_terms(row.terms, demand, row.tenant_id), asked=demand)
 
-    def _offset(self, at: datetime) -> float:
-        return (at - self._since).total_seconds()
+    def _work(self, job_id: int) -> float:
+        """Return the work of a job from the start of the period until now; 0 if it never ran."""
+        return sum(
+            charged_seconds(
+                attempt.running_at, attempt.ended_at, since=self._begin, until=self._now
+            )
+            * self._speed(self.queued[job_id], attempt)
+            for attempt in self._attempts[job_id]
+        )
+
+    def _held(self, job_id: int) -> float:
+        """Return the time for which a job held devices, with or without a process."""
+        return sum(
+            charged_seconds(
+                attempt.created_at, attempt.ended_at, since=self._begin, until=self._now
+            )
+            for attempt in self._attempts[job_id]
+        )
+
+    def _speed(self, job: QueuedJob, attempt: Attempt) -> float:
+        asked = Demand.from_json(self._rows[job.id].demand)
+        if not attempt.devices or attempt.devices == asked.devices:
+            return 1.0
+        types = (attempt.device_type,) if attempt.device_type else ()
+        held = HeldShape(types=types, nodes=attempt.nodes, devices=attempt.devices)
+        return self.speedup(job, asked, held)
+
+    def _job(self, job_id: int, work: float, usual: float) -> RecordedJob:
+        row, job = self._rows[job_id], self.queued[job_id]
+        attempts = [one for one in self._attempts[job_id] if one.created_at >= self._begin]
+        is_new = attempts and job_id not in self._was_holding
+        return RecordedJob(
+            id=job_id,
+            vc=job.vc,
+            tenant=job.tenant,
+            devices=row.devices,
+            submitted=max(row.submitted_at, self._begin).timestamp(),
+            started=attempts[0].created_at.timestamp() if is_new else None,
+            finished=row.finished_at.timestamp() if row.finished_at is not None else None,
+            has_ended=row.state in {state.value for state in TERMINAL},
+            work=work or self._held(job_id) or usual,
+            assumed=work <= 0.0,
+            overhead=Overhead(start=_start_seconds(attempts)),
+        )
+
+
+def _start_seconds(attempts: list[Attempt]) -> float:
+    """Return the mean time from the placement of an attempt to its first process."""
+    taken = [
+        max(0.0, (one.running_at - one.created_at).total_seconds())
+        for one in attempts
+        if one.running_at is not None
+    ]
+    return sum(taken) / len(taken) if taken else 0.0
+
+
+def _as_queued(job: HoldingJob) -> QueuedJob:
+    return QueuedJob(
+        id=job.id,
+        vc=job.vc,
+        tenant=job.tenant,
+        owner=job.owner,
+        owner_name="",
+        priority=job.priority,
+        job_class=job.job_class,
+        demand=job.demand,
+        submitted=job.submitted,
+    )
 
 
 def _chunks(ids: list[int], size: int = 500) -> Iterator[list[int]]:

@@ -1,16 +1,24 @@
-"""Simulation of recorded days under another policy: winners, losers and differences."""
+"""Simulation of recorded days: how far the replay is from the facts, then winners and losers."""
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scheduling.core.messages import sentence
 from scheduling.core.policies import make_policy
+from scheduling.core.round.engine_setup import empty_engine, guaranteed_devices
 from scheduling.core.round.policy_answers import MakePolicy
-from scheduling.core.simulator import Knowledge, NodeGroup, Result, Setup, SimCluster, simulate
-from scheduling.core.simulator.rules.events import EventWorld
-from scheduling.what_if.services.recorded_days import Lived, RecordedDays
+from scheduling.core.simulation import (
+    ClusterChange,
+    SimulatedCluster,
+    SimulationRecord,
+    SimulationSettings,
+)
+from scheduling.core.simulation.guarantees import GuaranteeError, with_guarantee
+from scheduling.core.values import ClusterSnapshot, JobFacts, VcFacts
+from scheduling.what_if.services.figures import figures, percentile
+from scheduling.what_if.services.recorded_days import RecordedDays, RecordedJob
 from tenants.errors import InvalidError
 
 MOST_JOBS_TOLD: Final = 1000
@@ -18,7 +26,25 @@ SAME_SECONDS: Final = 1.0
 SAME_PART: Final = 0.01
 """Differences below these seconds, or this share of its time, make no winner or loser."""
 
+HORIZON: Final = 90 * 86400.0
+"""Seconds after the start of the period at which a simulation ends."""
+
 _VERDICTS: Final = ("winner", "loser", "same", "unknown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The change of a what-if: a policy, and optionally a guarantee and known sizes.
+
+    Attributes:
+        guarantee: devices by type; other types do not change.
+        size_aware: whether policies read the true work of jobs as their estimate.
+    """
+
+    policy: str
+    policy_args: Mapping[str, Any]
+    guarantee: Mapping[str, int]
+    size_aware: bool
 
 
 def replay(
@@ -31,135 +57,225 @@ def replay(
     guarantee: Mapping[str, int] | None = None,
     comes_to: Callable[[int], None] = lambda _step: None,
 ) -> dict[str, Any]:
-    """Compare recorded days under another policy with the same days under their own, per job.
+    """Replay recorded days as they were, then with one change of a virtual cluster.
 
-    The same rules simulate both sides, so that simplifications apply to both. The result also
-    contains the actual history, and it is deterministic.
+    The first replay shows how far the simulation is from the facts. Both simulate the whole
+    cluster by the same rules. The result is deterministic. It names only jobs of the tenant of the
+    virtual cluster; jobs of other tenants are counted.
 
     Args:
         days: the recorded days.
-        policy: the other policy.
+        policy: the other policy of the virtual cluster.
         args: parameters of the other policy.
-        size_aware: whether policies get the remaining work of jobs.
+        size_aware: whether the other policy gets the true work of jobs.
         make: builds a policy from its name and parameters.
         guarantee: devices by type for the other policy; other types are unchanged.
         comes_to: called at the start of each step.
 
     Raises:
-        InvalidError: the guarantee would be empty.
+        InvalidError: the cluster cannot guarantee these devices.
     """
+    change = Change(
+        policy=policy, policy_args=args, guarantee=guarantee or {}, size_aware=size_aware
+    )
+    other = changed_days(days, change)
     comes_to(1)
-    before = _run(days, days.policy, days.policy_args, size_aware=size_aware, make=make)
+    before = _run(days, make)
     comes_to(2)
-    other = replace(days, cluster=with_guarantee(days.cluster, guarantee or {}))
-    after = _run(other, policy, args, size_aware=size_aware, make=make)
-    rows = [
-        _row(days.lived[old.name], old.submitted, _jct(old), _jct(new))
-        for old, new in zip(before.jobs, after.jobs, strict=True)
-    ]
-    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in _VERDICTS}
-    rows.sort(key=lambda row: (-abs(row["change_s"] or 0.0), row["job"]))
+    after = _run(other, make)
+    vc = _vc(days)
+    known = [job for job in days.jobs.values() if not job.assumed]
+    own = [_row(job, before, after) for job in known if job.tenant == vc.tenant]
+    others = [_row(job, before, after) for job in known if job.tenant != vc.tenant]
+    own.sort(key=lambda row: (-abs(row["change_s"] or 0.0), row["job"]))
+    mine = [job for job in known if job.vc == days.vc]
+    devices, other_devices = (_guaranteed(one.snapshot, vc) for one in (days, other))
+    was = figures(mine, before, vc=vc.name, devices=sum(devices.values()))
+    would_be = figures(mine, after, vc=vc.name, devices=sum(other_devices.values()))
     return {
-        "span": days.trace.name,
+        "span": days.name,
         "rounds": days.rounds,
-        "guarantee": dict(days.cluster.capacity),
-        "other_guarantee": dict(other.cluster.capacity),
-        "left_out": dict(days.trace.left_out),
+        "accuracy": accuracy(days, before),
+        "guarantee": devices,
+        "other_guarantee": other_devices,
+        "left_out": dict(days.left_out),
+        "assumed": len(days.jobs) - len(known),
         "size_aware": size_aware,
-        "was": {"policy": days.policy, "policy_args": dict(days.policy_args), **_figures(before)},
-        "would_be": {"policy": policy, "policy_args": dict(args), **_figures(after)},
-        **counts,
-        "jobs": rows[:MOST_JOBS_TOLD],
-        "jobs_not_told": max(0, len(rows) - MOST_JOBS_TOLD),
+        "was": {"policy": vc.policy, "policy_args": dict(vc.policy_args), **was},
+        "would_be": {"policy": policy, "policy_args": dict(args), **would_be},
+        **_counts(own),
+        "others": _counts(others),
+        "jobs": own[:MOST_JOBS_TOLD],
+        "jobs_not_told": max(0, len(own) - MOST_JOBS_TOLD),
     }
 
 
-def with_guarantee(cluster: SimCluster, wanted: Mapping[str, int]) -> SimCluster:
-    """Return the cluster with these numbers of devices by type, in nodes of the same size.
+def changed_days(days: RecordedDays, change: Change) -> RecordedDays:
+    """Return the days with a change of their virtual cluster, also after recorded changes.
 
     Raises:
-        InvalidError: no devices remain.
+        InvalidError: the cluster cannot guarantee these devices.
     """
-    groups = dict(cluster.groups)
-    for kind, devices in wanted.items():
-        known = groups.pop(kind, None)
-        largest = known.devices if known is not None else 8
-        per_node = max((n for n in range(1, largest + 1) if devices % n == 0), default=1)
-        if devices:
-            groups[kind] = NodeGroup(nodes=devices // per_node, devices=per_node)
-    if not groups:
-        raise InvalidError(
-            sentence("nothing-would-be-guaranteed"),
-            field="guarantee",
-            value=dict(wanted),
-            remedy=sentence("leave-least-one-device"),
+    vc = _vc(days)
+
+    def vcs_of(vcs: tuple[VcFacts, ...]) -> tuple[VcFacts, ...]:
+        return tuple(
+            replace(one, policy=change.policy, policy_args=change.policy_args, policy_state={})
+            if one.id == vc.id
+            else one
+            for one in vcs
         )
-    return SimCluster(groups=dict(sorted(groups.items())))
 
+    specs: dict[int, Any] = {}
 
-def _run(
-    days: RecordedDays,
-    policy: str,
-    args: Mapping[str, Any],
-    *,
-    size_aware: bool,
-    make: MakePolicy,
-) -> Result:
-    setup = Setup(
-        trace=days.trace,
-        cluster=days.cluster,
-        files=lambda _path: None,
-        knowledge=Knowledge(size_aware=size_aware),
+    def changed(part: Any) -> Any:
+        if id(part.spec) not in specs:
+            specs[id(part.spec)] = _spec_of(part.spec, vc.name, change.guarantee)
+        return replace(part, vcs=vcs_of(part.vcs), spec=specs[id(part.spec)])
+
+    found = replace(
+        days,
+        snapshot=changed(days.snapshot),
+        events=tuple(
+            changed(event) if isinstance(event, ClusterChange) else event for event in days.events
+        ),
     )
-    return simulate(
-        EventWorld(setup),
-        make(policy, args),
-        rules="events",
-        workload=days.trace.name,
-        timer=time.perf_counter,
-    )
+    return _with_sizes(found) if change.size_aware else found
 
 
-def _figures(result: Result) -> dict[str, Any]:
-    """Return the reported figures of a run, which do not depend on the speed of the machine."""
-    document = result.to_json()
-    names = (
-        "jobs", "completed", "avg_jct_h", "p50_jct_h", "p90_jct_h", "p99_jct_h", "makespan_h",
-        "avg_restarts", "worst_ftf", "avg_gpus_busy",
-    )  # fmt: skip
+def accuracy(days: RecordedDays, record: SimulationRecord) -> dict[str, Any]:
+    """Compare a replay of the days as they were with the actual starts and ends.
+
+    Returns:
+        For ``starts`` and ``ends``: the number of compared jobs, the share within one round, the
+        median and 90th percentile of the absolute difference in seconds, and the number of jobs
+        whose replay has no start or end.
+    """
+    ran = [job for job in days.jobs.values() if not job.assumed]
+    starts = {job.id: job.started for job in ran if job.started is not None}
+    ends = {job.id: job.finished for job in ran if job.has_ended and job.finished is not None}
+    seconds = days.snapshot.round_seconds
     return {
-        **{name: document[name] for name in names},
-        "fallbacks": list(result.fallbacks[:10]),
-        "failed_decisions": len(result.fallbacks),
+        "round_s": seconds,
+        "starts": _gaps(starts, record.starts, seconds),
+        "ends": _gaps(ends, record.ends, seconds),
     }
 
 
-def _jct(record: Any) -> float | None:
-    return None if record.finished is None else float(record.finished - record.submitted)
-
-
-def _row(
-    lived: Lived, submitted: float, was: float | None, would_be: float | None
+def _gaps(
+    actual: Mapping[int, float], simulated: Mapping[int, float], round_seconds: float
 ) -> dict[str, Any]:
-    change = None if was is None or would_be is None else round(would_be - was, 3)
-    in_fact = None if lived.finished is None else round(lived.finished - submitted, 3)
+    gaps = [abs(simulated[job_id] - at) for job_id, at in actual.items() if job_id in simulated]
+    within = sum(gap <= round_seconds for gap in gaps)
     return {
-        "job": lived.job_id,
-        "in_fact_s": in_fact,
+        "jobs": len(actual),
+        "within_one_round": round(within / len(actual), 4) if actual else None,
+        "median_s": percentile(gaps, 50.0, 3),
+        "p90_s": percentile(gaps, 90.0, 3),
+        "missing": len(actual) - len(gaps),
+    }
+
+
+def _spec_of(spec: Any, vc: str, guarantee: Mapping[str, int]) -> Any:
+    try:
+        changed = with_guarantee(spec, vc, guarantee)
+    except GuaranteeError as error:
+        raise InvalidError(
+            sentence(
+                "guarantee-does-not-fit",
+                devices=error.devices,
+                type=error.device_type,
+                witness=error.witness,
+            ),
+            field="guarantee",
+            value=dict(guarantee),
+            remedy=sentence("guarantee-at-most", most=error.possible, type=error.device_type),
+        ) from error
+    return changed
+
+
+def _with_sizes(days: RecordedDays) -> RecordedDays:
+    """Let policies of the virtual cluster read the true work of its jobs as their estimate."""
+
+    def told(job_id: int, known: JobFacts) -> JobFacts:
+        job = days.jobs[job_id]
+        if job.vc != days.vc:
+            return known
+        estimate = known.facts.executed + job.work
+        return replace(
+            known,
+            terms=replace(known.terms, estimate=estimate),
+            facts=replace(known.facts, steps_left=None),
+        )
+
+    known = {job_id: told(job_id, facts) for job_id, facts in days.snapshot.known.items()}
+    return replace(
+        days,
+        snapshot=replace(days.snapshot, known=known),
+        arrivals=tuple((job, told(job.id, facts)) for job, facts in days.arrivals),
+    )
+
+
+def _run(days: RecordedDays, make: MakePolicy) -> SimulationRecord:
+    world = SimulatedCluster(
+        days.snapshot,
+        lambda job_id: days.jobs[job_id].work,
+        settings=SimulationSettings(horizon=HORIZON, tick=_tick(days.snapshot)),
+        arrivals=days.arrivals,
+        events=days.events,
+        speedup=days.speedup,
+        overhead=lambda job_id: days.jobs[job_id].overhead,
+        make=make,
+    )
+    world.decide()
+    while (due := world.next_time()) is not None:
+        world.advance(due)
+        world.decide()
+    return world.record
+
+
+def _tick(snapshot: ClusterSnapshot) -> float:
+    """Return the interval of rounds without events, in seconds."""
+    return max(60.0, snapshot.round_seconds)
+
+
+def _vc(days: RecordedDays) -> VcFacts:
+    return next(vc for vc in days.snapshot.vcs if vc.id == days.vc)
+
+
+def _guaranteed(snapshot: ClusterSnapshot, vc: VcFacts) -> dict[str, int]:
+    return dict(sorted(guaranteed_devices(empty_engine(snapshot.spec), vc.name).items()))
+
+
+def _row(job: RecordedJob, before: SimulationRecord, after: SimulationRecord) -> dict[str, Any]:
+    was, would_be = (_completion(job, record.ends.get(job.id)) for record in (before, after))
+    change = None if was is None or would_be is None else round(would_be - was, 3)
+    return {
+        "job": job.id,
+        "in_fact_s": _rounded(_completion(job, job.finished)),
         "was_s": _rounded(was),
         "would_be_s": _rounded(would_be),
         "change_s": change,
-        "verdict": _verdict(lived, was, change),
-        "has_ended": lived.has_ended,
+        "verdict": _verdict(job, was, change),
+        "has_ended": job.has_ended,
     }
 
 
-def _verdict(lived: Lived, was: float | None, change: float | None) -> str:
-    if was is None or change is None or not lived.has_ended:
+def _verdict(job: RecordedJob, was: float | None, change: float | None) -> str:
+    if was is None or change is None or not job.has_ended:
         return "unknown"
     if abs(change) <= max(SAME_SECONDS, SAME_PART * was):
         return "same"
     return "winner" if change < 0 else "loser"
+
+
+def _completion(job: RecordedJob, end: float | None) -> float | None:
+    return None if end is None else end - job.submitted
+
+
+def _counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    found = Counter(row["verdict"] for row in rows)
+    return {verdict: found[verdict] for verdict in _VERDICTS}
 
 
 def _rounded(seconds: float | None) -> float | None:

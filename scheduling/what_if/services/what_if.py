@@ -18,7 +18,6 @@ from scheduling.clusters.models import Device, VirtualCluster
 from scheduling.clusters.services.shares import policy_faults
 from scheduling.common.time_limits import time_limit
 from scheduling.core.messages import sentence
-from scheduling.core.simulator import SimulationError
 from scheduling.what_if.models import WhatIf
 from scheduling.what_if.services.recorded_days import recorded_days
 from scheduling.what_if.services.replays import replay
@@ -222,8 +221,6 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
             result = _replayed(asked, data_dir, now)
     except DomainError as error:
         fault = str(error)
-    except SimulationError as error:
-        fault = sentence("days-cannot-be-simulated", error=str(error))
     except TimeoutError:
         fault = sentence("query-timed-out", seconds=format(ANSWER_SECONDS, "g"))
     except Exception as error:  # otherwise the what-if would stay open for a day

@@ -42,7 +42,8 @@ def test_winners_and_losers_go_to_the_terminal_and_to_a_file(
     document = json.loads(figures.read_text())
     assert (document["winner"], document["loser"]) == (2, 1)
     assert "2 faster, 1 slower, 0 unchanged, 0 not finished" in text
-    assert "left out: 1 jobs (opportunistic)" in text
+    assert "1 jobs never ran" in text
+    assert text.index("replayed starts: 3 jobs, 100.0% within 10 s") < text.index("srtf")
     assert text == again
     (loser,) = (line for line in text.splitlines() if line.endswith("loser"))
     assert loser.split() == [

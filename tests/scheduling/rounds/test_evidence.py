@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from scheduling.common.canonical_json import canonical_json
+from scheduling.core.round.decide import DECISION_VERSION
 from scheduling.jobs.models import Job
 from scheduling.rounds.models import Round
 from scheduling.rounds.services import evidence, rounds
@@ -57,7 +58,12 @@ def test_what_is_spelled_part_by_part_reads_as_if_spelled_whole(run, tmp_path):
     waits = [make_job(worker={"devices": 8, "instances": 9}) for _ in range(3)]
 
     def store(number, reading, result):
-        document = {"format": 1, "snapshot": reading.snapshot, "result": result}
+        document = {
+            "decision_version": DECISION_VERSION,
+            "format": 1,
+            "snapshot": reading.snapshot,
+            "result": result,
+        }
         kept.append(canonical_json(document))
         return evidence.store_round(
             data_dir=tmp_path, number=number, reading=reading, result=result

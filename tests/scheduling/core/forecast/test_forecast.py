@@ -8,16 +8,16 @@ import pytest
 
 from scheduling.core.forecast.calibration import pinball
 from scheduling.core.forecast.durations import RunTime, RunTimes, lineage_of
-from scheduling.core.forecast.forward import ForecastCourse, SimulatedCluster
 from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.round.decide import Line, decide_with_queue_order
+from scheduling.core.simulation import SimulatedCluster, SimulationSettings
 from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
 from tests.strategies.waiting_clusters import SPEC
 
 MINE = lineage_of(vc=1, owner=1, application="bert", name="train-7", devices=4)
 OTHER = lineage_of(vc=2, owner=2, application=None, name="other", devices=4)
-COURSE = ForecastCourse(horizon=1e7)
+SETTINGS = SimulationSettings(horizon=1e7)
 
 
 def job(number: int, devices: int = 4, **facts: object) -> QueuedJob:
@@ -101,13 +101,13 @@ def test_what_is_left_counts_from_now_and_ends_with_the_limit() -> None:
 
 def test_a_world_starts_jobs_when_those_before_them_end() -> None:
     world = SimulatedCluster(
-        cluster(job(1), job(2), job(3)), lambda number: 100.0 * number, course=COURSE
+        cluster(job(1), job(2), job(3)), lambda number: 100.0 * number, settings=SETTINGS
     )
 
     walk(world)
 
-    assert world.starts == {1: 1000.0, 2: 1100.0, 3: 1300.0}
-    assert world.ended == {1: 1100.0, 2: 1300.0, 3: 1600.0}
+    assert world.record.starts == {1: 1000.0, 2: 1100.0, 3: 1300.0}
+    assert world.record.ends == {1: 1100.0, 2: 1300.0, 3: 1600.0}
 
 
 def test_a_preempted_job_goes_on_where_it_was() -> None:
@@ -115,25 +115,25 @@ def test_a_preempted_job_goes_on_where_it_was() -> None:
     world = SimulatedCluster(
         cluster(job(1)),
         lambda _number: 200.0,
-        course=replace(COURSE, grace=10.0),
+        settings=replace(SETTINGS, grace=10.0),
         arrivals=[(urgent, None)],  # type: ignore[list-item]
     )
 
     walk(world)
 
-    assert world.starts[2] == pytest.approx(1060.0)
-    assert world.ended[2] == pytest.approx(1260.0)
-    assert world.ended[1] == pytest.approx(1260.0 + 150.0)
+    assert world.record.starts[2] == pytest.approx(1060.0)
+    assert world.record.ends[2] == pytest.approx(1260.0)
+    assert world.record.ends[1] == pytest.approx(1260.0 + 150.0)
 
 
 def test_gates_and_jobs_that_come_first_open_in_a_world() -> None:
     late = replace(job(1), not_before=1500.0)
     after = replace(job(2), after=(1,))
-    world = SimulatedCluster(cluster(late, after), lambda _number: 50.0, course=COURSE)
+    world = SimulatedCluster(cluster(late, after), lambda _number: 50.0, settings=SETTINGS)
 
     walk(world)
 
-    assert world.starts == {1: 1500.0, 2: 1550.0}
+    assert world.record.starts == {1: 1500.0, 2: 1550.0}
 
 
 def test_futures_are_the_same_for_the_same_seed_and_know_no_start_of_a_held_job() -> None:
@@ -142,7 +142,7 @@ def test_futures_are_the_same_for_the_same_seed_and_know_no_start_of_a_held_job(
     times = RunTimes([RunTime(lineage=MINE, seconds=500.0) for _ in range(30)])
 
     one, two = (
-        try_futures(snapshot, times, pasts, futures=5, seed=7, course=COURSE) for _ in range(2)
+        try_futures(snapshot, times, pasts, futures=5, seed=7, settings=SETTINGS) for _ in range(2)
     )
 
     assert one == two
@@ -158,7 +158,7 @@ def test_a_future_that_is_cut_short_counts_only_if_it_is_the_first() -> None:
     steps = iter([False])
 
     found = try_futures(
-        snapshot, RunTimes([]), {}, futures=5, seed=7, course=COURSE, go_on=lambda: next(steps)
+        snapshot, RunTimes([]), {}, futures=5, seed=7, settings=SETTINGS, go_on=lambda: next(steps)
     )
 
     assert found.tried == 1

@@ -12,9 +12,9 @@ from threading import Barrier
 from typing import TypeVar
 
 from scheduling.core.forecast.durations import RunTime, RunTimes, lineage_of
-from scheduling.core.forecast.forward import ForecastCourse
 from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.round.decide import decide
+from scheduling.core.simulation import SimulationSettings
 from scheduling.core.values import ClusterSnapshot
 from tests.factories.rounds import LANGUAGE, VISION, cluster_snapshot, jobs_started_by, queued_job
 
@@ -65,7 +65,7 @@ def test_futures_tried_in_threads_are_those_tried_one_by_one() -> None:
 
     def look(one: ClusterSnapshot) -> object:
         return try_futures(
-            one, times, pasts, futures=1, seed=7, course=ForecastCourse(horizon=1e5)
+            one, times, pasts, futures=1, seed=7, settings=SimulationSettings(horizon=1e5)
         )
 
     alone = [look(one) for one in snapshots]

@@ -11,7 +11,9 @@ HEADER = "job_id,submission_time,duration,num_gpu\n"
 
 @pytest.mark.parametrize("text", ["", "name,colour\n"])
 def test_a_header_of_no_format_is_refused_with_its_line(text):
-    with pytest.raises(TraceError, match=r"w.csv:1: has an unknown format; specify one of chronus"):
+    with pytest.raises(
+        TraceError, match=r"w.csv:1: has an unknown format; specify one of chronus"
+    ):
         read_trace(text, "w.csv")
 
 

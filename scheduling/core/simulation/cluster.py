@@ -1,0 +1,284 @@
+"""Simulated cluster: an event clock around ``core.round.decide``.
+
+Start estimates, what-ifs and replays use it. Each decision is the one of a live round on the same
+snapshot. The cell engine is not rebuilt between decisions; only another specification rebuilds it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+from scheduling.core.policies import make_policy
+from scheduling.core.policies.base import TimeLimit
+from scheduling.core.round.decide import decide
+from scheduling.core.round.engine_setup import engine_for
+from scheduling.core.round.policy_answers import MakePolicy, is_plain
+from scheduling.core.simulation.clock import ClockEvent, EventClock, EventKind
+from scheduling.core.simulation.events import (
+    ClusterChange,
+    Event,
+    HealthChange,
+    changed_vcs,
+    with_owners,
+)
+from scheduling.core.simulation.held_devices import (
+    jobs_off,
+    jobs_on,
+    nodes_like,
+    set_health,
+)
+from scheduling.core.simulation.job_table import JobTable, Remaining
+from scheduling.core.simulation.jobs import NO_OVERHEAD, Overhead
+from scheduling.core.simulation.record import SimulationRecord
+from scheduling.core.simulation.speedup import Speedup, proportional
+from scheduling.core.values import (
+    ClusterSnapshot,
+    HoldingJob,
+    JobFacts,
+    QueuedJob,
+    RoundResult,
+    Start,
+)
+from tessera.isolation import NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationSettings:
+    """Settings of a simulation.
+
+    Attributes:
+        horizon: seconds after which nothing is simulated.
+        coarse: steps are at least such a part of the time that has passed.
+        grace: seconds that a preempted job takes to leave.
+        tick: seconds between two rounds for policies that depend on more than arrivals.
+        most_waiting: maximum jobs of one virtual cluster and class, first come first.
+        eviction_costs: whether the work since its start makes the eviction of a job more costly,
+            as in live rounds. Start estimates omit it: a decision then takes less time.
+    """
+
+    horizon: float = math.inf
+    coarse: float = 0.0
+    grace: float = 30.0
+    tick: float = 300.0
+    most_waiting: int = 1_000_000
+    eviction_costs: bool = True
+
+
+def no_overhead(job_id: int) -> Overhead:
+    """Return that a job starts at once and loses nothing."""
+    return NO_OVERHEAD
+
+
+class SimulatedCluster:
+    """A cluster from one decision to the next.
+
+    Args:
+        snapshot: the initial state.
+        remaining: remaining seconds of a job at its requested size; called once for each job, when
+            it first holds devices.
+        settings: settings of the simulation.
+        arrivals: jobs that are submitted later, with their facts.
+        events: changes from outside, in any order.
+        speedup: speed of a job at other sizes than requested.
+        overhead: costs of a job's starts and failures, by job ID.
+        limit: limits the time of each policy.
+        make: builds a policy from its name and parameters.
+    """
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        remaining: Remaining,
+        *,
+        settings: SimulationSettings | None = None,
+        arrivals: Iterable[tuple[QueuedJob, JobFacts]] = (),
+        events: Sequence[Event] = (),
+        speedup: Speedup = proportional,
+        overhead: Callable[[int], Overhead] = no_overhead,
+        limit: TimeLimit = nullcontext,
+        make: MakePolicy = make_policy,
+    ) -> None:
+        # Ports return with the jobs that end, and run out so rarely that they are not counted.
+        self._base = replace(snapshot, ports_left=None)
+        self._settings = settings or SimulationSettings()
+        self._limit, self._make = limit, make
+        self._began = snapshot.now
+        self._round = snapshot.round_number
+        self._vcs = {vc.id: vc for vc in snapshot.vcs}
+        self._clock = EventClock(snapshot.now)
+        self._external = tuple(events)
+        for number, event in enumerate(self._external):
+            self._clock.add(event.at, EventKind.EXTERNAL, number)
+        self._arrivals = sorted(arrivals, key=lambda one: (-one[0].submitted, -one[0].id))
+        self._jobs = JobTable(
+            snapshot,
+            self._clock,
+            remaining,
+            grace=self._settings.grace,
+            speedup=speedup,
+            overhead=overhead,
+        )
+        self._watch_policies()
+
+    @property
+    def now(self) -> float:
+        """The present, in seconds since the epoch."""
+        return self._clock.now
+
+    @property
+    def waiting(self) -> dict[int, QueuedJob]:
+        """The waiting jobs by ID."""
+        return self._jobs.waiting
+
+    @property
+    def holding(self) -> dict[int, HoldingJob]:
+        """The jobs with devices by ID."""
+        return self._jobs.holding
+
+    @property
+    def record(self) -> SimulationRecord:
+        """The results so far."""
+        return self._jobs.record
+
+    def snapshot(self) -> ClusterSnapshot:
+        """Return the snapshot for the round of this moment."""
+        jobs = self._jobs
+        jobs.observe()
+        return replace(
+            self._base,
+            now=self.now,
+            round_number=self._round,
+            seed=self._round,
+            vcs=tuple(self._vcs.values()),
+            queued=jobs.first_in_line(self._settings.most_waiting),
+            holding=tuple(jobs.holding.values()),
+            known=jobs.known if self._ticks else {},
+        )
+
+    def decide(self) -> RoundResult:
+        """Decide one round, and apply it at once."""
+        self._jobs.prepare_engine(eviction_costs=self._settings.eviction_costs)
+        result = decide(
+            self.snapshot(),
+            limit=self._limit,
+            make=self._make,
+            engine=self._jobs.engine,
+            trials=0,
+            explain=(),
+        )
+        self._round += 1
+        self.record.rounds += 1
+        self.record.faults += result.fallbacks
+        for start in result.starts:
+            self._own_nodes(start)
+        self._jobs.apply(result)
+        for vc_id, state in result.policy_states.items():
+            self._vcs[vc_id] = replace(self._vcs[vc_id], policy_state=state)
+        if result.wake is not None:
+            self._clock.add(result.wake, EventKind.WAKE)
+        return result
+
+    def next_time(self) -> float | None:
+        """Return the time of the next decision, or None after the last event or the horizon."""
+        clock, settings = self._clock, self._settings
+        while (event := clock.first()) is not None and self._is_stale(event):
+            clock.pop()
+        times = [event.at] if event is not None else []
+        if self._arrivals:
+            times.append(self._arrivals[-1][0].submitted)
+        if not times:
+            return None
+        if self._ticks and self.waiting:
+            times.append(self.now + settings.tick)
+        passed = self.now - self._began
+        due = max(min(times), self.now + settings.coarse * passed)
+        return due if due <= self._began + settings.horizon else None
+
+    def advance(self, to: float) -> None:
+        """Process all events until ``to``."""
+        clock, jobs = self._clock, self._jobs
+        while (event := clock.first()) is not None and event.at <= to:
+            clock.pop()
+            if self._is_stale(event):
+                continue
+            clock.now = max(clock.now, event.at)
+            if event.kind is EventKind.END:
+                jobs.end(event.number)
+            elif event.kind is EventKind.LEAVE:
+                jobs.leave(event.number)
+            elif event.kind is EventKind.EXTERNAL:
+                self._change(self._external[event.number])
+        clock.now = max(clock.now, to)
+        while self._arrivals and self._arrivals[-1][0].submitted <= clock.now:
+            jobs.enqueue(*self._arrivals.pop())
+
+    def ran(self, job_id: int) -> float:
+        """Return the seconds that a live job has run here so far, as if at the requested size."""
+        return self._jobs.progress(job_id)
+
+    def _is_stale(self, event: ClockEvent) -> bool:
+        if event.kind not in (EventKind.END, EventKind.LEAVE):
+            return False
+        return not self._jobs.is_current(event.number, event.version)
+
+    def _watch_policies(self) -> None:
+        """Determine whether a policy depends on more than arrivals."""
+        self._ticks = any(not is_plain(vc) for vc in self._vcs.values())
+        self._jobs.observes = self._ticks
+
+    def _own_nodes(self, start: Start) -> None:
+        """Assign nodes without isolation to the tenant of the first job, without resets."""
+        taken = {member.node for member in start.members if member.isolation == NONE}
+        if taken:
+            tenant = self.waiting[start.job_id].tenant
+            nodes = (
+                replace(node, owner=tenant) if node.name in taken else node
+                for node in self._base.nodes
+            )
+            self._base = replace(self._base, nodes=tuple(nodes))
+
+    def _change(self, event: Event) -> None:
+        if isinstance(event, HealthChange):
+            self._change_health(event)
+        elif isinstance(event, ClusterChange):
+            self._change_cluster(event)
+        else:
+            self._jobs.amend(event.job_id, event.job)
+
+    def _change_health(self, event: HealthChange) -> None:
+        engine, nodes, bad = self._jobs.engine, self._base.nodes, self._base.bad_devices
+        if event.device is None:
+            nodes = tuple(
+                replace(node, healthy=event.healthy) if node.name == event.node else node
+                for node in nodes
+            )
+            engine.set_node_health(event.node, healthy=event.healthy)
+        else:
+            place = (event.node, event.device)
+            bad = bad - {place} if event.healthy else bad | {place}
+            engine.set_device_health(*place, healthy=event.healthy)
+        self._base = replace(self._base, nodes=nodes, bad_devices=bad)
+        if not event.healthy:
+            usable = nodes_like(engine, event.node, nodes)
+            for job_id in jobs_on(engine, self.holding.values(), event.node, event.device):
+                self._jobs.interrupt(job_id, event.node, usable)
+
+    def _change_cluster(self, event: ClusterChange) -> None:
+        before = self._base
+        self._vcs = changed_vcs(self._vcs, event.vcs)
+        self._watch_policies()
+        self._base = replace(
+            before,
+            spec=event.spec,
+            topology_version=event.topology_version,
+            nodes=with_owners(event.nodes, before.nodes),
+            bad_devices=event.bad_devices,
+            device_memory=event.device_memory,
+        )
+        if event.spec == before.spec:
+            set_health(self._jobs.engine, before, self._base)
+            return
+        for job_id in jobs_off(event.spec, self.holding.values()):
+            self._jobs.interrupt(job_id, "", frozenset())
+        self._jobs.engine = engine_for(self.snapshot())

@@ -1,0 +1,322 @@
+"""Live jobs of a simulation: their queue, their devices, their progress and the record of both."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from scheduling.core.cells import CellEngine
+from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.round.claims import groups_of
+from scheduling.core.round.engine_setup import engine_for
+from scheduling.core.round.gates import next_opening
+from scheduling.core.simulation.clock import EventClock, EventKind
+from scheduling.core.simulation.facts import after_restart, after_run, while_running
+from scheduling.core.simulation.held_devices import rebound, refresh_stakes, release, shape_of
+from scheduling.core.simulation.jobs import JobProgress, Overhead
+from scheduling.core.simulation.record import SimulationRecord
+from scheduling.core.simulation.speedup import HeldShape, Speedup, proportional
+from scheduling.core.values import (
+    ClusterSnapshot,
+    HoldingJob,
+    JobFacts,
+    QueuedJob,
+    Rebinding,
+    RoundResult,
+    Start,
+)
+from tessera.reasons import ReasonCode
+
+Remaining = Callable[[int], float]
+"""Remaining seconds of a job at its requested size; called once, when it first holds devices."""
+
+RETRY_SECONDS: Final = 1.0
+"""Time before a job is tried again after a node failure."""
+
+
+class JobTable:
+    """The live jobs, and the cell engine that contains their devices.
+
+    Args:
+        snapshot: the initial state.
+        clock: gets the events of the jobs.
+        remaining: remaining work of a job.
+        grace: seconds that a preempted job takes to leave.
+        speedup: speed of a job at other sizes than requested.
+        overhead: costs of a job's starts and failures, by job ID.
+
+    Attributes:
+        waiting, holding: the live jobs by ID.
+        known: facts of jobs.
+        observes: whether facts are updated, since a policy reads them.
+    """
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        clock: EventClock,
+        remaining: Remaining,
+        *,
+        grace: float,
+        speedup: Speedup,
+        overhead: Callable[[int], Overhead],
+    ) -> None:
+        self.waiting: dict[int, QueuedJob] = {}
+        self.holding = {job.id: job for job in snapshot.holding}
+        self.known: dict[int, JobFacts] = dict(snapshot.known)
+        self.record = SimulationRecord()
+        self.observes = False
+        self.engine: CellEngine = engine_for(snapshot)
+        self._clock, self._remaining, self._grace = clock, remaining, grace
+        self._speedup, self._overhead = speedup, overhead
+        self._began = snapshot.now
+        self._progress: dict[int, JobProgress] = {}
+        self._shapes: dict[int, HeldShape] = {}
+        self._asked: dict[int, Demand] = {}
+        for held in snapshot.holding:
+            self._take_over(held)
+        for queued in snapshot.queued:
+            self.enqueue(queued)
+
+    def enqueue(self, job: QueuedJob, known: JobFacts | None = None) -> None:
+        """Add a submitted job to the queue."""
+        self.waiting[job.id] = job
+        self._asked[job.id] = job.demand
+        if known is not None:
+            self.known[job.id] = known
+        self._await_gate(job)
+
+    def first_in_line(self, most: int) -> tuple[QueuedJob, ...]:
+        """Return at most ``most`` waiting jobs of each virtual cluster and class."""
+        if len(self.waiting) <= most:
+            return tuple(self.waiting.values())
+        lines: dict[tuple[int, JobClass], list[QueuedJob]] = defaultdict(list)
+        for job in self.waiting.values():
+            lines[job.vc, job.job_class].append(job)
+        return tuple(
+            job
+            for line in lines.values()
+            for job in sorted(line, key=lambda job: (-job.priority, job.submitted, job.id))[:most]
+        )
+
+    def progress(self, job_id: int) -> float:
+        """Return the seconds that a job has run here, as if at the requested size."""
+        job = self._progress.get(job_id)
+        return 0.0 if job is None else job.progress(self._clock.now)
+
+    def has_started(self, job_id: int) -> bool:
+        """Return whether a live job holds devices or has held some."""
+        return job_id in self._progress
+
+    def is_current(self, job_id: int, version: int) -> bool:
+        """Return whether a job still holds the devices for which an event was made."""
+        job = self._progress.get(job_id)
+        return job is not None and job.version == version and job_id in self.holding
+
+    def prepare_engine(self, *, eviction_costs: bool) -> None:
+        """Bring the engine to the state in which a live round would restore it."""
+        if eviction_costs:
+            now = self._clock.now
+            refresh_stakes(self.engine, self.waiting.values(), self.holding.values(), now)
+        self.engine.return_to_guaranteed()
+
+    def observe(self) -> None:
+        """Update the facts of running jobs if a policy reads them."""
+        if self.observes:
+            for job_id in self.holding:
+                self._observe(job_id)
+
+    def apply(self, result: RoundResult) -> None:
+        """Apply the decision of a round."""
+        for start in result.starts:
+            self._start(start)
+        for rejection in result.rejections:
+            self.waiting.pop(rejection.job_id, None)
+            self.record.rejections[rejection.job_id] = rejection.reason
+        for preemption in result.preemptions:
+            self._notify(preemption.job_id)
+        for rebinding in result.rebindings:
+            self._rebind(rebinding)
+        self._store_claims(result)
+
+    def end(self, job_id: int) -> None:
+        """Complete a running job."""
+        self._release(job_id)
+        self.record.ends[job_id] = self._clock.now
+        self._progress.pop(job_id, None)
+        for other in [job for job in self.waiting.values() if job_id in job.after]:
+            after = tuple(one for one in other.after if one != job_id)
+            self.waiting[other.id] = replace(other, after=after)
+
+    def leave(self, job_id: int) -> None:
+        """Let a job give back its devices, and queue it again."""
+        now = self._clock.now
+        if self.observes:
+            self._observe(job_id)
+            self.known[job_id] = after_run(self.known[job_id], now=now)
+        self._release(job_id)
+        progress = self._progress[job_id]
+        progress.version += 1
+        self.waiting[job_id] = replace(progress.job, claims=None, waiting_for=())
+
+    def interrupt(self, job_id: int, failed: str, usable: frozenset[str]) -> None:
+        """Let a job lose its devices without notice, and retry it soon on other nodes.
+
+        Args:
+            job_id: the job.
+            failed: the failed node.
+            usable: nodes that accept work in the chains of the failed node.
+        """
+        self.record.failures[job_id] += 1
+        progress, nodes = self._progress[job_id], self._shape(job_id).nodes
+        progress.fail(self._clock.now, self._overhead(job_id).checkpoint)
+        for avoided in ({*progress.job.excluded_nodes, failed}, {failed}, set[str]()):
+            if not avoided or len(usable - avoided) >= nodes:
+                break
+        progress.job = replace(
+            progress.job,
+            excluded_nodes=tuple(sorted(avoided)),
+            backoff_until=self._clock.now + RETRY_SECONDS,
+        )
+        self.leave(job_id)
+        self._await_gate(self.waiting[job_id])
+
+    def amend(self, job_id: int, job: QueuedJob | None) -> None:
+        """Replace a job that waits for its first start, or withdraw it (None)."""
+        before = self.waiting.get(job_id)
+        if before is None or self.has_started(job_id):
+            return
+        for group in groups_of(before) if before.claims else ():
+            self.engine.release(group)
+        del self.waiting[job_id]
+        if job is not None:
+            after = tuple(one for one in job.after if one not in self.record.ends)
+            self.enqueue(replace(job, after=after, claims=None, waiting_for=()))
+
+    def _take_over(self, held: HoldingJob) -> None:
+        known, now = self.known.get(held.id), self._clock.now
+        asked = (known.asked if known is not None else None) or held.demand
+        self._asked[held.id] = asked
+        job = QueuedJob(
+            id=held.id,
+            vc=held.vc,
+            tenant=held.tenant,
+            owner=held.owner,
+            owner_name="",
+            priority=held.priority,
+            job_class=held.job_class,
+            demand=asked,
+            submitted=held.submitted,
+            user_cap=held.user_cap,
+        )
+        left = max(self._remaining(held.id), 0.0)
+        progress = JobProgress(job=job, left=left, since=now, observed=now)
+        self._progress[held.id] = progress
+        progress.begin(now, self._rate(job), 0.0)
+        if held.leaving:
+            progress.stop(now)
+            self._await_leave(progress)
+        else:
+            self._await_end(progress)
+
+    def _start(self, start: Start) -> None:
+        job, now = self.waiting.pop(start.job_id), self._clock.now
+        members = tuple(member.leaves for member in start.members)
+        self.holding[job.id] = HoldingJob(
+            id=job.id,
+            vc=job.vc,
+            tenant=job.tenant,
+            owner=job.owner,
+            priority=job.priority,
+            job_class=job.job_class,
+            demand=start.demand or job.demand,
+            submitted=job.submitted,
+            since=now,
+            leaving=False,
+            members=members,
+            user_cap=job.user_cap,
+        )
+        overhead = self._overhead(job.id)
+        delay = overhead.start
+        progress = self._progress.get(job.id)
+        if progress is None:
+            left = max(self._remaining(job.id), 0.0)
+            progress = self._progress[job.id] = JobProgress(job=job, left=left, since=now)
+        else:
+            delay += overhead.restart
+            self.record.restarts[job.id] += 1
+            if self.observes:
+                self.known[job.id] = after_restart(self.known.get(job.id))
+        self.record.starts.setdefault(job.id, now)
+        progress.begin(now, self._rate(job), delay)
+        progress.observed = now + overhead.start
+        self._await_end(progress)
+
+    def _rate(self, job: QueuedJob) -> float:
+        """Return the speed of a job on the devices that it has just got."""
+        self._shapes.pop(job.id, None)
+        if self._speedup is proportional:  # it needs no types and nodes, which take time to find
+            shape = HeldShape(types=(), nodes=0, devices=self.holding[job.id].devices)
+        else:
+            shape = self._shape(job.id)
+        return self._speedup(job, self._asked[job.id], shape)
+
+    def _shape(self, job_id: int) -> HeldShape:
+        shape = self._shapes.get(job_id)
+        if shape is None:
+            held = self.holding[job_id]
+            shape = self._shapes[job_id] = shape_of(self.engine, held.members)
+        return shape
+
+    def _notify(self, job_id: int) -> None:
+        """Ask a job to leave."""
+        held = self.holding.get(job_id)
+        if held is None or held.leaving:
+            return
+        self.record.preemptions[job_id] += 1
+        self.holding[job_id] = replace(held, leaving=True)
+        progress = self._progress[job_id]
+        progress.stop(self._clock.now)
+        self._await_leave(progress)
+
+    def _await_gate(self, job: QueuedJob) -> None:
+        opening = next_opening(job, self._clock.now)
+        if opening is not None:
+            self._clock.add(opening, EventKind.GATE, job.id)
+
+    def _await_end(self, job: JobProgress) -> None:
+        if job.rate > 0.0:
+            self._clock.add(job.end, EventKind.END, job.job.id, job.version)
+
+    def _await_leave(self, job: JobProgress) -> None:
+        at = self._clock.now + self._grace
+        self._clock.add(at, EventKind.LEAVE, job.job.id, job.version)
+
+    def _release(self, job_id: int) -> None:
+        held = self.holding.pop(job_id)
+        seconds = self._clock.now - max(held.since, self._began)
+        self.record.device_seconds[job_id] += seconds * held.devices
+        release(self.engine, held)
+
+    def _rebind(self, rebinding: Rebinding) -> None:
+        held = self.holding.get(rebinding.job_id)
+        if held is not None:
+            self.holding[held.id] = rebound(self.engine, held, rebinding)
+
+    def _store_claims(self, result: RoundResult) -> None:
+        """Store each job's claims until it starts or drops them."""
+        for job_id, job in self.waiting.items():
+            reason = result.reasons.get(job_id)
+            waits = reason is not None and reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT
+            claims = reason.claims if reason is not None and waits else None
+            if claims is not None or job.claims is not None:
+                self.waiting[job_id] = replace(job, claims=claims)
+
+    def _observe(self, job_id: int) -> None:
+        """Update the facts of a running job."""
+        known, progress = self.known.get(job_id), self._progress[job_id]
+        left, now = progress.left, self._clock.now
+        progress.advance(now)
+        self.known[job_id] = while_running(
+            known, progress, self._shape(job_id), self._asked[job_id], now=now, left=left
+        )
