@@ -4,12 +4,14 @@ from django.apps import AppConfig
 
 
 class PortalConfig(AppConfig):
-    """Connects signals and ports once all models are loaded."""
+    """Connects signals, ports and the English translation once all models are loaded."""
 
     name = "portal"
     verbose_name = "Portal"
 
     def ready(self) -> None:
         from portal import wiring
+        from portal.i18n.language import use_source_translation
 
         wiring.connect()
+        use_source_translation()

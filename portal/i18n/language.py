@@ -1,8 +1,32 @@
-"""Detection of the source language."""
+"""English, the language of the source."""
 
-from django.utils.translation import get_language
+from typing import Final
+
+from django.utils.translation import get_language, trans_real
+
+SOURCE: Final = "en"
+
+
+class SourceTranslation(trans_real.DjangoTranslation):
+    """English messages are their own translation.
+
+    Django would search its English catalogs, which are empty, one by one for each message.
+    """
+
+    def gettext(self, message: str) -> str:
+        """Return the message."""
+        return message
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        """Return the form of the message for a number."""
+        return msgid1 if n == 1 else msgid2
+
+
+def use_source_translation() -> None:
+    """Render English without catalogs in this process."""
+    trans_real._translations[SOURCE] = SourceTranslation(SOURCE)  # type: ignore[attr-defined]
 
 
 def is_english() -> bool:
     """Return whether the language of the page is English, the source language."""
-    return (get_language() or "en").split("-")[0] == "en"
+    return (get_language() or SOURCE).split("-")[0] == SOURCE
