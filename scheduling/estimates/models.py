@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models import Q
 
 from scheduling.clusters.models.virtual_clusters import VirtualCluster
+from scheduling.document_field import DocumentField
 from scheduling.jobs.models import Job
 
 
@@ -33,8 +34,8 @@ class StartEstimate(models.Model):
     basis = models.CharField(max_length=12, blank=True)
     opens_at = models.DateTimeField(null=True)
     unreliable = models.BooleanField(default=False)
-    unlimited = models.JSONField(default=list)
-    steps = models.JSONField(default=list)
+    unlimited = DocumentField(default=list)
+    steps = DocumentField(default=list)
     proof = models.JSONField(default=list)
     sought = models.PositiveBigIntegerField(default=0)
     sought_for = models.CharField(max_length=32, blank=True)

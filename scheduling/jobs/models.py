@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from scheduling.clusters.models.virtual_clusters import VirtualCluster
 from scheduling.core.lifecycle import HOLDING, LIVE, TERMINAL, JobState
+from scheduling.document_field import DocumentField
 from scheduling.enums import FailureClassChoice, JobClass, JobStateChoice, one_of
 from tenants.models import Tenant
 from tenants.tenancy import TenantManager, TenantScopedQuerySet
@@ -65,7 +66,7 @@ class Job(models.Model):
     source_text = models.TextField(blank=True)
     source_format = models.CharField(max_length=20, default="native")
     warnings = models.JSONField(default=list, blank=True)
-    demand = models.JSONField()
+    demand = DocumentField()
     terms = models.JSONField(default=dict, blank=True)
     devices = models.PositiveIntegerField()
     submitted_at = models.DateTimeField()
@@ -81,7 +82,7 @@ class Job(models.Model):
     retryable = models.BooleanField(default=False)
     reason_code = models.CharField(max_length=40, blank=True)
     reason_text = models.CharField(max_length=500, blank=True)
-    reason = models.JSONField(default=dict, blank=True)
+    reason = DocumentField(default=dict, blank=True)
     held = models.BooleanField(default=False)
     held_by = models.ForeignKey(
         settings.AUTH_USER_MODEL,
