@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from scheduling import ports
 from scheduling.clusters.models import VirtualCluster
+from scheduling.common.canonical_json import canonical_json
 from scheduling.core.lifecycle import FailureClass, JobEventKind, JobState, PreemptionRule
 from scheduling.core.messages import sentence
 from scheduling.core.reasons import Reason
@@ -134,7 +135,11 @@ def store_reasons(reasons: Mapping[int, Reason], details: Mapping[int, Mapping[s
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
             encoded = {
-                key: (reason.code.value, reason.text[:MAX_TEXT], json.dumps(details[key]))
+                key: (
+                    reason.code.value,
+                    reason.text[:MAX_TEXT],
+                    canonical_json(details[key]).decode(),
+                )
                 for key, reason in unique.items()
             }
             cursor.executemany(
