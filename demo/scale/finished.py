@@ -73,7 +73,12 @@ def _finished_jobs(now: datetime) -> list[Job]:
         begun = now - timedelta(hours=1, minutes=10 * (number + 1))
         sample.pk = None
         sample._state = ModelState()
-        sample.state, sample.reason_code = "succeeded", ""
+        sample.state, sample.reason_code, sample.reason_text, sample.reason = (
+            "succeeded",
+            "",
+            "",
+            {},
+        )
         sample.submitted_at = begun - timedelta(minutes=5)
         sample.first_started_at = sample.started_at = begun
         sample.finished_at = sample.state_since = begun + timedelta(hours=1)
