@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -33,13 +33,12 @@ from portal.web.submit_text import (
     without_role,
 )
 from portal.web.viewing import PageRequest, page
+from scheduling.clusters.models import VirtualCluster
 from scheduling.clusters.queries.names import (
     device_type_names,
     idlest_virtual_cluster,
     last_virtual_cluster,
-    virtual_cluster_names,
 )
-from scheduling.clusters.queries.priority_classes import list_priority_classes
 from scheduling.estimates.services.submit_plans import JobPlan, plan_job
 from scheduling.jobs.models import Job
 from scheduling.jobs.queries.job_detail import job_detail
@@ -51,6 +50,7 @@ from scheduling.jobs.services.submission import submit_job
 from scheduling.topology.current import current_topology
 from tenants.errors import DomainError, FieldError, InvalidError
 from tenants.roles import Permission
+from tenants.viewers import Viewer
 
 MOST_TEMPLATES: Final = 20
 FORM: Final = "form"
@@ -264,22 +264,30 @@ def _beginning(request: PageRequest, ground: SubmitContext) -> tuple[Typed, tupl
     saved = query.get("saved", "")
     if saved.isascii() and saved.isdecimal() and len(saved) < 19:
         return read_typed(template_for(request.viewer, int(saved)).text), ()
-    clusters = virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS)
     wanted = query.get("virtual_cluster", "")
     sample = query.get("template", "")
-    cluster = wanted if wanted in clusters else usual_cluster(request, ground, clusters)
+    is_open = wanted in _open_clusters(request.viewer, ground)
+    cluster = wanted if is_open else usual_cluster(request.viewer, ground)
     return read_typed(sample_text(sample, cluster)), ()
 
 
-def usual_cluster(request: PageRequest, ground: SubmitContext, clusters: Sequence[str]) -> str:
+def usual_cluster(viewer: Viewer, ground: SubmitContext) -> str:
     """Return the viewer's last virtual cluster, or the one with most idle guaranteed devices."""
+    clusters = _open_clusters(viewer, ground)
     if len(clusters) < 2:
         return next(iter(clusters), "")
-    last = last_virtual_cluster(request.viewer, clusters)
-    usable = {name: ground.clusters[name] for name in clusters}
-    return last or idlest_virtual_cluster(
-        {name: cluster.pk for name, cluster in usable.items() if ground.may_use(cluster)}
+    return last_virtual_cluster(viewer, clusters) or idlest_virtual_cluster(
+        {name: cluster.pk for name, cluster in clusters.items() if ground.may_use(cluster)}
     )
+
+
+def _open_clusters(viewer: Viewer, ground: SubmitContext) -> dict[str, VirtualCluster]:
+    """Return the virtual clusters by name whose tenants let the viewer submit jobs."""
+    return {
+        name: cluster
+        for name, cluster in ground.clusters.items()
+        if viewer.can(Permission.SUBMIT_JOBS, cluster.tenant_id)
+    }
 
 
 def _page(
@@ -318,8 +326,8 @@ def _form_context(
     document = checked.typed.document
     form = form_of(
         checked,
-        clusters=virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS),
-        priorities=list_priority_classes(request.viewer),
+        clusters=tuple(_open_clusters(request.viewer, ground)),
+        ground=ground,
         device_types=device_type_names(request.viewer),
         has_racks=current_topology().has_racks,
         pins=posted.getlist("pins") if document is None else pins_offered(document, ground),

@@ -15,7 +15,6 @@ from portal.web.submit_check import (
     written_out,
 )
 from portal.web.submit_fields import LABELS, posted_values, roles_in, roles_of, value_at, values_of
-from scheduling.clusters.queries.priority_classes import PriorityClassRow
 from scheduling.core.jobspec import ElasticMode, JobClass, Within
 from scheduling.core.jobspec.watching import NO_POLICY
 from scheduling.jobs.queries.submit_context import SubmitContext
@@ -52,6 +51,11 @@ class Input:
     def id(self) -> str:
         """The element's id."""
         return f"f-{self.name.replace('.', '-')}"
+
+    @property
+    def described_by(self) -> str:
+        """The ids of the hint and of the faults."""
+        return f"{self.id}-hint error-{self.name}" if self.faults else f"{self.id}-hint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +125,7 @@ def form_of(
     checked: SubmitCheck,
     *,
     clusters: Sequence[str],
-    priorities: Iterable[PriorityClassRow],
+    ground: SubmitContext,
     device_types: Sequence[str],
     has_racks: bool = False,
     pins: Sequence[str] = (),
@@ -132,14 +136,14 @@ def form_of(
     Args:
         checked: the text and its faults.
         clusters: virtual clusters open to the viewer.
-        priorities: all classes.
+        ground: submit context, with the priority classes.
         device_types: types in the cluster.
         has_racks: whether nodes are grouped in larger cells.
         pins: result of ``pins_offered``.
         posted: posted texts of the form, if any.
     """
     roles, values, kept = _read(checked, posted)
-    choices = _offered(values, clusters, priorities, has_racks=has_racks, pins=pins)
+    choices = _offered(values, clusters, ground, has_racks=has_racks, pins=pins)
     faults = _by_field(checked.faults)
     fields = {
         name: _input(name, values[name], faults, choices)
@@ -180,7 +184,7 @@ def _read(
 def _offered(
     values: Mapping[str, str | bool],
     clusters: Sequence[str],
-    priorities: Iterable[PriorityClassRow],
+    ground: SubmitContext,
     *,
     has_racks: bool,
     pins: Sequence[str],
@@ -189,7 +193,7 @@ def _offered(
     levels = [each.value for each in Within if has_racks or each is not Within.RACK]
     choices = {
         "virtual_cluster": _choices(((name, Name(name)) for name in clusters), values),
-        "priority": _priority_choices(priorities),
+        "priority": _priority_choices(ground),
         "elastic.mode": _MODES,
         "elastic.determinism": _BITS,
         "idle_policy": _IDLING,
@@ -221,19 +225,17 @@ def _choices(
     return found if values["virtual_cluster"] else (("", gettext("Select one")), *found)
 
 
-def _priority_choices(rows: Iterable[PriorityClassRow]) -> tuple[tuple[str, str], ...]:
-    listed = tuple(rows)
-    default = next(
-        (
-            gettext("default (%(name)s, %(value)s)") % {"name": row.name, "value": row.value}
-            for row in listed
-            if row.is_default
-        ),
-        "",
-    )
+def _priority_choices(ground: SubmitContext) -> tuple[tuple[str, str], ...]:
+    default = gettext("default")
+    if ground.default_class:
+        default = gettext("default (%(name)s, %(value)s)") % {
+            "name": ground.default_class,
+            "value": ground.default_priority,
+        }
+    listed = ground.priorities.items()
     return (
-        ("", default or gettext("default")),
-        *((row.name, Name(f"{row.name} ({row.value})")) for row in listed if row.value >= 0),
+        ("", default),
+        *((name, Name(f"{name} ({value})")) for name, value in listed if value >= 0),
     )
 
 

@@ -24,7 +24,6 @@ from portal.web.submit import usual_cluster
 from portal.web.submit_check import Fault
 from portal.web.submit_panel import Panel, panel_of_draft, panel_of_faults
 from portal.web.viewing import PageRequest, page
-from scheduling.clusters.queries.names import virtual_cluster_names
 from scheduling.compat.result import ImportRefusedError
 from scheduling.core.sweeps import MOST_JOBS, Grid, GridError, read_grid
 from scheduling.jobs.models import Sweep
@@ -33,7 +32,6 @@ from scheduling.jobs.services.saved import template_for
 from scheduling.sweeps.queries import SweepDetail, sweep_detail, sweep_for, sweeps_of
 from scheduling.sweeps.services import plan_sweep, stop_sweep, submit_sweep
 from tenants.errors import DomainError, FieldError, InvalidError
-from tenants.roles import Permission
 
 MOST_LISTED: Final = 50
 MOST_TEXT: Final = 100_000
@@ -253,8 +251,7 @@ def _beginning(request: PageRequest) -> str:
     saved = request.http.GET.get("saved", "")
     if saved.isascii() and saved.isdecimal() and len(saved) < 19:
         return template_for(request.viewer, int(saved)).text
-    clusters = virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS)
-    return sample_text("sweep", usual_cluster(request, ground_for(request.viewer), clusters))
+    return sample_text("sweep", usual_cluster(request.viewer, ground_for(request.viewer)))
 
 
 def _grid_in_words(row: Sweep) -> str:

@@ -13,10 +13,9 @@ from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 
-def virtual_cluster_names(
-    viewer: Viewer, permission: Permission = Permission.VIEW_JOBS
-) -> tuple[str, ...]:
-    """Return the virtual clusters in which the viewer has ``permission``, in one query."""
+def virtual_cluster_names(viewer: Viewer) -> tuple[str, ...]:
+    """Return the virtual clusters whose jobs the viewer may see, in one query."""
+    permission = Permission.VIEW_JOBS
     clusters = VirtualCluster.objects.visible_to(viewer, permission).filter(archived_at=None)
     return tuple(clusters.order_by("name").values_list("name", flat=True))
 
@@ -47,14 +46,16 @@ def idlest_virtual_cluster(among: Mapping[str, int]) -> str:
     ):
         levels = chains[chain].levels if chain in chains else ()
         guaranteed[cluster] += count * sum(one.devices for one in levels if one.level == level)
-    # These columns are in one index, so the query does not read the rows of all live jobs.
-    jobs = Job.objects.unscoped().live().order_by()
-    sums = jobs.values("virtual_cluster").annotate(devices=Sum("devices"))
-    demanded = dict(sums.values_list("virtual_cluster", "devices"))
+    # In the order of the index job_counts: the query reads no rows of jobs, and sorts nothing.
+    jobs = Job.objects.unscoped().live().order_by().values("state", "tenant", "virtual_cluster")
+    demanded: Counter[int] = Counter()
+    sums = jobs.annotate(demanded=Sum("devices"))
+    for cluster, devices in sums.values_list("virtual_cluster", "demanded"):
+        demanded[cluster] += devices
     return max(
         sorted(among),
         key=lambda name: (
-            guaranteed[among[name]] - demanded.get(among[name], 0),
+            guaranteed[among[name]] - demanded[among[name]],
             among[name] in guaranteed,
         ),
         default="",

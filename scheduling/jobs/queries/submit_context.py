@@ -118,11 +118,11 @@ def kinds_of_nodes() -> tuple[NodeKind, ...]:
     return tuple(NodeKind(*row) for row in nodes.values_list(*columns).distinct())
 
 
-def priority_values() -> tuple[dict[str, int], int | None]:
-    """Return the value of each priority class by name, and the default value or None."""
+def priority_values() -> tuple[dict[str, int], str]:
+    """Return the value of each priority class by name, and the name of the default or empty."""
     classes = PriorityClass.objects.order_by("-value", "name")
     rows = list(classes.values_list("name", "value", "is_default"))
-    default = next((value for _, value, is_default in rows if is_default), None)
+    default = next((name for name, _, is_default in rows if is_default), "")
     return {name: value for name, value, _ in rows}, default
 
 
@@ -152,6 +152,8 @@ class SubmitContext:
     """Reference data for validating submitted jobs, read once for any number of jobs.
 
     Attributes:
+        priorities: values of the priority classes by name, the highest first.
+        default_class: name of the default priority class, or empty.
         types: existing device types, with the largest number of their devices on one node.
         guaranteed: IDs of virtual clusters with a guarantee besides pinned cells.
         pinned: names of pinned cells by ID of the virtual cluster.
@@ -162,7 +164,7 @@ class SubmitContext:
 
     clusters: Mapping[str, VirtualCluster]
     priorities: Mapping[str, int]
-    default_priority: int
+    default_class: str
     types: LargestNodes
     guaranteed: frozenset[int]
     pinned: Mapping[int, tuple[str, ...]]
@@ -170,6 +172,11 @@ class SubmitContext:
     images_ignored: bool
     host_network: bool = True
     nodes: tuple[NodeKind, ...] = ()
+
+    @property
+    def default_priority(self) -> int:
+        """The priority of jobs that request none."""
+        return self.priorities.get(self.default_class, DEFAULT_PRIORITY)
 
     def may_use(self, virtual_cluster: VirtualCluster) -> bool:
         """Return whether the viewer's membership allows the use of a virtual cluster."""
@@ -186,12 +193,12 @@ def read_submit_context(
     *, viewer: Viewer, images_ignored: bool, host_network: bool = True
 ) -> SubmitContext:
     """Read the reference data for jobs of this viewer, in a fixed number of queries."""
-    priorities, default_priority = priority_values()
+    priorities, default_class = priority_values()
     guaranteed, pinned = promises()
     return SubmitContext(
         clusters=clusters_for(viewer),
         priorities=priorities,
-        default_priority=DEFAULT_PRIORITY if default_priority is None else default_priority,
+        default_class=default_class,
         types=LargestNodes(),
         guaranteed=guaranteed,
         pinned=pinned,

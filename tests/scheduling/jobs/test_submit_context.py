@@ -57,14 +57,14 @@ def test_a_node_that_is_large_enough_is_found_without_counting_all_devices():
 
 
 def test_the_default_priority_is_that_of_the_class_which_is_marked():
-    assert priority_values() == ({}, None)
+    assert priority_values() == ({}, "")
 
     make_priority_classes()
     values, default = priority_values()
 
     rows = PriorityClass.objects.all()
     assert list(values.items()) == [(row.name, row.value) for row in rows]
-    assert default == next(row.value for row in rows if row.is_default)
+    assert default == next(row.name for row in rows if row.is_default)
 
 
 def test_a_promise_is_quota_or_a_pinned_cell():
