@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                 ('is_staff', models.BooleanField(default=False, help_text='Designates whether the user can log into this admin site.', verbose_name='staff status')),
                 ('is_active', models.BooleanField(default=True, help_text='Designates whether this user should be treated as active. Unselect this instead of deleting accounts.', verbose_name='active')),
                 ('date_joined', models.DateTimeField(default=django.utils.timezone.now, verbose_name='date joined')),
-                ('username', models.CharField(error_messages={'unique': 'A user of that name already exists.'}, max_length=64, unique=True, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}\\Z')])),
+                ('username', models.CharField(error_messages={'unique': 'A user with this name already exists.'}, max_length=64, unique=True, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}\\Z')])),
                 ('theme', models.CharField(choices=[('system', 'As the system'), ('light', 'Light'), ('dark', 'Dark')], default='system', max_length=6)),
                 ('language', models.CharField(choices=[('browser', 'As the browser'), ('en', 'English'), ('zh-hans', '简体中文')], default='browser', max_length=7)),
                 ('time_zone', models.CharField(default='browser', max_length=64)),
