@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from typing import Callable, Sequence, Set
 
 from tessera.inventory import BY_CDI_INDEX, BY_CDI_UUID, BY_DEVICE_REQUEST, Device
@@ -57,13 +56,17 @@ def gpu_access(
             return BY_CDI_INDEX
     if engine.kind == PODMAN:
         raise NoGpuAccessError(f"no CDI specification names all GPUs of the node as {_VENDOR}")
-    if _RUNTIME not in engine.runtimes and shutil.which(HOOK) is None:
+    if _RUNTIME not in engine.runtimes and not _path_of(HOOK):
         raise NoGpuAccessError(f"the engine has no runtime {_RUNTIME}, and there is no {HOOK}")
-    if shutil.which(CLIENT) is not None:
+    if _path_of(CLIENT):
         fault = fault_of([CLIENT, "info"])
         if fault:
             raise NoGpuAccessError(f"{CLIENT} info fails: {fault}")
     return BY_DEVICE_REQUEST
+
+
+def _path_of(program: str) -> str:
+    return system.which(program, os.environ.get("PATH", os.defpath).split(os.pathsep))
 
 
 def cdi_names(directories: Sequence[str]) -> Set[str]:

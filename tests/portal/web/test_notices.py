@@ -178,7 +178,7 @@ def test_people_choose_what_they_get_by_mail(client: Client, stage: Stage) -> No
     alice.post("/notifications/", {"email": "alice@example.org", "jobs": ["job.running"]})
 
     assert wrong.status_code == 422
-    assert "not an e-mail address" in words_of(wrong.content.decode())
+    assert "not a valid e-mail address" in words_of(wrong.content.decode())
     assert User.objects.get(username="alice").email == "alice@example.org"
     assert NotificationPreference.objects.get().mail == ["job.running"]
     body = {"mail": ["job.failed", "job.idle"]}

@@ -27,7 +27,7 @@ def promise(name, *cells):
 def test_parts_of_nodes_round_up_to_whole_nodes_for_each_tenant():
     promise("vision-a", ("a-node", 1), ("a-socket", 1))
 
-    with pytest.raises(DoesNotFitError, match=r"language-a has no place .* one tenant at a time"):
+    with pytest.raises(DoesNotFitError, match=r"language-a has no room .* one tenant at a time"):
         promise("language-a", ("a-node", 1), ("a-pcie", 1))
     promise("language-a", ("a-socket", 2))
 

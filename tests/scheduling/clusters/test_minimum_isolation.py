@@ -78,7 +78,7 @@ def test_only_admins_set_levels_and_only_those_that_exist():
 
 
 def test_a_level_that_leaves_a_guarantee_without_a_place_is_refused_with_the_nodes():
-    with pytest.raises(DoesNotFitError, match=r"vision-a has no place .* node-1, node-2 is"):
+    with pytest.raises(DoesNotFitError, match=r"vision-a has no room .* node-1, node-2 is"):
         require_level("vision-a", "container")
     with pytest.raises(DoesNotFitError, match=r"-a has no room for 1 .* node-1 is dedicated"):
         set_least_isolation(viewer=ADMIN, level="user", now=NOW)
@@ -87,7 +87,7 @@ def test_a_level_that_leaves_a_guarantee_without_a_place_is_refused_with_the_nod
     assert cluster_rules().least_isolation == "none"
     assert not AuditEntry.objects.unscoped().filter(action="cluster.least_isolation").exists()
     require_level("vision-a", "user")  # node-2 is left for it
-    with pytest.raises(DoesNotFitError, match="-a has no place"):
+    with pytest.raises(DoesNotFitError, match="-a has no room"):
         require_level("language-a", "user")
 
 
@@ -95,7 +95,7 @@ def test_a_dedication_that_leaves_a_guarantee_without_a_place_is_refused_with_th
     ids = dict(Node.objects.values_list("name", "id"))
     update_node(viewer=ADMIN, node_id=ids["node-1"], now=NOW, dedicated_to=["vision"])
 
-    with pytest.raises(DoesNotFitError, match=r"language-a has no place .*node-2"):
+    with pytest.raises(DoesNotFitError, match=r"language-a has no room .*node-2"):
         update_node(viewer=ADMIN, node_id=ids["node-2"], now=NOW, dedicated_to=["vision"])
 
     assert Node.objects.get(name="node-2").dedicated_to == []

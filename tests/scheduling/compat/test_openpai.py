@@ -293,7 +293,7 @@ def test_of_prerequisites_of_one_name_the_last_counts_and_that_is_said(second, r
     imported = translate_openpai(document)
 
     assert imported.spec["roles"]["worker"]["command"].endswith(f'exec bash "$0"\n{runs}')
-    assert any("the last one counts" in each.sentence for each in imported.warnings)
+    assert any("the last one is used" in each.sentence for each in imported.warnings)
     assert not fields_lacking(imported, needed=True)
 
 

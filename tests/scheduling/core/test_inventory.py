@@ -93,7 +93,7 @@ def test_an_irregular_tree_is_flattened_and_says_so():
     proposal = propose(node="n1", inventory=inventory(devices), known={})
 
     assert fans(proposal) == (4,)
-    assert "left out" in proposal.warnings[0]
+    assert "omitted" in proposal.warnings[0]
 
 
 def test_a_level_that_divides_nothing_is_left_out():

@@ -53,12 +53,12 @@ def test_the_artefacts_policy_runs_with_its_parameters(given, tmp_path):
     ("changes", "message"),
     [
         ({"policy": "sia"}, "the rules crius have no policy 'sia'; they have crius, elasticflow"),
-        ({"policy_arg": ["colour=red"]}, "policy crius takes no 'colour'"),
+        ({"policy_arg": ["colour=red"]}, "policy crius has no parameter 'colour'"),
         ({"policy_arg": ["depth=9"]}, "depth is 9; use a whole number from 0 to 6"),
         ({"wraps": ["quota:most=4"]}, "--with does not apply to policies of the rules crius"),
         ({"profiles": None}, "the rules crius need --profiles"),
         ({"cluster": "a100:1x4"}, "a: the cluster has no devices of type 'a40'"),
-        ({"rules": "events", "policy": "elasticflow-l"}, "there is no policy 'elasticflow-l'"),
+        ({"rules": "events", "policy": "elasticflow-l"}, "policy 'elasticflow-l' not found"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(given, changes, message):

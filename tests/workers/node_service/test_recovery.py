@@ -396,7 +396,7 @@ def test_a_host_whose_clock_jumps_gives_its_nodes_up_and_says_so(
 
     row = Heartbeat.objects.get(process="jumping")
     assert (row.refusal, row.skew_seconds) == ("clock-skew", hours * 3600.0)
-    assert f"{hours * 3600.0:+.1f} s off" in caplog.text
+    assert f"differs from the database clock by {hours * 3600.0:+.1f} s" in caplog.text
     skew = timedelta(0)
     wait_for(lambda: len(carried_by("jumping")) == 1 and len(carried_by("other")) == 2)
     assert Heartbeat.objects.get(process="jumping").refusal == ""

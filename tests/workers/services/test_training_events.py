@@ -50,7 +50,7 @@ def test_a_checkpoint_is_read_with_its_receipt() -> None:
     [
         ("resumed", "Training continues from the checkpoint of step 7, 0123456789ab."),
         ("checkpoint-failed", "The checkpoint of step 7 could not be saved: disk full."),
-        ("checkpoint-broken", "The checkpoint step-7 is damaged: disk full; the one before it"),
+        ("checkpoint-broken", "The checkpoint step-7 is damaged: disk full; the previous one"),
     ],
 )
 def test_the_others_say_what_happened(kind: str, text: str) -> None:

@@ -83,7 +83,11 @@ class Opportunistic(Combinator):
             serve_rest(running_first, room, borrowed)
         nothing = sentence(message("nothing-left-or-lent"))
         waits = {job.id: nothing for job in borrowers if job.id not in borrowed}
-        order = sorted(borrowed, key=lambda job_id: (jobs[job_id].submitted, job_id))
+        # A running job retains its devices, also if it was submitted after a waiting one.
+        order = sorted(
+            borrowed,
+            key=lambda one: (jobs[one].phase is JobPhase.QUEUED, jobs[one].submitted, one),
+        )
         return (
             replace(
                 plan,

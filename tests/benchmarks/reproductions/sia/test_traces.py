@@ -37,7 +37,7 @@ def test_categories_say_how_a_job_can_be_run():
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        (HEADER, 0, "holds no job"),
+        (HEADER, 0, "contains no jobs"),
         (HEADER + LINE + "x,-5,bert,1,12\n", 3, "time is -5; use at least 0"),
         (HEADER + "x,soon,bert,1,12\n", 2, "time is 'soon'; use a number"),
         (HEADER + "x,nan,bert,1,12\n", 2, "time is 'nan'; use a number"),
@@ -51,7 +51,7 @@ def test_categories_say_how_a_job_can_be_run():
         (HEADER.strip() + ",colour\n" + LINE, 1, "unknown column colour"),
         (HEADER.strip() + ",time\n" + LINE, 1, "names the column time twice"),
         (HEADER.strip() + ",category\nx,5,bert,1,12,fluid\n", 2, "category is 'fluid'"),
-        (HEADER + '"x,5,bert,1,12\n', 2, "is not a line of a table"),
+        (HEADER + '"x,5,bert,1,12\n', 2, "is not a valid row of a table"),
     ],
 )
 def test_a_malformed_workload_is_refused_with_its_line(text, line, message):

@@ -25,8 +25,8 @@ from scheduling.core.policies.combinators.holding import DeviceCeiling, Hysteres
 from scheduling.core.policies.combinators.waiting import ReserveHead
 from scheduling.core.policies.plans import check_plan, settle
 from scheduling.core.policies.tessera import Tessera
-from scheduling.core.policy_interface import JobPhase
-from tests.strategies.policy_views import TYPES, applied, views
+from scheduling.core.policy_interface import Alloc, JobPhase, Part
+from tests.strategies.policy_views import NOW, TYPES, applied, make_job, make_view, views
 
 ALL: dict[str, dict[str, Any]] = {name: {} for name in COMBINATORS}
 WRAPPED: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
@@ -74,6 +74,20 @@ def test_plans_are_legal_whole_and_blind_to_the_order_of_jobs(label, view, seed)
     shuffled = random.Random(seed).sample(view.jobs, len(view.jobs))
     assert policy.plan(replace(view, jobs=tuple(shuffled)), {}) == (plan, state)
     assert json.loads(json.dumps(dict(state))) == state
+
+
+def test_a_running_borrower_retains_its_devices_before_an_earlier_waiting_one():
+    held = Alloc(parts=(Part(n=1, type="b", level="node"),))
+    running = make_job(
+        1, phase=JobPhase.RUNNING, alloc=held, borrows=True, preemptible=False, submitted=NOW
+    )
+    waiting = make_job(2, borrows=True, submitted=NOW - 600.0)
+    view = make_view([running, waiting], {"a": 0, "b": 1})
+    policy = make_policy("drf", {WRAP: {"backfilled": {}, "opportunistic": {}}})
+
+    plan, _ = policy.plan(view, {})
+
+    assert settle(view, plan) == {1: held}
 
 
 @pytest.mark.parametrize("label", sorted(WRAPPED))
