@@ -178,13 +178,15 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
     verdict = verdict if verdict in VERDICTS else ""
     rows = [row for row in result["jobs"] if not verdict or row["verdict"] == verdict]
     names = rows_of_jobs(asked.viewer, [row["job"] for row in rows[:MOST_SHOWN]])
+    accuracy = result.get("accuracy")  # stored results of earlier versions have none
+    names_of_times = (("starts", gettext("Start times")), ("ends", gettext("End times")))
     return {
         "result": result,
         "accuracy": [
-            _accuracy(name, result["accuracy"][key], result["accuracy"]["round_s"])
-            for key, name in (("starts", gettext("Start times")), ("ends", gettext("End times")))
+            _accuracy(name, accuracy[key], accuracy["round_s"])
+            for key, name in (names_of_times if accuracy else ())
         ],
-        "others": _others(result["others"]),
+        "others": _others(result.get("others", dict.fromkeys(VERDICTS, 0))),
         "stats": _stats(result),
         "measures": _measures(result["was"], result["would_be"]),
         "tabs": [

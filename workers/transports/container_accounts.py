@@ -40,7 +40,7 @@ def _has_id(content: bytes, number: int) -> bool:
 
 
 def _read(engine: docker.APIClient, container: str, path: str) -> bytes | None:
-    """Return a file's content, empty if it is missing; None if it is no small plain file."""
+    """Return a file's content, empty if it is missing; None if it is not a small regular file."""
     try:
         chunks, _ = engine.get_archive(container, path)
     except docker.errors.NotFound:

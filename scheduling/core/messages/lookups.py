@@ -57,8 +57,11 @@ LOOKUPS: Final[Mapping[str, Template]] = {
     "job-of-other": fixed("Job %(pk)s belongs to another user."),
     "ask-owner-lead-tenant": fixed("Ask its owner or a lead of the tenant."),
     "more-than-stored-rounds": fixed("The span has more than %(most)s stored rounds."),
-    "no-round-of-cluster": fixed("No stored round in the span contains this virtual cluster."),
-    "more-than-jobs": fixed("The span has more than %(most)s jobs."),
+    "no-stored-round": fixed("The span contains no stored rounds."),
+    "no-round-of-cluster": fixed(
+        "The first stored round of the span does not contain this virtual cluster."
+    ),
+    "more-than-jobs": fixed("The cluster has more than %(most)s jobs in the span."),
     "choose-another-span": fixed(
         "Choose another span; stored rounds are deleted after some days (see the settings)."
     ),

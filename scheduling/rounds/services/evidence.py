@@ -130,12 +130,15 @@ def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: the round changed nothing, or its file has been pruned.
-        ValueError: the hash of the file differs.
+        ValueError: the file is damaged, or its hash differs.
     """
     if not stored.snapshot_path:
         raise FileNotFoundError(f"round {stored.number} made no changes and stored no snapshot")
     packed = (data_dir / stored.snapshot_path).read_bytes()
-    document = zstandard.ZstdDecompressor().decompress(packed)
+    try:
+        document = zstandard.ZstdDecompressor().decompress(packed)
+    except zstandard.ZstdError as error:
+        raise ValueError(f"the file of round {stored.number} is damaged: {error}") from error
     if hashlib.sha256(document).hexdigest() != stored.snapshot_sha256:
         raise ValueError(f"the file of round {stored.number} does not have the stored hash")
     loaded: dict[str, Any] = orjson.loads(document)

@@ -29,7 +29,7 @@ from scheduling.what_if.services.recorded_rounds import RecordedRounds, recorded
 from tenants.errors import InvalidError
 
 MOST_ROUNDS: Final = 20_000
-MOST_JOBS: Final = 5_000
+MOST_JOBS: Final = 10_000
 _DELETED: Final = "deleted"
 _DEFAULT_WORK: Final = 3600.0
 """Assumed work in seconds of a job that never ran, if no job of the period ran."""
@@ -75,6 +75,7 @@ class RecordedDays:
         jobs: all jobs of the period by ID.
         speedup: speeds of jobs at other sizes, from their reports.
         rounds: number of stored rounds in the period.
+        seconds: length of the period.
         left_out: jobs that are not simulated, by reason.
     """
 
@@ -86,6 +87,7 @@ class RecordedDays:
     jobs: Mapping[int, RecordedJob]
     speedup: ModelSpeedup
     rounds: int
+    seconds: float
     left_out: Mapping[str, int]
 
 
@@ -114,11 +116,14 @@ def recorded_days(
             sentence("more-than-stored-rounds", most=format(MOST_ROUNDS, ",")), since
         )
     found = recorded_rounds(stored, data_dir)
-    if found is None or vc.pk not in _virtual_clusters(found):
+    if found is None:
+        raise _span_error(sentence("no-stored-round"), since)
+    if vc.pk not in _virtual_clusters(found):
         raise _span_error(sentence("no-round-of-cluster"), since)
-    reading = _Reading(found, now)
-    if len(reading.queued) > MOST_JOBS:
+    start = found.start
+    if len(start.queued) + len(start.holding) + len(found.arrivals) > MOST_JOBS:
         raise _span_error(sentence("more-than-jobs", most=format(MOST_JOBS, ",")), since)
+    reading = _Reading(found, now)
     jobs = reading.jobs()
     known = reading.known(jobs)
     snapshot = found.start
@@ -138,6 +143,7 @@ def recorded_days(
         jobs=jobs,
         speedup=reading.speedup,
         rounds=len(stored),
+        seconds=(until - since).total_seconds(),
         left_out={_DELETED: len(reading.queued) - len(jobs)} if reading.is_incomplete else {},
     )
 

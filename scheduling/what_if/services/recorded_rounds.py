@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from scheduling.core.round.stored import read_stored, read_value
+from scheduling.core.round.stored import UnreadableRoundError, read_stored, read_value
 from scheduling.core.simulation import ClusterChange, QueueChange
 from scheduling.core.simulation.events import Event
 from scheduling.core.values import ClusterSnapshot, JobFacts, QueuedJob
@@ -44,12 +44,12 @@ def recorded_rounds(stored: Sequence[Round], data_dir: Path) -> RecordedRounds |
     for row in stored:
         try:
             document = read_round(data_dir=data_dir, stored=row)
-        except (FileNotFoundError, ValueError):
+            if reader is None:
+                reader = _Reader(document)
+            else:
+                reader.add(document["snapshot"])
+        except (FileNotFoundError, UnreadableRoundError, ValueError):
             continue  # pruned meanwhile, or damaged: the other rounds are still valid
-        if reader is None:
-            reader = _Reader(document)
-        else:
-            reader.add(document["snapshot"])
     return reader.close() if reader is not None else None
 
 
@@ -61,6 +61,7 @@ class _Reader:
         raw = document["snapshot"]
         self._found = RecordedRounds(start=start, known=dict(start.known))
         self._cluster = _of_cluster(raw)
+        self._spec = raw["spec"], start.spec
         self._waiting = {job["id"]: _of_owner(job) for job in raw["queued"]}
         self._started = {job["id"] for job in raw["holding"]}
         self._latest: dict[int, Any] = {}
@@ -71,8 +72,13 @@ class _Reader:
         now = float(raw["now"])
         cluster = _of_cluster(raw)
         if cluster != self._cluster:
+            change = _cluster_change(raw, now)
+            if raw["spec"] == self._spec[0]:
+                # One object for equal cells: a change of the guarantee is computed once for it.
+                change = replace(change, spec=self._spec[1])
+            self._spec = raw["spec"], change.spec
             self._cluster = cluster
-            self._found.events.append(_cluster_change(raw, now))
+            self._found.events.append(change)
         for job in raw["queued"]:
             self._add_queued(job, raw, now)
         for job in raw["holding"]:

@@ -29,6 +29,9 @@ SAME_PART: Final = 0.01
 HORIZON: Final = 90 * 86400.0
 """Seconds after the start of the period at which a simulation ends."""
 
+MOST_TICKS: Final = 2000
+"""Rounds without events in a period; a month of one round a minute takes longer than allowed."""
+
 _VERDICTS: Final = ("winner", "loser", "same", "unknown")
 
 
@@ -220,7 +223,7 @@ def _run(days: RecordedDays, make: MakePolicy) -> SimulationRecord:
     world = SimulatedCluster(
         days.snapshot,
         lambda job_id: days.jobs[job_id].work,
-        settings=SimulationSettings(horizon=HORIZON, tick=_tick(days.snapshot)),
+        settings=SimulationSettings(horizon=HORIZON, tick=_tick(days)),
         arrivals=days.arrivals,
         events=days.events,
         speedup=days.speedup,
@@ -234,9 +237,9 @@ def _run(days: RecordedDays, make: MakePolicy) -> SimulationRecord:
     return world.record
 
 
-def _tick(snapshot: ClusterSnapshot) -> float:
-    """Return the interval of rounds without events, in seconds."""
-    return max(60.0, snapshot.round_seconds)
+def _tick(days: RecordedDays) -> float:
+    """Return the interval of rounds without events, in seconds; longer in long periods."""
+    return max(60.0, days.snapshot.round_seconds, days.seconds / MOST_TICKS)
 
 
 def _vc(days: RecordedDays) -> VcFacts:

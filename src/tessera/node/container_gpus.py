@@ -57,7 +57,9 @@ def gpu_access(
     if engine.kind == PODMAN:
         raise NoGpuAccessError(f"no CDI specification names all GPUs of the node as {_VENDOR}")
     if _RUNTIME not in engine.runtimes and not _path_of(HOOK):
-        raise NoGpuAccessError(f"the engine has no runtime {_RUNTIME}, and there is no {HOOK}")
+        raise NoGpuAccessError(
+            f"the engine has no runtime {_RUNTIME}, and {HOOK} is not installed"
+        )
     if _path_of(CLIENT):
         fault = fault_of([CLIENT, "info"])
         if fault:

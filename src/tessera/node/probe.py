@@ -183,7 +183,7 @@ def fault_of(command: Sequence[str]) -> str:
     """Run a tool of the driver, and return an empty text, or why it failed."""
     done = _run_tool(command)
     if done is None:
-        return "it does not end"
+        return f"no response within {SMI_SECONDS:g} s"
     lines = done[1].strip().splitlines()
     return "" if done[0] == 0 else (lines[-1][:300] if lines else f"exit code {done[0]}")
 
@@ -228,7 +228,7 @@ def _gpus(warnings: List[str]) -> Found:
             index=int(index),
             type=re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "GPU",
             path=list(path),
-            uuid=uuid,
+            uuid="" if uuid.startswith("[") else uuid,
             memory_bytes=int(float(memory)) << 20 if memory.replace(".", "").isdigit() else 0,
         )
         for (index, uuid, name, memory, _, _), path in zip(rows, paths)  # noqa: B905 - strict came with Python 3.10

@@ -178,6 +178,15 @@ def test_a_question_waits_is_answered_and_shown_with_winners_and_losers(
     assert part.headers["HX-Refresh"] == "true"
     assert read(sign_in(client, "bob"), address, status=404)
 
+    # A result that an earlier version stored.
+    row = WhatIf.objects.unscoped().get()
+    for later in ("accuracy", "others"):
+        del row.result[later]
+    row.save(update_fields=["result"])
+    earlier = words_of(read(sign_in(client, "alice"), address))
+    assert "Mean time to completion" in earlier
+    assert "Accuracy of the replay" not in earlier
+
 
 def test_a_question_that_cannot_be_asked_comes_back_with_its_faults(
     client: Client, stage: Stage

@@ -68,7 +68,7 @@ def test_a_rack_is_refused_where_no_node_is_in_one():
     assert [(error.field, error.code) for error in refused.value.errors] == [
         ("roles.worker.within", "no-cell-of-level")
     ]
-    assert "are device, pcie, socket, node." in refused.value.errors[0].message
+    assert "here: device, pcie, socket, node." in refused.value.errors[0].message
 
 
 def pin_faults(**changes):

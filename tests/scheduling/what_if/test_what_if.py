@@ -7,6 +7,7 @@ import pytest
 from scheduling.clusters.models import VirtualCluster
 from scheduling.core.policy_interface import Kind
 from scheduling.jobs.models import Job
+from scheduling.rounds.models import Round
 from scheduling.what_if.models import WhatIf
 from scheduling.what_if.services.recorded_days import recorded_days
 from scheduling.what_if.services.replays import replay
@@ -79,6 +80,15 @@ def test_stored_rounds_and_attempts_contain_the_whole_cluster(tmp_path, three_fi
     assert len(days.snapshot.queued) == 4
     assert days.rounds == 3
     assert days.jobs[first.pk].finished - days.snapshot.now == 1100.0
+
+
+@pytest.mark.parametrize("content", [b"", b"half", None])
+def test_a_damaged_round_is_skipped(tmp_path, three_finished_jobs, content):
+    row = Round.objects.exclude(snapshot_path="").latest("number")
+    file = tmp_path / row.snapshot_path
+    file.write_bytes(file.read_bytes()[:-20] if content is None else content)
+
+    assert days_of(tmp_path).jobs.keys() >= {job.pk for job in three_finished_jobs}
 
 
 def test_the_replay_of_the_actual_policy_gives_the_actual_times(tmp_path, three_finished_jobs):
@@ -183,7 +193,7 @@ def test_a_span_without_stored_rounds_has_a_result(tmp_path, three_finished_jobs
 
     answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
 
-    assert "No stored round" in WhatIf.objects.unscoped().get().fault
+    assert "contains no stored rounds" in WhatIf.objects.unscoped().get().fault
 
 
 def test_a_what_if_that_fails_stores_its_error(tmp_path, three_finished_jobs):
