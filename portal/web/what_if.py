@@ -178,14 +178,10 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
     verdict = verdict if verdict in VERDICTS else ""
     rows = [row for row in result["jobs"] if not verdict or row["verdict"] == verdict]
     names = rows_of_jobs(asked.viewer, [row["job"] for row in rows[:MOST_SHOWN]])
-    accuracy = result.get("accuracy")  # stored results of earlier versions have none
-    names_of_times = (("starts", gettext("Start times")), ("ends", gettext("End times")))
     return {
         "result": result,
-        "accuracy": [
-            _accuracy(name, accuracy[key], accuracy["round_s"])
-            for key, name in (names_of_times if accuracy else ())
-        ],
+        # Stored results of earlier versions have neither accuracy nor others.
+        "accuracy": _accuracy(result["accuracy"]) if "accuracy" in result else [],
         "others": _others(result.get("others", dict.fromkeys(VERDICTS, 0))),
         "stats": _stats(result),
         "measures": _measures(result["was"], result["would_be"]),
@@ -206,8 +202,17 @@ def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _accuracy(name: str, facts: Mapping[str, Any], round_seconds: float) -> dict[str, str]:
-    """Return a line of the comparison of the replay with the facts."""
+def _accuracy(found: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the comparison of the replay with the facts, for starts and for ends."""
+    seconds = found["round_s"]
+    return [
+        _accuracy_line(gettext("Start times"), found["starts"], seconds),
+        _accuracy_line(gettext("End times"), found["ends"], seconds),
+    ]
+
+
+def _accuracy_line(name: str, facts: Mapping[str, Any], round_seconds: float) -> dict[str, str]:
+    """Return one line of the comparison."""
     share, middle, high = facts["within_one_round"], facts["median_s"], facts["p90_s"]
     return {
         "name": name,

@@ -176,7 +176,9 @@ class CriusWorld:
             if size <= devices and (size <= room or size % room == 0)
         ]
         seconds = min((each for each in steps if each is not None), default=None)
-        return None if seconds is None else self._length(index) * seconds
+        length = self._length(index)
+        # A job of less than one step has no run time to compare with.
+        return length * seconds if seconds is not None and length else None
 
     def restart_seconds(self, index: int) -> float:
         """Return 0: a restart costs nothing under these rules."""

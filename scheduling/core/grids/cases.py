@@ -19,6 +19,10 @@ from scheduling.core.grids.tuning import Tuned, tune
 Line = dict[str, Any]
 
 
+_WITHOUT_TIME = (None, inf, -1)
+"""Recorded step times of plans that do not fit or failed; the artefact writes -1 for a failure."""
+
+
 def pipeline_lines(document: object) -> Iterator[Line]:
     """Yield the replayed step time of each pipeline under GPipe and 1F1B, in seconds.
 
@@ -35,7 +39,8 @@ def pipeline_lines(document: object) -> Iterator[Line]:
         pipeline = Pipeline(
             forward=times("forward"),
             backward=times("backward"),
-            transfer=times("transfer"),
+            # A pipeline of one stage has no transfers, and may leave them out.
+            transfer=times("transfer") if body.get("transfer") is not None else [],
             micro_batches=_count(body.get("micro_batches"), f"[{index}].micro_batches"),
         )
         yield {
@@ -198,7 +203,7 @@ def _recorded_seconds(plans: Sequence[object], field: str) -> dict[int, dict[Sta
     found: dict[int, dict[StageShape, float]] = defaultdict(dict)
     for index, item in enumerate(plans):
         plan, name = _mapping(item, f"{field}[{index}]"), f"{field}[{index}]"
-        if plan.get("step_s") in (None, inf):
+        if plan.get("step_s") in _WITHOUT_TIME:
             continue
         shape = StageShape(
             data=_count(plan.get("data"), f"{name}.data"),

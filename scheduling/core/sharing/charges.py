@@ -67,7 +67,12 @@ def charge(parts: Iterable[Part], leaf_memory: int) -> Charges:
     Args:
         parts: the parts and guests, by arrival.
         leaf_memory: bytes that a leaf offers to parts.
+
+    Raises:
+        ValueError: a leaf offers no memory.
     """
+    if leaf_memory <= 0:
+        raise ValueError("the memory of a leaf must be positive")
     shelves: dict[str, list[_Shelf]] = {}
     fits = True
     for part in parts:

@@ -85,6 +85,9 @@ class Plant:
             raise ValueError("kernels must be positive, gap and noise not negative")
         if min(self.kernel_seconds, self.guest_kernel_seconds, self.seconds) <= 0:
             raise ValueError("seconds of kernels and of the run must be positive")
+        kernel, gap = self.turn.kernel_seconds, self.turn.gap_seconds
+        if (kernel is not None and kernel <= 0) or (gap is not None and gap < 0):
+            raise ValueError("a turn needs positive kernels and a gap that is not negative")
         if not 0 < self.slowdown < 1:
             raise ValueError("the bound must be between 0 and 1")
 

@@ -75,3 +75,16 @@ def test_files_that_hold_no_cases_are_refused(tmp_path: Path) -> None:
     path.write_text('{"version": 1, "cases": [{"name": "x"}]}')
     with pytest.raises(CommandError, match="case 'x': field 'device' is missing"):
         call_command("replay_sharing", "memory", str(path))
+
+
+def test_a_reader_that_ends_early_gets_no_traceback(plants: Path) -> None:
+    command = [sys.executable, "-B", str(ROOT / "manage.py"), "replay_sharing", "plants"]
+    with subprocess.Popen(
+        [*command, str(plants), "--seeds", "1-3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

@@ -67,7 +67,7 @@ def test_winners_and_losers_go_to_the_terminal_and_to_a_file(
             {"policy": "srtf", "vc": "vision-a", "since": "noon"},
             "--since is not a valid point in time",
         ),
-        ({"policy": "srtf", "vc": "vision-a"}, "No stored round"),
+        ({"policy": "srtf", "vc": "vision-a"}, "contains no stored rounds"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused_by_name(three_finished_jobs, options, message):

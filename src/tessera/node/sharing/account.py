@@ -46,7 +46,7 @@ class Account(NamedTuple):
 
     @property
     def overdrawn(self) -> bool:
-        """Whether guests must stand: the balance is negative, or there is no baseline."""
+        """Whether guests must wait: the balance is negative, or there is no baseline."""
         return self.baseline is None or self.balance < 0
 
 

@@ -65,7 +65,7 @@ def after_closed(follower: Follower, now: float) -> Follower:
 def ask(
     follower: Follower, now: float, compute: float, module_seconds: float, phase: Optional[Phase]
 ) -> Tuple[Follower, Answer]:
-    """Answer a guest that stands at a gate.
+    """Answer a guest that waits at a gate.
 
     Args:
         follower: the state after the previous answer.

@@ -1,6 +1,6 @@
 """Control law: opens and closes the gate of a holder's guests, and sets their compute.
 
-The law keeps the holder within its slowdown by the ``account``. Inside that limit, ``compute`` is
+The law limits the holder to its slowdown by the ``account``. Inside that limit, ``compute`` is
 the delay that a guest may cause in a second, so that the loss of the holder is about right from
 the first opening on, and corrections are only needed where guests cost more or less than their
 own working time. The gate also closes to measure the baseline again.

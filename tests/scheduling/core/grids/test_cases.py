@@ -36,6 +36,13 @@ def test_pipelines_are_replayed_by_index():
     ]
 
 
+@pytest.mark.parametrize("nothing", [{}, {"transfer": None}, {"transfer": []}])
+def test_a_pipeline_of_one_stage_has_no_transfers(nothing):
+    (line,) = pipeline_lines([{"forward": [1], "backward": [2], "micro_batches": 2, **nothing}])
+
+    assert line == {"index": 0, "gpipe_s": 6, "one_f_one_b_s": 6}
+
+
 def test_an_estimate_names_the_chosen_plan_and_all_that_it_looked_up():
     (line,) = estimate_lines(_document(EIGHT))
 
@@ -79,7 +86,7 @@ def test_a_plan_that_was_recorded_twice_counts_once():
     assert line["explored"] == [_plan(1, 1)]
 
 
-@pytest.mark.parametrize("missing", [None, float("inf")])
+@pytest.mark.parametrize("missing", [None, float("inf"), -1])
 def test_plans_without_a_time_cannot_run(missing):
     plans = [((2, 1), missing), ((1, 2), 2.0)]
 
@@ -142,7 +149,7 @@ def test_documents_that_are_not_pipelines_are_refused(document, message):
         ({"bert": 3}, "bert: this is not an object"),
         ({"bert": {"x": {}}}, "bert.x.plans: this is not a list"),
         (_document([((3, 1), 1.0)]), "data: 3 is not a power of two"),
-        (_document([((1, 1), -1.0)]), "-1.0 is not a valid number"),
+        (_document([((1, 1), -2.0)]), "-2.0 is not a valid number"),
         (_document([((1, 1), 1.0), ((2, 1), 1.0)]), "differ from other plans"),
     ],
 )

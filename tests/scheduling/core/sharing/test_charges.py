@@ -95,6 +95,11 @@ def test_a_part_above_a_leaf_does_not_fit_and_is_not_charged() -> None:
     assert not charge([part(1, "1.05")], LEAF).fits
 
 
+def test_a_leaf_offers_memory() -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        charge([part(1)], 0)
+
+
 @pytest.mark.parametrize(("memory", "compute"), [(0, None), (-1, None), (1, Fraction(0))])
 def test_sizes_are_positive(memory, compute) -> None:
     with pytest.raises(ValueError, match="not positive"):

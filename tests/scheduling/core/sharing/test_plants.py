@@ -202,3 +202,9 @@ def test_equal_parts_and_first_come_serve_in_different_order() -> None:
 def test_plants_that_cannot_run_are_refused(change) -> None:
     with pytest.raises(ValueError, match="must be"):
         replace(BUSY, **change)
+
+
+@pytest.mark.parametrize("change", [{"kernel_seconds": 0.0}, {"gap_seconds": -0.1}])
+def test_turns_that_cannot_run_are_refused(change) -> None:
+    with pytest.raises(ValueError, match="a turn needs"):
+        replace(BUSY, turn=replace(BUSY.turn, **change))
