@@ -9,11 +9,11 @@ from scheduling.core.grids.links import LinkPoint, Links, LinkTable
 from scheduling.core.grids.memory import MemoryRules
 from scheduling.core.grids.model import (
     Grid,
-    GridError,
+    GridInputError,
     GridLimits,
     ParallelPlan,
+    PipelineStage,
     Schedule,
-    Stage,
     StageShape,
     grids_of,
 )
@@ -24,8 +24,8 @@ from scheduling.core.grids.stages import GridState, Training
 __all__ = [
     "Estimator",
     "Grid",
-    "GridError",
     "GridEstimate",
+    "GridInputError",
     "GridLimits",
     "GridState",
     "LayerClass",
@@ -36,9 +36,9 @@ __all__ = [
     "MemoryRules",
     "ParallelPlan",
     "Partition",
+    "PipelineStage",
     "Profile",
     "Schedule",
-    "Stage",
     "StageShape",
     "Training",
     "grids_of",

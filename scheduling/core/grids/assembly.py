@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.grids.model import GridError, Schedule
+from scheduling.core.grids.model import GridInputError, Schedule
 from scheduling.core.grids.pipeline import Pipeline, replay
 
 REPLAYED: Final = 8
@@ -68,7 +68,7 @@ class StageOptions:
         shapes = [len(options) for options in self.stages]
         edges = [(len(edge), len(edge[0]) if edge else 0) for edge in self.edges]
         if 0 in shapes or not shapes or edges != list(pairwise(shapes)):
-            raise GridError(
+            raise GridInputError(
                 f"stages with {shapes} shapes and edges of {edges} do not fit together.",
                 field="edges",
                 value=edges,

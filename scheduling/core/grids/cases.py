@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from scheduling.core.grids.model import GridError, Schedule, StageShape, profiled_shapes
+from scheduling.core.grids.model import GridInputError, Schedule, StageShape, profiled_shapes
 from scheduling.core.grids.pipeline import Pipeline, replay
-from scheduling.core.grids.tuning import Tuned, tune
+from scheduling.core.grids.tuning import TunedPlan, tune
 
 Line = dict[str, Any]
 
@@ -101,7 +101,7 @@ class RecordedGrid:
         known = shapes if middle else (shapes[0], shapes[-1])
         return {shape: self.seconds[shape] for shape in known if shape in self.seconds}
 
-    def tuned(self, *, middle: bool = True) -> Tuned:
+    def tuned(self, *, middle: bool = True) -> TunedPlan:
         """Return the plan that tuning finds; it asks for the time of each plan that it explores.
 
         Args:
@@ -211,7 +211,7 @@ def _recorded_seconds(plans: Sequence[object], field: str) -> dict[int, dict[Sta
         )
         same = found[_count(plan.get("stages"), f"{name}.stages")]
         if any(other.devices != shape.devices for other in same):
-            raise GridError(
+            raise GridInputError(
                 f"{shape.devices} devices in a stage differ from other plans.",
                 field=name,
                 value=shape.devices,
@@ -224,7 +224,7 @@ def _recorded_seconds(plans: Sequence[object], field: str) -> dict[int, dict[Sta
 
 def _mapping(value: object, field: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise GridError(
+        raise GridInputError(
             "this is not an object.", field=field, value=value, remedy="Use a JSON object."
         )
     return value
@@ -232,14 +232,16 @@ def _mapping(value: object, field: str) -> Mapping[str, Any]:
 
 def _sequence(value: object, field: str) -> Sequence[Any]:
     if not isinstance(value, list):
-        raise GridError("this is not a list.", field=field, value=value, remedy="Use a JSON list.")
+        raise GridInputError(
+            "this is not a list.", field=field, value=value, remedy="Use a JSON list."
+        )
     return value
 
 
 def _number(value: object, field: str) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e100:
         return float(value)
-    raise GridError(
+    raise GridInputError(
         f"{value!r:.40} is not a valid number of seconds.",
         field=field,
         value=value,
@@ -249,7 +251,7 @@ def _number(value: object, field: str) -> float:
 
 def _count(value: object, field: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65_536:
-        raise GridError(
+        raise GridInputError(
             f"{value!r:.40} is not a valid number.",
             field=field,
             value=value,

@@ -12,7 +12,7 @@ from scheduling.core.grids.links import Links, UnmeasuredLinkError
 from scheduling.core.grids.model import (
     Grid,
     ParallelPlan,
-    Stage,
+    PipelineStage,
     StageShape,
     profiled_shapes,
     stage_shapes,
@@ -149,7 +149,7 @@ class Estimator:
             state=GridState.POSSIBLE,
             plan=ParallelPlan(
                 stages=tuple(
-                    Stage(first=stage.first, last=stage.last, shape=shape)
+                    PipelineStage(first=stage.first, last=stage.last, shape=shape)
                     for stage, shape in zip(stages, tuned.chosen, strict=True)
                 ),
                 micro_batches=self.training.micro_batches,

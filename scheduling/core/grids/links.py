@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from scheduling.core.grids.curves import interpolated_from_zero
-from scheduling.core.grids.model import GridError
+from scheduling.core.grids.model import GridInputError
 
 SEND: Final = "send"
 ALL_REDUCE: Final = "all_reduce"
@@ -23,7 +23,7 @@ class LinkPoint(NamedTuple):
     seconds: float
 
 
-class UnmeasuredLinkError(GridError):
+class UnmeasuredLinkError(GridInputError):
     """A plan needs a link, a primitive or a group that no table contains."""
 
 
@@ -93,7 +93,7 @@ class Links:
         """Reject classes that are not ordered from the narrowest to the widest."""
         sizes = [span for _, span in self.spans]
         if not sizes or min(sizes) < 1 or sizes != sorted(set(sizes)):
-            raise GridError(
+            raise GridInputError(
                 f"{self.spans} are not classes of growing cells.",
                 field="spans",
                 value=self.spans,
@@ -134,7 +134,7 @@ class Links:
         """
         names = [name for name, _ in self.spans]
         if widest not in names:
-            raise GridError(
+            raise GridInputError(
                 f"{widest} is not a link class of this device type.",
                 field="tensor_within",
                 value=widest,
@@ -157,7 +157,7 @@ def _curves(
     for point in points:
         curve = by_group[point.primitive, point.group]
         if point.size <= 0 or not 0 <= point.seconds < float("inf") or point.size in curve:
-            raise GridError(
+            raise GridInputError(
                 f"{tuple(point)} is not a valid measurement.",
                 field="points",
                 value=tuple(point),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class GridError(ValueError):
+class GridInputError(ValueError):
     """An invalid input of the planner.
 
     Attributes:
@@ -68,7 +68,7 @@ class StageShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class PipelineStage:
     """Layers ``first`` to ``last`` (exclusive) of a model, with their shape."""
 
     first: int
@@ -86,7 +86,7 @@ class ParallelPlan:
         schedule: order of forward and backward passes.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineStage, ...]
     micro_batches: int
     schedule: Schedule
 
@@ -179,8 +179,8 @@ def powers_of_two(most: int) -> Iterator[int]:
 
 
 def check_power_of_two(value: int, field: str) -> None:
-    """Raise ``GridError`` unless ``value`` is a power of two."""
+    """Raise ``GridInputError`` unless ``value`` is a power of two."""
     if value < 1 or value & (value - 1):
-        raise GridError(
+        raise GridInputError(
             f"{value} is not a power of two.", field=field, value=value, remedy="Use 1, 2, 4, 8 …"
         )

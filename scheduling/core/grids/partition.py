@@ -14,7 +14,7 @@ from math import frexp
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.grids.model import GridError, powers_of_two
+from scheduling.core.grids.model import GridInputError, powers_of_two
 
 Floats = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ def partition(
     _check(work, transfers, stages)
     widths = [devices // stages] if equal_widths else list(powers_of_two(devices))
     if not _divides(devices, stages, equal_widths=equal_widths):
-        raise GridError(
+        raise GridInputError(
             f"{devices} devices cannot be divided into {stages} powers of two.",
             field="devices",
             value=devices,
@@ -201,14 +201,14 @@ def _rounded(values: Sequence[float]) -> Floats:
 
 def _check(work: Sequence[float], transfers: Sequence[float], stages: int) -> None:
     if len(transfers) != len(work) - 1:
-        raise GridError(
+        raise GridInputError(
             f"{len(transfers)} transfers do not fit {len(work)} layers.",
             field="transfers",
             value=len(transfers),
             remedy="Use one transfer less than layers.",
         )
     if not 1 <= stages <= len(work):
-        raise GridError(
+        raise GridInputError(
             f"{len(work)} layers cannot be divided into {stages} stages.",
             field="stages",
             value=stages,
@@ -217,7 +217,7 @@ def _check(work: Sequence[float], transfers: Sequence[float], stages: int) -> No
     for field, values in (("work", work), ("transfers", transfers)):
         numbers = np.asarray(values, dtype=np.float64)
         if not np.isfinite(numbers).all() or (numbers < 0).any():
-            raise GridError(
+            raise GridInputError(
                 "a value is negative or not finite.",
                 field=field,
                 remedy="Use numbers from 0.",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from scheduling.core.grids.model import GridError, Schedule
+from scheduling.core.grids.model import GridInputError, Schedule
 
 
 class Action(NamedTuple):
@@ -43,7 +43,7 @@ class Pipeline:
         links = self.transfer if self.transfer_back is None else self.transfer_back
         lengths = {len(self.forward), len(self.backward), len(self.transfer) + 1, len(links) + 1}
         if lengths != {max(len(self.forward), 1)}:
-            raise GridError(
+            raise GridInputError(
                 f"{len(self.forward)} forward, {len(self.backward)} backward and"
                 f" {len(self.transfer)} transfer times do not fit together.",
                 field="forward",
@@ -51,7 +51,7 @@ class Pipeline:
                 remedy="Use one value per stage, and one transfer less than stages.",
             )
         if self.micro_batches < 1:
-            raise GridError(
+            raise GridInputError(
                 f"{self.micro_batches} is less than 1.",
                 field="micro_batches",
                 value=self.micro_batches,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from scheduling.core.grids.curves import interpolated
-from scheduling.core.grids.model import GridError, StageShape
+from scheduling.core.grids.model import GridInputError, StageShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class LayerRun:
 _NUMBERS = [field.name for field in fields(LayerRun) if field.name != "exchanges"]
 
 
-class UnprofiledError(GridError):
+class UnprofiledError(GridInputError):
     """The profile has no run with the tensor width of a plan."""
 
 
@@ -115,7 +115,7 @@ class Profile:
     def __post_init__(self) -> None:
         """Reject a layer without a class."""
         for name in sorted(set(self.layers) - set(self.classes)):
-            raise GridError(
+            raise GridInputError(
                 f"{name} has no measured class.",
                 field="layers",
                 value=name,

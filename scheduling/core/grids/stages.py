@@ -14,7 +14,7 @@ from scheduling.core.grids.links import (
     UnmeasuredLinkError,
 )
 from scheduling.core.grids.memory import MemoryRules
-from scheduling.core.grids.model import Grid, GridError, Schedule, StageShape
+from scheduling.core.grids.model import Grid, GridInputError, Schedule, StageShape
 from scheduling.core.grids.profiles import LayerRun, Profile, UnprofiledError, in_sequence
 
 BACKWARD: Final = "_backward"
@@ -54,7 +54,7 @@ class Training:
     def __post_init__(self) -> None:
         """Reject a batch that cannot be divided into the micro-batches."""
         if self.micro_batches < 1 or self.batch < 1 or self.batch % self.micro_batches:
-            raise GridError(
+            raise GridInputError(
                 f"{self.batch} samples cannot be divided into {self.micro_batches} micro-batches.",
                 field="batch",
                 value=self.batch,

@@ -14,7 +14,7 @@ Shapes = tuple[StageShape, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
+class TunedPlan:
     """Result of tuning.
 
     Attributes:
@@ -48,7 +48,7 @@ def tune(
     plans: Iterable[Shapes],
     profiled: Mapping[Shapes, float],
     step_seconds: Callable[[Shapes], float],
-) -> Tuned:
+) -> TunedPlan:
     """Explore the plans near the best profiled one, and return the best of them.
 
     A profiled plan that lost is not explored: its time is known. The winner is explored as the
@@ -74,7 +74,7 @@ def tune(
             continue
         explored[plan] = step_seconds(plan)
     chosen = min(explored, key=lambda plan: explored[plan])
-    return Tuned(chosen=chosen, seconds=explored[chosen], explored=explored)
+    return TunedPlan(chosen=chosen, seconds=explored[chosen], explored=explored)
 
 
 def _tensor_widths(plan: Shapes) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class DevicePart:
     """A guaranteed job on a fraction of a device, or a guest.
 
     Attributes:
@@ -57,7 +57,7 @@ class _Shelf:
     compute: Fraction
 
 
-def charge(parts: Iterable[Part], leaf_memory: int) -> Charges:
+def charge(parts: Iterable[DevicePart], leaf_memory: int) -> Charges:
     """Place parts in the order of their arrival, and count the leaves of each virtual cluster.
 
     A part goes to the shelf of its virtual cluster that has the least memory, then the least
@@ -91,7 +91,7 @@ def charge(parts: Iterable[Part], leaf_memory: int) -> Charges:
     return Charges(leaves={vc: len(own) for vc, own in shelves.items()}, fits=fits)
 
 
-def _compute_of(part: Part, memory: int, leaf_memory: int) -> Fraction:
+def _compute_of(part: DevicePart, memory: int, leaf_memory: int) -> Fraction:
     if part.compute is not None:
         return part.compute
     return Fraction(-(-20 * memory // leaf_memory), 20)

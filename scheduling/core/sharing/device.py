@@ -15,7 +15,7 @@ class Serving(Enum):
     FIRST_COME = "first come"
 
 
-class Device:
+class SimulatedDevice:
     """Serves at most one kernel of the holder and one of the guest.
 
     Attributes:

@@ -38,14 +38,14 @@ class SharingMode(StrEnum):
     SLOT = "slot"
 
 
-class LeaseKind(StrEnum):
+class SharedLeaseKind(StrEnum):
     """Kind of a lease of a device."""
 
     USING = "using"
     GUEST = "guest"
 
 
-class Violation(StrEnum):
+class LeaseViolation(StrEnum):
     """A rule that the leases of a device break."""
 
     GUEST_IS_GUARANTEED = "lease_guest_is_opportunistic"
@@ -90,7 +90,7 @@ class SharedLease:
 
     job: int
     tenant: str
-    kind: LeaseKind
+    kind: SharedLeaseKind
     slot: int
     guaranteed: bool
     leaving: bool = False
@@ -163,17 +163,20 @@ class GuestRequest:
             raise ValueError(f"memory {self.floor} must be positive and at most {self.wants}")
 
 
-def violations(leases: Sequence[SharedLease], consent: Consent) -> tuple[Violation, ...]:
+def violations(leases: Sequence[SharedLease], consent: Consent) -> tuple[LeaseViolation, ...]:
     """Return the rules that the live leases of one device break, in a fixed order."""
-    holder = next((lease for lease in leases if lease.kind is LeaseKind.USING), None)
-    guests = [lease for lease in leases if lease.kind is LeaseKind.GUEST]
+    holder = next((lease for lease in leases if lease.kind is SharedLeaseKind.USING), None)
+    guests = [lease for lease in leases if lease.kind is SharedLeaseKind.GUEST]
     slots = [(lease.kind, lease.slot) for lease in leases]
     broken = {
-        Violation.GUEST_IS_GUARANTEED: any(guest.guaranteed for guest in guests),
-        Violation.SLOT_OUT_OF_RANGE: any(not 1 <= guest.slot <= MOST_GUESTS for guest in guests),
-        Violation.SLOT_TAKEN: len(set(slots)) < len(slots),
-        Violation.WITHOUT_HOLDER: holder is None and not all(guest.leaving for guest in guests),
-        Violation.AGAINST_CONSENT: holder is not None
+        LeaseViolation.GUEST_IS_GUARANTEED: any(guest.guaranteed for guest in guests),
+        LeaseViolation.SLOT_OUT_OF_RANGE: any(
+            not 1 <= guest.slot <= MOST_GUESTS for guest in guests
+        ),
+        LeaseViolation.SLOT_TAKEN: len(set(slots)) < len(slots),
+        LeaseViolation.WITHOUT_HOLDER: holder is None
+        and not all(guest.leaving for guest in guests),
+        LeaseViolation.AGAINST_CONSENT: holder is not None
         and not all(g.leaving or consents(consent, holder.tenant, g.tenant) for g in guests),
     }
     return tuple(rule for rule, is_broken in broken.items() if is_broken)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple
 
-from scheduling.core.sharing.device import Device, Serving
+from scheduling.core.sharing.device import Serving, SimulatedDevice
 from tessera.node.sharing import bounds, gaps, law
 
 LOOK_SECONDS: Final = 0.1
@@ -26,7 +26,7 @@ _MEMORY: Final = 1 << 30  # the plants have no device memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class PlantTurn:
     """A change of the holder.
 
     Attributes:
@@ -71,7 +71,7 @@ class Plant:
     seconds: float
     serving: Serving = Serving.EQUAL_PARTS
     noise: float = 0.0
-    turn: Turn = Turn()
+    turn: PlantTurn = PlantTurn()
     contention: float = 1.0
     follows_gaps: bool = True
 
@@ -115,7 +115,7 @@ class HolderStep(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PlantOutcome:
     """Measurements of a run; losses are delay divided by the time of the holder alone.
 
     Attributes:
@@ -133,10 +133,10 @@ class Outcome:
     guest_share: float
     back_in_bounds: float
     steps: tuple[HolderStep, ...]
-    moves: tuple[law.Rule, ...]
+    moves: tuple[law.LawRule, ...]
 
 
-def run_plant(plant: Plant, seed: int, *, guest: bool = True) -> Outcome:
+def run_plant(plant: Plant, seed: int, *, guest: bool = True) -> PlantOutcome:
     """Run a plant for its time.
 
     Args:
@@ -147,7 +147,7 @@ def run_plant(plant: Plant, seed: int, *, guest: bool = True) -> Outcome:
     run = _Run(plant, seed, with_guest=guest)
     run.go()
     late = [step for step in run.steps if step.start >= _WARM_UP_SECONDS]
-    return Outcome(
+    return PlantOutcome(
         loss=_loss(late),
         worst_loss=_worst_loss(late),
         guest_share=run.device.guest_work / plant.seconds,
@@ -162,9 +162,9 @@ class _Run:
 
     def __init__(self, plant: Plant, seed: int, *, with_guest: bool) -> None:
         self.plant = plant
-        self.device = Device(plant.serving, plant.contention)
+        self.device = SimulatedDevice(plant.serving, plant.contention)
         self.steps: list[HolderStep] = []
-        self.moves: list[law.Rule] = []
+        self.moves: list[law.LawRule] = []
         self._now = 0.0
         self._draws, self._guest_draws = Random(seed), Random(f"guest {seed}")  # noqa: S311 tests
         self._limits = law.Limits(plant.slowdown, HEARING_SECONDS + 2 * plant.guest_kernel_seconds)
@@ -175,7 +175,7 @@ class _Run:
         self._on_the_way: deque[tuple[float, bounds.Bound]] = deque()
         self._bound: bounds.Bound | None = None
         self._follower = gaps.Follower()
-        self._phase = gaps.Phase(busy=True, since=0.0)
+        self._phase = gaps.StepPhase(busy=True, since=0.0)
         self._gap_end = self._ask_at = math.inf
         self._start_step()
 
@@ -246,7 +246,7 @@ class _Run:
         self._start_step()
 
     def _change_phase(self, *, busy: bool) -> None:
-        self._phase = gaps.Phase(busy=busy, since=self._now)
+        self._phase = gaps.StepPhase(busy=busy, since=self._now)
         if self._ask_at < math.inf:
             self._ask_at = min(self._ask_at, self._now + gaps.SLICE_SECONDS)
 
@@ -280,7 +280,7 @@ class _Run:
     def _look(self) -> None:
         now = self._now
         self._look_at = now + LOOK_SECONDS
-        new = [law.Step(step.start, step.end) for step in self.steps[self._reported :]]
+        new = [law.HolderStep(step.start, step.end) for step in self.steps[self._reported :]]
         self._reported = len(self.steps)
         before = self._state
         self._state = law.look(before, new, now, self._limits)

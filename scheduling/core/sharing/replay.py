@@ -11,11 +11,11 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from scheduling.core.sharing.charges import Part, charge
+from scheduling.core.sharing.charges import DevicePart, charge
 from scheduling.core.sharing.device import Serving
-from scheduling.core.sharing.plants import Plant, Turn, run_plant
+from scheduling.core.sharing.plants import Plant, PlantTurn, run_plant
 from tessera.node.sharing import memory
-from tessera.node.sharing.account import Account, Gate, observe
+from tessera.node.sharing.account import DelayAccount, Gate, observe
 
 Case: TypeAlias = Mapping[str, Any]
 Line: TypeAlias = dict[str, Any]
@@ -86,7 +86,7 @@ def plant_of(case: Case) -> Plant:
 
 def _account_lines(case: Case) -> Iterator[Line]:
     slowdown = _number(case["bound"], "bound")
-    account, before = Account(), None
+    account, before = DelayAccount(), None
     for index, step in enumerate(case["steps"]):
         gate = Gate(step["gate"])
         if gate is Gate.SETTLING:
@@ -146,9 +146,9 @@ _LINES: Final[Mapping[str, Callable[[Case], Iterator[Line]]]] = MappingProxyType
 KINDS: Final = (*_LINES, "plants")
 
 
-def _part(body: Case) -> Part:
+def _part(body: Case) -> DevicePart:
     size, compute = body.get("memory"), body.get("compute")
-    return Part(
+    return DevicePart(
         vc=str(body["vc"]),
         memory=None if size is None else _integer(size, "memory"),
         compute=None if compute is None else _fraction(_number(compute, "compute")),
@@ -161,10 +161,10 @@ def _fraction(value: float) -> Fraction:
     return Fraction(str(round(value, 9)))
 
 
-def _turn(body: Case) -> Turn:
+def _turn(body: Case) -> PlantTurn:
     if unknown := set(body) - _TURN_FIELDS:
         raise ValueError(f"turn: unknown fields {', '.join(sorted(unknown))}")
-    return Turn(
+    return PlantTurn(
         at=_optional(body.get("at"), "at"),
         back=_optional(body.get("back"), "back"),
         kernel_seconds=_optional(body.get("kernel"), "kernel"),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.core.grids import GridError
+from scheduling.core.grids import GridInputError
 from scheduling.core.grids.cases import estimate_lines, pipeline_lines, regret_lines
 
 CASES: Final[Mapping[str, Callable[[object], Iterator[dict[str, Any]]]]] = {
@@ -47,5 +47,5 @@ class Command(BaseCommand):
         try:
             for line in CASES[options["kind"]](document):
                 self.stdout.write(json.dumps(line))
-        except GridError as error:
+        except GridInputError as error:
             raise CommandError(f"{path}: {error}") from error

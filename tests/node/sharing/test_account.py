@@ -8,7 +8,7 @@ from tessera.node.sharing.account import (
     BASELINE_STEPS,
     LONGEST_STEP,
     PAID_IN,
-    Account,
+    DelayAccount,
     Gate,
     clipped,
     forget,
@@ -21,9 +21,9 @@ STEPS = st.lists(st.tuples(SECONDS, st.sampled_from(Gate)), min_size=1, max_size
 SLOWDOWNS = st.floats(0.01, 0.2)
 
 
-def booked(steps, slowdown: float) -> list[Account]:
+def booked(steps, slowdown: float) -> list[DelayAccount]:
     """The account before the first step and after each one."""
-    accounts = [Account()]
+    accounts = [DelayAccount()]
     for seconds, gate in steps:
         accounts.append(observe(accounts[-1], seconds, gate, slowdown))
     return accounts
@@ -103,9 +103,9 @@ def test_a_long_closed_step_counts_as_four_medians_in_the_baseline() -> None:
 
 
 def test_an_account_without_a_baseline_is_overdrawn() -> None:
-    account = observe(Account(), 0.02, Gate.OPEN, 0.05)
+    account = observe(DelayAccount(), 0.02, Gate.OPEN, 0.05)
 
-    assert account == Account()
+    assert account == DelayAccount()
     assert account.overdrawn
 
 

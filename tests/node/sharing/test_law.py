@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tessera.node.sharing import law
 from tessera.node.sharing.account import PAID_IN, reserve
-from tessera.node.sharing.law import Limits, Rule, State, Step
+from tessera.node.sharing.law import HolderStep, LawRule, Limits, State
 
 LIMITS = Limits(slowdown=0.05, settle_seconds=0.02)
 LOOK = 0.1
@@ -28,7 +28,7 @@ class Holder:
         """Report each step at a look of its own."""
         for _ in range(count):
             start, self.now = self.now, self.now + seconds
-            new = law.look(self.state, [Step(start, self.now)], self.now, self.limits)
+            new = law.look(self.state, [HolderStep(start, self.now)], self.now, self.limits)
             self.states.append(new)
         return self.state
 
@@ -87,7 +87,7 @@ def test_looks_may_report_several_steps_at_once(spells, cut) -> None:
     durations = [seconds for seconds, count in spells for _ in range(count)]
     now, state, steps = 0.0, law.initial(LIMITS), []
     for number, seconds in enumerate(durations, start=1):
-        steps.append(Step(now, now + seconds))
+        steps.append(HolderStep(now, now + seconds))
         now += seconds
         if number % cut == 0:
             state = law.look(state, steps, now, LIMITS)
@@ -100,7 +100,7 @@ def test_the_first_opening_takes_a_second_of_undisturbed_work() -> None:
     holder = opened(0.02)
 
     assert 0.99 <= holder.now <= 1.05
-    assert holder.state.rule is Rule.READY
+    assert holder.state.rule is LawRule.READY
     assert holder.state.compute == PAID_IN * LIMITS.slowdown
 
 
@@ -123,7 +123,7 @@ def test_an_overdrawn_account_closes_the_gate_and_halves_compute() -> None:
 
     state = holder.until(0.06, is_open=False)
 
-    assert state.rule is Rule.OVERDRAWN
+    assert state.rule is LawRule.OVERDRAWN
     assert state.compute == before / 2
     holder.until(0.04, is_open=True)
     assert holder.state.account.balance >= reserve(0.04, 0.05) / 4
@@ -136,7 +136,7 @@ def test_a_probe_closes_the_gate_for_eight_steps() -> None:
     closed_at = holder.now
     holder.until(0.04, is_open=True)
 
-    assert state.rule is Rule.PROBE
+    assert state.rule is LawRule.PROBE
     assert 8 * 0.04 <= holder.now - closed_at <= 10 * 0.04
 
 
@@ -168,7 +168,7 @@ def test_open_steps_that_are_faster_than_the_baseline_close_the_gate() -> None:
     state = holder.until(0.02, is_open=False, most=12)
     balance = holder.work(0.02, count=4).account
 
-    assert state.rule is Rule.FASTER
+    assert state.rule is LawRule.FASTER
     assert balance.baseline == pytest.approx(0.02)
     assert balance.balance <= 0.05 * PAID_IN * 0.02 * 2
 
@@ -204,7 +204,7 @@ def test_two_very_long_open_steps_close_the_gate_for_a_minute() -> None:
     closed_at = holder.now
     holder.until(0.02, is_open=True)
 
-    assert state.rule is Rule.LONG_STEPS
+    assert state.rule is LawRule.LONG_STEPS
     assert holder.now - closed_at >= 60
 
 
@@ -217,7 +217,7 @@ def test_a_holder_with_long_steps_of_its_own_is_not_protected_from_them() -> Non
     holder.work(1.0)
     holder.work(0.02, count=4)
 
-    assert holder.work(1.0).rule is not Rule.LONG_STEPS
+    assert holder.work(1.0).rule is not LawRule.LONG_STEPS
 
 
 def test_a_pair_that_does_not_fit_is_shut_out_longer_each_time() -> None:
@@ -227,7 +227,7 @@ def test_a_pair_that_does_not_fit_is_shut_out_longer_each_time() -> None:
         state = holder.until(0.12, is_open=False)
         since = holder.now
         holder.until(0.04, is_open=True)
-        if state.rule is Rule.MISFIT:
+        if state.rule is LawRule.MISFIT:
             closures.append(holder.now - since)
 
     assert holder.state.compute == pytest.approx(0.05 * LIMITS.slowdown)

@@ -29,7 +29,7 @@ class Gate(enum.Enum):
     SETTLING = "settling"  # the gate moved during the step: it is charged and nothing else
 
 
-class Account(NamedTuple):
+class DelayAccount(NamedTuple):
     """Delay account of a holder.
 
     Attributes:
@@ -50,7 +50,7 @@ class Account(NamedTuple):
         return self.baseline is None or self.balance < 0
 
 
-def observe(account: Account, seconds: float, gate: Gate, slowdown: float) -> Account:
+def observe(account: DelayAccount, seconds: float, gate: Gate, slowdown: float) -> DelayAccount:
     """Book one step of the holder.
 
     Args:
@@ -79,12 +79,12 @@ def reserve(baseline: float, slowdown: float) -> float:
     return PAID_IN * slowdown * max(_RESERVE_SECONDS, _RESERVE_STEPS * baseline)
 
 
-def forget(account: Account, newest: int) -> Account:
+def forget(account: DelayAccount, newest: int) -> DelayAccount:
     """Return an empty account with a baseline of only the newest closed steps."""
-    return _with_closed(Account(), account.closed[-newest:])
+    return _with_closed(DelayAccount(), account.closed[-newest:])
 
 
-def _with_closed(account: Account, closed: Tuple[float, ...]) -> Account:
+def _with_closed(account: DelayAccount, closed: Tuple[float, ...]) -> DelayAccount:
     longest = LONGEST_STEP * median(closed)
     counted = [min(seconds, longest) for seconds in closed]
     scatter = stdev(counted) if len(counted) > 1 else 0.0

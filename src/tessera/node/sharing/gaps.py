@@ -17,7 +17,7 @@ _GAPS = 20
 _LEAST_GAPS = 5
 
 
-class Phase(NamedTuple):
+class StepPhase(NamedTuple):
     """The holder's phase: whether it uses the device, and the boot-clock time of the change."""
 
     busy: bool
@@ -40,7 +40,7 @@ class Follower(NamedTuple):
     usual_gap: float = 0.0
 
 
-class Answer(NamedTuple):
+class GateAnswer(NamedTuple):
     """Whether the guest starts its next module; otherwise, when it asks again.
 
     It asks again after ``wait_seconds``, or within a slice after the phase or the bound changes.
@@ -63,8 +63,12 @@ def after_closed(follower: Follower, now: float) -> Follower:
 
 
 def ask(
-    follower: Follower, now: float, compute: float, module_seconds: float, phase: Optional[Phase]
-) -> Tuple[Follower, Answer]:
+    follower: Follower,
+    now: float,
+    compute: float,
+    module_seconds: float,
+    phase: Optional[StepPhase],
+) -> Tuple[Follower, GateAnswer]:
     """Answer a guest that waits at a gate.
 
     Args:
@@ -78,21 +82,21 @@ def ask(
         The next state and the answer.
     """
     if compute <= 0:
-        return after_closed(follower, now), Answer(go=False, wait_seconds=SLICE_SECONDS)
+        return after_closed(follower, now), GateAnswer(go=False, wait_seconds=SLICE_SECONDS)
     earned = compute * max(now - follower.at, 0.0)
     credit = min(follower.credit + earned, module_seconds)
     cost = _overlap(follower, now, module_seconds, phase)
     # The tolerance absorbs the rounding of sums of slices.
     if cost <= credit + 1e-12:
-        return follower._replace(credit=max(credit - cost, 0.0), at=now), Answer(go=True)
+        return follower._replace(credit=max(credit - cost, 0.0), at=now), GateAnswer(go=True)
     wait = SLICE_SECONDS
     if phase is None or phase.busy:
         wait = max((cost - credit) / compute, wait)
-    return follower._replace(credit=credit, at=now), Answer(go=False, wait_seconds=wait)
+    return follower._replace(credit=credit, at=now), GateAnswer(go=False, wait_seconds=wait)
 
 
 def _overlap(
-    follower: Follower, now: float, module_seconds: float, phase: Optional[Phase]
+    follower: Follower, now: float, module_seconds: float, phase: Optional[StepPhase]
 ) -> float:
     """Return the seconds by which a module that starts now is expected to delay the holder."""
     if phase is None or phase.busy:

@@ -16,7 +16,7 @@ from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
 from tessera.node.sharing.account import (
     LONGEST_STEP,
     PAID_IN,
-    Account,
+    DelayAccount,
     Gate,
     clipped,
     forget,
@@ -38,7 +38,7 @@ _MISFITS = 3
 _MISFIT_SECONDS = 60.0
 
 
-class Step(NamedTuple):
+class HolderStep(NamedTuple):
     """A step that a holder reported: its times in seconds on the node's boot clock."""
 
     start: float
@@ -58,7 +58,7 @@ class Limits(NamedTuple):
     settle_seconds: float
 
 
-class Rule(enum.Enum):
+class LawRule(enum.Enum):
     """Rule that moved the gate; ``START`` before the first move."""
 
     START = "start"
@@ -92,10 +92,10 @@ class State(NamedTuple):
         misfits: times of the latest overdrafts with the least compute.
     """
 
-    account: Account
+    account: DelayAccount
     compute: float
     is_open: bool = False
-    rule: Rule = Rule.START
+    rule: LawRule = LawRule.START
     moved_at: float = -math.inf
     closed_steps: int = 0
     needed_steps: int = LEAST_BASELINE_STEPS
@@ -112,10 +112,10 @@ class State(NamedTuple):
 
 def initial(limits: Limits) -> State:
     """Return the state before the first step: closed, without a baseline."""
-    return State(account=Account(), compute=PAID_IN * limits.slowdown)
+    return State(account=DelayAccount(), compute=PAID_IN * limits.slowdown)
 
 
-def look(state: State, steps: Iterable[Step], now: float, limits: Limits) -> State:
+def look(state: State, steps: Iterable[HolderStep], now: float, limits: Limits) -> State:
     """Book the steps that ended since the previous look, then move the gate if it must move.
 
     Args:
@@ -136,7 +136,7 @@ def look(state: State, steps: Iterable[Step], now: float, limits: Limits) -> Sta
     return _closed(state, now, rule, limits)
 
 
-def _book(state: State, step: Step, limits: Limits) -> State:
+def _book(state: State, step: HolderStep, limits: Limits) -> State:
     gate = _gate_during(step, state, limits)
     seconds = step.end - step.start
     account = observe(state.account, seconds, gate, limits.slowdown)
@@ -151,7 +151,7 @@ def _book(state: State, step: Step, limits: Limits) -> State:
     return state
 
 
-def _gate_during(step: Step, state: State, limits: Limits) -> Gate:
+def _gate_during(step: HolderStep, state: State, limits: Limits) -> Gate:
     if step.start < state.moved_at + limits.settle_seconds:
         return Gate.SETTLING
     return Gate.OPEN if state.is_open else Gate.CLOSED
@@ -194,7 +194,7 @@ def _opened(state: State, now: float) -> State:
         probe = min(2 * probe, longest) if agree else _PROBE_SECONDS[0]
     return state._replace(
         is_open=True,
-        rule=Rule.READY,
+        rule=LawRule.READY,
         moved_at=now,
         window=(),
         window_start=now,
@@ -204,16 +204,16 @@ def _opened(state: State, now: float) -> State:
     )
 
 
-def _rule_to_close(state: State, now: float) -> Optional[Rule]:
+def _rule_to_close(state: State, now: float) -> Optional[LawRule]:
     account = state.account
     if account.overdrawn or account.baseline is None:
-        return Rule.OVERDRAWN
+        return LawRule.OVERDRAWN
     if now - state.last_closed > max(state.probe_seconds, _PROBE_STEPS * account.baseline):
-        return Rule.PROBE
+        return LawRule.PROBE
     if _is_faster(state, account.baseline):
-        return Rule.FASTER
+        return LawRule.FASTER
     if _has_long_steps(state, account.baseline):
-        return Rule.LONG_STEPS
+        return LawRule.LONG_STEPS
     return None
 
 
@@ -234,17 +234,17 @@ def _has_long_steps(state: State, baseline: float) -> bool:
     return sum(seconds > longest for seconds in state.open_steps) >= 2
 
 
-def _closed(state: State, now: float, rule: Rule, limits: Limits) -> State:
+def _closed(state: State, now: float, rule: LawRule, limits: Limits) -> State:
     shut_until = state.shut_until
-    if rule is Rule.LONG_STEPS:
+    if rule is LawRule.LONG_STEPS:
         shut_until = now + _SHUT_SECONDS[0]
-    if rule is Rule.OVERDRAWN:
+    if rule is LawRule.OVERDRAWN:
         state, rule = _after_overdraft(state, now, limits)
-        if rule is Rule.MISFIT:
+        if rule is LawRule.MISFIT:
             shut_until = now + state.shut_seconds
             longer = min(2 * state.shut_seconds, _SHUT_SECONDS[1])
             state = state._replace(shut_seconds=longer, misfits=())
-    overdrawn = rule is Rule.OVERDRAWN
+    overdrawn = rule is LawRule.OVERDRAWN
     return state._replace(
         is_open=False,
         rule=rule,
@@ -257,21 +257,21 @@ def _closed(state: State, now: float, rule: Rule, limits: Limits) -> State:
     )
 
 
-def _after_overdraft(state: State, now: float, limits: Limits) -> Tuple[State, Rule]:
+def _after_overdraft(state: State, now: float, limits: Limits) -> Tuple[State, LawRule]:
     """Halve compute if guests are the cause; count overdrafts that the least compute cannot cure.
 
     Late steps of the holder itself overdraw the account, too: that closes the gate and no more.
     """
     loss, error = _loss(state.window, state.account)
     if loss - error <= limits.slowdown:
-        return state, Rule.OVERDRAWN
+        return state, LawRule.OVERDRAWN
     least = _LEAST_COMPUTE * limits.slowdown
     if state.compute > least:
         halved = max(state.compute / 2, least)
-        return state._replace(compute=halved), Rule.OVERDRAWN
+        return state._replace(compute=halved), LawRule.OVERDRAWN
     recent = [then for then in state.misfits if now - then <= _MISFIT_SECONDS]
     misfits = (*recent, now)
-    rule = Rule.MISFIT if len(misfits) >= _MISFITS else Rule.OVERDRAWN
+    rule = LawRule.MISFIT if len(misfits) >= _MISFITS else LawRule.OVERDRAWN
     return state._replace(misfits=misfits), rule
 
 
@@ -289,7 +289,7 @@ def _adjusted(state: State, now: float, limits: Limits) -> State:
     return state._replace(compute=compute, window=(), window_start=now)
 
 
-def _loss(window: Sequence[float], account: Account) -> Tuple[float, float]:
+def _loss(window: Sequence[float], account: DelayAccount) -> Tuple[float, float]:
     """Return the loss in open steps and its standard error, both relative to the baseline.
 
     An account that was overdrawn before 5 open steps is evidence of a loss without a measurement.
@@ -300,7 +300,7 @@ def _loss(window: Sequence[float], account: Account) -> Tuple[float, float]:
     return mean / account.baseline - 1, _error(window, account) / account.baseline
 
 
-def _error(window: Sequence[float], account: Account) -> float:
+def _error(window: Sequence[float], account: DelayAccount) -> float:
     """Return the standard error of the difference of the means of open and closed steps.
 
     A few open steps may lack the rare late ones, so their scatter is at least that of the closed.

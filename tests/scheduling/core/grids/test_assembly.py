@@ -13,7 +13,7 @@ from scheduling.core.grids.assembly import (
     search,
     shortlist,
 )
-from scheduling.core.grids.model import GridError, Schedule
+from scheduling.core.grids.model import GridInputError, Schedule
 
 TIMES = st.integers(0, 9)
 
@@ -127,5 +127,5 @@ def test_a_plan_with_a_slow_exchange_loses_to_one_with_slower_passes():
     [([], []), ([[]], []), ([[StageTimes(1, 1)]] * 2, []), ([[StageTimes(1, 1)]] * 2, [[[]]])],
 )
 def test_stages_and_edges_that_do_not_fit_are_refused(stages, edges):
-    with pytest.raises(GridError, match="do not fit"):
+    with pytest.raises(GridInputError, match="do not fit"):
         StageOptions(stages=stages, edges=edges, micro_batches=1, schedule=Schedule.GPIPE)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from scheduling.core.grids.cases import estimate_lines, pipeline_lines, regret_lines
-from scheduling.core.grids.model import GridError
+from scheduling.core.grids.model import GridInputError
 
 PIPELINE = {"forward": [1, 1], "backward": [2, 2], "transfer": [1], "micro_batches": 2}
 
@@ -138,7 +138,7 @@ def test_an_empty_document_has_no_regrets():
     ],
 )
 def test_documents_that_are_not_pipelines_are_refused(document, message):
-    with pytest.raises(GridError, match=message):
+    with pytest.raises(GridInputError, match=message):
         list(pipeline_lines(document))
 
 
@@ -154,7 +154,7 @@ def test_documents_that_are_not_pipelines_are_refused(document, message):
     ],
 )
 def test_documents_that_are_not_estimates_are_refused(document, message):
-    with pytest.raises(GridError, match=message):
+    with pytest.raises(GridInputError, match=message):
         list(estimate_lines(document))
 
 

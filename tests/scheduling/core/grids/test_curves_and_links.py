@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scheduling.core.grids.curves import interpolated, interpolated_from_zero
 from scheduling.core.grids.links import LinkPoint, Links, LinkTable, UnmeasuredLinkError
-from scheduling.core.grids.model import GridError
+from scheduling.core.grids.model import GridInputError
 
 SIZES = [2.0, 4.0, 8.0]
 TIMES = [3.0, 5.0, 6.0]
@@ -100,7 +100,7 @@ def test_a_limit_of_the_link_class():
     assert LINKS.is_within(0, 1, "node")
     assert LINKS.is_within(0, 7, "node")
     assert not LINKS.is_within(7, 8, "node")
-    with pytest.raises(GridError, match=r"tensor_within.*Use pcie, node, rack"):
+    with pytest.raises(GridInputError, match=r"tensor_within.*Use pcie, node, rack"):
         LINKS.is_within(0, 1, "socket")
 
 
@@ -108,11 +108,11 @@ def test_a_limit_of_the_link_class():
     "point", [("send", 2, 0, 1.0), ("send", 2, 100, 1.0), ("send", 2, 50, -1.0)]
 )
 def test_invalid_measurements_are_refused(point):
-    with pytest.raises(GridError, match="not a valid measurement"):
+    with pytest.raises(GridInputError, match="not a valid measurement"):
         LinkTable((*_table().points, LinkPoint(*point)))
 
 
 @pytest.mark.parametrize("spans", [(), (("node", 8), ("pcie", 2)), (("node", 0),)])
 def test_classes_that_do_not_grow_are_refused(spans):
-    with pytest.raises(GridError, match="spans"):
+    with pytest.raises(GridInputError, match="spans"):
         Links(spans=spans, tables={})

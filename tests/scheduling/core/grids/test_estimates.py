@@ -8,7 +8,7 @@ import pytest
 from scheduling.core.grids import (
     Estimator,
     Grid,
-    GridError,
+    GridInputError,
     GridLimits,
     GridState,
     LayerClass,
@@ -286,5 +286,5 @@ def test_a_shape_that_was_not_profiled_is_used_if_no_other_fits():
 
 
 def test_a_batch_that_micro_batches_do_not_divide_is_refused():
-    with pytest.raises(GridError, match="multiple of `micro_batches`"):
+    with pytest.raises(GridInputError, match="multiple of `micro_batches`"):
         Training(batch=10, micro_batches=4)

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.core.grids.memory import MemoryRules
-from scheduling.core.grids.model import GridError, StageShape
+from scheduling.core.grids.model import GridInputError, StageShape
 from scheduling.core.grids.profiles import (
     LayerClass,
     LayerRun,
@@ -84,7 +84,7 @@ def test_layers_in_sequence_add_up():
 
 
 def test_a_layer_without_a_class_is_refused():
-    with pytest.raises(GridError, match="Head has no measured class"):
+    with pytest.raises(GridInputError, match="Head has no measured class"):
         Profile(type="a100", device_memory=1, layers=("Head",), classes={})
 
 

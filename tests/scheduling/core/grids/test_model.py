@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.core.grids.model import (
-    GridError,
+    GridInputError,
     GridLimits,
     Schedule,
     StageShape,
@@ -42,7 +42,7 @@ def test_limits_remove_grids():
 
 @pytest.mark.parametrize("requested", [0, -4, 3, 12])
 def test_a_request_that_is_not_a_power_of_two_is_refused(requested):
-    with pytest.raises(GridError, match=r"requested: .* not a power of two\. Use") as caught:
+    with pytest.raises(GridInputError, match=r"requested: .* not a power of two\. Use") as caught:
         grids_of(requested, ["a100"], WIDE)
 
     assert caught.value.value == requested
@@ -69,7 +69,7 @@ def test_shapes_of_a_stage_go_from_data_to_tensor():
 
 
 def test_a_shape_of_three_replicas_is_refused():
-    with pytest.raises(GridError, match="data: 3"):
+    with pytest.raises(GridInputError, match="data: 3"):
         StageShape(data=3, tensor=1)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.grids.model import GridError
+from scheduling.core.grids.model import GridInputError
 from scheduling.core.grids.partition import partition
 
 WORK = [1, 3, 2, 2, 6, 2]
@@ -91,7 +91,7 @@ def _compare(problem):
     work, transfers, stages, devices, equal_widths = problem
     wanted = _brute_force(*problem)
     if wanted is None:
-        with pytest.raises(GridError, match="cannot be divided"):
+        with pytest.raises(GridInputError, match="cannot be divided"):
             partition(work, transfers, stages=stages, devices=devices, equal_widths=equal_widths)
         return
 
@@ -128,7 +128,7 @@ def test_rounding_errors_do_not_hide_ties_of_equal_layers(problem, unit):
     ],
 )
 def test_invalid_input_is_refused_with_its_field(work, transfers, stages, field):
-    with pytest.raises(GridError) as caught:
+    with pytest.raises(GridInputError) as caught:
         partition(work, transfers, stages=stages, devices=4)
 
     assert caught.value.field == field

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.grids.model import GridError, Schedule
+from scheduling.core.grids.model import GridInputError, Schedule
 from scheduling.core.grids.pipeline import Pipeline, replay, stage_actions
 
 GPIPE, ONE_F_ONE_B = Schedule.GPIPE, Schedule.ONE_F_ONE_B
@@ -203,10 +203,10 @@ def test_recorded_pipelines(shared_dir, schedule):
 def test_lists_that_do_not_fit_together_are_refused(change):
     fitting = {"forward": [1, 1], "backward": [1, 1], "transfer": [1], "micro_batches": 1}
 
-    with pytest.raises(GridError, match="do not fit"):
+    with pytest.raises(GridInputError, match="do not fit"):
         Pipeline(**fitting | change)
 
 
 def test_a_step_without_micro_batches_is_refused():
-    with pytest.raises(GridError, match="micro_batches"):
+    with pytest.raises(GridInputError, match="micro_batches"):
         Pipeline(forward=[1], backward=[1], transfer=[], micro_batches=0)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.sharing.charges import Part, charge
+from scheduling.core.sharing.charges import DevicePart, charge
 
 LEAF = 20
 PARTS = st.lists(
     st.builds(
-        Part,
+        DevicePart,
         vc=st.sampled_from("ab"),
         memory=st.none() | st.integers(1, LEAF),
         compute=st.none() | st.integers(1, 20).map(lambda twentieths: Fraction(twentieths, 20)),
@@ -22,8 +22,10 @@ PARTS = st.lists(
 )
 
 
-def part(memory: int | None, compute: str | None = None, vc: str = "a", **more: bool) -> Part:
-    return Part(vc=vc, memory=memory, compute=Fraction(compute) if compute else None, **more)
+def part(
+    memory: int | None, compute: str | None = None, vc: str = "a", **more: bool
+) -> DevicePart:
+    return DevicePart(vc=vc, memory=memory, compute=Fraction(compute) if compute else None, **more)
 
 
 @given(parts=PARTS)
@@ -103,4 +105,4 @@ def test_a_leaf_offers_memory() -> None:
 @pytest.mark.parametrize(("memory", "compute"), [(0, None), (-1, None), (1, Fraction(0))])
 def test_sizes_are_positive(memory, compute) -> None:
     with pytest.raises(ValueError, match="not positive"):
-        Part(vc="a", memory=memory, compute=compute)
+        DevicePart(vc="a", memory=memory, compute=compute)

@@ -10,11 +10,11 @@ from scheduling.core.sharing.hosts import (
     Consent,
     GuestRequest,
     Host,
-    LeaseKind,
+    LeaseViolation,
     Refusal,
     SharedLease,
+    SharedLeaseKind,
     SharingMode,
-    Violation,
     best_host,
     consents,
     may_promote,
@@ -22,8 +22,8 @@ from scheduling.core.sharing.hosts import (
     violations,
 )
 
-HOLDER = SharedLease(job=1, tenant="a", kind=LeaseKind.USING, slot=0, guaranteed=True)
-GUEST = SharedLease(job=2, tenant="a", kind=LeaseKind.GUEST, slot=1, guaranteed=False)
+HOLDER = SharedLease(job=1, tenant="a", kind=SharedLeaseKind.USING, slot=0, guaranteed=True)
+GUEST = SharedLease(job=2, tenant="a", kind=SharedLeaseKind.GUEST, slot=1, guaranteed=False)
 HOST = Host(
     address="n0/0",
     type="a100",
@@ -80,7 +80,7 @@ HOSTS = st.builds(
     ],
 )
 def test_leases_of_a_device_break_named_rules(leases, consent, broken) -> None:
-    assert violations(leases, consent) == ((Violation[broken],) if broken else ())
+    assert violations(leases, consent) == ((LeaseViolation[broken],) if broken else ())
 
 
 def test_three_guests_have_slots_of_their_own() -> None:

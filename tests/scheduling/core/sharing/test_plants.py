@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.sharing.device import Device, Serving
-from scheduling.core.sharing.plants import Outcome, Plant, Turn, run_plant
-from tessera.node.sharing.law import Rule
+from scheduling.core.sharing.device import Serving, SimulatedDevice
+from scheduling.core.sharing.plants import Plant, PlantOutcome, PlantTurn, run_plant
+from tessera.node.sharing.law import LawRule
 
 BUSY = Plant(
     kernels=10,
@@ -24,25 +24,25 @@ HALF = replace(BUSY, gap_seconds=0.02)
 SEEDS = (101, 102, 103)
 
 
-def runs(plant: Plant) -> list[Outcome]:
+def runs(plant: Plant) -> list[PlantOutcome]:
     return [run_plant(plant, seed) for seed in SEEDS]
 
 
-def loss(outcomes: list[Outcome]) -> float:
+def loss(outcomes: list[PlantOutcome]) -> float:
     return mean(outcome.loss for outcome in outcomes)
 
 
-def worst(outcomes: list[Outcome]) -> float:
+def worst(outcomes: list[PlantOutcome]) -> float:
     return mean(outcome.worst_loss for outcome in outcomes)
 
 
-def delay_after(outcome: Outcome, turn: float) -> float:
+def delay_after(outcome: PlantOutcome, turn: float) -> float:
     """Seconds of delay within the 2 s after a turn."""
     steps = [step for step in outcome.steps if step.end > turn and step.start < turn + 2]
     return sum(step.end - step.start - step.alone for step in steps)
 
 
-def share(outcomes: list[Outcome]) -> float:
+def share(outcomes: list[PlantOutcome]) -> float:
     return mean(outcome.guest_share for outcome in outcomes)
 
 
@@ -82,10 +82,10 @@ def test_the_holder_keeps_its_pace_and_the_guest_gets_the_gaps(plant, least_shar
 @pytest.mark.parametrize(
     "plant",
     [
-        replace(HALF, turn=Turn(at=12, gap_seconds=0.0)),
-        replace(BUSY, turn=Turn(at=12, kernel_seconds=0.004)),
-        replace(HALF, turn=Turn(at=12, kernel_seconds=0.006)),
-        replace(HALF, turn=Turn(at=12, back=20, gap_seconds=0.0)),
+        replace(HALF, turn=PlantTurn(at=12, gap_seconds=0.0)),
+        replace(BUSY, turn=PlantTurn(at=12, kernel_seconds=0.004)),
+        replace(HALF, turn=PlantTurn(at=12, kernel_seconds=0.006)),
+        replace(HALF, turn=PlantTurn(at=12, back=20, gap_seconds=0.0)),
     ],
     ids=["gap-vanishes", "doubles", "trebles", "back"],
 )
@@ -110,12 +110,12 @@ def test_the_account_limits_the_loss_where_guests_cost_more_than_they_work(
 
 
 def test_a_holder_whose_wait_has_ended_is_measured_again() -> None:
-    for outcome in runs(replace(HALF, turn=Turn(at=12, gap_seconds=0.0))):
-        assert Rule.FASTER in outcome.moves
+    for outcome in runs(replace(HALF, turn=PlantTurn(at=12, gap_seconds=0.0))):
+        assert LawRule.FASTER in outcome.moves
 
 
 def test_late_steps_cost_the_guest_and_not_the_holder() -> None:
-    outcomes = runs(replace(HALF, turn=Turn(tail=0.05)))
+    outcomes = runs(replace(HALF, turn=PlantTurn(tail=0.05)))
 
     assert loss(outcomes) <= 0.05
     assert share(outcomes) >= 0.2
@@ -169,7 +169,7 @@ def test_no_shape_of_holder_and_guest_breaks_the_bound(plant, seed) -> None:
 
 @pytest.mark.parametrize("serving", Serving)
 def test_a_device_serves_both_and_loses_no_work(serving) -> None:
-    device = Device(serving)
+    device = SimulatedDevice(serving)
     device.submit_holder(2.0)
     device.submit_guest(1.0)
     passed = 0.0
@@ -187,7 +187,7 @@ def test_a_device_serves_both_and_loses_no_work(serving) -> None:
 def test_equal_parts_and_first_come_serve_in_different_order() -> None:
     ends = {}
     for serving in Serving:
-        device = Device(serving)
+        device = SimulatedDevice(serving)
         device.submit_guest(1.0)
         device.submit_holder(1.5)
         device.advance(device.next_end())
