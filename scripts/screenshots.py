@@ -185,7 +185,7 @@ def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     while time.monotonic() < deadline and process.poll() is None:
         said = log.read_text()
         found = re.search(r"is ready after .*?(http://\S+?)/\s", said)
-        if found and "End: Ctrl-C" in said:
+        if found and "Stop: Ctrl-C" in said:
             return found[1]
         time.sleep(0.2)
     sys.exit("the portal did not start:\n" + log.read_text())

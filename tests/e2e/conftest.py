@@ -83,7 +83,7 @@ class _Said:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
-            if "End: Ctrl-C" in line:
+            if "Stop: Ctrl-C" in line:
                 self.ready.set()
         self.ready.set()
 

@@ -222,7 +222,7 @@ def test_a_container_runs_with_its_files_and_its_exit_code(
     status = session.exit_of(spec)
 
     assert sorted(session.log(spec).split()) == sorted(
-        ["hunter2", "checkpoints", "job", "node.pyz", "secrets", "work", "err"]
+        ["hunter2", "checkpoints", "home", "job", "node.pyz", "secrets", "work", "err"]
     )
     assert session.log(spec, "reports") == "{}\n"
     assert status.exit is not None

@@ -5,6 +5,7 @@ up (``getpwuid``) fail there, so the user gets an entry before the container sta
 """
 
 import io
+import logging
 import tarfile
 from collections.abc import Iterable
 from typing import Final
@@ -13,6 +14,8 @@ import docker
 import docker.errors
 
 from tessera import protocol
+
+log = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 1 << 20
 """Account files of an image that are larger stay as they are."""
@@ -30,7 +33,11 @@ def add_account(engine: docker.APIClient, container: str, uid: int, gid: int) ->
             continue
         separator = b"" if not content or content.endswith(b"\n") else b"\n"
         archive = _archive(path, content + separator + entry.encode("ascii"))
-        engine.put_archive(container, "/", archive)
+        try:
+            engine.put_archive(container, "/", archive)
+        except docker.errors.APIError as error:
+            # Most jobs run without the entry, too.
+            log.warning("%s has no account in /%s: %s", container, path, error.explanation)
 
 
 def _has_id(content: bytes, number: int) -> bool:
@@ -68,9 +75,12 @@ def _bounded(chunks: Iterable[bytes]) -> bytes | None:
 
 
 def _archive(path: str, content: bytes) -> bytes:
-    found = io.BytesIO()
-    with tarfile.open(fileobj=found, mode="w") as archive:
-        entry = tarfile.TarInfo(path)
-        entry.size, entry.mode = len(content), 0o644
-        archive.addfile(entry, io.BytesIO(content))
-    return found.getvalue()
+    """Return an archive of one file that ends with its end mark.
+
+    ``tarfile`` fills the last record with zeros. Podman stops to read at the end mark, and fails
+    with a broken pipe if it gets more.
+    """
+    entry = tarfile.TarInfo(path)
+    entry.size, entry.mode = len(content), 0o644
+    padding = -len(content) % tarfile.BLOCKSIZE
+    return entry.tobuf() + content + bytes(padding + 2 * tarfile.BLOCKSIZE)
