@@ -80,7 +80,7 @@ def settle(
 
 def _refusal(found: List[str]) -> str:
     return (
-        "D2 (the same bits on devices of several types) cannot be guaranteed:  "
+        "D2 (the same bits on devices of several types) cannot be guaranteed: "
         + "; ".join(found)
         + ". Use D1, or restrict the job to one device type."
     )
