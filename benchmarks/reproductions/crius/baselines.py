@@ -11,7 +11,7 @@ MOST_DEVICES = 16
 
 @dataclass(slots=True, kw_only=True)
 class Fifo:
-    """First come, first served by type: each job gets the type and number that it asks for.
+    """First come, first served by type: each job gets the requested type and number.
 
     Attributes:
         relaxed: whether a job may be spread over more nodes than it needs.
@@ -103,7 +103,7 @@ class ElasticFlow:
         """Do nothing: deadlines are loose."""
 
     def _started(self, job: Job) -> bool:
-        """Admit a job and divide the devices of its type anew, or return False."""
+        """Admit a job and divide the devices of its type again, or return False."""
         others = [other for other in self.queues.running if other.kind == job.kind]
         least = {other: self._least(other) for other in (job, *others)}
         sizes = {other: size for other, size in least.items() if size is not None}

@@ -197,7 +197,7 @@ def _present(job: Job) -> Request:
 
 
 def _span(table: Table, request: Request) -> Span:
-    """Return the shape of a job in a table, or the one that it asks for."""
+    """Return the shape of a job in a table, or the requested one."""
     span = table.span(request.job.index)
     return table.layout.best(request.kind, request.devices) if span is None else span
 

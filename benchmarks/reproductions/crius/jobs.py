@@ -7,7 +7,7 @@ from typing import NamedTuple
 from benchmarks.reproductions.crius.devices import Span, Table
 from benchmarks.reproductions.crius.steptimes import StepTimes
 
-#: Stands for the speed of a shape that cannot run, as in the artefact: sums of it decide.
+#: Speed of a shape that cannot run, as in the artefact; it is part of the sums that decide.
 INFEASIBLE = -1e9
 _TUNING_PER_DEVICE = 10
 _MOST_TUNING = 40
