@@ -1,4 +1,4 @@
-"""Texts for the scripts of the pages (``say`` in ``static/js/dom.js``)."""
+"""Texts for the scripts of the pages (``translate`` in ``static/js/dom.js``)."""
 
 from typing import Final
 

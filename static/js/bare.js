@@ -1,4 +1,4 @@
-// Entry of the pages without the frame.
+// Entry point of pages without the frame.
 import { startTheme } from "./theme.js";
 import { startZone } from "./zone.js";
 

@@ -1,4 +1,4 @@
-// data-bind="jobs.running": the text of the number inside follows the value at that path of the nearest data-topic's messages.
+// data-bind="jobs.running": shows the number at this path of the latest message of the nearest data-topic.
 import { $, $$, at } from "./dom.js";
 
 const format = new Intl.NumberFormat(document.documentElement.lang || "en", { maximumFractionDigits: 2 });

@@ -1,11 +1,11 @@
-// Plotly charts, loaded after the first paint and only where a chart is. The figure lies beside the chart as JSON; a trace's
-// `colour` names a token, so that it follows the theme; line ends are labelled; a table says the same.
-import { $, $$, getJson, say } from "./dom.js";
+// Plotly charts, loaded after the first paint and only on pages with charts. The figure is JSON next to the chart. A trace's
+// `colour` names a design token, so it follows the theme. Line ends have labels. A table shows the same values.
+import { $, $$, getJson, translate } from "./dom.js";
 import { theme } from "./theme.js";
 
 const PACE_MS = 1000;
 const MOST_LABELS = 4;
-// There a legend below names the lines: no room is left beside them.
+// On narrow pages, a legend below the chart names the lines, because there is no space beside them.
 const NARROW = matchMedia("(max-width: 720px)");
 let library = null;
 
@@ -34,7 +34,7 @@ function load() {
 
 const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// A token may hold light-dark(); an element's computed colour is what it means now.
+// A token may contain light-dark(); the computed colour of an element resolves it.
 function colour(name) {
   const probe = document.createElement("span");
   probe.className = "sr";
@@ -65,7 +65,7 @@ function ends(traces, figure) {
   return spread(labels, figure.layout?.yaxis ?? {}, lines);
 }
 
-// What happened meanwhile: a triangle on the axis that says it, and where it changed things a dashed line through the chart.
+// Events: a labelled triangle on the axis, and a dashed line through the chart for events that changed something.
 function marked({ marks = [] }) {
   if (!marks.length) return { traces: [], shapes: [] };
   const value = colour("text-3");
@@ -75,13 +75,13 @@ function marked({ marks = [] }) {
   return { traces: [{ ...points, ...looks }], shapes: lines };
 }
 
-// On a logarithmic axis Plotly wants the exponent of an annotation's place, unlike that of a point.
+// On a logarithmic axis, Plotly takes the exponent for the position of an annotation, but the value for a point.
 const placed = (value, axis) => (axis?.type === "log" ? Math.log10(value) : value);
 
-// Samples may end a moment past the axis, where Plotly leaves out their label.
+// The last samples may be outside of the axis, where Plotly would omit their label.
 const within = (value, axis) => (axis?.range && Date.parse(value) > Date.parse(axis.range[1]) ? axis.range[1] : value);
 
-// Labels of lines that end close together are moved apart, the highest stays.
+// Moves apart the labels of lines that end close together; the highest label keeps its position.
 function spread(labels, axis, lines) {
   const known = lines.flatMap((trace) => trace.y).filter((value) => value !== null).map((value) => placed(value, axis));
   if (axis.rangemode === "tozero") known.push(0);
@@ -92,14 +92,14 @@ function spread(labels, axis, lines) {
   return labels;
 }
 
-// Dates in the page's language; in English where the design has no other.
+// Dates in the language of the page, or in English if the bundle lacks the language.
 const timeaxis = (design) => design.timeaxis[document.documentElement.lang.split("-")[0]] ?? design.timeaxis.en;
 
 function layout(figure, design) {
   const painted = figure.data.map(paint);
   const labels = NARROW.matches ? [] : ends(painted, figure);
   const named = painted.filter((trace) => trace.name);
-  // A line whose end says its name needs no legend; one under a chart stands below the axis' title.
+  // A line with a label at its end needs no legend. A legend below a chart is placed under the title of the axis.
   if (labels.length) painted.filter(isNamedLine).forEach((trace) => { trace.showlegend = false; });
   const low = NARROW.matches || figure.layout?.xaxis?.title;
   const { traces, shapes } = marked(figure);
@@ -126,11 +126,11 @@ function table(figure) {
   element.className = "tight";
   const head = element.createTHead().insertRow();
   const cell = (row, tag, text, numeric) => row.append(Object.assign(document.createElement(tag), { textContent: text, className: numeric ? "num" : "" }));
-  cell(head, "th", figure.data[0]?.x?.length ? figure.across ?? say("At") : "", false);
+  cell(head, "th", figure.data[0]?.x?.length ? figure.across ?? translate("At") : "", false);
   figure.data.forEach((trace) => cell(head, "th", trace.name ?? "", true));
   const body = element.createTBody();
   const lines = [...(figure.data[0]?.x ?? []).map((x, place) => ({ x, place })), ...(figure.marks ?? [])];
-  // Only marks have to be put between the others: without any the order is the figure's own.
+  // Only marks must be sorted between the other traces; without marks, the order is that of the figure.
   if (figure.marks?.length) lines.sort((a, b) => Date.parse(a.x) - Date.parse(b.x));
   lines.forEach(({ x, place, text }) => {
     const row = body.insertRow();
@@ -156,7 +156,7 @@ async function draw(chart, figure) {
   describe(chart, figure);
   if (!figure.data.length) {
     const place = $(".waits", plot);
-    if (place) place.textContent = say("No data yet.");
+    if (place) place.textContent = translate("No data yet.");
     return;
   }
   const { design, Plotly } = await load();
@@ -168,14 +168,14 @@ async function draw(chart, figure) {
 
 function fail(chart, error) {
   const place = $(".plot .waits", chart);
-  if (place) place.textContent = say("The chart is not available. Use the table.");
+  if (place) place.textContent = translate("The chart is not available. Use the table.");
   console.warn("chart", error);
 }
 
 export function startChart(chart) {
   if (chart.dataset.started) return;
   chart.dataset.started = "yes";
-  // A figure that is not in the page is fetched when the chart comes into view.
+  // A figure that is not part of the page is fetched when the chart becomes visible.
   let figure = JSON.parse($('script[type="application/json"]', chart)?.textContent ?? "null");
   let waiting = null;
   const show = async () => {
@@ -190,7 +190,7 @@ export function startChart(chart) {
     const on = chart.dataset.view !== "table";
     chart.dataset.view = on ? "table" : "plot";
     button.setAttribute("aria-pressed", String(on));
-    button.textContent = on ? say("Chart") : say("Table");
+    button.textContent = on ? translate("Chart") : translate("Table");
     if (on) $(".twin", chart).replaceChildren(table(figure ?? { data: [] }));
     else show();
   });

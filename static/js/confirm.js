@@ -1,8 +1,8 @@
-// The confirm dialog. Put these on a form, or on an element with hx-post and the like:
+// The confirm dialog. Set these attributes on a form, or on an element with hx-post:
 //   data-confirm="Stop 3 jobs?"  data-confirm-body="They save a checkpoint …"  data-confirm-verb="Stop 3 jobs"
 //   data-confirm-safe="Keep running"  data-confirm-reason (asks for one)  data-confirm-type="name" (must be typed)
 //   data-confirm-list='[["detector-sweep-03", "2438"]]'
-import { $, say } from "./dom.js";
+import { $, translate } from "./dom.js";
 
 let settle = null;
 let opener = null;
@@ -14,8 +14,8 @@ function fill(box, options) {
   $("#confirm-title", box).textContent = options.confirm;
   $("#confirm-body", box).textContent = options.confirmBody ?? "";
   $("#confirm-body", box).hidden = !options.confirmBody;
-  $("[data-confirm-yes]", box).textContent = options.confirmVerb ?? say("Continue");
-  $("[data-confirm-no]", box).textContent = options.confirmSafe ?? say("Cancel");
+  $("[data-confirm-yes]", box).textContent = options.confirmVerb ?? translate("Continue");
+  $("[data-confirm-no]", box).textContent = options.confirmSafe ?? translate("Cancel");
   const list = $("[data-confirm-list]", box);
   const rows = options.confirmList ? JSON.parse(options.confirmList) : [];
   list.hidden = rows.length === 0;
@@ -48,7 +48,7 @@ function check(box) {
   $("[data-confirm-yes]", box).setAttribute("aria-disabled", String(missing(box) !== null));
 }
 
-/** Ask; resolves to {reason} when the verb was chosen, to null otherwise. */
+/** Show the dialog; resolves to {reason} if confirmed, to null otherwise. */
 export function ask(options) {
   const box = dialog();
   opener = document.activeElement;
@@ -83,7 +83,7 @@ function putReason(form, reason) {
   field.value = reason;
 }
 
-// A live part that came anew while the question stood took its form or its button along; what was agreed to is sent all the same.
+// A live update may have replaced the form or the button while the dialog was open; the confirmed request is sent anyway.
 function revive(lost, home) {
   lost.hidden = true;
   home.append(lost);

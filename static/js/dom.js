@@ -1,13 +1,13 @@
-// Small helpers that every other module uses.
+// Helpers that all modules use.
 export const $ = (selector, root = document) => root.querySelector(selector);
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-/** True where a key press belongs to the element that has the focus. */
+/** Return whether a key press belongs to the focused element. */
 export function isTyping(target) {
   return target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=checkbox]):not([type=radio]), textarea, select"));
 }
 
-/** Listen on the document for `type` on elements that match `selector`, now and after swaps. */
+/** Listen on the document for `type` on elements that match `selector`, including swapped ones. */
 export function delegate(type, selector, handler) {
   document.addEventListener(type, (event) => {
     const found = event.target instanceof Element ? event.target.closest(selector) : null;
@@ -15,7 +15,7 @@ export function delegate(type, selector, handler) {
   });
 }
 
-/** Run `visit` for every match now and in everything that a swap brings in. */
+/** Run `visit` for every match, now and in swapped content. */
 export function whenever(selector, visit) {
   const look = (root) => {
     if (root instanceof Element && root.matches(selector)) visit(root);
@@ -37,7 +37,7 @@ export function icon(name, size = "") {
   return svg;
 }
 
-/** POST a form's worth of values with the CSRF token; returns the response. */
+/** POST values with the CSRF token; returns the response. */
 export function post(url, values = {}) {
   return fetch(url, {
     method: "POST",
@@ -47,7 +47,7 @@ export function post(url, values = {}) {
   });
 }
 
-/** GET JSON from the REST twin; errors carry the status. */
+/** GET JSON from REST; errors have the status. */
 export async function getJson(url, options = {}) {
   const response = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" }, ...options });
   if (!response.ok) {
@@ -69,10 +69,10 @@ export const debounce = (wait, call) => {
   return later;
 };
 
-/** The value at a dotted path, or undefined. */
+/** Return the value at a dotted path, or undefined. */
 export const at = (value, path) => path.split(".").reduce((inner, key) => inner?.[key], value);
 
-/** A preference of this browser; a browser that keeps nothing is no error. */
+/** A preference stored in this browser; storage that is not available is not an error. */
 export const memory = {
   get(key) {
     try { return localStorage.getItem(`tessera.${key}`); } catch { return null; }
@@ -84,8 +84,8 @@ export const memory = {
 
 let words = null;
 
-/** `text` in the language of the page, with each {name} replaced by its fact; the server hands over the words. */
-export function say(text, facts = {}) {
+/** Return `text` in the language of the page with each {name} replaced. The server renders the messages into the page. */
+export function translate(text, facts = {}) {
   words ??= JSON.parse(document.getElementById("words")?.textContent ?? "{}");
   return (words[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => String(facts[name] ?? whole));
 }

@@ -1,6 +1,6 @@
-// hx-ext="keyed" hx-swap="keyed": rows are swapped in place by data-key. A row that did not change is not touched, and
-// while somebody points at the list or works in it the order stays and vanished rows only turn grey. A row whose menu is
-// open stays as it is.
+// hx-ext="keyed" hx-swap="keyed": swaps rows in place by data-key. An unchanged row is not touched. While the pointer or the
+// focus is in the list, the order does not change and removed rows are only shown in grey. A row with an open menu is not
+// replaced.
 import { $$ } from "./dom.js";
 import { refreshSelection } from "./rows.js";
 
@@ -17,7 +17,7 @@ function replace(old, fresh) {
   if (place >= 0) (inside(fresh)[place] ?? fresh).focus({ preventScroll: true });
 }
 
-/** Make `list` show `rows`, touching only what changed. */
+/** Update `list` to show `rows`; touches changed rows only. */
 export function swapKeyed(list, rows) {
   const held = list.matches(":hover") || list.contains(document.activeElement);
   const old = new Map([...list.children].map((row) => [row.dataset.key, row]));

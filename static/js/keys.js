@@ -1,4 +1,4 @@
-// Keys of the design, section 7. Single keys are off in fields and can be switched off as a whole.
+// Keyboard shortcuts of the design, section 7. Single keys do nothing in fields, and a setting switches them off.
 import { $, $$, isTyping, memory } from "./dom.js";
 import { openDialog } from "./menus.js";
 import { listKey } from "./rows.js";
@@ -36,7 +36,7 @@ function jobKey(event) {
   return Boolean(button);
 }
 
-/** Plus and minus follow the links of the timeline, wherever the focus is. */
+/** Plus and minus follow the zoom links of the timeline, independent of the focus. */
 function zoomKey(event) {
   const link = { "+": $('[data-move="+"]'), "=": $('[data-move="+"]'), "-": $('[data-move="-"]') }[event.key];
   link?.click();

@@ -1,8 +1,8 @@
-// One websocket a tab. Elements say what they show with data-topic and where its REST twin is with data-twin; every message
-// is dispatched on the document as `tessera:<topic>` and on those elements as `tessera:update`, both with
-// detail {topic, version, data}. The socket is a hint and the REST resource is the truth: after every (re)connect the
-// twins are fetched, and while no socket can be had they are polled. Messages of whole pages have a pace (paced.js).
-import { $, $$, getJson, say } from "./dom.js";
+// One websocket per tab. Elements name their topic with data-topic and the address of the same data in REST with data-twin.
+// Every message is dispatched on the document as `tessera:<topic>` and on these elements as `tessera:update`, with the
+// detail {topic, version, data}. REST is the source of truth: after each (re)connect the REST resources are fetched, and
+// without a socket they are polled. Messages of whole-page topics have a pace (paced.js).
+import { $, $$, getJson, translate } from "./dom.js";
 import { isPaced, nameVersions, take } from "./paced.js";
 
 const FIRST_WAIT_MS = 500;
@@ -31,17 +31,17 @@ function badge() {
   const element = $("[data-live]");
   if (!element) return;
   let state = "live";
-  let words = say("Live");
+  let words = translate("Live");
   const silent = Math.round((performance.now() - lastWord) / 1000);
-  if (paused) [state, words] = ["paused", say("Paused")];
+  if (paused) [state, words] = ["paused", translate("Paused")];
   else if (socket?.readyState !== WebSocket.OPEN) {
     const wait = Math.max(0, Math.ceil((retryAt - performance.now()) / 1000));
-    if (failures === 0) [state, words] = ["connecting", say("Connecting")];
-    else if (pollTimer && lastWord && silent < 3 * pollWait / 1000) [state, words] = ["stale", say("Polled {seconds} s ago", { seconds: silent })];
-    else [state, words] = ["offline", say("Offline")];
-    element.title = failures ? say("Retry in {seconds} s", { seconds: wait }) : "";
-  } else if (silent * 1000 > staleAfterMs()) [state, words] = ["stale", say("Stale {seconds} s", { seconds: silent })];
-  else element.title = say("Updates arrive as they happen");
+    if (failures === 0) [state, words] = ["connecting", translate("Connecting")];
+    else if (pollTimer && lastWord && silent < 3 * pollWait / 1000) [state, words] = ["stale", translate("Polled {seconds} s ago", { seconds: silent })];
+    else [state, words] = ["offline", translate("Offline")];
+    element.title = failures ? translate("Retry in {seconds} s", { seconds: wait }) : "";
+  } else if (silent * 1000 > staleAfterMs()) [state, words] = ["stale", translate("Stale {seconds} s", { seconds: silent })];
+  else element.title = translate("Updates arrive as they happen");
   element.dataset.state = state;
   if (element.textContent !== words) element.textContent = words;
 }
@@ -63,7 +63,7 @@ function receive(event) {
     return;
   }
   if (message.pace !== undefined) take(message);
-  // In the order in which they come: their versions are times of several clocks, and a clock may be set back.
+  // In the order of arrival: versions are times of several clocks, and a clock may be set back.
   else dispatch(topic, version, data);
   badge();
 }
@@ -78,7 +78,7 @@ async function fetchTwin(element) {
   element.dispatchEvent(new CustomEvent("tessera:update", { detail }));
 }
 
-// From here on nothing is missed; what happened between the page's making and now has to be fetched.
+// From here on all messages arrive; changes between the rendering of the page and now must be fetched.
 function catchUp(topics) {
   for (const element of $$("[data-topic]")) {
     const { topic } = element.dataset;
@@ -88,7 +88,7 @@ function catchUp(topics) {
   }
 }
 
-/** Ask every twin once; elements without one are told that they may be behind. */
+/** Fetch every REST resource once; elements without one are marked as possibly outdated. */
 export async function fetchTwins() {
   await Promise.allSettled($$("[data-topic]").map((element) => {
     if (socket?.readyState === WebSocket.OPEN && isPaced(element.dataset.topic)) return null;
@@ -98,8 +98,8 @@ export async function fetchTwins() {
   badge();
 }
 
-// Each question waits for the answers to the one before, four times as long as they took, and not as long as anybody
-// else's: many tabs that lose their sockets at once do not ask at once.
+// Each check waits for the previous responses, and for four times their duration after them. The pause has a random part,
+// so that many tabs that lose their sockets at once do not send their checks at once.
 function poll(on) {
   if (on && !pollTimer) pollTimer = setTimeout(pollOnce, spread(POLL_MS));
   if (!on && pollTimer) pollTimer = clearTimeout(pollTimer) ?? null;
@@ -139,7 +139,7 @@ function connect() {
 function again(code = 0) {
   if (paused) return badge();
   failures += 1;
-  // A refusal (4401, 4403) will not change by itself soon; everything else is tried again with growing waits.
+  // A refusal (4401, 4403) does not end soon by itself; other errors are retried with increasing pauses.
   const base = code >= 4400 && code < 4500 ? LONGEST_WAIT_MS : Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(failures - 1, 8));
   const wait = base * (0.75 + Math.random() / 2);
   retryAt = performance.now() + wait;
@@ -148,7 +148,7 @@ function again(code = 0) {
   badge();
 }
 
-/** Look which topics the page shows and subscribe to those that are new. */
+/** Find the topics of the page and subscribe to new ones. */
 export function lookForTopics() {
   const found = $$("[data-topic]").map((element) => element.dataset.topic).filter((topic) => topic && !wanted.has(topic));
   const fresh = [...new Set(found)];
@@ -170,7 +170,7 @@ function pause() {
 function resume() {
   clearTimeout(hiddenTimer);
   if (!paused) {
-    // A sleeping machine leaves a dead socket behind that still calls itself open.
+    // After a suspend of the machine, a dead socket may still report that it is open.
     if (socket && performance.now() - lastWord > 2 * staleAfterMs()) socket.close();
     return;
   }

@@ -1,6 +1,6 @@
-// Log viewer. What is loaded is one stretch [start, end) of bytes without a gap, and the foot proves it. Messages that do not
-// join on make the viewer fetch what lies between; only text whose offset is the end is ever appended.
-import { $, $$, getJson, say } from "./dom.js";
+// Log viewer. The loaded part is one range [start, end) of bytes without gaps, and the footer shows it. If a message does not
+// continue the range, the viewer fetches the bytes between. Only text whose offset equals the end is appended.
+import { $, $$, getJson, translate } from "./dom.js";
 import { lookForTopics } from "./live.js";
 
 const CHUNK = 65_536;
@@ -20,7 +20,7 @@ function kind(text) {
   return WARNING.test(text) ? "warn" : "";
 }
 
-// What a terminal would show: without colours, and after a carriage return only the last writing.
+// Render text as a terminal does: without colours; after a carriage return only the last text remains.
 function printable(text) {
   const plain = text.replace(ESCAPES, "");
   const trimmed = plain.endsWith("\r") ? plain.slice(0, -1) : plain;
@@ -32,7 +32,7 @@ class LogView {
     this.card = card;
     this.box = $(".log", card);
     this.list = $("ol", card);
-    this.say = $("[data-log-says]", card);
+    this.footer = $("[data-log-says]", card);
     this.follow = $("[data-log-follow]", card);
     this.earlier = $("[data-log-earlier]", card);
     this.following = true;
@@ -73,9 +73,9 @@ class LogView {
     this.cutFirst = this.trimmed = false;
     this.busy = null;
     this.list.replaceChildren();
-    this.say.textContent = say("Loading the log …");
+    this.footer.textContent = translate("Loading the log …");
     this.box.dataset.topic = `log:${this.card.dataset.job}:${role}:${rank}`;
-    this.box.setAttribute("aria-label", say("Log of {role} {rank}", { role, rank }));
+    this.box.setAttribute("aria-label", translate("Log of {role} {rank}", { role, rank }));
     lookForTopics();
     await this.catchUp(true);
   }
@@ -85,8 +85,8 @@ class LogView {
     return getJson(`${this.card.dataset.url}?${query}`);
   }
 
-  // Fetch until the end is reached; one walk at a time, a second call waits for the first and looks again. One that waits is
-  // enough for all: where answers come more slowly than messages, there would be more of them without end.
+  // Fetch up to the end. Only one fetch runs at a time; a second call waits for it and checks again. One waiting call is
+  // enough: if responses are slower than messages, waiting calls would accumulate.
   catchUp(first = false) {
     const stream = this.stream;
     if (this.next === stream) return this.busy;
@@ -113,12 +113,12 @@ class LogView {
       }
       this.prove();
     } catch (error) {
-      if (error.status === 404) this.say.textContent = say("No output yet.");
+      if (error.status === 404) this.footer.textContent = translate("No output yet.");
       else {
         const elsewhere = error.body?.code === "log-elsewhere" && error.body.errors[0];
-        this.say.textContent = elsewhere
+        this.footer.textContent = elsewhere
           ? `${elsewhere.message} ${elsewhere.remedy}`
-          : say("The log is not available. Retrying.");
+          : translate("The log is not available. Retrying.");
         setTimeout(() => this.catchUp(first && this.end === 0), RETRY_MS);
       }
     } finally {
@@ -135,7 +135,7 @@ class LogView {
     this.cutFirst = true;
   }
 
-  // The text of [end, next_offset); returns how many bytes came.
+  // Append the text of [end, next_offset); returns the number of bytes.
   accept({ text, next_offset: next, size, offset }) {
     const from = offset ?? this.end;
     if (typeof size === "number") this.size = Math.max(this.size, size);
@@ -154,13 +154,13 @@ class LogView {
     if (this.isAnother(data)) return this.restart();
     this.size = Math.max(this.size, data.next_offset);
     if (data.next_offset <= this.end) return this.prove();
-    // What is being read may hold this already, and more: it would stand there twice.
+    // A fetch in progress may contain this text already, which would then be shown twice.
     if (this.walking || data.offset !== this.end || !data.text) return this.catchUp();
     this.accept(data);
     return this.prove();
   }
 
-  // A new attempt has a log of its own, which begins at 0.
+  // Each attempt has its own log, which starts at offset 0.
   isAnother({ attempt }) {
     const other = Boolean(attempt && this.attempt && attempt !== this.attempt);
     this.attempt ||= attempt;
@@ -172,18 +172,18 @@ class LogView {
     this.open(this.stream.role, this.stream.rank);
   }
 
-  // Bytes that are no longer kept: said as a row, not hidden.
+  // Deleted bytes are shown as a row.
   missing(bytes) {
     const row = document.createElement("li");
     row.className = "missing";
-    row.textContent = say("{bytes} B expired", { bytes: number.format(bytes) });
+    row.textContent = translate("{bytes} B expired", { bytes: number.format(bytes) });
     this.list.append(row);
   }
 
   append(text) {
     const lines = (this.openLine + text).split("\n");
     if (this.cutFirst) {
-      // The end of a line whose beginning stands earlier: it is shown once that is loaded.
+      // The end of a line whose start is not loaded yet: shown after the start is loaded.
       this.cut += lines.shift();
       if (!lines.length) return this.showCut();
       this.cutFirst = false;
@@ -200,7 +200,7 @@ class LogView {
     this.countErrors();
   }
 
-  // As long as that line goes on, as a bar of progress may for hours, there is nothing else to show.
+  // While this line continues, as a progress bar may for hours, nothing else can be shown.
   showCut() {
     const row = this.row(this.cut);
     if (this.cutRow) this.cutRow.replaceWith(row);
@@ -226,7 +226,7 @@ class LogView {
     this.trimmed = true;
   }
 
-  // One at a time: the same stretch would stand there twice.
+  // One fetch at a time, or the same range would be shown twice.
   async loadEarlier() {
     if (this.reading || this.start === 0) return;
     this.reading = true;
@@ -236,7 +236,7 @@ class LogView {
       const text = await this.stretch(from, this.start);
       if (stream === this.stream) this.prepend(from, text);
     } catch {
-      this.say.textContent = say("The log is not available. Retrying.");
+      this.footer.textContent = translate("The log is not available. Retrying.");
       setTimeout(() => { if (stream === this.stream) this.loadEarlier(); }, RETRY_MS);
     } finally {
       this.reading = false;
@@ -272,7 +272,7 @@ class LogView {
     this.prove();
   }
 
-  // Number the lines where the first is known, and say what is shown.
+  // Number the lines if the number of the first line is known, and update the footer.
   prove() {
     const rows = this.list.children;
     if (this.firstLine) {
@@ -284,10 +284,10 @@ class LogView {
       }
     }
     this.earlier.hidden = this.start === 0 || this.trimmed;
-    const whole = this.end >= this.size ? say("no gaps") : say("fetching the rest");
-    if (!rows.length && this.size === 0) this.say.textContent = say("No output yet.");
-    else if (this.firstLine) this.say.textContent = say("Lines {first} – {last}, {end} of {size} bytes, {whole}", { first: number.format(this.firstLine), last: number.format(this.firstLine + rows.length - 1), end: number.format(this.end), size: number.format(this.size), whole });
-    else this.say.textContent = say("Bytes {start} – {end} of {size}, {whole}", { start: number.format(this.start), end: number.format(this.end), size: number.format(this.size), whole });
+    const whole = this.end >= this.size ? translate("no gaps") : translate("fetching the rest");
+    if (!rows.length && this.size === 0) this.footer.textContent = translate("No output yet.");
+    else if (this.firstLine) this.footer.textContent = translate("Lines {first} – {last}, {end} of {size} bytes, {whole}", { first: number.format(this.firstLine), last: number.format(this.firstLine + rows.length - 1), end: number.format(this.end), size: number.format(this.size), whole });
+    else this.footer.textContent = translate("Bytes {start} – {end} of {size}, {whole}", { start: number.format(this.start), end: number.format(this.end), size: number.format(this.size), whole });
   }
 
   scrolled() {
@@ -311,15 +311,15 @@ class LogView {
   showFollow() {
     this.follow.classList.toggle("on", this.following);
     this.follow.setAttribute("aria-pressed", String(this.following));
-    const text = this.unseen ? say(this.unseen === 1 ? "{number} new line" : "{number} new lines", { number: number.format(this.unseen) }) : say("Follow");
-    $("b", this.follow).textContent = this.following ? say("Following") : text;
+    const text = this.unseen ? translate(this.unseen === 1 ? "{number} new line" : "{number} new lines", { number: number.format(this.unseen) }) : translate("Follow");
+    $("b", this.follow).textContent = this.following ? translate("Following") : text;
   }
 
   countErrors() {
     const found = this.list.querySelectorAll(".bad, .warn").length;
     const button = $("[data-log-next]", this.card);
     button.hidden = found === 0;
-    $("[data-log-errors]", button).textContent = say("Next error ({number})", { number: number.format(found) });
+    $("[data-log-errors]", button).textContent = translate("Next error ({number})", { number: number.format(found) });
   }
 
   jump(step, selector = ".bad, .warn") {

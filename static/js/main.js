@@ -1,4 +1,4 @@
-// Entry of every page with the frame. Parts that few pages have are loaded when an element asks for them.
+// Entry point of pages with the frame. Rarely used modules are loaded when an element requests them.
 import { startBind } from "./bind.js";
 import { startConfirm } from "./confirm.js";
 import { whenever } from "./dom.js";

@@ -1,4 +1,4 @@
-// Device map: what colour says is switched in place and kept in the address; one tile is in the tab order, arrows do the rest.
+// Device map: the colour mode changes in place and is stored in the address. One tile is in the tab order; arrow keys move.
 import { $$, delegate } from "./dom.js";
 
 function rove(map) {

@@ -1,5 +1,5 @@
 // Drawer, pop-up menus, dialogs that open from a button, copy buttons, steppers.
-import { $, $$, delegate, say } from "./dom.js";
+import { $, $$, delegate, translate } from "./dom.js";
 import { toast } from "./toasts.js";
 
 function setDrawer(open) {
@@ -15,7 +15,7 @@ export function openDialog(id) {
   const box = document.getElementById(id);
   if (!(box instanceof HTMLDialogElement) || box.open) return;
   const opener = document.activeElement;
-  // What opened it may have been swapped for its like meanwhile.
+  // The element that opened the menu may have been replaced by a swap.
   const back = () => (opener?.isConnected ? opener : document.getElementById(opener?.id))?.focus();
   box.addEventListener("close", back, { once: true });
   box.showModal();
@@ -35,7 +35,7 @@ async function copy(text, label) {
     document.execCommand("copy");
     area.remove();
   }
-  toast(say("{what} copied", { what: label }));
+  toast(translate("{what} copied", { what: label }));
 }
 
 export function startMenus() {
@@ -43,7 +43,7 @@ export function startMenus() {
   delegate("click", "[data-drawer-close]", () => setDrawer(false));
   delegate("click", "[data-open]", (_event, button) => openDialog(button.dataset.open));
   delegate("click", "dialog [data-close]", (_event, button) => button.closest("dialog").close());
-  delegate("click", "[data-copy]", (_event, button) => copy(button.dataset.copy, button.dataset.copyLabel ?? say("Text")));
+  delegate("click", "[data-copy]", (_event, button) => copy(button.dataset.copy, button.dataset.copyLabel ?? translate("Text")));
   document.addEventListener("click", (event) => {
     closeMenus(event.target instanceof Element ? event.target.closest("details[data-pop]") : null);
     if (event.target instanceof HTMLDialogElement && event.target.id !== "confirm") event.target.close();

@@ -1,13 +1,13 @@
-// Topics of whole pages, which many viewers follow. Values go to data-bind at once as `tessera:value`. Parts hear
-// `tessera:update` spread over the seconds that the message names as `pace`, so that five hundred pages do not fetch in the
-// same moment.
+// Whole-page topics with many viewers. Values update data-bind elements at once (`tessera:value`). Parts receive
+// `tessera:update` at a random time within `pace` seconds, which the message names, so that 500 pages do not fetch at
+// once.
 import { $$ } from "./dom.js";
 
 const newest = new Map();
 const due = new Map();
 const told = new Map();
 
-/** Whether a topic is one of whole pages; its newest message comes with each subscription. */
+/** Return whether a topic is a whole-page topic; each subscription returns its newest message. */
 export const isPaced = (topic) => topic === "overview" || topic === "nodes" || topic.startsWith("queue:");
 
 function tell(type, topic) {
@@ -17,7 +17,7 @@ function tell(type, topic) {
   for (const element of $$(`[data-topic="${CSS.escape(topic)}"]`)) element.dispatchEvent(new CustomEvent(type, { detail }));
 }
 
-/** Take a message with a pace in; after a reconnect the same one may come again. */
+/** Handle a message with a pace; after a reconnect the same message may arrive again. */
 export function take(message) {
   const { topic, version, pace } = message;
   if (newest.get(topic)?.version === version) return;
@@ -33,7 +33,7 @@ export function take(message) {
   }, wait + more));
 }
 
-/** Requests of parts say which version they are for, so that the server makes a part once for all who ask. */
+/** Requests of parts name their version, so that the server renders a part once for all viewers. */
 export function nameVersions() {
   document.addEventListener("htmx:configRequest", (event) => {
     const topic = event.target.dataset?.topic;

@@ -1,6 +1,6 @@
-// Parts that follow a topic. An element with data-part inside (or with) a data-topic gets `tessera:news` when the topic has
-// some: at once, and then at most every second (data-pace says another time in ms; 5 s for what only adds points to curves);
-// the last message is never left out.
+// Parts that follow a topic. An element with data-part inside (or with) a data-topic receives `tessera:news` after a message:
+// immediately, and then at most every second (data-pace sets another time in ms; 5 s for parts that only extend curves).
+// The last message is never skipped.
 import { $$ } from "./dom.js";
 
 const PACE_MS = 1000;
@@ -27,7 +27,7 @@ function spread(event) {
   for (const part of [...(home.matches("[data-part]") ? [home] : []), ...$$("[data-part]", home)]) wake(part, Math.max(slow ? SLOW_PACE_MS : 0, Number(part.dataset.pace) || PACE_MS));
 }
 
-// What the reader opened stays open, and what did not change is not touched.
+// Elements opened by the user remain open, and unchanged elements are not touched.
 function keep(event) {
   const { target, fragment, serverResponse } = event.detail;
   const fresh = fragment ?? null;

@@ -1,6 +1,6 @@
-// Lists: a current row, selection with ranges, the bulk bar, row keys. Put data-rows on the tbody and on each row
-// data-key and data-href; a row's checkbox has class "check" and name "selected"; buttons named by data-row-action
-// ("stop", "clone", "cordon", "drain") answer the keys s, c and d.
+// Lists: current row, selection with ranges, bulk bar, row keys. Set data-rows on the tbody, and data-key and data-href on each
+// row. The checkbox of a row has class "check" and name "selected". Buttons with data-row-action ("stop", "clone", "cordon",
+// "drain") handle the keys s, c and d.
 import { $, $$, delegate } from "./dom.js";
 
 let lastPicked = null;
@@ -43,8 +43,8 @@ function pickTo(row) {
   for (const each of all.slice(Math.max(0, from), to + 1)) pick(each, true);
 }
 
-// What is picked may be more than what an act can be done to: with data-needs="stop" these are the rows with data-stop="yes".
-// Another word there says why not, and the button's attribute of that name how many: data-ended="# has ended.|# have ended."
+// An action may not apply to all selected rows: with data-needs="stop" it applies to rows with data-stop="yes".
+// Another value is the cause; the button's attribute of this name is its text: data-ended="# has ended.|# have ended."
 const suits = (button) => (row) => !button.dataset.needs || row.dataset[button.dataset.needs] === "yes";
 const counted = (plural, count) => plural.split("|")[count === 1 ? 0 : 1].replace("#", count);
 
@@ -63,7 +63,7 @@ function sendThoseThatSuit({ target, formData }) {
   for (const row of rows().filter((each) => box(each)?.checked).filter(suits(button))) formData.append("selected", row.dataset.key);
 }
 
-/** Keep the rows' look, the head's checkbox and the bulk bar in step with the checkboxes. */
+/** Update the rows, the checkbox of the header and the bulk bar from the checkboxes. */
 export function refreshSelection() {
   const all = rows().filter(box);
   const picked = all.filter((row) => box(row).checked);
@@ -114,7 +114,7 @@ function act(row, ...names) {
 
 const turn = (which) => { const link = $(`[data-page="${which}"]`); link?.click(); return Boolean(link); };
 
-/** A key that a list understands; true when it was used. */
+/** Handle a key in a list; returns true if it had an effect. */
 export function listKey(event) {
   if (!body()) return false;
   const row = currentRow();

@@ -1,10 +1,10 @@
-// A form that is on its way is not sent a second time by another click: both would be answered, and make two things.
-const PATIENCE_MS = 10_000; // then it may be sent again: the load may have been stopped
+// A form is not sent again by a second click while its request is in progress; both requests would take effect.
+const PATIENCE_MS = 10_000; // after this time the form may be sent again, because the user may have stopped the request
 
 let sent = new WeakMap();
 
 export function startSending() {
-  // Last of all, so that dialogs and htmx have taken what is theirs.
+  // Registered last, after the handlers of dialogs and htmx.
   addEventListener("submit", (event) => {
     const form = event.target;
     if (event.defaultPrevented || form.getAttribute("method")?.toLowerCase() !== "post") return;

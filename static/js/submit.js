@@ -1,15 +1,15 @@
-// Submit: form | YAML | what would happen. The form and the text are two views of one job: 400 ms after the last key the pane
-// that was edited is sent, and the server's answer fills the other one, marks the errors at field, line and panel, and says
-// what would happen. Answer: {yaml, fields?: {name: value}, errors: [{field, message, remedy?, use?, line?}], says, plan, verdict,
-// fields_html?, is_kept?}; `use` is a value that would be right, `plan` and `fields_html` are HTML made by the page's own templates.
-// A text that cannot be read has no fields: the form keeps what was read last (`is_kept`) until the text is mended.
-import { $, $$, debounce, icon, say } from "./dom.js";
+// Submit page: form, YAML and preview. Form and YAML are two views of one job. 400 ms after the last key press, the edited
+// pane is sent to the server. The response fills the other pane, marks errors at field, line and panel, and updates the
+// preview. Response: {yaml, fields?: {name: value}, errors: [{field, message, remedy?, use?, line?}], summary, plan, verdict,
+// fields_html?, is_kept?}. `use` is a valid value; `plan` and `fields_html` are HTML rendered by the templates of the page.
+// YAML that cannot be parsed has no fields: the form retains the last parsed values (`is_kept`) until it can be parsed.
+import { $, $$, debounce, icon, translate } from "./dom.js";
 
 const WAIT_MS = 400;
 
-const counted = ({ length: number }) => (number === 1 ? say("{number} error", { number }) : say("{number} errors", { number }));
+const counted = ({ length: number }) => (number === 1 ? translate("{number} error", { number }) : translate("{number} errors", { number }));
 
-// Whether a field differs from what the server sent.
+// Return whether a field differs from the value that the server sent.
 function isTouched(field) {
   if (field instanceof HTMLSelectElement) {
     const chosen = [...field.options].filter((option) => option.defaultSelected);
@@ -17,7 +17,7 @@ function isTouched(field) {
   }
   if (["checkbox", "radio"].includes(field.type)) return field.checked !== field.defaultChecked;
   if (!("defaultValue" in field)) return false;
-  // A field of one line drops the line breaks of the text that it was sent.
+  // A one-line field drops the line breaks of the received text.
   const sent = field instanceof HTMLInputElement ? field.defaultValue.replace(/[\r\n]/g, "") : field.defaultValue;
   return field.value !== sent;
 }
@@ -40,7 +40,7 @@ class Submit {
     this.ask();
   }
 
-  // The pane in which somebody typed before this script was loaded: the first check must not overwrite it.
+  // The pane that was edited before this script was loaded; the first check must not overwrite it.
   typedEarlier() {
     if (isTouched(this.text)) return "yaml";
     return [...this.form.elements].some(isTouched) ? "form" : null;
@@ -53,7 +53,7 @@ class Submit {
       else if (event.target.files.length) this.upload(event.target);
     });
     this.form.addEventListener("submit", (event) => {
-      // A button with an address of its own keeps the text as a template.
+      // A button with its own address saves the text as a template.
       if (event.submitter?.hasAttribute("formaction")) return;
       event.preventDefault();
       if (event.submitter?.matches("[data-submit-change]")) this.ask(event.submitter.value);
@@ -64,7 +64,7 @@ class Submit {
       event.preventDefault();
       this.ask(`add-secret:${event.target.dataset.newSecret}`);
     });
-    // Enter would press the first button of the form, which only checks the job.
+    // Without this, Enter would activate the first button of the form, which only checks the job.
     $("#template-name", this.root)?.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.ctrlKey || event.metaKey) return;
       event.preventDefault();
@@ -106,17 +106,17 @@ class Submit {
     this.check();
   }
 
-  // The archive goes up once, when it was chosen; from then on its digest stands in the document.
+  // The archive is uploaded once, after its selection; the document then contains its digest.
   async upload(field) {
     this.source = "form";
     const [file] = field.files, most = Number(field.dataset.mostBytes);
     if (file.size > most) {
-      this.refuse([{ field: "source.archive", message: say("{name}: {size} B; the limit is {most} B.", { name: file.name, size: file.size.toLocaleString("en"), most: most.toLocaleString("en") }), remedy: say("Exclude data and environments; fetch them in the job.") }]);
+      this.refuse([{ field: "source.archive", message: translate("{name}: {size} B; the limit is {most} B.", { name: file.name, size: file.size.toLocaleString("en"), most: most.toLocaleString("en") }), remedy: translate("Exclude data and environments; fetch them in the job.") }]);
     } else await this.ask("upload");
     field.value = "";
   }
 
-  // What was not even read: the form stays as it is.
+  // If the document could not be parsed, the form does not change.
   refuse(errors) {
     this.errors = errors;
     this.says = counted(errors);
@@ -125,7 +125,7 @@ class Submit {
   }
 
   async ask(change = "") {
-    // What waits to be asked would only cut this one short.
+    // A pending check would only cancel this one.
     this.check.cancel();
     this.request?.abort();
     const request = this.request = new AbortController();
@@ -176,14 +176,14 @@ class Submit {
     $("[data-submit-fields]", this.form).inert = isKept;
   }
 
-  // Another number of roles or secrets gives other fields; the one in use keeps focus and caret.
+  // Another number of roles or secrets changes the fields; the focused field retains focus and caret.
   reshape(html) {
     const place = $("[data-submit-fields]", this.form);
     const name = place.contains(document.activeElement) ? document.activeElement.name : null;
     const secrets = new Map($$('input[type="password"]', place).map((field) => [field.name, field.value]));
     const open = new Set($$("details[open]", place).map((part) => part.dataset.more));
     place.innerHTML = html;
-    // The server never sends a secret back; what was typed stays here.
+    // The server never sends a secret back; the typed value remains in the field.
     for (const part of $$("details[data-more]", place)) part.open ||= open.has(part.dataset.more);
     if (name) this.form.elements.namedItem(name)?.focus?.();
     for (const field of $$('input[type="password"]', place)) {
@@ -237,7 +237,7 @@ class Submit {
     words.append(error.message);
     if (error.remedy) words.append(` ${error.remedy}`);
     if (error.use !== undefined && field) {
-      const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: say("Use {value}", { value: error.use }) });
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: translate("Use {value}", { value: error.use }) });
       button.dataset.use = JSON.stringify({ [error.field]: error.use });
       words.append(" ", button);
     }

@@ -1,5 +1,5 @@
-// What every htmx request of the portal has in common: errors become words, a lost session leads to the sign-in page.
-import { say } from "./dom.js";
+// Common handling of all htmx requests: errors are shown as text, an expired session leads to the sign-in page.
+import { translate } from "./dom.js";
 import { toast } from "./toasts.js";
 
 function words(xhr) {
@@ -8,14 +8,14 @@ function words(xhr) {
     const first = problem.errors?.[0];
     return [problem.title, first && `${first.field}: ${first.message}`].filter(Boolean).join(" ");
   } catch {
-    return { 403: say("Your role does not allow this."), 404: say("It no longer exists."), 409: say("Another person changed it meanwhile. Reload the page."), 429: say("Too many requests. Try again later.") }[xhr.status];
+    return { 403: translate("Your role does not allow this."), 404: translate("It no longer exists."), 409: translate("Another person changed it meanwhile. Reload the page."), 429: translate("Too many requests. Try again later.") }[xhr.status];
   }
 }
 
 const shown = new WeakMap();
 let focused = null;
 
-// What tells the element with the focus from the others of its part, before and after a swap.
+// Attributes that identify the focused element among the others of its part, before and after a swap.
 function mark(element) {
   if (element.id) return `#${CSS.escape(element.id)}`;
   for (const name of ["href", "name", "aria-label", "data-colour-by"]) {
@@ -25,7 +25,7 @@ function mark(element) {
   return null;
 }
 
-// Nothing jumps: a part that came back unchanged is not touched, and the focus inside a part outlives its swap.
+// An unchanged part is not touched, and the focus inside a part survives its swap.
 function keepStill(event) {
   const { target, xhr, requestConfig } = event.detail;
   if (requestConfig?.verb !== "get" || xhr.status !== 200) return;
@@ -47,10 +47,10 @@ export function startSwaps() {
   document.addEventListener("htmx:responseError", (event) => {
     const { xhr } = event.detail;
     if (xhr.status === 401) { location.reload(); return; }
-    toast(words(xhr) ?? say("The server returned {status}. No changes were made.", { status: xhr.status }), { tone: "bad" });
+    toast(words(xhr) ?? translate("The server returned {status}. No changes were made.", { status: xhr.status }), { tone: "bad" });
   });
   document.addEventListener("htmx:sendError", (event) => {
-    if (event.detail.requestConfig?.verb !== "get") toast(say("The server does not respond. No changes were made."), { tone: "bad" });
+    if (event.detail.requestConfig?.verb !== "get") toast(translate("The server does not respond. No changes were made."), { tone: "bad" });
   });
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.status === 422) { event.detail.shouldSwap = true; event.detail.isError = false; }

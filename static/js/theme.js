@@ -1,5 +1,5 @@
-// Light or dark: chosen by the system until somebody chooses; kept by the server for the next page.
-import { $, delegate, post, say } from "./dom.js";
+// Light or dark theme: that of the system until the user selects one; the server stores the selection for the next page.
+import { $, delegate, post, translate } from "./dom.js";
 
 const root = document.documentElement;
 const system = matchMedia("(prefers-color-scheme: dark)");
@@ -20,5 +20,5 @@ export function toggleTheme() {
 export function startTheme() {
   delegate("click", "[data-toggle-theme]", toggleTheme);
   system.addEventListener("change", () => { if (!root.dataset.theme) announce(); });
-  $("[data-toggle-theme]")?.setAttribute("title", say("Light or dark"));
+  $("[data-toggle-theme]")?.setAttribute("title", translate("Light or dark"));
 }

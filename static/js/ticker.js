@@ -1,5 +1,5 @@
-// The round ticker: the last twelve rounds as bars, number, length, policy and age; a banner when rounds stop.
-import { $, $$, getJson, icon, say } from "./dom.js";
+// Round ticker: the last twelve rounds as bars, with number, length, policy and age; a banner if rounds stop.
+import { $, $$, getJson, icon, translate } from "./dom.js";
 import { duration, now } from "./times.js";
 
 const SHOWN = 12;
@@ -24,7 +24,7 @@ function take(data) {
 
 function policies(round) {
   const names = Array.isArray(round.policies) ? [...new Set(round.policies)] : [round.policy].filter(Boolean);
-  return names.length > 1 ? say("{number} policies", { number: names.length }) : names[0] ?? "";
+  return names.length > 1 ? translate("{number} policies", { number: names.length }) : names[0] ?? "";
 }
 
 function draw(element) {
@@ -48,22 +48,22 @@ function age(element) {
   const last = rounds.at(-1);
   const since = last ? (now() - moment(last)) / 1000 : NaN;
   const interval = Number(document.body.dataset.roundSeconds || 10);
-  // The bars that came with the page have no times, and where rounds have stopped no news will bring one.
+  // The bars rendered with the page have no times, and if rounds have stopped, no message will add one.
   if (Number.isNaN(since)) {
     if (element.dataset.late === "bad" || performance.now() > 3000 * interval) check(element);
     return;
   }
   const late = since > 3 * interval ? "bad" : since > 2 * interval ? "warn" : "";
   element.dataset.late = late;
-  $("[data-ticker-age]", element).textContent = say("{time} ago", { time: duration(Math.max(0, Math.floor(since))) });
+  $("[data-ticker-age]", element).textContent = translate("{time} ago", { time: duration(Math.max(0, Math.floor(since))) });
   if (late !== "bad") { nextCheck = null; banner(null); return; }
   check(element);
-  // Without an answer of the portal it may be the connection that has stopped, and not the rounds.
+  // Without a response of the portal, the connection may be down instead of the rounds.
   banner(performance.now() - answeredAt < 3 * CHECK_MS ? since : null);
 }
 
-// Whether rounds have stopped or only their news: the portal is asked, since both look the same from here, though
-// not by all tabs at once, for which they have stopped at the same moment.
+// The portal is asked whether rounds have stopped or only their messages, since the page cannot distinguish them. The tabs
+// ask at different times, because messages stopped for all of them at once.
 async function check(element) {
   nextCheck ??= performance.now() + FIRST_CHECK_MS * Math.random();
   if (performance.now() < nextCheck) return;
@@ -83,17 +83,17 @@ function banner(since) {
     note.dataset.noRound = "";
     note.setAttribute("role", "alert");
     const text = document.createElement("span");
-    text.append(document.createElement("b"), ` ${say("Running jobs continue; no new jobs start.")}`);
+    text.append(document.createElement("b"), ` ${translate("Running jobs continue; no new jobs start.")}`);
     note.append(icon("failed"), text);
     place.replaceChildren(note);
   }
-  $("b", note).textContent = say("No scheduling round for {time}.", { time: duration(since) });
+  $("b", note).textContent = translate("No scheduling round for {time}.", { time: duration(since) });
 }
 
 export function startTicker() {
   const element = $("[data-ticker]");
   if (!element) return;
-  // The bars that came with the page stay until newer rounds push them out.
+  // The bars rendered with the page remain until newer rounds replace them.
   rounds = $$("svg rect[data-round]", element).map((bar) => ({ number: Number(bar.dataset.round), seconds: Number(bar.dataset.seconds) }));
   element.addEventListener("tessera:update", (event) => {
     take(event.detail.data);

@@ -1,5 +1,5 @@
-// Timeline: drag over the bars to zoom, arrows move between bars. One bar is in the tab order, and a zoom by
-// key gives it the focus back (plus and minus are in keys.js).
+// Timeline: drag over the bars to zoom; arrow keys move between bars. One bar is in the tab order, and it gets the focus back
+// after a zoom by key (plus and minus are in keys.js).
 import { $, $$ } from "./dom.js";
 
 const LEAST_PX = 6;
@@ -92,7 +92,7 @@ function keys(gantt) {
 
 const KEPT = "tessera.timeline-bar";
 
-/** The address of the bar with the focus goes along to the page that a move leads to. */
+/** The next page receives the address of the focused bar. */
 function keepFocus(gantt) {
   gantt.closest("section")?.addEventListener("click", (event) => {
     const bar = event.target.closest("[data-move]") && document.activeElement?.closest("a.run, a.reserved");
@@ -116,7 +116,7 @@ export function startTimeline(gantt) {
   brush(gantt);
   keys(gantt);
   keepFocus(gantt);
-  // Nothing moves under the hand: a refresh waits while somebody drags or has the focus on a bar.
+  // The timeline does not move during interaction: an update waits while a drag is in progress or a bar has the focus.
   gantt.closest("section")?.addEventListener("htmx:beforeRequest", (event) => {
     const own = event.detail.elt === gantt.closest("section");
     if (own && (brushing || document.hidden || gantt.contains(document.activeElement))) event.preventDefault();

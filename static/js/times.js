@@ -1,5 +1,5 @@
-// Relative times, counted against the server's clock and not against this machine's.
-import { $, $$, say } from "./dom.js";
+// Relative times, computed with the server's clock instead of the clock of this machine.
+import { $, $$, translate } from "./dom.js";
 
 const NB = "\u00a0";
 const DAY = 86400;
@@ -7,12 +7,12 @@ let offset = 0;
 
 export const now = () => Date.now() + offset;
 
-/** Seconds in two units at most, as the server says them. */
+/** Format seconds with at most two units, in the format of the server. */
 export function duration(seconds) {
-  if (seconds > 0 && seconds < 0.995) return `${seconds.toFixed(2)}${NB}${say("s")}`;
+  if (seconds > 0 && seconds < 0.995) return `${seconds.toFixed(2)}${NB}${translate("s")}`;
   const whole = Math.max(0, Math.round(seconds));
-  const two = (a, unit, b, small) => `${a}${NB}${say(unit)}${b ? ` ${b}${NB}${say(small)}` : ""}`;
-  if (whole < 60) return `${whole}${NB}${say("s")}`;
+  const two = (a, unit, b, small) => `${a}${NB}${translate(unit)}${b ? ` ${b}${NB}${translate(small)}` : ""}`;
+  if (whole < 60) return `${whole}${NB}${translate("s")}`;
   if (whole < 3600) {
     const minutes = Math.floor(whole / 60);
     return two(minutes, "min", minutes < 5 ? whole % 60 : 0, "s");
@@ -27,17 +27,17 @@ export function duration(seconds) {
 }
 
 function oneUnit(seconds) {
-  if (seconds < 60) return `${Math.floor(seconds)}${NB}${say("s")}`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)}${NB}${say("min")}`;
+  if (seconds < 60) return `${Math.floor(seconds)}${NB}${translate("s")}`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}${NB}${translate("min")}`;
   return duration(Math.floor(seconds / 60) * 60);
 }
 
-/** `12 s ago` or `in 4 min`; null from a day on, where the server's words stay. */
+/** Return `12 s ago` or `in 4 min`; null from one day on, where the text of the server remains. */
 export function ago(moment) {
   const seconds = (now() - moment) / 1000;
   if (Math.abs(seconds) >= DAY) return null;
-  if (Math.abs(seconds) < 1) return say("now");
-  return seconds > 0 ? say("{time} ago", { time: oneUnit(seconds) }) : say("in {time}", { time: oneUnit(-seconds) });
+  if (Math.abs(seconds) < 1) return translate("now");
+  return seconds > 0 ? translate("{time} ago", { time: oneUnit(seconds) }) : translate("in {time}", { time: oneUnit(-seconds) });
 }
 
 export function refreshTimes(root = document) {

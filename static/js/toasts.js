@@ -1,4 +1,4 @@
-// Toasts: one sentence, at most one link, 6 s; errors stay. Never the only place where a fact is shown.
+// Toasts: one sentence and at most one link, for 6 s; errors remain. A toast is never the only place of a fact.
 import { $, $$, delegate } from "./dom.js";
 
 const SHOWN_MS = 6000;

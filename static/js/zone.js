@@ -1,4 +1,4 @@
-// The browser's time zone, in a cookie for the server; a page that was made before the server knew it is loaded once more.
+// Stores the time zone of the browser in a cookie. A page rendered before the server knew the zone is loaded again.
 const COOKIE = "tessera_zone";
 
 export function startZone() {
@@ -9,6 +9,6 @@ export function startZone() {
   if (isKnown()) return;
   document.cookie = `${wanted}; path=/; max-age=31536000; samesite=lax${location.protocol === "https:" ? "; secure" : ""}`;
   const { zone: shown, zoneChoice } = document.documentElement.dataset;
-  // A browser without cookies would load the page for ever.
+  // Without cookies, the page would be reloaded forever.
   if (zoneChoice === "browser" && shown !== zone && isKnown()) location.reload();
 }
