@@ -38,11 +38,6 @@ class ShadowAnswer:
     why: Mapping[int, str] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def agrees(self) -> bool:
-        """Whether it would have started, and stopped, the very same jobs."""
-        return not (self.only_shadow or self.only_live or self.leaving or self.fault)
-
 
 def shadow_round(
     snapshot: ClusterSnapshot,

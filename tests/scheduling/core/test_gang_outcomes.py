@@ -95,3 +95,10 @@ def test_a_verdict_once_given_is_not_taken_back_by_later_ends(ends, min_failed, 
     ]
 
     assert judge(later, rule) == verdict
+
+
+def test_a_gang_that_succeeds_has_exit_code_zero() -> None:
+    outcome = judge(gang(OK, OK), rules())
+
+    assert outcome is not None
+    assert (outcome.succeeded, outcome.exit_code, outcome.failure) == (True, 0, None)

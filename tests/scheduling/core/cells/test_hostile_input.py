@@ -21,6 +21,7 @@ from scheduling.core.cells import (
 )
 from scheduling.core.cells.hived import spec_from_hived
 from scheduling.core.cells.replay import Replay, replay_document
+from scheduling.core.cells.requests import MAX_INSTANCES
 from tests.strategies.cells import NODES, SPECS
 from tests.support.cell_cases import CONFIGS, events_of
 from tests.support.cell_invariants import check, snapshot
@@ -287,3 +288,25 @@ def test_a_case_without_events_or_configuration_gives_no_crash() -> None:
     lines = list(replay_document(document))
 
     assert [line["case"] for line in lines if line["index"] == -1] in ([], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [
+        ((Member(count=0, leaf_count=1),), "members[0].count"),
+        ((Member(count=1, leaf_count=1), Member(count=-1, leaf_count=1)), "members[1].count"),
+        ((Member(count=1, leaf_count=0),), "members[0].leaf_count"),
+        ((Member(count=MAX_INSTANCES + 1, leaf_count=1),), "members"),
+    ],
+)
+def test_requests_that_no_cluster_can_serve_are_rejected(
+    members: tuple[Member, ...], field: str
+) -> None:
+    with pytest.raises(RequestError) as refused:
+        GangRequest(group="gang", vc="vision", members=members)
+
+    assert refused.value.field == field
+
+
+def test_the_largest_gang_is_accepted() -> None:
+    GangRequest(group="gang", vc="vision", members=(Member(count=MAX_INSTANCES, leaf_count=1),))

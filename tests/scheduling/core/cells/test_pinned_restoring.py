@@ -1,5 +1,7 @@
 """Running gangs of a pinned cell under another specification, in which the cell is elsewhere."""
 
+from dataclasses import replace
+
 import pytest
 
 from scheduling.core.cells import (
@@ -9,9 +11,11 @@ from scheduling.core.cells import (
     GangRequest,
     Member,
     PhysicalCell,
+    Quota,
     VcSpec,
 )
 from scheduling.core.cells.reconfiguration import Health, RunningGang, dry_run, taken_over
+from scheduling.core.cells.views import cells_of, placements
 from tests.strategies.cells import TYPES
 from tests.support.cell_invariants import check
 
@@ -68,3 +72,44 @@ def test_it_borrows_where_the_cell_is_gone_or_elsewhere(after: ClusterSpec) -> N
     assert dry_run(spec("a0"), after, [gang]).loses == ("mine",)
     assert engine.return_to_guaranteed() == ()
     check(engine)
+
+
+def test_devices_are_found_by_node_and_index_where_addresses_have_changed() -> None:
+    gang = running()
+    renamed = tuple(
+        replace(placed, leaves=tuple(f"old/{leaf}" for leaf in placed.leaves))
+        for placed in gang.placements
+    )
+    engine = CellEngine(spec("a0"))
+
+    restored = engine.restore(GANG, renamed)
+
+    assert restored.unknown == ()
+    assert [(at.node, at.devices) for at in placements(engine.gangs["mine"])] == [("a0", (0, 1))]
+    check(engine)
+
+
+def test_only_a_bound_cell_without_a_healthy_choice_is_doomed() -> None:
+    quota = Quota(chain="A-node", level="A-node", count=2)
+    engine = CellEngine(
+        ClusterSpec(
+            cell_types=TYPES,
+            physical=(
+                PhysicalCell(type="A-node", address="a0"),
+                PhysicalCell(type="A-node", address="a1"),
+            ),
+            virtual_clusters={"v1": VcSpec(quotas=(quota,))},
+        )
+    )
+    bind = engine.schedule(replace(GANG, pinned=None))
+    assert isinstance(bind, Bind)
+    engine.commit(bind)
+    (used,) = {placed.node for placed in bind.placements}
+    (other,) = {"a0", "a1"} - {used}
+
+    engine.set_node_health(other, healthy=False)
+
+    cells = {cell.physical: cell.doomed for cell in cells_of(engine, "v1")}
+    assert cells == {used: False, other: True}
+    engine.set_node_health(other, healthy=True)
+    assert not any(cell.doomed for cell in cells_of(engine, "v1"))

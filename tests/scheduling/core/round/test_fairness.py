@@ -1,11 +1,14 @@
 """Weighted max-min fairness of whole gangs."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.core.round.fairness import in_turn
+from scheduling.core.cells import CellEngine
+from scheduling.core.round.fairness import in_turn, tenant_weights
+from tests.factories.rounds import LANGUAGE, SPEC, VISION
 
 NAMES = "abcd"
 WEIGHTS = st.fixed_dictionaries({name: st.integers(1, 9) for name in NAMES})
@@ -101,3 +104,23 @@ def test_a_gang_that_does_not_fit_leaves_the_turn_to_the_next() -> None:
     has, _ = split({"vision": [9, 1], "language": [3]}, {"vision": 0, "language": 0}, {}, 4)
 
     assert has == {"vision": 1, "language": 3}
+
+
+def test_an_entry_without_devices_counts_as_zero() -> None:
+    order: list[str] = []
+
+    def offer(name: str) -> int:
+        order.append(name)
+        return 1
+
+    in_turn({"new": ["new"] * 2, "old": ["old"] * 2}, {"old": 1}, {}, offer)
+
+    assert order == ["new", "new", "old", "old"]
+
+
+def test_the_weight_of_a_tenant_is_its_guarantee_but_at_least_one() -> None:
+    third = replace(VISION, id=3, name="no-guarantee", tenant=3)
+
+    weights = tenant_weights(CellEngine(SPEC), [VISION, LANGUAGE, third])
+
+    assert weights == {1: 8, 2: 16, 3: 1}
